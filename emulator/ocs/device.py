@@ -12,9 +12,8 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from moefabric.core.errors import FabricError
-from moefabric.core.ocs import PLACEHOLDER, DeviceProfile, UserAccount
+from moefabric.core.ocs import PLACEHOLDER, UserAccount
 from moefabric.emulator.crossbar.crossbar import Crossbar
-from moefabric.emulator.ocs.completions import Completions
 from moefabric.emulator.ocs.cross_connects import (
     CrossConnects,
     Pair,
@@ -26,7 +25,7 @@ from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailure, O
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.emulator.ocs.flapping import PortFlapper
-from moefabric.emulator.ocs.light import LightTable
+from moefabric.emulator.ocs.light import Completions, LightTable
 from moefabric.emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
 from moefabric.emulator.ocs.power_monitors import PowerMonitors
 from moefabric.emulator.ocs.users import Users
@@ -82,7 +81,8 @@ class OcsDevice:
         spec, self._host = spec or DeviceSpec(), host or DeviceHost()
         memory = spec.memory or {}
         self.timers, self.wall_s, self.profile = timers, wall_s, spec.profile
-        self.identity = _identity(spec.profile, str(crossbar.ports), spec.serial)
+        model = self.profile.model.replace(PLACEHOLDER, str(crossbar.ports))
+        self.identity = Identity(self.profile.vendor, model, spec.serial, self.profile.firmware)
         self.system = SystemSettings(**(memory.get("system") or _system_settings(spec)))
         accounts = [UserAccount(**user) for user in memory["users"]] if "users" in memory else None
         self.users = Users(spec.profile.users if accounts is None else accounts)
@@ -365,8 +365,3 @@ def _system_settings(spec: DeviceSpec) -> dict[str, str]:
         "mask": str(network.netmask),
         "broadcast": str(network.broadcast_address),
     }
-
-
-def _identity(profile: DeviceProfile, size: str, serial: str) -> Identity:
-    model = profile.model.replace(PLACEHOLDER, size)
-    return Identity(profile.vendor, model, serial, profile.firmware)

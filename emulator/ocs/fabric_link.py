@@ -44,8 +44,6 @@ class OcsStatistics:
                     self.dark_ns += event.at_ns - self._changed_ns.pop(pair, event.at_ns)
             case OcsEventKind.REFUSED:
                 self.refusals += 1
-            case _:
-                pass
 
 
 log = logging.getLogger(__name__)

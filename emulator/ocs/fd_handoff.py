@@ -221,7 +221,6 @@ class HandoffServer:
         try:
             sock.settimeout(TIMEOUT_S)
             send_handoff(sock, self.facts, self._fds)
-            sock.settimeout(0)
         except (OSError, FabricError) as error:  # the process died; the next one gets the switch
             log.warning("handoff failed: %s", error)
             self._process.close()
@@ -265,7 +264,6 @@ class HandoffServer:
 
     def _accept_caller(self, control: socket.socket) -> None:
         if (sock := self._accept(control)) is not None:
-            sock.setblocking(False)
             self._publisher.accept(sock)
 
     def _forward(self, request: dict[str, Any]) -> bool:
