@@ -26,7 +26,7 @@ from moefabric.controller.southbound.ocs.drivers import (
     make_driver,
 )
 from moefabric.controller.southbound.ocs.login import RetryDelays
-from moefabric.controller.southbound.ocs.port_alarms import AlarmSession, alarm_control
+from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
 from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
 from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
 from moefabric.controller.southbound.openflow import green
@@ -240,13 +240,11 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
         log.info("no port alarms: ocs.user and ocs.password_env have no account for TL1")
         return
     address = device_address(control, wiring.management.ocs_address(region))
-    session = AlarmSession(
-        wiring.fabric, region, address, green.create_connection, account(control, FACTORY_ACCOUNT)
-    )
+    login, dial = account(control, FACTORY_ACCOUNT), green.create_connection
     delays, retry_s, fault, last_fault = RetryDelays(), 0.0, None, ""
     while True:
         try:
-            for states in session.port_states():
+            for states in port_states(wiring.fabric, region, address, dial, login):
                 retry_s = 0.0
                 events.ocs_ports_changed(states)
         except ControlError as error:

@@ -8,12 +8,11 @@ each `*.handoff` socket that appears there.
 import argparse
 import contextlib
 import os
-import selectors
+import select
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -57,16 +56,16 @@ def main(words: list[str] | None = None) -> int:
         help="how long to wait for the socket",
     )
     options = parser.parse_args(words)
-    structured_log.start(process_name(options.socket))
-    with stop_signal() as stop:
-        try:
-            if options.forever or options.socket.is_dir():
-                serve_all(options.socket, stop)
-            else:
-                serve_one(options.socket, stop, options.deadline)
-        except FabricError as error:
-            print(error, file=sys.stderr)
-            return 1
+    path, stop = options.socket, stop_signal()
+    structured_log.start(path.stem if path.suffix == ".handoff" else "ocs")
+    try:
+        if options.forever or path.is_dir():
+            serve_all(path, stop)
+        else:
+            serve_one(path, stop, options.deadline)
+    except FabricError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 
@@ -76,28 +75,14 @@ def prepare() -> None:
         resolve_name(dialect.front_end)
 
 
-def process_name(path: Path) -> str:
-    """Return the name in log lines of the process that serves a handoff socket, or many."""
-    return path.stem if path.suffix == ".handoff" else "ocs"
-
-
-@contextlib.contextmanager
-def stop_signal() -> Iterator[socket.socket]:
-    """Yield a socket that becomes readable when SIGTERM or SIGINT comes."""
+def stop_signal() -> socket.socket:
+    """Return a socket that becomes readable when SIGTERM or SIGINT comes to this process."""
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
-    with receiver, sender:
-        wakeup_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        handlers = {
-            number: signal.signal(number, lambda *_: None)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            yield receiver
-        finally:
-            signal.set_wakeup_fd(wakeup_fd)
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+    signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)  # until the process ends
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    return receiver
 
 
 def serve_one(path: Path, stop: socket.socket, deadline_s: float) -> None:
@@ -110,11 +95,9 @@ def serve_one(path: Path, stop: socket.socket, deadline_s: float) -> None:
     with contextlib.suppress(PermissionError):  # the real device has its own processor
         os.nice(_NICENESS)
     with connect(path, deadline_s) as sock:
-        with selectors.DefaultSelector() as selector:  # wait: another process may serve the switch
-            selector.register(sock, selectors.EVENT_READ)
-            selector.register(stop, selectors.EVENT_READ)
-            if any(key.fileobj is stop for key, _ in selector.select()):
-                return
+        ready, _, _ = select.select([sock, stop], [], [])  # another process may serve the switch
+        if stop in ready:
+            return
         sock.settimeout(deadline_s)
         facts, fds = receive_handoff(sock)
         _serve(facts, fds, sock, stop)
@@ -150,20 +133,18 @@ def _serve(facts: Facts, fds: list[int], sock: socket.socket, stop: socket.socke
 def serve_all(path: Path, stop: socket.socket) -> None:
     """Serve the handoff sockets that appear at or below `path`, each in a child process."""
     serving: dict[Path, subprocess.Popen[bytes]] = {}
-    with selectors.DefaultSelector() as selector:
-        selector.register(stop, selectors.EVENT_READ)
-        try:
-            while True:
-                serving = {at: process for at, process in serving.items() if process.poll() is None}
-                serving |= {at: _start(at) for at in handoff_sockets(path) if at not in serving}
-                # Poll: no event reports nested directories or a volume of another machine.
-                if selector.select(POLL_S):
-                    return
-        finally:
-            for process in serving.values():
-                process.terminate()
-            for process in serving.values():
-                process.wait(timeout=10)
+    is_stopped = False
+    try:
+        while not is_stopped:
+            serving = {at: process for at, process in serving.items() if process.poll() is None}
+            serving |= {at: _start(at) for at in handoff_sockets(path) if at not in serving}
+            # Poll: no event reports nested directories or a volume of another machine.
+            is_stopped = bool(select.select([stop], [], [], POLL_S)[0])
+    finally:
+        for process in serving.values():
+            process.terminate()
+        for process in serving.values():
+            process.wait(timeout=10)
 
 
 def handoff_sockets(path: Path) -> list[Path]:

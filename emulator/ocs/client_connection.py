@@ -45,7 +45,8 @@ class ClientConnection:
     ) -> None:
         """Use a connected socket; `on_closed` is called once, when it is closed."""
         self._sock, self._loop, self._on_closed = sock, loop, on_closed
-        self._peer = "{}:{}".format(*sock.getpeername()[:2])
+        self.peer = "{}:{}".format(*sock.getpeername()[:2])
+        """The client's address: `198.18.0.1:40312`."""
         self._slots: deque[QueuedReply] = deque()
         self._unsent = bytearray()
         self._closing = self._half_closed = self._muted = self._closed = False
@@ -53,11 +54,6 @@ class ClientConnection:
         self.accepts_input: Callable[[], bool] = lambda: True
         """Called when bytes arrive; if it returns False, the session does not get them."""
         self.session: Session
-
-    @property
-    def peer(self) -> str:
-        """The client's address: `198.18.0.1:40312`."""
-        return self._peer
 
     @property
     def importance(self) -> tuple[bool, bool, int]:

@@ -12,15 +12,6 @@ from moefabric.emulator.crossbar.crossbar import Ports
 Pair = tuple[int, int]  # input port, output port
 
 
-class Busy(Enum):
-    """Effect of `add` on a connected port. Devices differ, and their manuals do not specify it."""
-
-    MOVE = "move"
-    """The older cross-connect of either port is removed."""
-    REFUSE = "refuse"
-    """The command is refused, and nothing changes."""
-
-
 class Refusal(Enum):
     """Reasons for a refusal; each protocol has its own codes for them."""
 
@@ -77,21 +68,22 @@ class CrossConnects:
     def __len__(self) -> int:
         return len(self.output_of)
 
-    def __str__(self) -> str:
-        return " ".join(f"{p}-{q}" for p, q in self) or "no cross-connects"
-
     def pair_of(self, port: int) -> Pair | None:
         """Return the cross-connect of an input or output."""
         if port in self.output_of:
             return port, self.output_of[port]
         return self.by_output.get(port)
 
-    def add(self, pairs: Collection[Pair], busy: Busy = Busy.MOVE) -> Self:
-        """Connect these pairs too; `busy` decides about older cross-connects of their ports."""
+    def add(self, pairs: Collection[Pair], *, move: bool = True) -> Self:
+        """Connect these pairs too, and remove older cross-connects of their ports.
+
+        Devices differ in that, and their manuals do not specify it: without `move`, a command for
+        a connected port is refused.
+        """
         _check(self.ports, pairs)
         inputs, outputs = {p for p, _ in pairs}, {q for _, q in pairs}
         older = {(p, q) for p, q in self if p in inputs or q in outputs} - set(pairs)
-        if older and busy is Busy.REFUSE:
+        if older and not move:
             connected = ", ".join(f"{p} is joined to {q}" for p, q in sorted(older))
             raise RefusedError(Refusal.CONFLICT, f"busy: {connected}")
         return type(self)(self.ports, dict({*self} - older | {*pairs}))

@@ -7,16 +7,14 @@ accepted command follows after the settle time; `OcsDevice.when_settled` calls b
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 from ipaddress import IPv4Network
 from typing import Any
 
 from moefabric.core.errors import FabricError
-from moefabric.core.ocs import PLACEHOLDER, DeviceProfile, UserAccount
+from moefabric.core.ocs import PLACEHOLDER, UserAccount
 from moefabric.emulator.crossbar.crossbar import Crossbar
-from moefabric.emulator.ocs.completions import Completions
 from moefabric.emulator.ocs.cross_connects import (
-    Busy,
     CrossConnects,
     Pair,
     Refusal,
@@ -27,7 +25,7 @@ from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailure, O
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.emulator.ocs.flapping import PortFlapper
-from moefabric.emulator.ocs.light import LightTable
+from moefabric.emulator.ocs.light import Completions, LightTable
 from moefabric.emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
 from moefabric.emulator.ocs.power_monitors import PowerMonitors
 from moefabric.emulator.ocs.users import Users
@@ -83,12 +81,9 @@ class OcsDevice:
         spec, self._host = spec or DeviceSpec(), host or DeviceHost()
         memory = spec.memory or {}
         self.timers, self.wall_s, self.profile = timers, wall_s, spec.profile
-        self.identity = _identity(spec.profile, str(crossbar.ports), spec.serial)
-        self.system = (
-            SystemSettings(**memory["system"])
-            if "system" in memory
-            else _system_settings(spec.profile, spec.address, spec.prefix)
-        )
+        model = self.profile.model.replace(PLACEHOLDER, str(crossbar.ports))
+        self.identity = Identity(self.profile.vendor, model, spec.serial, self.profile.firmware)
+        self.system = SystemSettings(**(memory.get("system") or _system_settings(spec)))
         accounts = [UserAccount(**user) for user in memory["users"]] if "users" in memory else None
         self.users = Users(spec.profile.users if accounts is None else accounts)
         self.users.on_change = self._save_soon
@@ -150,14 +145,14 @@ class OcsDevice:
             "settings": {str(port): vars(stored) for port, stored in self.ports.stored.items()},
             "system": vars(self.system),
             "users": [vars(account) for account in self.users],
-            "faults": [failure.as_json() for failure in self.failures],
+            "faults": [asdict(failure) for failure in self.failures],
         }
 
     # ---- commands for cross-connects
 
     def add(self, pairs: Collection[Pair]) -> None:
         """Connect these pairs. The profile decides about older cross-connects of their ports."""
-        self.change(lambda now: now.add(pairs, Busy(self.profile.busy)))
+        self.change(lambda now: now.add(pairs, move=self.profile.busy == "move"))
 
     def only(self, pairs: Collection[Pair]) -> None:
         """Connect these pairs and no others."""
@@ -358,19 +353,15 @@ class OcsDevice:
         self._host.save(self.memory())
 
 
-def _system_settings(profile: DeviceProfile, address: str, prefix: int) -> SystemSettings:
-    if not address:
-        return SystemSettings(startup=profile.startup)
-    network = IPv4Network(f"{address}/{prefix}", strict=False)
-    return SystemSettings(
-        startup=profile.startup,
-        ip=address,
-        gateway=str(network[1]),
-        mask=str(network.netmask),
-        broadcast=str(network.broadcast_address),
-    )
-
-
-def _identity(profile: DeviceProfile, size: str, serial: str) -> Identity:
-    model = profile.model.replace(PLACEHOLDER, size)
-    return Identity(profile.vendor, model, serial, profile.firmware)
+def _system_settings(spec: DeviceSpec) -> dict[str, str]:
+    """Return the settings of a new switch that may differ from the defaults."""
+    if not spec.address:
+        return {"startup": spec.profile.startup}
+    network = IPv4Network(f"{spec.address}/{spec.prefix}", strict=False)
+    return {
+        "startup": spec.profile.startup,
+        "ip": spec.address,
+        "gateway": str(network[1]),
+        "mask": str(network.netmask),
+        "broadcast": str(network.broadcast_address),
+    }

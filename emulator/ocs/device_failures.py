@@ -1,7 +1,7 @@
 """Failures that can be injected into an optical switch."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -61,13 +61,9 @@ class OcsFailure:
         ]
         return " ".join(filter(None, parts))
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the failure as a JSON object."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Read a failure; the inverse of `as_json`.
+        """Read a failure from a JSON object of its fields.
 
         Raises:
             FabricError: if the document describes no failure.

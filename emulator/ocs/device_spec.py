@@ -1,7 +1,7 @@
 """Description of an optical switch as data, and the interface to its host."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from moefabric.core.ocs import DeviceProfile, OpticalLoss, SettleTime, UserAccount
@@ -49,15 +49,8 @@ class DeviceSpec:
             users=None if users is None else tuple(UserAccount(**user) for user in users),
             **values,
         )
-        return cls(
-            profile,
-            str(document["serial"]),
-            int(document.get("link_up_ns", 0)),
-            bool(document.get("link_down", False)),
-            str(document.get("address", "")),
-            int(document.get("prefix", 24)),
-            document.get("memory"),
-        )
+        names = {own.name for own in fields(cls)} & document.keys()
+        return cls(**{**{name: document[name] for name in names}, "profile": profile})
 
 
 class DeviceHost:

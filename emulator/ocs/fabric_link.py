@@ -4,6 +4,7 @@ import json
 import logging
 import socket
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
@@ -43,8 +44,6 @@ class OcsStatistics:
                     self.dark_ns += event.at_ns - self._changed_ns.pop(pair, event.at_ns)
             case OcsEventKind.REFUSED:
                 self.refusals += 1
-            case _:
-                pass
 
 
 log = logging.getLogger(__name__)
@@ -118,7 +117,7 @@ class FabricLink(DeviceHost):
                 pass
             case other:
                 raise FabricError(f"{other!r} is not one of inject, clear, reboot, show, list")
-        return {"at_ns": at_ns, "faults": [failure.as_json() for failure in device.failures]}
+        return {"at_ns": at_ns, "faults": [asdict(failure) for failure in device.failures]}
 
 
 def device_status(device: OcsDevice, statistics: OcsStatistics) -> dict[str, Any]:
@@ -138,7 +137,7 @@ def device_status(device: OcsDevice, statistics: OcsStatistics) -> dict[str, Any
             }
             for port in device.ports.all
         ],
-        "faults": [failure.as_json() for failure in device.failures],
+        "faults": [asdict(failure) for failure in device.failures],
         "changes": statistics.changes,
         "refusals": statistics.refusals,
         "dark_s": statistics.dark_ns / 1e9,

@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,7 @@ def send_handoff(sock: socket.socket, facts: Mapping[str, Any], fds: Sequence[in
         raise FabricError(
             f"OCS handoff: {len(line)} bytes and {len(fds)} descriptors are too much to hand over"
         )
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    sent = sock.sendmsg([line], rights)
+    sent = socket.send_fds(sock, [line], list(fds))
     sock.sendall(line[sent:])
 
 
@@ -105,17 +105,12 @@ def listen_in_namespace(netns: str | None, address: str, port: int) -> socket.so
     Raises:
         FabricError: if the address can't be bound.
     """
-    sock = namespaces.run_in(netns, socket.socket) if netns else socket.socket()
+    listen = partial(socket.create_server, (address, port), backlog=16)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address, port))
-        sock.listen(16)
+        return namespaces.run_in(netns, listen) if netns else listen()
     except OSError as error:
-        sock.close()
-        raise FabricError(
-            f"OCS handoff: can't listen on {address}:{port}: {error.strerror}"
-        ) from error
-    return sock
+        reason = str(error.strerror).partition(" (while")[0]  # the rest repeats the address
+        raise FabricError(f"OCS handoff: can't listen on {address}:{port}: {reason}") from error
 
 
 class HandoffServer:
@@ -226,7 +221,6 @@ class HandoffServer:
         try:
             sock.settimeout(TIMEOUT_S)
             send_handoff(sock, self.facts, self._fds)
-            sock.settimeout(0)
         except (OSError, FabricError) as error:  # the process died; the next one gets the switch
             log.warning("handoff failed: %s", error)
             self._process.close()
@@ -270,7 +264,6 @@ class HandoffServer:
 
     def _accept_caller(self, control: socket.socket) -> None:
         if (sock := self._accept(control)) is not None:
-            sock.setblocking(False)
             self._publisher.accept(sock)
 
     def _forward(self, request: dict[str, Any]) -> bool:
@@ -284,20 +277,16 @@ def connect(path: Path, deadline_s: float) -> socket.socket:
         FabricError: after `deadline_s`.
     """
     deadline = time.monotonic() + deadline_s
-    pause = threading.Event()
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.connect(os.fspath(path))
-        except (FileNotFoundError, ConnectionRefusedError) as error:
-            sock.close()
-            if time.monotonic() >= deadline:
-                raise FabricError(
-                    f"OCS handoff: nothing listens on {path}: {error.strerror}"
-                ) from error
-            pause.wait(0.05)  # there is no event for a socket that does not exist yet
         except OSError as error:
             sock.close()
-            raise FabricError(f"OCS handoff: {path}: {error.strerror}") from error
+            is_absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
+            if not is_absent or time.monotonic() >= deadline:
+                what = f"nothing listens on {path}" if is_absent else path
+                raise FabricError(f"OCS handoff: {what}: {error.strerror}") from error
+            time.sleep(0.05)  # there is no event for a socket that does not exist yet
         else:
             return sock

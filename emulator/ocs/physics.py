@@ -2,23 +2,17 @@
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from itertools import cycle
 
 from moefabric.core.ocs import OpticalLoss, SettleTime
 from moefabric.emulator.ocs.cross_connects import Pair
 
 
-@dataclass
 class Settling:
     """Sequence of settle times of a device; equal seeds give equal sequences."""
 
-    settle: SettleTime
-    seed: str
-    _random: random.Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._random = random.Random(f"settle {self.seed}")
+    def __init__(self, settle: SettleTime, seed: str) -> None:
+        self.settle, self._random = settle, random.Random(f"settle {seed}")
 
     def times_ns(self, added: Sequence[Pair], *, conflicts: bool) -> list[int]:
         """Draw the settle times of the cross-connects that one command makes.

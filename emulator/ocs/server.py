@@ -123,14 +123,9 @@ class OcsServer:
         front_end = open_front_end(dialect, self.device)
         self._listeners.append(FrontEndListener(self.loop, self.device, listener, front_end))
 
-    def serve(self, *stops: socket.socket) -> None:
-        """Serve until one of `stops` is readable or closed by its peer."""
-        for stop in stops:
-            self.loop.watch(stop.fileno(), IN, lambda _events: self.loop.stop())
-        self.run()
-
-    def run(self) -> None:
-        """Serve until the loop is stopped."""
+    def serve(self, stop: socket.socket) -> None:
+        """Serve until the loop is stopped, or `stop` is readable or closed by its peer."""
+        self.loop.watch(stop.fileno(), IN, lambda _events: self.loop.stop())
         try:
             self.device.announce_start()
             self.loop.run()

@@ -23,7 +23,6 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric.datapath import USER
 from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
-from moefabric.emulator.ocs.cross_connects import Busy
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.emulator.ocs.server import OcsServer
@@ -56,16 +55,12 @@ def fabric(
 
 
 @contextmanager
-def scpi_device(
-    wired: Fabric, address: tuple[str, int], busy: Busy = Busy.REFUSE
-) -> Iterator[tuple[str, int]]:
+def scpi_device(wired: Fabric, address: tuple[str, int]) -> Iterator[tuple[str, int]]:
     """Serve the fabric's OCS over TCP with mirrors in memory; yield its address."""
     ocs = wired.regions[0].ocs
     assert ocs is not None
     listener = socket.create_server(address)
-    profile = DeviceProfile(
-        settle=SettleTime(fixed_ns=ocs.settle_ns), busy="refuse" if busy is Busy.REFUSE else "move"
-    )
+    profile = DeviceProfile(settle=SettleTime(fixed_ns=ocs.settle_ns), busy="refuse")
     server = OcsServer(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), DeviceSpec(profile))
     server.open(listener, "scpi")
     hear, say = socket.socketpair()

@@ -69,8 +69,14 @@ def nic_states(fabric: Fabric, region: Region, ports: Sequence[tuple[int, bool]]
     )
 
 
-class AlarmSession:
-    """One TL1 session that listens for port alarms.
+def port_states(
+    fabric: Fabric,
+    region: Region,
+    address: tuple[str, int],
+    dial: Dial,
+    account: tuple[str, str] = FACTORY_ACCOUNT,
+) -> Generator[PortStates, None, None]:
+    """Listen in one TL1 session: yield the states of all ports, then those of ports that change.
 
     Args:
         fabric: The fabric.
@@ -78,58 +84,43 @@ class AlarmSession:
         address: Host and TCP port of the TL1 interface.
         dial: Opens the TCP connection.
         account: User and password.
+
+    Raises:
+        ControlError: if no session can be opened, or when it ends.
     """
+    nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
+    try:
+        with dial(address, _CONNECT_TIMEOUT_S) as session:
+            for message in _messages(session, account):
+                if _LOGIN_DENIED.search(message):
+                    raise LoginRefusedError(
+                        f"alarms: the device refuses the login as {account[0]}: set "
+                        "ocs.user and ocs.password_env"
+                    )
+                if _DENIED.search(message):
+                    raise ControlError(f"alarms: {' '.join(message.split())}")
+                states = nic_states(fabric, region, parse_alarms(message))
+                if _STANDING.search(message):
+                    yield [(nic, (nic, False) not in states) for nic in nics]
+                elif _REPORT in message:
+                    yield states
+    except OSError as error:
+        raise ControlError(f"alarms of {address[0]}:{address[1]}: {reason(error)}") from error
+    raise ControlError("alarms: the device hung up")
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        region: Region,
-        address: tuple[str, int],
-        dial: Dial,
-        account: tuple[str, str] = FACTORY_ACCOUNT,
-    ) -> None:
-        self._fabric, self._region, self._address, self._dial = fabric, region, address, dial
-        self._account = account
-        self._nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
 
-    def port_states(self) -> Generator[PortStates, None, None]:
-        """Yield the states of all ports first, then the states of ports that change.
-
-        Raises:
-            ControlError: if no session can be opened, or when it ends.
-        """
-        try:
-            with self._dial(self._address, _CONNECT_TIMEOUT_S) as session:
-                for message in self._messages(session):
-                    if _LOGIN_DENIED.search(message):
-                        raise LoginRefusedError(
-                            f"alarms: the device refuses the login as {self._account[0]}: set "
-                            "ocs.user and ocs.password_env"
-                        )
-                    if _DENIED.search(message):
-                        raise ControlError(f"alarms: {' '.join(message.split())}")
-                    states = nic_states(self._fabric, self._region, parse_alarms(message))
-                    if _STANDING.search(message):
-                        yield [(nic, (nic, False) not in states) for nic in self._nics]
-                    elif _REPORT in message:
-                        yield states
-        except OSError as error:
-            place = f"{self._address[0]}:{self._address[1]}"
-            raise ControlError(f"alarms of {place}: {reason(error)}") from error
-        raise ControlError("alarms: the device hung up")
-
-    def _messages(self, session: socket.socket) -> Iterator[str]:
-        """Log in, ask for standing alarms and yield all messages of the device."""
-        session.settimeout(None)
-        session.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
-            session.setsockopt(socket.IPPROTO_TCP, option, _KEEPALIVE)
-        user, password = check_account(self._account)
-        login = f"ACT-USER::{user}:login::{password};\r\n"
-        session.sendall(f"{login}RTRV-ALM-EQPT::ALL:standing:;\r\n".encode("ascii"))
-        inbox = b""
-        while data := session.recv(65536):
-            inbox += data
-            while match := MESSAGE_END.search(inbox):
-                message, inbox = inbox[: match.end()], inbox[match.end() :]
-                yield message.decode("ascii", "replace").replace("\r", "")
+def _messages(session: socket.socket, account: tuple[str, str]) -> Iterator[str]:
+    """Log in, ask for standing alarms and yield all messages of the device."""
+    session.settimeout(None)
+    session.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+        session.setsockopt(socket.IPPROTO_TCP, option, _KEEPALIVE)
+    user, password = check_account(account)
+    login = f"ACT-USER::{user}:login::{password};\r\n"
+    session.sendall(f"{login}RTRV-ALM-EQPT::ALL:standing:;\r\n".encode("ascii"))
+    inbox = b""
+    while data := session.recv(65536):
+        inbox += data
+        while match := MESSAGE_END.search(inbox):
+            message, inbox = inbox[: match.end()], inbox[match.end() :]
+            yield message.decode("ascii", "replace").replace("\r", "")

@@ -6,59 +6,37 @@ light has settled, so the driver waits for the device's known settling time afte
 
 import base64
 import json
-import socket
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from moefabric.controller.http_client import Dial, HttpClient
+from moefabric.controller.http_client import HttpClient
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs_dialect import DriverSettings
 
-FACTORY_ACCOUNT: Final = ("admin", "root")
-"""User and password of a Polatis device as delivered."""
-
 _ALL: Final = "/api/data/optical-switch:cross-connects"
 _PAIR: Final = "/api/data/cross-connects/pair"
 _MEDIA_TYPE: Final = "application/yang-data+json"
-_NOT_FOUND: Final = 404
-_BAD_REQUEST: Final = 400
 
 
 class RestconfDriver:
-    """A `DeviceDriver` that speaks RESTCONF.
+    """A `DeviceDriver` that speaks RESTCONF."""
 
-    Args:
-        name: The device's name in errors.
-        address: Host and TCP port.
-        timeout_s: How long one response may take.
-        settle_s: Settling time of the light after a command.
-        account: User and password.
-        dial: Opens the TCP connection.
-        sleep: Waits for a number of seconds.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        timeout_s: float,
-        settle_s: float,
-        account: tuple[str, str] = FACTORY_ACCOUNT,
-        dial: Dial = socket.create_connection,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
-        self.name, self._settle_s, self._sleep = name, settle_s, sleep
-        credentials = base64.b64encode(":".join(account).encode()).decode("ascii")
+    def __init__(self, settings: DriverSettings) -> None:
+        self.name, self._sleep = settings.ocs.name, settings.sleep
+        self._settle_s = settings.ocs.settle_ns / 1e9
+        account = f"{settings.user}:{settings.password}"
+        credentials = base64.b64encode(account.encode()).decode("ascii")
         headers = {
             "Authorization": f"Basic {credentials}",
             "Accept": _MEDIA_TYPE,
             "Content-Type": _MEDIA_TYPE,
         }
-        self._http = HttpClient(name, address, timeout_s, dial, headers)
+        # Some devices respond only after light has settled.
+        timeout_s = settings.timeout_s + self._settle_s
+        self._http = HttpClient(self.name, settings.address, timeout_s, settings.dial, headers)
         self._settled_at_s = 0.0
 
     def close(self) -> None:
@@ -68,9 +46,9 @@ class RestconfDriver:
     def cross_connects(self) -> tuple[CrossConnect, ...]:
         """Return the list of pairs; raise ControlError for a malformed answer."""
         status, body = self._http.exchange("GET", _ALL)
-        if status == _NOT_FOUND:  # a device without pairs may have no list
+        if status == HTTPStatus.NOT_FOUND:  # a device without pairs may have no list
             return ()
-        if status >= _BAD_REQUEST:
+        if status >= HTTPStatus.BAD_REQUEST:
             kind = LoginRefusedError if status == HTTPStatus.UNAUTHORIZED else ControlError
             raise kind(f"{self.name}: GET {_ALL}: {_error_text(status, body)}")
         try:
@@ -84,14 +62,14 @@ class RestconfDriver:
         """Remove pairs by a DELETE each, add all others by one PATCH; return the first error."""
         for port, _ in change.remove:
             status, body = self._http.exchange("DELETE", f"{_PAIR}={port}")
-            if status >= _BAD_REQUEST:
+            if status >= HTTPStatus.BAD_REQUEST:
                 return f"DELETE of {port}: {_error_text(status, body)}"
         if not change.add:
             return None
         earlier_s, self._settled_at_s = self._settled_at_s, time.monotonic() + self._settle_s
         pairs = [{"ingress": p, "egress": q} for p, q in change.add]
         status, body = self._http.exchange("PATCH", _PAIR, {"pair": pairs})
-        if status < _BAD_REQUEST:
+        if status < HTTPStatus.BAD_REQUEST:
             return None
         self._settled_at_s = earlier_s
         return f"PATCH: {_error_text(status, body)}"
@@ -136,17 +114,9 @@ class Restconf:
     """RESTCONF over HTTP."""
 
     default_port: int = 8008
-    factory_account: tuple[str, str] = FACTORY_ACCOUNT
+    factory_account: tuple[str, str] = ("admin", "root")
+    """User and password of a Polatis device as delivered."""
 
     def open(self, settings: DriverSettings) -> RestconfDriver:
         """Return a driver that speaks RESTCONF."""
-        settle_s = settings.ocs.settle_ns / 1e9
-        return RestconfDriver(
-            settings.ocs.name,
-            settings.address,
-            settings.timeout_s + settle_s,  # some devices respond only after light has settled
-            settle_s,
-            (settings.user, settings.password),
-            settings.dial,
-            settings.sleep,
-        )
+        return RestconfDriver(settings)

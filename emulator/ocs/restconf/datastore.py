@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from moefabric.core.ocs import UserAccount
-from moefabric.emulator.ocs.cross_connects import Busy, CrossConnects, Pair, RefusedError
+from moefabric.emulator.ocs.cross_connects import Pair, RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
@@ -133,11 +133,11 @@ class Datastore:
 
     def alarms(self) -> Tree:
         """Read `system-alarms`."""
-        return {"alarm": [alarm.as_alarm() for alarm in self.log.alarms.values()]}
+        return {"alarm": list(self.log.alarms.values())}
 
     def notifications(self) -> Tree:
         """Read `notification-log`."""
-        return {"log": [entry.as_log() for entry in self.log.entries]}
+        return {"log": list(self.log.entries)}
 
     def _peer(self, group: Tree) -> str:
         """Return the name of the group whose outputs the inputs of `group` connect to, in order."""
@@ -156,26 +156,15 @@ class Datastore:
         Cross-connects that the edit doesn't name are removed only if it uses their ports.
         """
         old, new = _pairs(before), _pairs(after)
-        busy = Busy(self.device.profile.busy)
-
-        def target(now: CrossConnects) -> CrossConnects:
-            return now.sub(old - new).add(sorted(new - old), busy)
-
-        self.device.change(target)
+        move = self.device.profile.busy == "move"
+        self.device.change(lambda now: now.sub(old - new).add(sorted(new - old), move=move))
         return True
 
     def change_ports(self, before: Tree, after: Tree) -> bool:
         """Apply an edit of `ports`, the list of older revisions: settings and shutters."""
-        enabled, disabled = shutter_changes(before, after)
-        settings = {
-            "port": [
-                {leaf: value for leaf, value in entry.items() if leaf != "port-state"}
-                for entry in after.get("port", ())
-            ]
-        }
-        TABLES["ports"].check(before, settings)
-        self.set_shutters(enabled, disabled)
-        TABLES["ports"].apply(self.device, before, settings)
+        TABLES["ports"].check(before, after)
+        self.set_shutters(*shutter_changes(before, after))
+        TABLES["ports"].apply(self.device, before, after)
         return True
 
     def set_shutters(self, enabled: list[int], disabled: list[int]) -> None:

@@ -1,14 +1,12 @@
 """Edits as pure functions from the content of a container to its new content."""
 
-from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from moefabric.emulator.ocs.restconf.encoding import validate
 from moefabric.emulator.ocs.restconf.errors import RestconfError, absent
-from moefabric.emulator.ocs.restconf.schema import Leaf, Node
+from moefabric.emulator.ocs.restconf.schema import Node
 from moefabric.emulator.ocs.restconf.target import Step, Target
 
 Tree = dict[str, Any]
@@ -23,34 +21,39 @@ class Op(Enum):
     DELETE = "DELETE"
 
 
-@dataclass(frozen=True)
-class Edit:
-    """An edit. `value` is a tree of the target; for CREATE, of a new child of the target."""
-
-    op: Op
-    target: Target
-    value: Any = None
-
-
-def apply_edit(before: Tree, edit: Edit) -> Tree:
+def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
     """Return the content of the target's container after an edit.
+
+    Args:
+        before: the content before it.
+        op: kind of the edit.
+        target: the edited resource.
+        value: a tree of the target; for CREATE, of a new child of the target.
 
     Raises:
         RestconfError: if the edit is impossible.
     """
-    after = deepcopy(before)
-    holder, step = _holder(after, edit.target.steps)
-    if step is None:
-        _edit_container(after, edit.target.top, edit)
-    elif isinstance(step.part, Leaf):
-        _edit_leaf(holder, step.part, edit)
-    elif step.part.key and step.key is None:
-        _edit_list(holder, step.part, edit)
-    elif step.part.key:
-        _edit_entry(holder, step, step.part, edit)
-    else:
-        _edit_container(holder.setdefault(step.part.name, {}), step.part, edit)
-    return after
+    top, step = target.top, target.last
+    document = {top.name: deepcopy(before)}
+    holder, part = _holder(document, target.steps), step.part
+    match op:
+        case Op.DELETE:
+            _delete(holder, step)
+        case Op.REPLACE if step.key is not None:
+            others = [entry for entry in holder.get(part.name, []) if entry[part.key] != _key(step)]
+            holder[part.name] = [*others, value]
+        case Op.REPLACE:
+            holder[part.name] = value
+        case Op.MERGE if step.key is None:
+            _merge(holder, part, value)
+        case Op.MERGE:
+            _merge_children(_entry(holder, step), part, value)
+        case Op.CREATE:
+            is_entry = step.key is not None
+            tree = _entry(holder, step) if is_entry else holder.setdefault(part.name, {})
+            _check_absent(tree, part, value)
+            _merge_children(tree, part, value)
+    return document[top.name]
 
 
 def find(tree: Tree, steps: tuple[Step, ...]) -> Any:
@@ -59,35 +62,33 @@ def find(tree: Tree, steps: tuple[Step, ...]) -> Any:
     Raises:
         RestconfError: if the path leads to no resource.
     """
-    holder, step = _holder(tree, steps)
-    if step is None:
-        return holder
-    part = step.part
-    if isinstance(part, Node) and part.key:
-        return holder.get(part.name, []) if step.key is None else _entry(holder, step)
+    step = steps[-1]
+    holder, part = _holder({steps[0].part.name: tree}, steps), step.part
+    if step.key is not None:
+        return _entry(holder, step)
+    if part.key:
+        return holder.get(part.name, [])
     if part.name not in holder:
         raise absent(step.client_name)
     return holder[part.name]
 
 
-def _holder(tree: Tree, steps: tuple[Step, ...]) -> tuple[Tree, Step | None]:
-    """Return the parent of the last step, and that step; None for the container at the top."""
-    holder = tree
-    for step in steps[1:-1]:
+def _holder(document: Tree, steps: tuple[Step, ...]) -> Tree:
+    """Return the parent of a resource, given a document that has its container as a member."""
+    holder = document
+    for step in steps[:-1]:
         holder = (
             _entry(holder, step) if step.key is not None else holder.setdefault(step.part.name, {})
         )
-    return holder, steps[-1] if len(steps) > 1 else None
+    return holder
 
 
 def _key(step: Step) -> Any:
     """Return the key of a step as a value."""
-    assert isinstance(step.part, Node)
     return validate(step.part.leaves[step.part.key], step.key)
 
 
 def _entry(holder: Tree, step: Step) -> Tree:
-    assert isinstance(step.part, Node)
     key = _key(step)
     entries: list[Tree] = holder.get(step.part.name, [])
     for entry in entries:
@@ -96,83 +97,49 @@ def _entry(holder: Tree, step: Step) -> Tree:
     raise absent(f"{step.client_name}={step.key}")
 
 
-def _edit_container(tree: Tree, node: Node, edit: Edit) -> None:
-    match edit.op:
-        case Op.DELETE:
-            tree.clear()
-        case Op.REPLACE:
-            tree.clear()
-            tree.update(edit.value)
-        case Op.MERGE:
-            _merge(tree, node, edit.value)
-        case Op.CREATE:
-            _create(tree, node, edit.value)
-
-
-def _edit_leaf(holder: Tree, leaf: Leaf, edit: Edit) -> None:
-    if edit.op is not Op.DELETE:
-        holder[leaf.name] = edit.value
-    elif leaf.mandatory:
-        raise RestconfError("missing-element", f"{leaf.name} is needed")
+def _delete(holder: Tree, step: Step) -> None:
+    part = step.part
+    if step.key is not None:
+        entry = _entry(holder, step)
+        holder[part.name] = [other for other in holder[part.name] if other is not entry]
+    elif not part.type:
+        holder[part.name] = [] if part.key else {}
+    elif part.mandatory:
+        raise RestconfError("missing-element", f"{part.name} is needed")
     else:
-        holder.pop(leaf.name, None)
+        holder.pop(part.name, None)
 
 
-def _edit_list(holder: Tree, node: Node, edit: Edit) -> None:
-    match edit.op:
-        case Op.DELETE:
-            holder[node.name] = []
-        case Op.REPLACE:
-            holder[node.name] = edit.value
-        case _:
-            _merge_entries(holder.setdefault(node.name, []), node, edit.value)
-
-
-def _edit_entry(holder: Tree, step: Step, node: Node, edit: Edit) -> None:
-    if edit.op is Op.REPLACE:
-        others = [entry for entry in holder.get(node.name, []) if entry[node.key] != _key(step)]
-        holder[node.name] = [*others, edit.value]
-        return
-    entry = _entry(holder, step)
-    if edit.op is Op.DELETE:
-        holder[node.name] = [other for other in holder[node.name] if other is not entry]
+def _merge(holder: Tree, part: Node, value: Any) -> None:
+    """Merge the value of a child into its parent."""
+    if part.type:
+        holder[part.name] = value
+    elif part.key:
+        entries = holder.setdefault(part.name, [])
+        by_key = {entry[part.key]: entry for entry in entries}
+        for new in value:
+            if new[part.key] in by_key:
+                _merge_children(by_key[new[part.key]], part, new)
+            else:
+                entries.append(dict(new))
     else:
-        _edit_container(entry, node, edit)
+        _merge_children(holder.setdefault(part.name, {}), part, value)
 
 
-def _merge(tree: Tree, node: Node, value: Mapping[str, Any]) -> None:
-    """Merge a value into a tree."""
-    for name, inner in value.items():
+def _merge_children(tree: Tree, node: Node, values: Tree) -> None:
+    for name, value in values.items():
+        if child := node.child(name):
+            _merge(tree, child, value)
+
+
+def _check_absent(tree: Tree, node: Node, values: Tree) -> None:
+    """Raise RestconfError if one of the new children exists."""
+    for name, value in values.items():
         part = node.child(name)
-        if isinstance(part, Node) and part.key:
-            _merge_entries(tree.setdefault(part.name, []), part, inner)
-        elif isinstance(part, Node):
-            _merge(tree.setdefault(part.name, {}), part, inner)
+        if part is not None and part.key:
+            keys = {entry[part.key] for entry in tree.get(name, ())}
+            existing = [f"{name}={new[part.key]}" for new in value if new[part.key] in keys]
         else:
-            tree[name] = inner
-
-
-def _merge_entries(entries: list[Tree], node: Node, values: list[Tree]) -> None:
-    by_key = {entry[node.key]: entry for entry in entries}
-    for value in values:
-        if value[node.key] in by_key:
-            _merge(by_key[value[node.key]], node, value)
-        else:
-            entries.append(dict(value))
-
-
-def _create(tree: Tree, node: Node, value: Mapping[str, Any]) -> None:
-    """Add new parts to a tree, none of which may exist."""
-    for name, inner in value.items():
-        part = node.child(name)
-        if isinstance(part, Node) and part.key:
-            keys = {entry[part.key] for entry in tree.get(part.name, ())}
-            for entry in inner:
-                if entry[part.key] in keys:
-                    existing = f"{part.name}={entry[part.key]}"
-                    raise RestconfError("data-exists", f"{existing} is there already")
-            tree.setdefault(part.name, []).extend(inner)
-        elif name in tree:
-            raise RestconfError("data-exists", f"{name} is there already")
-        else:
-            tree[name] = inner
+            existing = [name] if name in tree else []
+        if existing:
+            raise RestconfError("data-exists", f"{existing[0]} is there already")

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from moefabric.emulator.ocs.restconf import schema
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from moefabric.emulator.ocs.restconf.schema import OPTICAL, Leaf, Node, module_of
+from moefabric.emulator.ocs.restconf.schema import OPTICAL, Node
 
 JSON = "application/yang-data+json"
 XML = "application/yang-data+xml"
@@ -26,9 +26,9 @@ def qualify(node: Node, tree: Any, module: str) -> Any:
     qualified = {}
     for name, value in tree.items():
         part = node.child(name)
-        own = module_of(part, module) if part else module
+        own = (part and part.module) or module
         prefix = "" if own == module else f"{own}:"
-        qualified[prefix + name] = qualify(part, value, own) if isinstance(part, Node) else value
+        qualified[prefix + name] = qualify(part, value, own) if part and not part.type else value
     return qualified
 
 
@@ -73,7 +73,7 @@ def from_json(body: bytes) -> tuple[str, Any]:
     return name, value
 
 
-def from_xml(body: bytes, parts: tuple[Node | Leaf, ...]) -> tuple[str, Any]:
+def from_xml(body: bytes, parts: tuple[Node, ...]) -> tuple[str, Any]:
     """Return name and content of an XML element, in the form that JSON data has.
 
     Args:
@@ -99,14 +99,14 @@ def from_xml(body: bytes, parts: tuple[Node | Leaf, ...]) -> tuple[str, Any]:
         raise ProtocolError("malformed-message", "this is not XML") from error
     name = _local_name(root)
     for part in parts:
-        if schema.is_named(part, name):
+        if part.is_named(name):
             value = _content(root, part, 0)
-            return name, [value] if isinstance(part, Node) and part.key else value
+            return name, [value] if part.key else value
     return name, None
 
 
-def _content(element: ET.Element, part: Node | Leaf, depth: int) -> Any:
-    if isinstance(part, Leaf):
+def _content(element: ET.Element, part: Node, depth: int) -> Any:
+    if part.type:
         return (element.text or "").strip()
     if depth > MAX_DEPTH:
         raise ProtocolError("malformed-message", "nested too deeply")
@@ -117,7 +117,7 @@ def _content(element: ET.Element, part: Node | Leaf, depth: int) -> Any:
         if inner is None:
             raise RestconfError("unknown-element", f"{part.name} has no {name[:64]}")
         value = _content(child, inner, depth + 1)
-        if inner.key if isinstance(inner, Node) else inner.is_list:
+        if inner.is_list:
             content.setdefault(name, []).append(value)
         else:
             content[name] = value
@@ -140,21 +140,21 @@ def validate_container(node: Node, value: Any, module: str = OPTICAL) -> dict[st
     for name, inner in value.items():
         prefix, _, plain = name.rpartition(":")
         part = node.child(plain)
-        if part is None or (prefix and prefix != module_of(part, module)):
+        if part is None or (prefix and prefix != (part.module or module)):
             raise RestconfError("unknown-element", f"{node.name} has no {name[:64]}")
         if part.name in tree:
             raise RestconfError("bad-element", f"{part.name} twice")
-        tree[part.name] = validate(part, inner, module_of(part, module))
+        tree[part.name] = validate(part, inner, part.module or module)
     return tree
 
 
-def validate(part: Node | Leaf, value: Any, module: str = OPTICAL) -> Any:
+def validate(part: Node, value: Any, module: str = OPTICAL) -> Any:
     """Check and return the entries of a list, content of a container or value of a leaf.
 
     Raises:
         RestconfError: if the schema does not allow it.
     """
-    if isinstance(part, Leaf):
+    if part.type:
         try:
             return schema.checked(part, value)
         except ValueError as error:

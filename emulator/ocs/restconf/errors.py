@@ -6,7 +6,6 @@ from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError
 
 STATUS = {
     "in-use": 409,
-    "lock-denied": 409,
     "resource-denied": 409,
     "data-exists": 409,
     "data-missing": 409,

@@ -5,11 +5,11 @@ its light has settled.
 """
 
 from email.utils import formatdate
+from http import HTTPStatus
 
 import h11
 
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.events import OcsEvent
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
@@ -31,7 +31,7 @@ class RestconfFrontEnd:
         self.device = device
         self.datastore = Datastore(device, options)
         self.service = Service(self.datastore)
-        device.events.subscribe(self._on_event)
+        device.events.subscribe(lambda event: self.datastore.log.add(event, device.wall_s()))
 
     def open_session(self, client: Client) -> "RestconfSession":
         """Open the session of a new client."""
@@ -41,9 +41,6 @@ class RestconfFrontEnd:
         """Cancel a scheduled reboot, and record the boot time."""
         self.datastore.booted_s = self.device.wall_s()
         self.datastore.restart = None
-
-    def _on_event(self, event: OcsEvent) -> None:
-        self.datastore.log.add(event, self.device.wall_s())
 
 
 class RestconfSession:
@@ -113,8 +110,8 @@ class RestconfSession:
         return True
 
     def _answer(self) -> None:
-        request, slot = self._request(), self._client.reserve_reply()
-        self._log_in(request)
+        request, slot = self._service.authenticated(self._request()), self._client.reserve_reply()
+        self._log_in(request.user)
         response = self._service.execute(request)
         self._head, self._body = None, bytearray()
         self._is_head_request = request.method == "HEAD"
@@ -142,10 +139,9 @@ class RestconfSession:
         method = head.method.decode("ascii", "replace")
         return Request(method, head.target.decode("ascii", "replace"), headers, bytes(self._body))
 
-    def _log_in(self, request: Request) -> None:
+    def _log_in(self, user: str) -> None:
         """Register the user of a request as the user of this session."""
         users = self._device.users
-        user = self._service.user(request) or ""
         if user != self._user or (user and self._number not in users.log_ins):
             users.log_out(self._number)
             peer = self._client.peer
@@ -177,9 +173,8 @@ class RestconfSession:
         self._close()
 
     def _frame(self, response: Response, headers: list[tuple[str, str]], body: bytes) -> bytes:
-        head = h11.Response(
-            status_code=response.status, headers=headers, reason=response.reason.encode()
-        )
+        reason = HTTPStatus(response.status).phrase.encode()
+        head = h11.Response(status_code=response.status, headers=headers, reason=reason)
         data = [h11.Data(data=body)] if body else []
         return b"".join(self._http.send(part) or b"" for part in (head, *data, h11.EndOfMessage()))
 
@@ -196,8 +191,6 @@ class RestconfSession:
             )
 
     def _check_idle(self) -> None:
-        if self._closed:
-            return
         now = self._device.now_ns()
         if self._waiting:
             self._active_ns = now

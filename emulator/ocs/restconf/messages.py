@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -20,7 +19,7 @@ from moefabric.emulator.ocs.restconf.encoding import (
     validate_container,
 )
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from moefabric.emulator.ocs.restconf.schema import OPTICAL, Leaf, Node, is_named
+from moefabric.emulator.ocs.restconf.schema import OPTICAL, Node
 from moefabric.emulator.ocs.restconf.target import Target
 
 JSON_TYPES = (JSON, "application/json", "text/json")
@@ -78,11 +77,6 @@ class Response:
     body: bytes = b""
     settles: bool = False
 
-    @property
-    def reason(self) -> str:
-        """The reason phrase of the status."""
-        return HTTPStatus(self.status).phrase
-
 
 def encode(document: Any, media: str) -> bytes:
     """Return a body in JSON or XML."""
@@ -97,16 +91,16 @@ def edit_value(request: Request, target: Target, op: Op) -> Any:
     """
     part, module = target.last.part, target.last.module
     if op is Op.CREATE:
-        if isinstance(part, Leaf) or target.is_whole_list:
+        if part.type or target.is_whole_list:
             raise RestconfError("operation-not-supported", f"nothing can be made in {target}")
         name, value = _member(request, part.children)
         return validate_container(part, {name: value}, module)
     name, value = _member(request, (part,))
     prefix, _, plain = name.rpartition(":")
-    if not is_named(part, plain) or prefix not in ("", module):
+    if not part.is_named(plain) or prefix not in ("", module):
         raise RestconfError("unknown-element", f"{name[:64]} is not {part.name}")
     content = validate(part, value, module)
-    if not target.is_entry or isinstance(part, Leaf):
+    if not target.is_entry:
         return content
     key = validate(part.leaves[part.key], target.last.key)
     if len(content) != 1 or content[0][part.key] != key:
@@ -126,7 +120,7 @@ def operation_inputs(request: Request, node: Node) -> Tree:
     return validate_container(node, {name.lower(): value}, module)
 
 
-def _member(request: Request, parts: tuple[Node | Leaf, ...]) -> tuple[str, Any]:
+def _member(request: Request, parts: tuple[Node, ...]) -> tuple[str, Any]:
     """Return name and value of the only member of a body, in the form that JSON data has."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not media:

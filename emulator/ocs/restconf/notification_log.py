@@ -2,7 +2,6 @@
 
 import time
 from collections import deque
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -30,52 +29,40 @@ def format_date(wall_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall_s))
 
 
-@dataclass(frozen=True)
-class Notification:
-    """A notification about a port."""
-
-    number: int
-    kind: str
-    text: str
-    date: str
-
-    def as_alarm(self) -> dict[str, Any]:
-        """Return the entry of `system-alarms`."""
-        return {"alarm-time": self.date, "alarm-type": self.kind, "alarm-message": self.text}
-
-    def as_log(self) -> dict[str, Any]:
-        """Return the entry of `notification-log`."""
-        return {
-            "notif-id": self.number,
-            "notif-type": self.kind,
-            "notif-time-first": self.date,
-            "notif-time-last": self.date,
-            "notif-message": self.text,
-        }
-
-
 class NotificationLog:
     """The latest notifications, and the standing alarms."""
 
     def __init__(self) -> None:
-        self.entries: deque[Notification] = deque(maxlen=MAX_ENTRIES)
-        self.alarms: dict[tuple[OcsEventKind, int], Notification] = {}
+        self.entries: deque[dict[str, Any]] = deque(maxlen=MAX_ENTRIES)
+        """Entries of `notification-log`."""
+        self.alarms: dict[tuple[OcsEventKind, int], dict[str, Any]] = {}
+        """Entries of `system-alarms`, by event and port."""
         self._numbers = count(1)
 
     def add(self, event: OcsEvent, wall_s: float) -> None:
         """Add the notifications of an event, if it has any."""
         if event.kind not in TYPES:
             return
-        kind, text, date = TYPES[event.kind], PORT_TEXTS[event.kind], format_date(wall_s)
+        kind, date = TYPES[event.kind], format_date(wall_s)
         for port in event.ports:
-            entry = Notification(next(self._numbers), kind, text.format(port), date)
+            text = PORT_TEXTS[event.kind].format(port)
+            entry = {
+                "notif-id": next(self._numbers),
+                "notif-type": kind,
+                "notif-time-first": date,
+                "notif-time-last": date,
+                "notif-message": text,
+            }
             self.entries.append(entry)
             if event.kind in RAISED_BY:
                 self.alarms.pop((RAISED_BY[event.kind], port), None)
             elif event.kind in RAISED_BY.values():
-                self.alarms[event.kind, port] = entry
+                alarm = {"alarm-time": date, "alarm-type": kind, "alarm-message": text}
+                self.alarms[event.kind, port] = alarm
 
     def remove(self, numbers: set[int]) -> None:
         """Remove the notifications with these numbers, or all if there are no numbers."""
-        remaining = [entry for entry in self.entries if numbers and entry.number not in numbers]
+        remaining = [
+            entry for entry in self.entries if numbers and entry["notif-id"] not in numbers
+        ]
         self.entries = deque(remaining, maxlen=MAX_ENTRIES)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moefabric.core.ocs import Group
-from moefabric.emulator.ocs.cross_connects import Busy, RefusedError
+from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.edit import Tree
@@ -102,9 +102,7 @@ def _connect_groups(datastore: Datastore, inputs: Tree) -> None:
     outs = _group(datastore, inputs["group-name-to"]).get("egress", [])
     if len(ins) != len(outs):
         raise RestconfError("invalid-value", f"{len(ins)} ports for {len(outs)}")
-    pairs = list(zip(ins, outs, strict=True))
-    busy = Busy(datastore.device.profile.busy)
-    datastore.device.change(lambda now: now.add(pairs, busy))
+    datastore.device.add(list(zip(ins, outs, strict=True)))
 
 
 def _disconnect_group(datastore: Datastore, inputs: Tree) -> None:

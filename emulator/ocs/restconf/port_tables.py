@@ -11,7 +11,6 @@ from moefabric.emulator.ocs.restconf.errors import RestconfError
 
 MODE_PREFIX = "VOA_MODE_"
 OLD_MODE = "VOA_ATTEN_MODE_"
-STATUS = {Admin.ENABLED: "ENABLED", Admin.DISABLED: "DISABLED", Admin.FAILED: "FAILED"}
 
 HasPort = Callable[[OcsDevice, int], bool]
 """Returns whether a table or a column includes a port."""
@@ -25,10 +24,10 @@ def _all_ports(_device: OcsDevice, _port: int) -> bool:
 
 @dataclass(frozen=True)
 class Codec:
-    """Conversion between a setting and the value of a leaf."""
+    """Conversion between a setting and the value of a leaf; by default they are equal."""
 
-    encode: Callable[[Any], Any] = str
-    decode: Callable[[Any], Any] = str
+    encode: Callable[[Any], Any] = lambda setting: setting
+    decode: Callable[[Any], Any] = lambda leaf: leaf
 
 
 def _decimal(value: float) -> str:
@@ -46,8 +45,6 @@ def _from_old_mode(old: str) -> str:
     return "CONVERGED" if mode == "VENDOR" else mode
 
 
-TEXT = Codec()
-WHOLE = Codec(int, int)
 DECIMAL = Codec(_decimal, float)
 PORT = Codec(lambda port: port or 0, lambda port: port or None)
 """A port, or 0 for none."""
@@ -64,7 +61,7 @@ class Column:
 
     leaf: str
     field: str
-    codec: Codec = TEXT
+    codec: Codec = Codec()
     has_port: HasPort = _all_ports
 
 
@@ -74,11 +71,15 @@ def _no_state(_device: OcsDevice, ports: Collection[int]) -> State:
 
 @dataclass(frozen=True)
 class PortList:
-    """A list of ports: its columns, its ports, and its read-only leaves."""
+    """A list of ports: its columns, its ports, and its other leaves.
+
+    `commands` are those of the other leaves that clients can write; `apply` leaves them alone.
+    """
 
     columns: tuple[Column, ...]
     has_port: HasPort = _all_ports
     state: Callable[[OcsDevice, Collection[int]], State] = _no_state
+    commands: tuple[str, ...] = ()
 
     def read(self, device: OcsDevice) -> Tree:
         """Return the content of the container."""
@@ -106,7 +107,7 @@ class PortList:
         new = {entry["port-id"]: _flatten(entry) for entry in after.get("port", ())}
         if unknown := sorted(new.keys() - old.keys()):
             raise RestconfError("invalid-value", f"there is no port {unknown[0]} here")
-        writable = {"port-id", *(column.leaf for column in self.columns)}
+        writable = {"port-id", *self.commands, *(column.leaf for column in self.columns)}
         for port, entry in new.items():
             for leaf in entry.keys() - writable:
                 if entry[leaf] != old[port].get(leaf):
@@ -164,7 +165,7 @@ def _flatten(tree: Tree, prefix: str = "") -> dict[str, Any]:
 
 
 def _status(device: OcsDevice, ports: Collection[int]) -> State:
-    return {port: {"status": STATUS[device.ports.admin(port)]} for port in ports}
+    return {port: {"status": device.ports.admin(port).name} for port in ports}
 
 
 def _power(device: OcsDevice, ports: Collection[int]) -> State:
@@ -179,7 +180,7 @@ def _old_status(device: OcsDevice, ports: Collection[int]) -> State:
         admin = device.ports.admin(port)
         state[port] = {
             "port-state": "PC_DISABLED" if admin is Admin.DISABLED else "PC_ENABLED",
-            "port-status": f"PO_{STATUS[admin]}",
+            "port-status": f"PO_{admin.name}",
             **({"opm/power": _decimal(readings[port])} if port in readings else {}),
         }
     return state
@@ -206,7 +207,7 @@ TABLES: Mapping[str, PortList] = {
         (
             Column("wavelength", "wavelength_nm", DECIMAL),
             Column("offset", "offset_db", DECIMAL),
-            Column("averaging-time", "averaging", WHOLE),
+            Column("averaging-time", "averaging"),
         ),
         _has_monitor,
     ),
@@ -234,12 +235,13 @@ TABLES: Mapping[str, PortList] = {
             Column("opm/power-high-alarm", "high_alarm_dbm", DECIMAL, _has_monitor),
             Column("opm/power-low-alarm", "low_alarm_dbm", DECIMAL, _has_monitor),
             Column("opm/offset", "offset_db", DECIMAL, _has_monitor),
-            Column("opm/averaging-time-select", "averaging", WHOLE, _has_monitor),
+            Column("opm/averaging-time-select", "averaging", has_port=_has_monitor),
             Column("opm/voa/attenuation-level", "attenuation_db", DECIMAL, _has_attenuator),
             Column("opm/voa/attenuation-mode", "attenuation", OLD_MODES, _has_attenuator),
             Column("opm/voa/attenuation-reference-port", "reference", PORT, _has_attenuator),
         ),
         state=_old_status,
+        commands=("port-state",),
     ),
 }
 
@@ -247,11 +249,9 @@ TABLES: Mapping[str, PortList] = {
 def shutter_changes(before: Tree, after: Tree) -> tuple[list[int], list[int]]:
     """Return the ports that an edit of the container `ports` enables, and those it disables."""
     old = {entry["port-id"]: entry["port-state"] for entry in before["port"]}
-    new = {
-        entry["port-id"]: entry.get("port-state", "PC_ENABLED") for entry in after.get("port", ())
-    }
-    changed = {port: state for port, state in new.items() if port in old and old[port] != state}
-    return (
-        [port for port, state in changed.items() if state == "PC_ENABLED"],
-        [port for port, state in changed.items() if state == "PC_DISABLED"],
-    )
+    changed: dict[str, list[int]] = {"PC_ENABLED": [], "PC_DISABLED": []}
+    for entry in after.get("port", ()):
+        port, state = entry["port-id"], entry.get("port-state", "PC_ENABLED")
+        if old[port] != state:
+            changed[state].append(port)
+    return changed["PC_ENABLED"], changed["PC_DISABLED"]

@@ -12,7 +12,7 @@ from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.edit import Tree, find
 from moefabric.emulator.ocs.restconf.encoding import XML, qualify
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from moefabric.emulator.ocs.restconf.schema import PAIR, PAIR_REVISION, TOP, Leaf, Node, module_of
+from moefabric.emulator.ocs.restconf.schema import OPTICAL, PAIR, PAIR_REVISION, TOP
 from moefabric.emulator.ocs.restconf.target import Target, parse_target
 
 UNBOUNDED = 1 << 16
@@ -41,7 +41,7 @@ def represent(
     depth = _depth(query)
     if not target.steps:
         containers = {
-            f"{module_of(node)}:{node.name}": _content(
+            f"{node.module or OPTICAL}:{node.name}": _content(
                 datastore, parse_target(node.name), tree[node.name]
             )
             for node in TOP
@@ -61,15 +61,14 @@ def location(root: str, target: Target, created: Tree) -> str:
         for step in target.steps
     )
     ((name, inner),) = created.items()
-    part = target.last.part.child(name) if isinstance(target.last.part, Node) else None
-    has_key = isinstance(part, Node) and part.key and inner
-    key = f"={quote(str(inner[0][part.key]))}" if isinstance(part, Node) and has_key else ""
+    part = target.last.part.child(name)
+    key = f"={quote(str(inner[0][part.key]))}" if part and part.key and inner else ""
     return f"{root}/data{steps}/{name}{key}"
 
 
 def _content(datastore: Datastore, target: Target, tree: Tree) -> Any:
     part, content = target.last.part, find(tree, target.steps)
-    if isinstance(part, Leaf):
+    if part.type:
         return content
     document = qualify(part, content, target.last.module)
     if part.name == "cross-connects":

@@ -25,30 +25,21 @@ MAX_CHARS = 128
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """A value: `number`, `decimal` (two places), `string` or `boolean`; or a list of them."""
+class Node:
+    """A leaf if it has a type, a list of entries if it has a key, else a container."""
 
     name: str
-    type: str = "string"
+    children: tuple["Node", ...] = ()
+    type: str = ""
+    """Type of a leaf: `number`, `decimal` (two places), `string` or `boolean`."""
     low: float = 0
     high: float = 4294967295
     values: tuple[str, ...] = ()
     """The values of an enumeration; empty if any value is allowed."""
-    config: bool = True
-    """Whether clients can write it."""
     is_list: bool = False
-    mandatory: bool = False
-    module: str = ""
-    """Empty: the module of the parent."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A container, or a list if it has a key."""
-
-    name: str
-    children: tuple["Leaf | Node", ...] = ()
+    """Whether it has several entries or, as a leaf, several values."""
     key: str = ""
+    mandatory: bool = False
     config: bool = True
     """Whether clients can write it."""
     module: str = ""
@@ -56,27 +47,21 @@ class Node:
     alias: str = ""
     """Name in older revisions."""
 
-    def child(self, name: str) -> "Leaf | Node | None":
+    def is_named(self, name: str) -> bool:
+        """Return whether this is its name or alias."""
+        return name == self.name or (bool(name) and name == self.alias)
+
+    def child(self, name: str) -> "Node | None":
         """Return the child with this name or alias."""
-        return next((child for child in self.children if is_named(child, name)), None)
+        return next((child for child in self.children if child.is_named(name)), None)
 
     @property
-    def leaves(self) -> Mapping[str, Leaf]:
+    def leaves(self) -> Mapping[str, "Node"]:
         """The leaves among the children, by name."""
-        return {child.name: child for child in self.children if isinstance(child, Leaf)}
+        return {child.name: child for child in self.children if child.type}
 
 
-def is_named(part: Leaf | Node, name: str) -> bool:
-    """Return whether a part has this name or alias."""
-    return name == part.name or (isinstance(part, Node) and bool(name) and name == part.alias)
-
-
-def module_of(part: Leaf | Node, parent_module: str = OPTICAL) -> str:
-    """Return the module of a part."""
-    return part.module or parent_module
-
-
-def checked(leaf: Leaf, value: Any) -> Any:
+def checked(leaf: Node, value: Any) -> Any:
     """Return the value of a leaf in its canonical form (RFC 7950, section 9.1).
 
     Raises:
@@ -89,7 +74,7 @@ def checked(leaf: Leaf, value: Any) -> Any:
     return _checked(leaf, value)
 
 
-def _checked(leaf: Leaf, value: Any) -> Any:
+def _checked(leaf: Node, value: Any) -> Any:
     text = value if isinstance(value, str) else "" if isinstance(value, bool | None) else str(value)
     match leaf.type:
         case "boolean":
@@ -112,38 +97,33 @@ def _checked(leaf: Leaf, value: Any) -> Any:
     raise ValueError(f"{str(value)[:64]!r} is no value of {leaf.name}")
 
 
-def _leaf(name: str, module: str, text: str) -> Leaf:
+def _leaf(name: str, module: str, text: str) -> Node:
     words = text.split()
     flags = {"ro", "mandatory", "list"} & {*words}
     kind, *values = [word for word in words if word not in flags]
     limits = values[0].split("..") if values and ".." in values[0] else []
     low, high = map(float, limits or (0, 4294967295))
-    return Leaf(
+    return Node(
         name,
-        kind,
-        low,
-        high,
-        tuple(values) if not limits else (),
-        config="ro" not in flags,
+        type=kind,
+        low=low,
+        high=high,
+        values=tuple(values) if not limits else (),
         is_list="list" in flags,
         mandatory="mandatory" in flags,
+        config="ro" not in flags,
         module=module,
     )
 
 
-def _part(qualified_name: str, content: str | dict[str, Any]) -> Leaf | Node:
+def _node(qualified_name: str, content: str | dict[str, Any]) -> Node:
     module, _, name = qualified_name.rpartition(":")
-    return (
-        _leaf(name, module, content) if isinstance(content, str) else _node(qualified_name, content)
-    )
-
-
-def _node(qualified_name: str, content: dict[str, Any]) -> Node:
-    module, _, name = qualified_name.rpartition(":")
-    children = {child: inner for child, inner in content.items() if not child.startswith(".")}
+    if isinstance(content, str):
+        return _leaf(name, module, content)
     return Node(
         name,
-        tuple(_part(child, inner) for child, inner in children.items()),
+        tuple(_node(*child) for child in content.items() if not child[0].startswith(".")),
+        is_list=".key" in content,
         key=content.get(".key", ""),
         config=not content.get(".ro", False),
         module=module,
@@ -158,7 +138,5 @@ CONTAINERS: Final = {node.name: node for node in TOP}
 OPERATION_INPUTS: Final = {
     node.name: node for node in (_node(*item) for item in _DOCUMENT["operations"].items())
 }
-_pair = CONTAINERS["cross-connects"].children[0]
-assert isinstance(_pair, Node)
-PAIR: Final = _pair
+PAIR: Final = CONTAINERS["cross-connects"].children[0]
 """The list of cross-connects."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from moefabric.emulator.ocs.cross_connects import Pair, RefusedError
 from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.edit import Edit, Op, Tree, apply_edit, find
+from moefabric.emulator.ocs.restconf.edit import Op, Tree, apply_edit, find
 from moefabric.emulator.ocs.restconf.encoding import JSON, XML
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
 from moefabric.emulator.ocs.restconf.messages import (
@@ -50,28 +50,26 @@ class Service:
         self.datastore, self.device = datastore, datastore.device
         self.options = datastore.options
 
-    def user(self, request: Request) -> str | None:
-        """Return the user of a request, if the credentials are valid (Basic, RFC 7617)."""
+    def authenticated(self, request: Request) -> Request:
+        """Return a request with its user, if the credentials are valid (Basic, RFC 7617)."""
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "basic":
-            return None
         try:
             text = base64.b64decode(credentials.strip(), validate=True).decode()
         except (binascii.Error, ValueError):
-            return None
-        name, colon, password = text.partition(":")
-        return name if colon and self.device.users.accepts(name, password) else None
+            return request
+        (name, colon, password), users = text.partition(":"), self.device.users
+        if scheme.lower() != "basic" or not colon or not users.accepts(name, password):
+            return request
+        return replace(request, user=name, group=users.group(name))
 
     def execute(self, request: Request) -> Response:
         """Execute a request. A request that is refused changes nothing."""
         if request.path == HOST_META and request.method in ("GET", "HEAD"):
             return self._host_meta()
-        user = self.user(request)
-        if user is None:
+        if not request.user:
             error = ProtocolError("access-denied", "who are you?")
             challenge = ("WWW-Authenticate", 'Basic realm="optical-switch"')
             return self.error_response(error, request, [challenge])
-        request = replace(request, user=user, group=self.device.users.group(user))
         path, root = request.path, self.options.root
         inside = path.removeprefix(root) if path.startswith(root) else "/nowhere"
         try:
@@ -176,7 +174,7 @@ class Service:
         check_preconditions(request.headers, now, exists=exists)
         if op is Op.DELETE:
             find(before, target.steps)
-        after = apply_edit(before, Edit(op, target, value))
+        after = apply_edit(before, op, target, value)
         settles = self.datastore.apply(target.top.name, before, after)
         headers = validators(self.datastore, target, read(self.datastore, target)).headers
         if op is Op.CREATE:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, absent
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, OPTICAL, Leaf, Node, module_of
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, OPTICAL, Node
 
 SEGMENT = re.compile(
     r"(?:([A-Za-z_][A-Za-z0-9_.-]*):)?([A-Za-z_][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL
@@ -17,16 +17,14 @@ MAX_STEPS = 8
 class Step:
     """Step of a path. `client_name` is the name that the client wrote."""
 
-    part: Node | Leaf
+    part: Node
     module: str
     client_name: str
     key: str | None = None
 
     def __str__(self) -> str:
         path = f"/{self.module}:{self.part.name}"
-        if self.key is None or isinstance(self.part, Leaf):
-            return path
-        return f"{path}[{self.part.key}='{self.key}']"
+        return path if self.key is None else f"{path}[{self.part.key}='{self.key}']"
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,7 @@ class Target:
     @property
     def top(self) -> Node:
         """The container at the top; undefined for the datastore itself."""
-        top = self.steps[0].part
-        assert isinstance(top, Node)
-        return top
+        return self.steps[0].part
 
     @property
     def last(self) -> Step:
@@ -50,13 +46,12 @@ class Target:
     @property
     def is_whole_list(self) -> bool:
         """Whether this is a list without a key."""
-        part = self.last.part
-        return isinstance(part, Node) and bool(part.key) and self.last.key is None
+        return bool(self.last.part.key) and self.last.key is None
 
     @property
     def is_entry(self) -> bool:
         """Whether this is an entry of a list."""
-        return isinstance(self.last.part, Node) and self.last.key is not None
+        return self.last.key is not None
 
     @property
     def is_config(self) -> bool:
@@ -88,19 +83,18 @@ def _step(segment: str, before: Step | None) -> Step:
         raise ProtocolError("invalid-value", f"{segment[:64]!r} is no step of a path")
     module, name, key = match.groups()
     part = _part(name, before)
-    own = module_of(part, before.module if before else OPTICAL) if part else ""
+    own = (part and part.module) or (before.module if before else OPTICAL)
     if part is None or (module and module != own):
         raise absent(segment)
-    is_list = isinstance(part, Node) and part.key
-    if key is not None and (not is_list or "," in key):
+    if key is not None and (not part.key or "," in key):
         raise ProtocolError("invalid-value", f"{name} has no such key: {key[:64]}")
     return Step(part, own, name, None if key is None else _unquote(key))
 
 
-def _part(name: str, before: Step | None) -> Node | Leaf | None:
+def _part(name: str, before: Step | None) -> Node | None:
     if before is None:
         return CONTAINERS.get(name)
-    if isinstance(before.part, Leaf) or (before.part.key and before.key is None):
+    if before.part.key and before.key is None:
         return None
     return before.part.child(name)
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from moefabric.core.ocs import Group
+from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.front_end import Client
 from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
-from moefabric.emulator.ocs.tl1.syntax import Command
+from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 
 @dataclass(frozen=True)
@@ -21,33 +22,42 @@ class Result:
     """Whether the command completes when all light has settled."""
 
 
-class CommandSession(Protocol):
-    """The session that a command runs in."""
+class CommandSession:
+    """The session that a command runs in.
 
-    wants_messages: bool
-    """Whether the session gets autonomous messages."""
+    Attributes:
+        device: the switch.
+        options: options of the dialect.
+        alarms: alarms of the switch.
+        wants_messages: whether the session gets autonomous messages.
+    """
 
-    @property
-    def device(self) -> OcsDevice:
-        """The switch."""
-
-    @property
-    def options(self) -> Tl1Options:
-        """Options of the dialect."""
-
-    @property
-    def alarms(self) -> StandingAlarms:
-        """Alarms of the switch."""
+    def __init__(
+        self, device: OcsDevice, options: Tl1Options, alarms: StandingAlarms, client: Client
+    ) -> None:
+        self.device, self.options, self.alarms, self._client = device, options, alarms, client
+        self.wants_messages = options.messages
+        self._number = 0
 
     @property
     def user(self) -> str | None:
-        """The user who is logged in."""
+        """The user who is logged in; None after an admin has ended the session."""
+        log_in = self.device.users.log_ins.get(self._number)
+        return log_in.user if log_in else None
 
     def log_in(self, user: str) -> None:
         """Log in as a user."""
+        self.log_out()
+        self._number = self.device.users.log_in(user, "tl1", self._client.peer, self._client.close)
 
     def log_out(self) -> None:
         """Log out."""
+        self.device.users.log_out(self._number)
+
+    def denied(self, refused: RefusedError, executed: tuple[str, ...] | None = None) -> DeniedError:
+        """Return the error for a refusal of the device; `executed` lists executed parts."""
+        code = self.options.code(refused.reason.value)
+        return DeniedError(code, str(refused), lines=executed)
 
 
 Execute = Callable[[CommandSession, Command], Result]

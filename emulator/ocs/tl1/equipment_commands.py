@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
-from moefabric.emulator.ocs.tl1.command import CommandSession, Result
+from moefabric.emulator.ocs.tl1.command import CommandSession, Execute, Result
 from moefabric.emulator.ocs.tl1.frames import quote
 from moefabric.emulator.ocs.tl1.parameters import choice, invalid_aid, named, positional, whole
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
@@ -121,7 +121,7 @@ def initialize(session: CommandSession, command: Command) -> Result:
 def alarms(session: CommandSession, command: Command) -> Result:
     """`RTRV-ALM-EQPT::ALL:c:;`, `RTRV-ALM-ALL::ALL:c:;`: standing alarms."""
     _check_aid(command, "ALL", "")
-    return Result(tuple(alarm.line() for alarm in session.alarms))
+    return Result(tuple(session.alarms))
 
 
 def environment_alarms(_session: CommandSession, command: Command) -> Result:
@@ -130,18 +130,19 @@ def environment_alarms(_session: CommandSession, command: Command) -> Result:
     return Result()
 
 
-def inhibit_messages(session: CommandSession, command: Command) -> Result:
-    """`OPR-ARC-EQPT::REPMGR:c::IND;`, `INH-MSG-ALL:::c:;`: no messages to this session."""
-    _check_aid(command, ALARM_MANAGER, "ALL", "")
-    session.wants_messages = False
-    return Result()
+def want_messages(*, wanted: bool) -> Execute:
+    """Make a command that allows or inhibits autonomous messages to its session.
 
+    `OPR-ARC-EQPT::REPMGR:c::IND;` and `INH-MSG-ALL:::c:;` inhibit them, `RLS-ARC-EQPT::REPMGR:c:;`
+    and `ALW-MSG-ALL:::c:;` allow them.
+    """
 
-def allow_messages(session: CommandSession, command: Command) -> Result:
-    """`RLS-ARC-EQPT::REPMGR:c:;`, `ALW-MSG-ALL:::c:;`: autonomous messages to this session."""
-    _check_aid(command, ALARM_MANAGER, "ALL", "")
-    session.wants_messages = True
-    return Result()
+    def execute(session: CommandSession, command: Command) -> Result:
+        _check_aid(command, ALARM_MANAGER, "ALL", "")
+        session.wants_messages = wanted
+        return Result()
+
+    return execute
 
 
 def message_state(session: CommandSession, command: Command) -> Result:

@@ -9,18 +9,6 @@ LINE = "   {}\r\n"
 
 
 @dataclass(frozen=True)
-class Header:
-    """Header of a message: system identifier and time."""
-
-    sid: str
-    wall_s: float
-
-    def __str__(self) -> str:
-        date = time.strftime("%y-%m-%d %H:%M:%S", time.gmtime(self.wall_s))
-        return f"\r\n\n   {self.sid or UNNAMED} {date}\r\n"
-
-
-@dataclass(frozen=True)
 class Message:
     """An autonomous message. Its alarm code is `*C`, `**`, `* ` or `A `."""
 
@@ -29,24 +17,23 @@ class Message:
     lines: tuple[str, ...]
 
 
-def completion(header: Header, ctag: str, lines: Iterable[str] = (), remark: str = "") -> bytes:
-    """Return the response to an executed command; `lines` are quoted where necessary."""
-    return _frame(header, f"M  {ctag} COMPLD", [*lines, *_remarks(remark)])
+def heading(sid: str, wall_s: float) -> str:
+    """Return the header of a message: system identifier and time."""
+    date = time.strftime("%y-%m-%d %H:%M:%S", time.gmtime(wall_s))
+    return f"\r\n\n   {sid or UNNAMED} {date}\r\n"
 
 
-def denial(header: Header, ctag: str, code: str, remark: str = "") -> bytes:
-    """Return the response to a refused command."""
-    return _frame(header, f"M  {ctag} DENY", [code, *_remarks(remark)])
-
-
-def partial_completion(
-    header: Header, ctag: str, code: str, lines: Iterable[str] = (), remark: str = ""
+def response(
+    header: str, ctag: str, code: str, lines: Iterable[str] = (), remark: str = ""
 ) -> bytes:
-    """Return the response to a partly executed command; `lines` list the executed parts."""
-    return _frame(header, f"M  {ctag} PRTL", [code, *lines, *_remarks(remark)])
+    """Return the response to a command; `lines` are quoted where necessary.
+
+    Completion codes: COMPLD (executed), PRTL (executed in part), DENY (refused).
+    """
+    return _frame(header, f"M  {ctag} {code}", [*lines, *_remarks(remark)])
 
 
-def autonomous(header: Header, atag: int, message: Message) -> bytes:
+def autonomous(header: str, atag: int, message: Message) -> bytes:
     """Return an autonomous message."""
     return _frame(header, f"{message.code:<2} {atag} {message.verb}", message.lines)
 
@@ -76,5 +63,5 @@ def _remarks(text: str) -> list[str]:
     return [f"/* {printable.replace('*/', '* /')} */"] if printable else []
 
 
-def _frame(header: Header, head: str, lines: Iterable[str]) -> bytes:
+def _frame(header: str, head: str, lines: Iterable[str]) -> bytes:
     return f"{header}{head}\r\n{''.join(map(LINE.format, lines))};".encode("ascii", "replace")

@@ -17,16 +17,15 @@ from moefabric.emulator.ocs.tl1 import frames
 from moefabric.emulator.ocs.tl1 import port_commands as ports
 from moefabric.emulator.ocs.tl1 import user_commands as users
 from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
-from moefabric.emulator.ocs.tl1.command import RANKS, Result, Verb
+from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result, Verb
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
-from moefabric.emulator.ocs.tl1.frames import Header, Message
+from moefabric.emulator.ocs.tl1.frames import Message
 from moefabric.emulator.ocs.tl1.port_commands import change_ports, list_ports
 from moefabric.emulator.ocs.tl1.syntax import (
     NO_TAG,
     Command,
     CommandReader,
     DeniedError,
-    PartialError,
     parse_command,
 )
 from moefabric.runtime.event_loop import Timer
@@ -64,11 +63,11 @@ VERBS: Final[Mapping[str, Verb]] = {
     "RTRV-ALM-EQPT": Verb(equipment.alarms),
     "RTRV-ALM-ENV": Verb(equipment.environment_alarms),
     "RTRV-ALM-ALL": Verb(equipment.alarms),
-    "OPR-ARC-EQPT": Verb(equipment.inhibit_messages),
-    "RLS-ARC-EQPT": Verb(equipment.allow_messages),
+    "OPR-ARC-EQPT": Verb(equipment.want_messages(wanted=False)),
+    "RLS-ARC-EQPT": Verb(equipment.want_messages(wanted=True)),
     "RTRV-ARC-EQPT": Verb(equipment.message_state),
-    "INH-MSG-ALL": Verb(equipment.inhibit_messages),
-    "ALW-MSG-ALL": Verb(equipment.allow_messages),
+    "INH-MSG-ALL": Verb(equipment.want_messages(wanted=False)),
+    "ALW-MSG-ALL": Verb(equipment.want_messages(wanted=True)),
     "ENT-USER-SECU": Verb(users.enter, "admin"),
     "ED-USER-SECU": Verb(users.edit, "admin"),
     "DLT-USER-SECU": Verb(users.delete),
@@ -99,9 +98,9 @@ class Tl1FrontEnd:
         self._last_atag = 0
 
     @property
-    def header(self) -> Header:
+    def header(self) -> str:
         """The header of a message that is sent now."""
-        return Header(self.device.system.name, self.device.wall_s())
+        return frames.heading(self.device.system.name, self.device.wall_s())
 
     def numbered(self, message: Message) -> bytes:
         """Return a message with the next number, so that clients notice missing messages."""
@@ -119,27 +118,17 @@ class Tl1FrontEnd:
                 session.send_message(frame)
 
 
-class Tl1Session:
+class Tl1Session(CommandSession):
     """Session of a client: log-in, commands, autonomous messages."""
 
     def __init__(self, front_end: Tl1FrontEnd, client: Client) -> None:
-        self._front_end, self._client = front_end, client
-        self.device, self.alarms = front_end.device, front_end.alarms
-        self.options = front_end.options
-        self._reader = CommandReader()
-        self.wants_messages = self.options.messages
-        self._number = 0
+        super().__init__(front_end.device, front_end.options, front_end.alarms, client)
+        self._front_end, self._reader = front_end, CommandReader()
         self._active_ns = self.device.now_ns()
         self._idle_timer: Timer | None = None
         self._waiting: dict[ReplySlot, Timer | None] = {}
         """Slots of commands that wait for light, with the timers of their acknowledgements."""
         self._ended = False
-
-    @property
-    def user(self) -> str | None:
-        """The user who is logged in; None after an admin has ended the session."""
-        log_in = self.device.users.log_ins.get(self._number)
-        return log_in.user if log_in else None
 
     def receive(self, data: bytes) -> None:
         """Execute the commands that these bytes complete."""
@@ -160,14 +149,13 @@ class Tl1Session:
         self._front_end.sessions.discard(self)
 
     def log_in(self, user: str) -> None:
-        """Log in as a user."""
-        self.log_out()
-        self._number = self.device.users.log_in(user, "tl1", self._client.peer, self._client.close)
+        """Log in as a user, whose group has its idle timeout."""
+        super().log_in(user)
         self.restart_idle_timer()
 
     def log_out(self) -> None:
-        """Log out."""
-        self.device.users.log_out(self._number)
+        """Log out, which ends the idle timeout."""
+        super().log_out()
         self.restart_idle_timer()
 
     def send_message(self, frame: bytes) -> None:
@@ -184,7 +172,7 @@ class Tl1Session:
         try:
             command = parse_command(text)
         except DeniedError as error:
-            self._deny(self._client.reserve_reply(), error.ctag, error.code, error.text)
+            self._deny(self._client.reserve_reply(), error.ctag, error)
             return
         if command is None:
             return
@@ -196,19 +184,10 @@ class Tl1Session:
     def _answer(self, command: Command, slot: ReplySlot) -> None:
         try:
             result = self._execute(command)
-        except PartialError as error:
-            header = self._front_end.header
-            self._fill(
-                slot,
-                frames.partial_completion(
-                    header, command.ctag, error.code, error.lines, error.text
-                ),
-            )
         except DeniedError as error:
-            self._deny(slot, command.ctag, error.code, error.text)
+            self._deny(slot, command.ctag, error)
         except RefusedError as refused:
-            code = self.options.code(refused.reason.value)
-            self._deny(slot, command.ctag, code, str(refused))
+            self._deny(slot, command.ctag, self.denied(refused))
         else:
             if result.settles and self.options.completes == "settled":
                 self._wait(slot, command, result)
@@ -250,13 +229,16 @@ class Tl1Session:
             self._waiting[slot] = device.timers.call_at(due_ns, lambda: self._client.send(frame))
 
     def _complete(self, slot: ReplySlot, command: Command, result: Result) -> None:
-        header = self._front_end.header
-        self._fill(slot, frames.completion(header, command.ctag, result.lines, result.remark))
+        self._respond(slot, command.ctag, "COMPLD", result.lines, result.remark)
 
-    def _deny(self, slot: ReplySlot, ctag: str, code: str, remark: str) -> None:
-        self._fill(slot, frames.denial(self._front_end.header, ctag, code, remark))
+    def _deny(self, slot: ReplySlot, ctag: str, error: DeniedError) -> None:
+        completion = "DENY" if error.lines is None else "PRTL"
+        self._respond(slot, ctag, completion, (error.code, *(error.lines or ())), error.text)
 
-    def _fill(self, slot: ReplySlot, frame: bytes) -> None:
+    def _respond(
+        self, slot: ReplySlot, ctag: str, code: str, lines: tuple[str, ...], remark: str
+    ) -> None:
+        frame = frames.response(self._front_end.header, ctag, code, lines, remark)
         slot.fill(frame + self.options.prompt.encode())
 
     # ---- idle timeout

@@ -20,7 +20,7 @@ from moefabric.emulator.ocs.tl1.parameters import (
     required_ports,
     whole,
 )
-from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError, PartialError
+from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 SHUTTERS = {Admin.ENABLED: "OPEN", Admin.DISABLED: "CLOSED", Admin.FAILED: "FAILED"}
 ATTENUATIONS = {name: name for name in ("NONE", "ABSOLUTE", "RELATIVE", "CONVERGED")}
@@ -77,8 +77,7 @@ def enter_patch(session: CommandSession, command: Command) -> Result:
         entered = tuple(
             quote(f"{p},{q}") for p, q in pairs if device.connects.output_of.get(p) == q
         )
-        code = session.options.code(refused.reason.value)
-        raise PartialError(code, str(refused), entered) from refused
+        raise session.denied(refused, entered) from refused
     return Result(settles=True)
 
 

@@ -13,25 +13,24 @@ MAX_COMMAND_BYTES = 16 * 1024
 VERB = re.compile(r"[A-Z][A-Z0-9]*(?:-[A-Z0-9]+)*")
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,19}")
+QUOTED_PART = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
+"""Quoted part of a text; without a closing quote, the rest of the text."""
 QUOTED = re.compile(r'"((?:[^"\\\r\n]|\\[^\r\n])*)"')
 NO_TAG = "0"
 """Tag of the response to a command without a tag."""
 
 
 class DeniedError(Exception):
-    """A command is refused; the reason has a code of four letters."""
+    """A command is refused; the reason has a code of four letters.
 
-    def __init__(self, code: str, text: str = "", ctag: str = NO_TAG) -> None:
-        self.code, self.text, self.ctag = code, text, ctag
+    If the command was executed in part, `lines` list the executed parts.
+    """
+
+    def __init__(
+        self, code: str, text: str = "", ctag: str = NO_TAG, lines: tuple[str, ...] | None = None
+    ) -> None:
+        self.code, self.text, self.ctag, self.lines = code, text, ctag, lines
         super().__init__(f"{code} {text}".strip())
-
-
-class PartialError(DeniedError):
-    """A command was executed in part; `lines` list the executed parts."""
-
-    def __init__(self, code: str, text: str, lines: tuple[str, ...]) -> None:
-        self.lines = lines
-        super().__init__(code, text)
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,15 @@ class Field:
 
     def split(self, separator: str) -> list["Field"]:
         """Split at separators outside quotes; a field of white space has no parts."""
-        return list(_split(self, separator)) if self.text.strip() else []
+        if not self.text.strip():
+            return []
+        unquoted = QUOTED_PART.sub(lambda match: "_" * len(match[0]), self.text)
+        parts, start = [], 0
+        for part in unquoted.split(separator):
+            end = start + len(part)
+            parts.append(Field(self.text[start:end], self.offset + start))
+            start = end + 1
+        return parts
 
 
 @dataclass(frozen=True)
@@ -152,19 +159,3 @@ def _tag(fields: list[Field]) -> str:
     if not is_valid:
         raise DeniedError("IICT", f"Parse error at offset {fields[3].offset + 1} in command")
     return tag
-
-
-def _split(field: Field, separator: str) -> Iterator[Field]:
-    in_quotes = escaped = False
-    start = 0
-    for at, char in enumerate(field.text):
-        if escaped:
-            escaped = False
-        elif in_quotes and char == "\\":
-            escaped = True
-        elif char == '"':
-            in_quotes = not in_quotes
-        elif char == separator and not in_quotes:
-            yield Field(field.text[start:at], field.offset + start)
-            start = at + 1
-    yield Field(field.text[start:], field.offset + start)

@@ -4,12 +4,10 @@ from collections.abc import Callable
 from typing import cast
 
 from moefabric.core.ocs import Group, UserAccount
-from moefabric.emulator.ocs.tl1.command import CommandSession, Result
+from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result
 from moefabric.emulator.ocs.tl1.parameters import positional
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 from moefabric.emulator.ocs.users import UserError, UserRefusal
-
-GROUPS = ("admin", "user", "view")
 
 
 def activate(session: CommandSession, command: Command) -> Result:
@@ -44,8 +42,7 @@ def edit(session: CommandSession, command: Command) -> Result:
     """`ED-USER-SECU::name:c::new name,password,,group;`: an omitted password becomes empty."""
     name = _name(command)
     new_name, password, _, group = positional(command, 1, 0, 4)
-    account = session.device.users.get(name)
-    new_group = _group(group) if group else account.group if account else "view"
+    new_group = _group(group) if group else session.device.users.group(name)
     new = UserAccount(new_name or name, password, new_group)
     _change(lambda: session.device.users.change(name, new))
     return Result()
@@ -97,7 +94,7 @@ def _name(command: Command) -> str:
 
 
 def _group(word: str) -> Group:
-    if word.lower() not in GROUPS:
+    if word.lower() not in RANKS:
         raise DeniedError("IPNV", "Invalid user access privilege")
     return cast("Group", word.lower())
 

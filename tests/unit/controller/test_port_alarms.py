@@ -10,10 +10,10 @@ import pytest
 
 from moefabric.controller.southbound.ocs.login import LoginRefusedError, RetryDelays
 from moefabric.controller.southbound.ocs.port_alarms import (
-    AlarmSession,
     alarm_control,
     nic_states,
     parse_alarms,
+    port_states,
 )
 from moefabric.core.errors import ControlError
 from moefabric.core.nic import Nic
@@ -66,8 +66,8 @@ def test_session_yields_all_ports_first_and_then_changes() -> None:
     with ExitStack() as stack:
         device = stack.enter_context(ocs_device("tl1", 8, DeviceProfile()))
         device.inject(OcsFailure(OcsFailureKind.PORT, (1, 9)))
-        alarms = AlarmSession(FABRIC, REGION, device.address, socket.create_connection)
-        states = stack.enter_context(closing(alarms.port_states()))
+        alarms = port_states(FABRIC, REGION, device.address, socket.create_connection)
+        states = stack.enter_context(closing(alarms))
         first = dict(next(states))
         assert [str(nic) for nic, works in first.items() if not works] == ["s0/o0"]
         assert len(first) == 8
@@ -79,28 +79,28 @@ def test_session_yields_all_ports_first_and_then_changes() -> None:
 
 def test_session_errors_name_the_cause() -> None:
     with ocs_device("tl1", 8, DeviceProfile()) as device:
-        wrong = AlarmSession(
+        wrong = port_states(
             FABRIC, REGION, device.address, socket.create_connection, ("root", "guess")
         )
         with pytest.raises(LoginRefusedError, match="refuses the login as root"):
-            next(wrong.port_states())
+            next(wrong)
     with pytest.raises(ControlError, match=r"alarms of 127\.0\.0\.1:\d+: "):
-        next(AlarmSession(FABRIC, REGION, device.address, socket.create_connection).port_states())
+        next(port_states(FABRIC, REGION, device.address, socket.create_connection))
     with socket.create_server(("127.0.0.1", 0)) as mute:
         threading.Thread(target=partial(_hang_up, mute)).start()
-        alarms = AlarmSession(FABRIC, REGION, mute.getsockname()[:2], socket.create_connection)
+        alarms = port_states(FABRIC, REGION, mute.getsockname()[:2], socket.create_connection)
         with pytest.raises(ControlError, match=r"hung up|reset|Broken pipe"):
-            next(alarms.port_states())
+            next(alarms)
 
 
 @pytest.mark.parametrize("password", ["pässword", "a;DLT-PATCH::1:9:", "a b"])
 def test_password_that_tl1_cannot_carry_is_refused(password: str) -> None:
     with ocs_device("tl1", 8, DeviceProfile()) as device:
-        alarms = AlarmSession(
+        alarms = port_states(
             FABRIC, REGION, device.address, socket.create_connection, ("root", password)
         )
         with pytest.raises(ControlError, match="TL1 login: user and password are printable ASCII"):
-            next(alarms.port_states())
+            next(alarms)
 
 
 REAL = OcsControl("scpi", "192.0.2.10")

@@ -1,6 +1,7 @@
 """The RESTCONF driver: paths, bodies, names of the list, and errors of the device."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
-from moefabric.controller.southbound.ocs.restconf import RestconfDriver, parse_pairs
+from moefabric.controller.southbound.ocs.restconf import Restconf, RestconfDriver, parse_pairs
 from moefabric.core.errors import ControlError
+from moefabric.core.ocs import Ocs
+from moefabric.core.ocs_dialect import DriverSettings
 
 Requests = list[tuple[str, str, Any]]
 
@@ -80,7 +83,9 @@ def device(
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     address: Any = server.server_address
-    driver = RestconfDriver("ocs0", address, 2, settle_s, sleep=slept.append)
+    ocs, account = Ocs("ocs0", 12, round(settle_s * 1e9)), Restconf.factory_account
+    dial = socket.create_connection
+    driver = Restconf().open(DriverSettings(ocs, address, 2, *account, dial, slept.append))
     yield driver, requests, slept
     driver.close()
     server.shutdown()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.emulator.ocs.restconf.edit import Edit, Op, apply_edit
+from moefabric.emulator.ocs.restconf.edit import Op, apply_edit
 from moefabric.emulator.ocs.restconf.encoding import from_json, from_xml, to_xml, validate_container
 from moefabric.emulator.ocs.restconf.errors import RestconfError
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, TOP, Leaf, Node
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, TOP, Node
 from moefabric.emulator.ocs.restconf.target import parse_target
 
 TWO = {"pair": [{"ingress": 1, "egress": 13}, {"ingress": 2, "egress": 14}]}
@@ -73,7 +73,7 @@ def pairs(*connected: tuple[int, int]) -> dict[str, Any]:
 )
 def test_edit_changes_tree(op: Op, path: str, value: Any, after: Any) -> None:
     before = deepcopy(TWO)
-    assert apply_edit(before, Edit(op, parse_target(path), value)) == after
+    assert apply_edit(before, op, parse_target(path), value) == after
     assert before == TWO
 
 
@@ -91,7 +91,7 @@ def test_edit_changes_tree(op: Op, path: str, value: Any, after: Any) -> None:
 )
 def test_impossible_edit_is_refused(op: Op, path: str, value: Any, status: int) -> None:
     with pytest.raises(RestconfError) as refused:
-        apply_edit(deepcopy(TWO), Edit(op, parse_target(path), value))
+        apply_edit(deepcopy(TWO), op, parse_target(path), value)
     assert refused.value.status == status
 
 
@@ -103,10 +103,10 @@ matchings = st.dictionaries(st.integers(1, 12), st.integers(13, 24), max_size=6)
 @given(matchings, matchings)
 def test_replace_and_merge_of_any_matching(before: dict[str, Any], value: dict[str, Any]) -> None:
     target = parse_target("cross-connects")
-    assert apply_edit(before, Edit(Op.REPLACE, target, deepcopy(value))) == value
+    assert apply_edit(before, Op.REPLACE, target, deepcopy(value)) == value
     merged = {
         pair["ingress"]: pair["egress"]
-        for pair in apply_edit(before, Edit(Op.MERGE, target, value))["pair"]
+        for pair in apply_edit(before, Op.MERGE, target, value)["pair"]
     }
     old, new = (
         {pair["ingress"]: pair["egress"] for pair in tree["pair"]} for tree in (before, value)
@@ -163,16 +163,10 @@ def test_any_path_is_resolved_or_refused(path: str) -> None:
     assert error_tag(lambda: parse_target(path)) in (None, "invalid-value")
 
 
-def descendants(part: Node | Leaf) -> list[Node | Leaf]:
-    return (
-        [part, *(inner for child in part.children for inner in descendants(child))]
-        if isinstance(part, Node)
-        else [part]
-    )
+def descendants(part: Node) -> list[Node]:
+    return [part, *(inner for child in part.children for inner in descendants(child))]
 
 
 def test_every_list_has_its_key_leaf() -> None:
-    for node in (
-        part for top in TOP for part in descendants(top) if isinstance(part, Node) and part.key
-    ):
+    for node in (part for top in TOP for part in descendants(top) if part.key):
         assert node.key in node.leaves

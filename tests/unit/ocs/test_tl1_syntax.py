@@ -7,14 +7,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from moefabric.emulator.ocs.tl1.frames import (
-    Header,
     Message,
     acknowledgement,
     autonomous,
-    completion,
-    denial,
-    partial_completion,
+    heading,
     quote,
+    response,
 )
 from moefabric.emulator.ocs.tl1.parameters import port_list, port_pairs, ports
 from moefabric.emulator.ocs.tl1.syntax import (
@@ -26,7 +24,7 @@ from moefabric.emulator.ocs.tl1.syntax import (
     parse_command,
 )
 
-NEW_YEAR = Header("ocs0", 1767225600.0)
+NEW_YEAR = heading("ocs0", 1767225600.0)
 VALID = range(1, 25)
 
 
@@ -143,25 +141,31 @@ def test_any_text_is_a_port_list_or_denied(text: str) -> None:
 
 
 def test_message_layout() -> None:
-    heading = b"\r\n\n   ocs0 26-01-01 00:00:00\r\n"
-    assert completion(NEW_YEAR, "1", [quote("1,9")]) == heading + b'M  1 COMPLD\r\n   "1,9"\r\n;'
+    header = b"\r\n\n   ocs0 26-01-01 00:00:00\r\n"
     assert (
-        denial(NEW_YEAR, "1", "IDNV", "no") == heading + b"M  1 DENY\r\n   IDNV\r\n   /* no */\r\n;"
+        response(NEW_YEAR, "1", "COMPLD", [quote("1,9")])
+        == header + b'M  1 COMPLD\r\n   "1,9"\r\n;'
     )
     assert (
-        partial_completion(NEW_YEAR, "1", "SROF", ['"1,9"'])
-        == heading + b'M  1 PRTL\r\n   SROF\r\n   "1,9"\r\n;'
+        response(NEW_YEAR, "1", "DENY", ["IDNV"], "no")
+        == header + b"M  1 DENY\r\n   IDNV\r\n   /* no */\r\n;"
+    )
+    assert (
+        response(NEW_YEAR, "1", "PRTL", ["SROF", '"1,9"'])
+        == header + b'M  1 PRTL\r\n   SROF\r\n   "1,9"\r\n;'
     )
     alarm = Message("**", "REPT ALM EQPT", ('"1:MJ"',))
-    assert autonomous(NEW_YEAR, 7, alarm) == heading + b'** 7 REPT ALM EQPT\r\n   "1:MJ"\r\n;'
+    assert autonomous(NEW_YEAR, 7, alarm) == header + b'** 7 REPT ALM EQPT\r\n   "1:MJ"\r\n;'
     assert acknowledgement("IP", "1") == b"\r\nIP 1\r\n<"
-    assert completion(Header("", 0.0), "1").startswith(b"\r\n\n   ( nil ) 70-01-01 00:00:00\r\n")
+    assert response(heading("", 0.0), "1", "COMPLD").startswith(
+        b"\r\n\n   ( nil ) 70-01-01 00:00:00\r\n"
+    )
 
 
 @example("a */ b; c")
 @given(st.text(max_size=50))
 def test_remark_cannot_end_message(remark: str) -> None:
-    message = denial(NEW_YEAR, "1", "IDNV", remark)
+    message = response(NEW_YEAR, "1", "DENY", ["IDNV"], remark)
     assert message.count(b";") == 1
     assert message.count(b"*/") == (1 if remark else 0)
     assert message.endswith(b"\r\n;")
