@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from moefabric.core.network_cost import inventory, network_usd
     from moefabric.core.nic import Nic
     from moefabric.core.ocs import Ocs
+    from moefabric.core.routes import route
     from moefabric.core.topology import Fabric, Region
     from moefabric.core.units import (
         NS_PER_S,
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     from moefabric.planner.policy import Policy, PolicyTraits
     from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_streams
     from moefabric.simulator.fair_sharing import Stream
-    from moefabric.simulator.fluid import Prediction, bound_s, predict, route
+    from moefabric.simulator.fluid import Prediction, bound_s, predict
     from moefabric.traces.formats import read_trace
     from moefabric.workload.gating.generator import GatingGenerator, GatingParameters
     from moefabric.workload.gating.traces import GatingTrace, read_gating
@@ -126,6 +127,7 @@ _MODULES = {
     "core.network_cost": ("inventory", "network_usd"),
     "core.nic": ("Nic",),
     "core.ocs": ("Ocs",),
+    "core.routes": ("route",),
     "core.topology": ("Fabric", "Region"),
     "core.units": (
         "NS_PER_S",
@@ -142,7 +144,7 @@ _MODULES = {
     "api.policy_check": ("check_policy",),
     "simulator.event_simulation": ("Step", "StepTimes", "simulate", "simulate_streams"),
     "simulator.fair_sharing": ("Stream",),
-    "simulator.fluid": ("Prediction", "bound_s", "predict", "route"),
+    "simulator.fluid": ("Prediction", "bound_s", "predict"),
     "workload.models.attention": ("GroupedAttention", "LatentAttention"),
     "traces.formats": ("read_trace",),
     "workload.graphs.execution_graph": ("ExecutionGraph",),

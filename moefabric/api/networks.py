@@ -6,6 +6,7 @@ from moefabric.core.network_cost import PRICES, NetworkInventory, paper_network_
 from moefabric.core.nic import NicKind
 from moefabric.core.paths import relay_root
 from moefabric.core.resource_needs import CARRIED_BPS
+from moefabric.core.routes import Link, Route, is_forwarding
 from moefabric.core.transport import PACED
 from moefabric.planner import joint, mixnet, static, topoopt, waterfill
 from moefabric.planner.arrays import circuit_matrix
@@ -14,7 +15,7 @@ from moefabric.planner.even_circuits import even_order
 from moefabric.planner.pair_order import circuit_counts
 from moefabric.planner.relay_linear_program import RelayLinearProgram
 from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, SplitPolicy, planned_flows
-from moefabric.simulator.fluid import Link, Route, goodput_share, is_forwarding, link_rate_bps
+from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.simulator.latency import route_latency_s
 
 __all__ = [

@@ -83,7 +83,7 @@ def route(circuits: CircuitSet, src: str, dst: str, mark: str) -> tuple[tuple[st
     """Return the directed links that a marked packet crosses.
 
     Returns:
-        Links as in `moefabric.simulator.fluid.route`; none if circuits don't connect the servers.
+        Links as in `moefabric.core.routes.route`; none if circuits don't connect the servers.
     """
     hops, far_ends = next_hops(circuits), _far_ends(circuits)
     links, server = list[tuple[str, str]](), src
@@ -248,7 +248,7 @@ def tree_route(circuits: CircuitSet, src: str, dst: str, root: str) -> tuple[tup
     """Return the directed links from a server to another by the relay tree of a root.
 
     Returns:
-        Links as in `moefabric.simulator.fluid.route`; none if the tree lacks one of the servers.
+        Links as in `moefabric.core.routes.route`; none if the tree lacks one of the servers.
     """
     tree = relay_trees(circuits).get(root)
     if tree is None or not (tree.reaches(src) and tree.reaches(dst)):

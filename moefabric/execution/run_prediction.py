@@ -22,6 +22,7 @@ from math import inf
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow, PacedFlow
+from moefabric.core.routes import Link, route
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.iteration_state import IterationState
@@ -29,7 +30,7 @@ from moefabric.prediction.job_prediction import links_goodput, predict_iteration
 from moefabric.results.records.records import CollectiveRun
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.simulator.fluid import Link, goodput_bps, route
+from moefabric.simulator.fluid import goodput_bps
 
 
 def ordered_streams(

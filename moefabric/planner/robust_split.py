@@ -19,9 +19,10 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.forwarding import next_hops, relay_trees
+from moefabric.core.routes import Link, route
 from moefabric.core.topology import Fabric
 from moefabric.planner.arrays import Array
-from moefabric.simulator.fluid import Link, bound_s, goodput_bps, route
+from moefabric.simulator.fluid import bound_s, goodput_bps
 
 _FORWARDING_COST: Final = 1e-4
 """Cost of forwarding all bytes once, relative to the time of the worst demand."""

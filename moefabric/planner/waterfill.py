@@ -1,7 +1,7 @@
 """Water-filling: the least time in which circuits and the EPS carry a demand together.
 
 Circuits carry as much of each pair's bytes as they can until the end, the EPS carries the excess,
-and both end together. `EpsLinks` has the routes of `moefabric.simulator.fluid` as matrices.
+and both end together. `EpsLinks` has the routes of `moefabric.core.routes` as matrices.
 """
 
 from collections.abc import Sequence

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from moefabric.core.routes import Link
 from moefabric.core.topology import Fabric
 from moefabric.prediction.background import LEAST_WALL_S, Piece, RatedFlow, average, pieces
 from moefabric.prediction.job_prediction import PlannedTask, computing
 from moefabric.simulator.event_simulation import StepTimes
-from moefabric.simulator.fluid import Link
 from moefabric.workload.iterations.iteration import Transfer
 from moefabric.workload.iterations.task_lags import START, Lag, Lags, TaskPart, task_lags
 from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer, Elsewhere, Task, Work

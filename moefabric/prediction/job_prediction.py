@@ -8,6 +8,7 @@ from itertools import pairwise
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
+from moefabric.core.routes import Link, crosses_spine
 from moefabric.core.topology import Fabric
 from moefabric.planner.horizon import ENDLESS
 from moefabric.planner.iteration_horizons import IterationHorizons
@@ -17,7 +18,7 @@ from moefabric.planner.sending.partial_offload import circuits_after_s, plan_par
 from moefabric.planner.sending.task_flows import TaskFlows, task_flows
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
-from moefabric.simulator.fluid import Link, crosses_spine, goodput_bps, predict_regions
+from moefabric.simulator.fluid import goodput_bps, predict_regions
 from moefabric.workload.iterations.iteration import (
     PAUSE,
     Collective,

@@ -25,8 +25,8 @@ from math import inf
 
 import numpy as np
 
+from moefabric.core.routes import Link
 from moefabric.simulator.fair_sharing import RateChange, SharedLinks, Stream
-from moefabric.simulator.fluid import Link
 
 
 @dataclass(frozen=True)

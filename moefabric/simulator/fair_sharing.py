@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.simulator.fluid import Link
+from moefabric.core.routes import Link
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

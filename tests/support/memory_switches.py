@@ -5,9 +5,9 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import UnconfirmedError
 from moefabric.core.nic import Nic
 from moefabric.core.paths import dscp
+from moefabric.core.routes import Link
 from moefabric.core.rules import Rule, RuleChange, eps_rules, server_rules
 from moefabric.core.topology import Fabric
-from moefabric.simulator.fluid import Link
 
 _MOST_HOPS = 8
 
@@ -73,7 +73,7 @@ class MemorySwitches:
 
         Returns:
             The links, the last of which ends at the server's NIC as in
-            `moefabric.simulator.fluid.route`; none if the packet is dropped.
+            `moefabric.core.routes.route`; none if the packet is dropped.
         """
         address = int(self.fabric.addressing.prefix(to).network_address) + 1
         mark = dscp(self.fabric, path) if path else 0

@@ -24,6 +24,7 @@ from moefabric.core.port_counts import (
     PortReading,
     counted_nics,
 )
+from moefabric.core.routes import route
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
@@ -31,7 +32,7 @@ from moefabric.planner.horizon import Horizon
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.results.records.records import CircuitChange
-from moefabric.simulator.fluid import predict_regions, route
+from moefabric.simulator.fluid import predict_regions
 from moefabric.testbed.clock import RunTimers
 
 SILENCE_NS: Final = 2_000_000_000

@@ -15,9 +15,9 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules
 from moefabric.core.nic import Nic, NicKind
+from moefabric.core.routes import Link
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric
-from moefabric.simulator.fluid import Link
 from tests.support.memory_ocs import MemoryOcs
 from tests.support.memory_switches import MemorySwitches
 

@@ -16,10 +16,11 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Flow
 from moefabric.core.paths import eps_paths
+from moefabric.core.routes import Link, Route, route
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, pace_bps
-from moefabric.simulator.fluid import Link, Route, goodput_bps, route
+from moefabric.simulator.fluid import goodput_bps
 from moefabric.workload.collectives.program import Program, ProgramStep, RankPlaces
 from moefabric.workload.collectives.schedule import BufferName, Extent, Via
 from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS, FabricNetwork

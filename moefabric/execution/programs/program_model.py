@@ -7,10 +7,11 @@ from math import inf
 from typing import Final
 
 from moefabric.core.errors import SpecError
+from moefabric.core.routes import Route
 from moefabric.execution.programs.placed_programs import Part, PlacedProgram
 from moefabric.simulator.event_simulation import Step, simulate
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.simulator.fluid import Route, goodput_bps
+from moefabric.simulator.fluid import goodput_bps
 
 _NVSWITCH: Final = "nvswitch"
 _Key = tuple[str, int, int]

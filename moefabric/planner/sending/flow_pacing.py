@@ -7,9 +7,10 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, Split, consolidated_flows, flows
 from moefabric.core.packet_drops import drops_packets
+from moefabric.core.routes import region_by_server
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.assumed_split import assumed_split
-from moefabric.simulator.fluid import Prediction, region_by_server
+from moefabric.simulator.fluid import Prediction
 
 PACING_HEADROOM: Final = 1.03
 """Ratio of pace to planned rate, which makes up for what a flow loses at its start."""

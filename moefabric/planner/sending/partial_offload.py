@@ -7,13 +7,14 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, consolidated_flows, flows
 from moefabric.core.rates import circuit_rate_bps
+from moefabric.core.routes import region_by_server
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.planner import delayed_split
 from moefabric.planner.delayed_split import DelayedSplit
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows
 from moefabric.planner.sending.task_flows import Groups, TaskFlows
-from moefabric.simulator.fluid import goodput_share, predict, predict_regions, region_by_server
+from moefabric.simulator.fluid import goodput_share, predict, predict_regions
 from moefabric.workload.iterations.substitution import region_demand
 
 

@@ -6,10 +6,11 @@ from functools import cached_property
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow, Share, flows
+from moefabric.core.routes import region_by_server, route
 from moefabric.core.topology import Fabric
 from moefabric.planner.sending.flow_pacing import SplitPolicy, planned_flows
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.simulator.fluid import Prediction, predict, predict_regions, region_by_server, route
+from moefabric.simulator.fluid import Prediction, predict, predict_regions
 from moefabric.workload.iterations.iteration import Collective, Transfer
 from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer, Task
 

@@ -25,12 +25,12 @@ from moefabric.core.port_counts import (
     counted_nics,
     framed_bytes,
 )
+from moefabric.core.routes import route
 from moefabric.core.topology import Fabric
 from moefabric.core.units import size_text
 from moefabric.planner.sending.task_flows import TaskFlows
 from moefabric.results.records.port_windows import PortGroup, PortWindow, TransferCount
 from moefabric.results.records.records import CollectiveRun, RunFailures
-from moefabric.simulator.fluid import route
 from moefabric.workload.iterations.iteration import Collective
 
 FLOW_BYTES: Final = 192

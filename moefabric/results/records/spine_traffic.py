@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
 from moefabric.core.port_counts import FRAME_HEADER_BYTES, QueueCounts
+from moefabric.core.routes import crosses_spine, route
 from moefabric.core.topology import Fabric
 from moefabric.results.parts import CollectiveResult, SpineTraffic
-from moefabric.simulator.fluid import crosses_spine, route
 
 
 def spine_bytes(fabric: Fabric, planned: Iterable[Flow]) -> float:

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow, FlowRecord
+from moefabric.core.routes import Link, is_forwarding, route
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.results.model import CPU_STEAL_LIMIT, Integrity
@@ -32,7 +33,7 @@ from moefabric.results.records.records import (
     RunFailures,
 )
 from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER
-from moefabric.simulator.fluid import Link, goodput_share, is_forwarding, link_rate_bps, route
+from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.workload.iterations.iteration import Collective
 from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer
 

@@ -17,10 +17,10 @@ from typing import Protocol
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Share, flows
+from moefabric.core.routes import Link, route
 from moefabric.core.topology import Fabric
 from moefabric.simulator import event_simulation, fluid
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.simulator.fluid import Link
 from moefabric.workload.collectives.program import NO_CALL, Program, ProgramStep, RankPlaces
 from moefabric.workload.collectives.schedule import Ranks, Servers, Via
 
@@ -145,7 +145,7 @@ class FabricNetwork:
         share = self.share(src, dst, size, via)
         result = []
         for flow in flows(self.fabric, self.circuits, [share]):
-            links = fluid.route(self.fabric, self.circuits, flow)
+            links = route(self.fabric, self.circuits, flow)
             if not links:
                 raise SpecError([("fabric", f"{src} has no way to {dst} by {flow.path}")])
             result.append(Stream(flow.bytes, links))

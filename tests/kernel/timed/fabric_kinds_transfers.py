@@ -17,13 +17,14 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow, Share, flows
 from moefabric.core.ocs import Ocs
+from moefabric.core.routes import Link, route
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transport import PACED, TCP
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.planner.policy import Policy
 from moefabric.planner.static import STATIC
 from moefabric.runtime.run_directory import RunDirectory
-from moefabric.simulator.fluid import Link, predict, route
+from moefabric.simulator.fluid import predict
 from moefabric.testbed.testbed import Controllers, running_testbed
 
 RATE_BPS: Final = 60e6

@@ -11,9 +11,9 @@ from moefabric.core.errors import ControlError
 from moefabric.core.flows import Flow
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import Ocs
+from moefabric.core.routes import route
 from moefabric.core.rules import Rule, RuleChange, direct_rules
 from moefabric.core.topology import Fabric, Region
-from moefabric.simulator.fluid import route
 from tests.support.memory_switches import MemorySwitches
 
 NET = 10 << 24

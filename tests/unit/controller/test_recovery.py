@@ -24,11 +24,11 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.forwarding import tree_route
 from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_paths, relay_root
+from moefabric.core.routes import Link
 from moefabric.core.rules import DROP, RuleChange, eps_rules, server_rules
 from moefabric.core.topology import Fabric
 from moefabric.planner.plan import plan
 from moefabric.planner.waterfill import EpsLinks
-from moefabric.simulator.fluid import Link
 from tests.support.fabrics import MESH, fabric
 from tests.support.policies import POLICIES
 from tests.support.recovery_bench import Bench

@@ -17,13 +17,14 @@ from moefabric.core.flows import Flow, Share, flows
 from moefabric.core.forwarding import circuit_rules, next_hops
 from moefabric.core.ocs import Ocs
 from moefabric.core.paths import eps_paths, relay_path, relay_paths, spine_paths
+from moefabric.core.routes import route
 from moefabric.core.rules import RuleChange
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.policy import Policy
 from moefabric.planner.static import STATIC
 from moefabric.planner.topoopt import TopoOpt
 from moefabric.planner.waterfill import EpsLinks, completion_s
-from moefabric.simulator.fluid import predict, route
+from moefabric.simulator.fluid import predict
 from tests.support.fabrics import circuit_sets, fabric, fabrics
 from tests.support.memory_switches import MemorySwitches
 

@@ -10,9 +10,10 @@ from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.fabric_part import fabric_part
 from moefabric.core.flows import Flow
 from moefabric.core.paths import eps_paths
+from moefabric.core.routes import route
 from moefabric.core.rules import eps_rules
 from moefabric.core.topology import Fabric
-from moefabric.simulator.fluid import link_rate_bps, route
+from moefabric.simulator.fluid import link_rate_bps
 from tests.support.fabrics import fabric
 
 

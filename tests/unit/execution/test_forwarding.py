@@ -13,6 +13,7 @@ from moefabric.core.eps import Eps
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import Flow, PacedFlow, Share, Split
 from moefabric.core.forwarding import circuit_rules
+from moefabric.core.routes import route
 from moefabric.core.rules import direct_rules
 from moefabric.core.topology import Fabric, Region
 from moefabric.execution.executor import Executor, Instruments, RunSettings
@@ -23,7 +24,6 @@ from moefabric.results.model import FabricResult
 from moefabric.results.records.records import IterationRun
 from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.measurements import _link_rate_errors
-from moefabric.simulator.fluid import route
 from moefabric.testbed.testbed import data_paths
 from moefabric.workload.iterations.iteration import Collective
 from moefabric.workload.iterations.tasks import Task

@@ -18,6 +18,7 @@ from moefabric.core.flows import flows
 from moefabric.core.forwarding import tree_route
 from moefabric.core.ocs import Ocs
 from moefabric.core.paths import relay_root
+from moefabric.core.routes import Link, Route, is_forwarding, route
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.arrays import Array, Ints, circuit_matrix
 from moefabric.planner.even_circuits import EVEN, UNIFORM
@@ -26,7 +27,7 @@ from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
 from moefabric.planner.plan import Plan, plan
 from moefabric.planner.waterfill import EpsLinks, off_diagonal
-from moefabric.simulator.fluid import Link, Route, goodput_bps, is_forwarding, predict, route
+from moefabric.simulator.fluid import goodput_bps, predict
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import circuit_rate, demand_matrix
 from tests.support.policies import POLICIES

@@ -12,6 +12,7 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
+from moefabric.core.routes import region_by_server
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.execution.executor import Executor, Instruments, RunSettings
@@ -23,7 +24,7 @@ from moefabric.results.records.counted_traffic import CountedTraffic
 from moefabric.results.records.port_windows import PortWindows, TransferCount
 from moefabric.results.records.records import CollectiveRun, IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
-from moefabric.simulator.fluid import predict, region_by_server
+from moefabric.simulator.fluid import predict
 from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure, Transfer
 from tests.support.fabrics import MESH, fabric
 from tests.support.memory_testbed import (

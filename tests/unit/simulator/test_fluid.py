@@ -16,9 +16,10 @@ from moefabric.core.flows import Flow, Share, Split, flows
 from moefabric.core.forwarding import circuit_rules
 from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_path
+from moefabric.core.routes import is_forwarding, route
 from moefabric.core.rules import Rule, direct_rules, eps_rules, server_rules
 from moefabric.core.topology import Fabric
-from moefabric.simulator.fluid import bound_s, goodput_share, is_forwarding, predict, route
+from moefabric.simulator.fluid import bound_s, goodput_share, predict
 from tests.support.fabrics import MESH, fabric, lit_fabrics
 from tests.support.paths import EXAMPLES
 

@@ -12,9 +12,10 @@ from scipy.optimize import linprog
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
+from moefabric.core.routes import Link, route
 from moefabric.simulator.event_simulation import simulate_streams
 from moefabric.simulator.fair_sharing import Floats, Ints, Stream, max_min_rates
-from moefabric.simulator.fluid import Link, goodput_bps, predict, route
+from moefabric.simulator.fluid import goodput_bps, predict
 from moefabric.simulator.latency import route_latency_s, slow_start_s
 from tests.support.fabrics import fabric
 

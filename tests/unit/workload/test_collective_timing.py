@@ -7,8 +7,9 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Share
+from moefabric.core.routes import Link
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.simulator.fluid import Link, goodput_share
+from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.collectives.built_in import BUILT_IN
 from moefabric.workload.collectives.program import NO_CALL, Program, ProgramCall, lower
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, Step, Via, schedule_call

@@ -22,8 +22,8 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
 from moefabric.core.ocs import Ocs
+from moefabric.core.routes import route
 from moefabric.core.topology import Fabric, Region
-from moefabric.simulator.fluid import route
 from tests.support.fabrics import MESH, fabric
 
 SERVERS = ("s0", "s1", "s2")
