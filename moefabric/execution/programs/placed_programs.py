@@ -22,7 +22,7 @@ from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, pace_bps
 from moefabric.simulator.fluid import Link, Route, goodput_bps, route
 from moefabric.workload.collectives.program import Program, ProgramStep, RankPlaces
 from moefabric.workload.collectives.schedule import BufferName, Extent, Via
-from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS, FabricNetwork
+from moefabric.workload.collectives.timing import FabricNetwork
 
 Json = dict[str, Any]
 Connection = tuple[str, str, str]
@@ -176,7 +176,6 @@ class PlacedProgram:
         program: The program, with emulated sizes.
         paths: Chooses paths.
         scale: What sizes and times stand for.
-        nvswitch_bps: Rate of a GPU's port of the NVSwitch, in the model.
 
     Attributes:
         steps: The steps of each rank.
@@ -186,16 +185,9 @@ class PlacedProgram:
         call_of_transfer: Position of the call of each transfer.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        paths: MessagePaths,
-        scale: ProgramScale,
-        nvswitch_bps: float = DEFAULT_NVSWITCH_BPS,
-    ) -> None:
+    def __init__(self, program: Program, paths: MessagePaths, scale: ProgramScale) -> None:
         self.program, self.paths, self.scale = program, paths, scale
         self.fabric, self.placement = paths.fabric, paths.placement
-        self.nvswitch_bps = nvswitch_bps
         self.steps = [tuple(program.steps(rank)) for rank in range(program.ranks)]
         self.parts: dict[int, tuple[Part, ...]] = {}
         self.early = {t for steps in self.steps for t in _into_untouched_places(steps)}

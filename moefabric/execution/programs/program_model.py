@@ -11,6 +11,7 @@ from moefabric.execution.programs.placed_programs import Part, PlacedProgram
 from moefabric.simulator.event_simulation import Step, simulate
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Route, goodput_bps
+from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS
 
 _NVSWITCH: Final = "nvswitch"
 _Key = tuple[str, int, int]
@@ -64,7 +65,7 @@ class ProgramModel:
             after = tuple(sorted({positions[other] for other in waits[key]}))
             simulated.append(replace(steps_of[key], after=after))
         links = {
-            link: placed.nvswitch_bps if _NVSWITCH in link else goodput_bps(placed.fabric, link)
+            link: DEFAULT_NVSWITCH_BPS if _NVSWITCH in link else goodput_bps(placed.fabric, link)
             for step in simulated
             for stream in step.streams
             for link in stream.links

@@ -50,7 +50,7 @@ def test_equal_ends_give_no_error_and_late_ends_give_theirs(placed: PlacedProgra
     def times(factor: float) -> dict[str, OperationTimes]:
         ends_s = [[factor * end for end in own] for own in model.step_ends_s]
         result = ProgramResult(
-            (), model.seconds, (), None, (0.0, 0.0), (0.0, 0.0), 0.0, ends_s, model.step_ends_s
+            (), model.seconds, None, (0.0, 0.0), (0.0, 0.0), ends_s, model.step_ends_s
         )
         return {row.kind: row for row in operation_times(placed, result)}
 
