@@ -137,14 +137,10 @@ class AgentLink:
             self._last += 1
             number = self._last
             self._pending[number] = ended
-        self._send({
-            "op": "exchange", "id": number, "name": request.name, "group": list(request.group),
-            "number": request.number, "sends": list(request.sends),
-            "receives": list(request.receives), "dtype": request.dtype,
-            "tokens": None if request.tokens is None else list(request.tokens),
-            "input": [memory.number, 0, sum(request.sends)],
-            "output": [memory.number, boundary, boundary + sum(request.receives)],
-        })  # fmt: skip
+        own = [memory.number, 0, sum(request.sends)]
+        received = [memory.number, boundary, boundary + sum(request.receives)]
+        places = {"input": own, "output": received}
+        self._send({"op": "exchange", "id": number, **vars(request), **places})
         if self._gone:
             self._end(number, self._gone)
         return number
