@@ -13,7 +13,7 @@ from moefabric.testbed.cluster.greeting import Connection, read_message, write_m
 
 _HEARTBEAT_S: Final = 2.0
 _HEARTBEAT_REPLY_S: Final = 4.0
-_REPLY_S: Final = 15.0
+REPLY_S: Final = 15.0
 """A busy machine may take seconds to read all counters of its part."""
 _MONOTONIC: Final = time.monotonic_ns
 
@@ -56,7 +56,7 @@ class PartLink:
         self.clock: MachineClock | None = None
         self.removed = asyncio.Event()
 
-    async def ask(self, message: Message, timeout_s: float = _REPLY_S) -> Message:
+    async def ask(self, message: Message, timeout_s: float = REPLY_S) -> Message:
         """Send a request and return the reply, or an `error` without one."""
         if self.lost:
             return {"error": self.lost}
@@ -67,10 +67,6 @@ class PartLink:
             return dict(await asyncio.wait_for(asyncio.shield(reply), timeout_s))
         except TimeoutError:
             return {"error": f"no answer within {timeout_s:g} s"}
-
-    async def stop(self, timeout_s: float) -> Message:
-        """Have the machine remove the part, and return its reply."""
-        return await self.ask({"do": "stop"}, timeout_s)
 
     async def watch(self) -> None:
         """Send heartbeats until the part is lost or removed."""
