@@ -1,9 +1,11 @@
 """Run of one fabric of an experiment: replay or training, and the result."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
@@ -57,6 +59,7 @@ from moefabric.results.verdict.first_all_to_all import measured_first_all_to_all
 from moefabric.results.verdict.iteration_outcome import IterationOutcome
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_status import RunStatus
 from moefabric.testbed.controller_retry import RegionController
 from moefabric.testbed.link_readings import (
     lateness_findings,
@@ -216,15 +219,17 @@ class RunContext:
         """Return the context in which the state of the run is written; None on real servers."""
         if self.run_dir is None:
             return nullcontext()
-        return RunStatusWriter(
-            self.run_dir.run_status_file,
-            self.run_id,
-            self.spec.experiment,
-            self.choice.name,
-            self.choice.policy,
-            self.work.iterations,
-            self.journal.path,
+        status = RunStatus(
+            run_id=self.run_id,
+            experiment=self.spec.experiment,
+            fabric=self.choice.name,
+            policy=self.choice.policy,
+            pid=os.getpid(),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            journal=str(self.journal.path),
+            iterations=self.work.iterations,
         )
+        return RunStatusWriter(self.run_dir.run_status_file, status)
 
     def result(self, replay: "Replay") -> result_model.FabricResult:
         """Return the fabric's result, from the outcomes in the journal."""
