@@ -23,9 +23,8 @@ from moefabric.execution.rank_calls import Calls
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.results.records.records import IterationRun
 from moefabric.testbed.testbed import (
-    CONNECT_S,
-    CONNECT_SERVER_S,
     Controllers,
+    connect_timeout_s,
     data_paths,
     open_congestion_windows,
     region_controllers,
@@ -173,7 +172,7 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         programs = undo.enter_context(running_programs(name))
         fabric, fleet = programs.fabric, programs.fleet
         connections = data_paths(fabric)
-        fleet.connect(connections, CONNECT_S + CONNECT_SERVER_S * len(fabric.servers))
+        fleet.connect(connections, connect_timeout_s(fabric))
         open_congestion_windows(fabric, fleet, connections)
         controllers = undo.enter_context(closing(region_controllers(programs.wiring)))
         lit = merge_circuits([programs.circuits()])

@@ -36,12 +36,11 @@ from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.testbed.testbed import (
-    CONNECT_S,
-    CONNECT_SERVER_S,
-    CONTROLLER_TIMEOUT_S,
     HttpRegionController,
+    connect_timeout_s,
     open_congestion_windows,
     port_counters,
+    reply_timeout_s,
 )
 
 RUN_SLACK_S: Final = 20.0
@@ -218,7 +217,7 @@ class ProgramFabric:
             DataPath(src, dst, path, fabric.addressing.addresses(dst)[0], dscp(fabric, path))
             for src, dst, path in missing
         ]
-        self.fleet.connect(paths, CONNECT_S + CONNECT_SERVER_S * len(fabric.servers))
+        self.fleet.connect(paths, connect_timeout_s(fabric))
         self._connected |= set(missing)
         open_congestion_windows(fabric, self.fleet, paths)
 
@@ -233,8 +232,7 @@ class ProgramFabric:
         """Yield the servers of each region that has circuits, and a client of its controller."""
         for region in self.fabric.regions:
             if region.ocs is not None and not region.backup:
-                settle_s = 2 * (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S
-                timeout_s = CONTROLLER_TIMEOUT_S + settle_s
+                timeout_s = reply_timeout_s(region)
                 with ControllerClient.of_region(self.wiring, region, timeout_s) as client:
                     yield region.servers, client
 
