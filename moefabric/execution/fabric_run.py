@@ -42,7 +42,7 @@ from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of
 from moefabric.results import model as result_model
-from moefabric.results.journal import Journal, JournalReader
+from moefabric.results.journal import HeaderLine, Journal, JournalReader
 from moefabric.results.parts import LinkLateness
 from moefabric.results.progress import ProgressReporter
 from moefabric.results.records.records import IterationRun, RunFailures
@@ -80,10 +80,11 @@ _MOST_DEVIATIONS = 3
 
 @dataclass(frozen=True)
 class RunContext:
-    """A fabric of an experiment, up and connected; `controllers` is None on real servers.
+    """A fabric of an experiment, up and connected.
 
-    `earlier` is the journal of a run that goes on; None for a new run. `training` is the program
-    whose all-to-alls run; None if gating is replayed. `hybrid` is the job of a hybrid run.
+    `controllers` and `wiring` are None on real servers. `earlier` is the journal of a run that goes
+    on; None for a new run. `training` is the program whose all-to-alls run; None if gating is
+    replayed. `hybrid` is the job of a hybrid run.
     """
 
     spec: ExperimentSpec
@@ -91,16 +92,16 @@ class RunContext:
     fabric: Fabric
     work: Workload
     fleet: Fleet
-    controllers: Controllers | None
-    remarks: tuple[str, ...]
     reporter: ProgressReporter
     hosts: RealHosts
     journal: Journal
-    run_id: str
-    flows: bool = False
-    earlier: JournalReader | None = None
+    header: HeaderLine
+    earlier: JournalReader | None
+    hybrid: HybridJobs | None
+    controllers: Controllers | None = None
+    wiring: FabricWiring | None = None
+    remarks: tuple[str, ...] = ()
     training: TrainingRun | None = None
-    hybrid: HybridJobs | None = None
 
     @property
     def run_dir(self) -> RunDirectory | None:
@@ -193,7 +194,7 @@ class RunContext:
             choice.policy,
             self.journal,
             status,
-            self.flows,
+            self.header.flows,
             self.paced,
             self.work.predictions if predicts else None,
         )
@@ -220,7 +221,7 @@ class RunContext:
         if self.run_dir is None:
             return nullcontext()
         status = RunStatus(
-            run_id=self.run_id,
+            run_id=self.header.run_id,
             experiment=self.spec.experiment,
             fabric=self.choice.name,
             policy=self.choice.policy,
@@ -275,7 +276,7 @@ class RunContext:
         shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
         training = None if self.training is None else self.training.result(result)
         update: dict[str, Any] = {}
-        if self.flows:
+        if self.header.flows:
             update["flows"] = [flow for outcome in outcomes for flow in outcome.flows]
         return result.model_copy(
             update={
@@ -291,17 +292,17 @@ class RunContext:
         )
 
 
-def training_context(context: RunContext, folder: Path, wiring: FabricWiring | None) -> RunContext:
-    """Return the context of a program that trains; `wiring` is None on real servers."""
+def training_context(context: RunContext, folder: Path) -> RunContext:
+    """Return the context of a program that trains, in the folder of the experiment's file."""
     spec, work = context.spec, context.work
     gating = RecordedGating(work.training.ep, work.model.experts)
     work = workload_of(context.choice, training_workload(work, gating))
     jobs = Jobs.of(spec, context.fabric, work)
     show = context.reporter.show_message
     place = context.hosts.place
-    if wiring is not None:
+    if context.wiring is not None:
         servers = work.placements[0].servers
-        place = RankPlace.on_fabric(wiring, servers, by_agents=True, over_management=True)
+        place = RankPlace.on_fabric(context.wiring, servers, by_agents=True, over_management=True)
     assert place is not None
     training = TrainingRun(spec, folder, jobs, gating, place, context.fleet, show)
     return replace(context, work=work, training=training)
