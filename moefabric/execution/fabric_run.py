@@ -177,7 +177,7 @@ class RunContext:
             controllers.clear_circuits()
             if policy_named(policy).reconfigures:
                 return controllers.under_policy(policy), CircuitSet()
-        return {}, light_for_job(policy, self.work, self.fabric, controllers)
+        return {}, controllers.light_for(policy, self.work.total_demand(), self.fabric)
 
     @property
     def paced(self) -> bool:
@@ -446,10 +446,3 @@ class _ProgressLine(RunObserver):
 
     def collective_ended(self, description: str) -> None:
         self._context.reporter.advance(f"{self._context.choice.name}: {description}")
-
-
-def light_for_job(
-    policy: str, work: Workload, fabric: Fabric, controllers: Controllers
-) -> CircuitSet:
-    """Light the circuits for the whole job, and return them; lit circuits stay."""
-    return controllers.light_for(policy, work.total_demand(), fabric)

@@ -137,20 +137,18 @@ class RankCalls(Calls):
         """Return the call for which a task has to wait; None if it was made, or none is needed."""
         self._states[state.run.number] = state
         work = state.tasks[number].work
+        key: CallKey | None
         match work:
             case Collective():
                 key = self.key(state, work)
                 before = (state.tasks[n].work for n in state.tasks[number].after)
                 self._modelled_s[key] = sum(w.slowest_s for w in before if isinstance(w, Compute))
             case Compute() if self._tasks.wall:
-                following = self._following(state, number)
-                if following is None:
-                    return None
-                key = following
+                key = self._following(state, number)
             case Reconfigure(layer=layer) if not work.demand.total_bytes:
                 key = state.run.number, self._dispatch(layer)
             case _:
-                return None
+                key = None
         return None if key in self._exchanges else key
 
     def key(self, state: IterationState, work: Collective) -> CallKey:

@@ -58,11 +58,6 @@ class Reply:
     end_ns: int
     expected_s: float = 0.0
 
-    @property
-    def changed(self) -> bool:
-        """Whether circuits were changed as requested."""
-        return self.change.before != self.change.after and not self.change.error
-
 
 OnReply = Callable[[Reply], None]
 

@@ -22,7 +22,6 @@ from moefabric.emulator.fabric import datapath
 from moefabric.execution.fabric_run import (
     RunContext,
     judged,
-    light_for_job,
     replay_on,
     training_context,
 )
@@ -52,7 +51,7 @@ from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.structured_log import log_context
 from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
-from moefabric.testbed.testbed import FabricSetup, running_testbed
+from moefabric.testbed.testbed import Controllers, FabricSetup, running_testbed
 
 
 def run(
@@ -264,7 +263,10 @@ def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Itera
             return
         names = "/".join(choice.name for choice in choices)
         reporter.show_message(f"{names}: bringing {fabric.name} up")
-        prepare = partial(light_for_job, choices[0].policy, work, fabric)
+
+        def light_for_job(controllers: Controllers) -> None:
+            controllers.light_for(choices[0].policy, work.total_demand(), fabric)
+
         testbed = running_testbed(
             fabric,
             FabricSetup(
@@ -276,7 +278,7 @@ def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Itera
                 placement,
             ),
             transport=transport,
-            prepare=prepare if fabric.patch_panel else None,
+            prepare=light_for_job if fabric.patch_panel else None,
             timeout_s=spec.controller_timeout / NS_PER_S,
             pairs_between_regions=pairs,
         )

@@ -52,7 +52,7 @@ class ProgramResult:
     """Some runs of a program, with times in model seconds and bytes of the model.
 
     Attributes:
-        rank_s: For each run, when each rank ended.
+        seconds: Duration of each run: from the common start to the end of the last rank.
         predicted_s: The model's duration.
         wrong: Wrong numbers of all ranks after the last run; None if not verified.
         planned_bytes: Bytes of one run between servers, by light and by EPS.
@@ -61,18 +61,13 @@ class ProgramResult:
         predicted_step_ends_s: When each step ends in the model, by rank.
     """
 
-    rank_s: tuple[tuple[float, ...], ...]
+    seconds: tuple[float, ...]
     predicted_s: float
     wrong: int | None
     planned_bytes: tuple[float, float]
     counted_bytes: tuple[float, float]
     step_ends_s: Sequence[Sequence[float]] = ()
     predicted_step_ends_s: Sequence[Sequence[float]] = ()
-
-    @property
-    def seconds(self) -> tuple[float, ...]:
-        """Duration of each run: from the common start to the end of the last rank."""
-        return tuple(max(ranks) for ranks in self.rank_s)
 
     @property
     def mean_s(self) -> float:
@@ -193,11 +188,9 @@ class ProgramFabric:
                 measured.append(loaded.run(deadline_s, fill=verify and last, times=times and last))
             after = self.counters.read()
             found = loaded.verify() if verify else None
-        ranks = range(placed.program.ranks)
         return ProgramResult(
             tuple(
-                tuple((t.ended_ns[r] - t.began_ns) / NS_PER_S / dilation for r in ranks)
-                for t in measured
+                (max(t.ended_ns.values()) - t.began_ns) / NS_PER_S / dilation for t in measured
             ),
             model.seconds,
             None if found is None else sum(found.values()),
