@@ -19,12 +19,7 @@ from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath
-from moefabric.execution.fabric_run import (
-    RunContext,
-    judged,
-    replay_on,
-    training_context,
-)
+from moefabric.execution.fabric_run import RunContext, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
 from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs

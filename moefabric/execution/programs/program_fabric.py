@@ -189,9 +189,7 @@ class ProgramFabric:
             after = self.counters.read()
             found = loaded.verify() if verify else None
         return ProgramResult(
-            tuple(
-                (max(t.ended_ns.values()) - t.began_ns) / NS_PER_S / dilation for t in measured
-            ),
+            tuple(t.seconds / dilation for t in measured),
             model.seconds,
             None if found is None else sum(found.values()),
             _planned_bytes(placed),
