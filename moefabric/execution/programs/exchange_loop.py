@@ -20,7 +20,6 @@ from moefabric.execution.executor import Executor
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.programs.program_fabric import running_programs
 from moefabric.execution.rank_calls import Calls
-from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.results.records.records import IterationRun
 from moefabric.testbed.testbed import (
     Controllers,
@@ -175,7 +174,7 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         fleet.connect(connections, connect_timeout_s(fabric))
         open_congestion_windows(fabric, fleet, connections)
         controllers = undo.enter_context(closing(region_controllers(programs.wiring)))
-        lit = merge_circuits([programs.circuits()])
+        lit = programs.circuits()
         loop = undo.enter_context(closing(ExchangeLoop(fabric, fleet, controllers, policy, lit)))
         fleet.prepare_job()
         undo.callback(fleet.end_job)

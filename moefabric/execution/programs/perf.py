@@ -21,8 +21,8 @@ from moefabric.execution.programs.placed_programs import (
     MOST_MEMORY,
     MessagePaths,
     PlacedProgram,
-    ProgramScale,
     RankPlacement,
+    program_scale,
 )
 from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
 from moefabric.prediction.scaling import shortest_wall_s
@@ -60,7 +60,6 @@ _COLLECTIVES: Final[Mapping[PerfKind, CollectiveKind]] = MappingProxyType(
         "barrier": "barrier",
     }
 )
-_ROOTED: Final = frozenset({"broadcast", "reduce"})
 ELEMENT: Final = 4
 """Bytes of a number; they are added as uint32, so that every bit can be verified."""
 
@@ -333,7 +332,7 @@ class Perf:
         )
         program = Program.of_call(call, schedule_call(self.algorithm, call))
         factor = size / emulated if size else 1.0
-        return PlacedProgram(program, paths, ProgramScale.on(self.fabric.scale, factor))
+        return PlacedProgram(program, paths, program_scale(self.fabric.scale, factor))
 
     def _row(self, size: int, placed: PlacedProgram, result: ProgramResult) -> PerfRow:
         kind, ranks = self.options.kind, len(self.placement.servers)

@@ -29,7 +29,6 @@ class ProgramModel:
 
     Attributes:
         seconds: Model seconds until the last step has ended.
-        rank_ends_s: When the last step of each rank ends.
         step_ends_s: When each step ends, by rank.
     """
 
@@ -75,8 +74,7 @@ class ProgramModel:
             [times[positions["step", rank, step.number]].end_s for step in steps]
             for rank, steps in enumerate(placed.steps)
         ]
-        self.rank_ends_s = [max(ends, default=0.0) for ends in self.step_ends_s]
-        self.seconds = max(self.rank_ends_s)
+        self.seconds = max((end for ends in self.step_ends_s for end in ends), default=0.0)
 
     def _part_step(self, transfer: int, part: Part) -> Step:
         placed = self._placed

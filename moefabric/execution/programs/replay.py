@@ -8,12 +8,13 @@ from typing import Final, Literal
 
 from moefabric.config.plugins import SCHEDULES, load_plugin
 from moefabric.core.errors import SpecError
+from moefabric.core.units import Scale
 from moefabric.execution.programs.placed_programs import (
     MOST_MEMORY,
     MessagePaths,
     PlacedProgram,
-    ProgramScale,
     RankPlacement,
+    program_scale,
 )
 from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
 from moefabric.execution.programs.program_model import ProgramModel
@@ -209,7 +210,7 @@ class TraceReplay:
         exact_s = ProgramModel(exact, greedy=self.options.greedy).seconds
         factor = self._byte_factor(exact_s, exact.memory, scale.bytes * scale.dilation)
         program = self._lowered(factor)
-        placed = PlacedProgram(program, self.paths, ProgramScale.on(scale, factor))
+        placed = PlacedProgram(program, self.paths, program_scale(scale, factor))
         options = self.options
         result = self.programs.run(
             placed,
@@ -247,7 +248,7 @@ class TraceReplay:
         return lower(scaled(self.graph, factor), self.algorithms, self.paths.rank_places)
 
     def _unscaled(self, paths: MessagePaths) -> PlacedProgram:
-        return PlacedProgram(self.program, paths, ProgramScale(1.0, 1.0))
+        return PlacedProgram(self.program, paths, Scale())
 
     def _byte_factor(self, exact_s: float, memory: int, product: float) -> float:
         """Return by what sizes are divided so that a run takes long enough; below 1 they grow.

@@ -142,16 +142,12 @@ class AgentLink:
         places = {"input": own, "output": received}
         self._send({"op": "exchange", "id": number, **vars(request), **places})
         if self._gone:
-            self._end(number, self._gone)
+            self.end(number, self._gone)
         return number
 
     def overdue(self, number: int, seconds: float) -> None:
         """Tell the agent that an exchange takes longer than the rank waits."""
         self._send({"op": "overdue", "id": number, "seconds": seconds})
-
-    def give_up(self, number: int, error: str) -> None:
-        """End an exchange here, with an error, unless it has ended."""
-        self._end(number, error)
 
     def close(self) -> None:
         """Leave, and close the connection."""
@@ -193,10 +189,11 @@ class AgentLink:
             if reply["id"] is None:
                 self._fail(f"the agent refused a request: {reply['error']}")
             else:
-                self._end(reply["id"], reply["error"])
+                self.end(reply["id"], reply["error"])
         self._fail("the agent of this server has ended")
 
-    def _end(self, number: int, error: str) -> None:
+    def end(self, number: int, error: str) -> None:
+        """End an exchange here, with an error or an empty text, unless it has ended."""
         with self._lock:
             ended = self._pending.pop(number, None)
         if ended is not None:
@@ -208,7 +205,7 @@ class AgentLink:
         with self._lock:
             numbers = list(self._pending)
         for number in numbers:
-            self._end(number, self._gone)
+            self.end(number, self._gone)
 
 
 # The link of this process to its agent, which all its process groups use.
