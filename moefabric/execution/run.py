@@ -17,6 +17,7 @@ from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.experiment_keys import FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
+from moefabric.core.machines import MachinePlacement
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath
 from moefabric.execution.fabric_run import RunContext, judged, replay_on, training_context
@@ -264,14 +265,7 @@ def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Itera
 
         testbed = running_testbed(
             fabric,
-            FabricSetup(
-                spec.wiring.switch,
-                setup.external,
-                spec.wiring.containers,
-                spec.wiring.real_hosts,
-                spec.wiring.certificates,
-                placement,
-            ),
+            _fabric_setup(setup, placement),
             transport=transport,
             prepare=light_for_job if fabric.patch_panel else None,
             timeout_s=spec.controller_timeout / NS_PER_S,
@@ -284,6 +278,18 @@ def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Itera
         yield context(
             fleet=fleet, hosts=hosts, controllers=controllers, wiring=wiring, remarks=remarks
         )
+
+
+def _fabric_setup(setup: _GroupSetup, placement: MachinePlacement | None) -> FabricSetup:
+    wiring = setup.spec.wiring
+    return FabricSetup(
+        wiring.switch,
+        setup.external,
+        wiring.containers,
+        wiring.real_hosts,
+        wiring.certificates,
+        placement,
+    )
 
 
 def _run_fabric(setup: _GroupSetup, context: RunContext) -> tuple[result_model.FabricResult, bool]:
