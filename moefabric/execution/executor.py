@@ -29,7 +29,7 @@ from moefabric.execution.controller_splits import ControllerSplits
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import ControlSettings, Reconfigurator, RequestThreads
+from moefabric.execution.reconfiguration import ControlSettings, Reconfigurator
 from moefabric.execution.recovery import Recovery, lost_components
 from moefabric.execution.run_prediction import add_predictions
 from moefabric.execution.task_runner import TaskRunner
@@ -179,21 +179,20 @@ class Executor:
             controllers,
             circuits,
             self.clock,
-            RequestThreads(self._background, agents.wake),
+            self._background,
+            wake=agents.wake,
             schedule=self._timers.add,
             settings=settings.control,
             observer=self._observer,
             splits=self.policy,
         )
         self._tasks = TaskRunner(
-            fabric,
             self.policy,
             self.transfers,
             self._reconfigurator,
-            self.clock,
             self._timers,
             observer=self._observer,
-            calls=calls,
+            calls=calls or Calls(),
         )
         self._calls = calls
         self._keep_records, self._kept = settings.keep_records, list[IterationRun]()

@@ -1,9 +1,11 @@
 """Run of one fabric of an experiment: replay or training, and the result."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
@@ -40,7 +42,7 @@ from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of
 from moefabric.results import model as result_model
-from moefabric.results.journal import Journal, JournalReader
+from moefabric.results.journal import HeaderLine, Journal, JournalReader
 from moefabric.results.parts import LinkLateness
 from moefabric.results.progress import ProgressReporter
 from moefabric.results.records.records import IterationRun, RunFailures
@@ -57,6 +59,7 @@ from moefabric.results.verdict.first_all_to_all import measured_first_all_to_all
 from moefabric.results.verdict.iteration_outcome import IterationOutcome
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_status import RunStatus
 from moefabric.testbed.controller_retry import RegionController
 from moefabric.testbed.link_readings import (
     lateness_findings,
@@ -77,10 +80,11 @@ _MOST_DEVIATIONS = 3
 
 @dataclass(frozen=True)
 class RunContext:
-    """A fabric of an experiment, up and connected; `controllers` is None on real servers.
+    """A fabric of an experiment, up and connected.
 
-    `earlier` is the journal of a run that goes on; None for a new run. `training` is the program
-    whose all-to-alls run; None if gating is replayed. `hybrid` is the job of a hybrid run.
+    `controllers` and `wiring` are None on real servers. `earlier` is the journal of a run that goes
+    on; None for a new run. `training` is the program whose all-to-alls run; None if gating is
+    replayed. `hybrid` is the job of a hybrid run.
     """
 
     spec: ExperimentSpec
@@ -88,16 +92,16 @@ class RunContext:
     fabric: Fabric
     work: Workload
     fleet: Fleet
-    controllers: Controllers | None
-    remarks: tuple[str, ...]
     reporter: ProgressReporter
     hosts: RealHosts
     journal: Journal
-    run_id: str
-    flows: bool = False
-    earlier: JournalReader | None = None
+    header: HeaderLine
+    earlier: JournalReader | None
+    hybrid: HybridJobs | None
+    controllers: Controllers | None = None
+    wiring: FabricWiring | None = None
+    remarks: tuple[str, ...] = ()
     training: TrainingRun | None = None
-    hybrid: HybridJobs | None = None
 
     @property
     def run_dir(self) -> RunDirectory | None:
@@ -173,7 +177,7 @@ class RunContext:
             controllers.clear_circuits()
             if policy_named(policy).reconfigures:
                 return controllers.under_policy(policy), CircuitSet()
-        return {}, light_for_job(policy, self.work, self.fabric, controllers)
+        return {}, controllers.light_for(policy, self.work.total_demand(), self.fabric)
 
     @property
     def paced(self) -> bool:
@@ -190,7 +194,7 @@ class RunContext:
             choice.policy,
             self.journal,
             status,
-            self.flows,
+            self.header.flows,
             self.paced,
             self.work.predictions if predicts else None,
         )
@@ -216,15 +220,17 @@ class RunContext:
         """Return the context in which the state of the run is written; None on real servers."""
         if self.run_dir is None:
             return nullcontext()
-        return RunStatusWriter(
-            self.run_dir.run_status_file,
-            self.run_id,
-            self.spec.experiment,
-            self.choice.name,
-            self.choice.policy,
-            self.work.iterations,
-            self.journal.path,
+        status = RunStatus(
+            run_id=self.header.run_id,
+            experiment=self.spec.experiment,
+            fabric=self.choice.name,
+            policy=self.choice.policy,
+            pid=os.getpid(),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            journal=str(self.journal.path),
+            iterations=self.work.iterations,
         )
+        return RunStatusWriter(self.run_dir.run_status_file, status)
 
     def result(self, replay: "Replay") -> result_model.FabricResult:
         """Return the fabric's result, from the outcomes in the journal."""
@@ -270,7 +276,7 @@ class RunContext:
         shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
         training = None if self.training is None else self.training.result(result)
         update: dict[str, Any] = {}
-        if self.flows:
+        if self.header.flows:
             update["flows"] = [flow for outcome in outcomes for flow in outcome.flows]
         return result.model_copy(
             update={
@@ -286,17 +292,17 @@ class RunContext:
         )
 
 
-def training_context(context: RunContext, folder: Path, wiring: FabricWiring | None) -> RunContext:
-    """Return the context of a program that trains; `wiring` is None on real servers."""
+def training_context(context: RunContext, folder: Path) -> RunContext:
+    """Return the context of a program that trains, in the folder of the experiment's file."""
     spec, work = context.spec, context.work
     gating = RecordedGating(work.training.ep, work.model.experts)
     work = workload_of(context.choice, training_workload(work, gating))
     jobs = Jobs.of(spec, context.fabric, work)
     show = context.reporter.show_message
     place = context.hosts.place
-    if wiring is not None:
+    if context.wiring is not None:
         servers = work.placements[0].servers
-        place = RankPlace.on_fabric(wiring, servers, by_agents=True, over_management=True)
+        place = RankPlace.on_fabric(context.wiring, servers, by_agents=True, over_management=True)
     assert place is not None
     training = TrainingRun(spec, folder, jobs, gating, place, context.fleet, show)
     return replace(context, work=work, training=training)
@@ -440,10 +446,3 @@ class _ProgressLine(RunObserver):
 
     def collective_ended(self, description: str) -> None:
         self._context.reporter.advance(f"{self._context.choice.name}: {description}")
-
-
-def light_for_job(
-    policy: str, work: Workload, fabric: Fabric, controllers: Controllers
-) -> CircuitSet:
-    """Light the circuits for the whole job, and return them; lit circuits stay."""
-    return controllers.light_for(policy, work.total_demand(), fabric)

@@ -7,7 +7,6 @@ chosen: from then on, the demand of all tasks of the layer is known.
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -42,12 +41,17 @@ class RankWork:
     modelled_s: float = 0.0
 
 
-class Calls(Protocol):
-    """Calls of ranks whose bytes the collectives of iterations carry."""
+class Calls:
+    """Calls of ranks whose bytes the collectives of iterations carry.
+
+    A subclass overrides the methods that concern it. Here, no task waits for a call, and
+    collectives carry bytes of the agents' own.
+    """
 
     @property
     def pending(self) -> bool:
         """Whether tasks wait for calls."""
+        return False
 
     def check(self) -> None:
         """Raise RanksLostError if a process of the ranks has failed."""
@@ -60,25 +64,27 @@ class Calls(Protocol):
 
     def measured(self, state: IterationState, number: int) -> Compute:
         """Return a task's computation, with the measured time of the ranks if the run uses it."""
+        work = state.tasks[number].work
+        assert isinstance(work, Compute)
+        return work
 
     def receive(self, exchange: Exchange) -> None:
         """Take the next exchange that all of its ranks have asked for."""
 
-    def exchange(self, state: IterationState, work: Collective) -> Exchange:
-        """Return the exchange of a collective."""
+    def exchange(self, state: IterationState, work: Collective) -> Exchange | None:
+        """Return the exchange of a collective; None for bytes of the agents' own."""
 
     def released(self, instant_ns: int) -> None:
         """Note when ranks went on, on the wall clock."""
 
 
-class RankCalls:
+class RankCalls(Calls):
     """Connects the calls of a training program with the tasks of an iteration.
 
     Args:
         tasks: The tasks of iterations, which depend on what gates choose.
         token_bytes: Bytes of a token in the program.
         row_tokens: Tokens that a rank sends in a dispatch, a token once for each of its experts.
-        first: Number of the iteration in which the program begins.
         check: Raises RanksLostError if a process of the ranks has failed.
     """
 
@@ -87,7 +93,6 @@ class RankCalls:
         tasks: TrainingTasks,
         token_bytes: int,
         row_tokens: int,
-        first: int = 0,
         *,
         check: Callable[[], None] = lambda: None,
     ) -> None:
@@ -95,7 +100,7 @@ class RankCalls:
         self._tasks, self._token_bytes, self._row_tokens = tasks, token_bytes, row_tokens
         self._calls = tasks.calls
         self._position = {call: index for index, call in enumerate(self._calls)}
-        self._next = first * len(self._calls)
+        self._next = 0
         self._exchanges: dict[CallKey, Exchange] = {}
         self._actions: defaultdict[CallKey, list[Callable[[], None]]] = defaultdict(list)
         self._released_ns = 0
@@ -132,20 +137,18 @@ class RankCalls:
         """Return the call for which a task has to wait; None if it was made, or none is needed."""
         self._states[state.run.number] = state
         work = state.tasks[number].work
+        key: CallKey | None
         match work:
             case Collective():
                 key = self.key(state, work)
                 before = (state.tasks[n].work for n in state.tasks[number].after)
                 self._modelled_s[key] = sum(w.slowest_s for w in before if isinstance(w, Compute))
             case Compute() if self._tasks.wall:
-                following = self._following(state, number)
-                if following is None:
-                    return None
-                key = following
+                key = self._following(state, number)
             case Reconfigure(layer=layer) if not work.demand.total_bytes:
                 key = state.run.number, self._dispatch(layer)
             case _:
-                return None
+                key = None
         return None if key in self._exchanges else key
 
     def key(self, state: IterationState, work: Collective) -> CallKey:
@@ -154,8 +157,7 @@ class RankCalls:
 
     def measured(self, state: IterationState, number: int) -> Compute:
         """Return a task's computation, with the measured time of the ranks if the run uses it."""
-        work = state.tasks[number].work
-        assert isinstance(work, Compute)
+        work = super().measured(state, number)
         if not self._tasks.wall:
             return work
         key = self._following(state, number)

@@ -58,11 +58,6 @@ class Reply:
     end_ns: int
     expected_s: float = 0.0
 
-    @property
-    def changed(self) -> bool:
-        """Whether circuits were changed as requested."""
-        return self.change.before != self.change.after and not self.change.error
-
 
 OnReply = Callable[[Reply], None]
 
@@ -142,19 +137,6 @@ class ControlSettings:
     earlier: Sequence[tuple[str, bool, float]] = ()
 
 
-@dataclass(frozen=True)
-class RequestThreads:
-    """Threads that wait for controllers.
-
-    Attributes:
-        executor: Runs the requests.
-        wake: Interrupts the run's wait for events; called by any thread when a reply has come.
-    """
-
-    executor: Executor
-    wake: Callable[[], object]
-
-
 class Reconfigurator:
     """The circuits of all regions, changed by their `controllers`.
 
@@ -170,8 +152,9 @@ class Reconfigurator:
         controllers: Mapping[str, RegionController],
         circuits: CircuitSet,
         clock: Clock,
-        threads: RequestThreads,
+        background: Executor,
         *,
+        wake: Callable[[], object],
         schedule: Callable[[int, Callable[[], object]], Callable[[], None]],
         settings: ControlSettings | None = None,
         observer: RunObserver | None = None,
@@ -184,7 +167,8 @@ class Reconfigurator:
             controllers: The controllers by region.
             circuits: All circuits that traffic may use.
             clock: The clock of the run.
-            threads: Run the requests.
+            background: Runs the requests in threads.
+            wake: Interrupts the run's wait for events; called by any thread when a reply has come.
             schedule: Calls an action at an instant of `clock`; returns a function that cancels it.
             settings: Times of the requests.
             observer: Learns that a controller fails, and how its region goes on.
@@ -192,7 +176,7 @@ class Reconfigurator:
         """
         self.fabric, self.clock = fabric, clock
         settings = settings or ControlSettings()
-        self._threads, self._schedule = threads, schedule
+        self._background, self._wake, self._schedule = background, wake, schedule
         self._timeout_s, self._control_s = settings.timeout_s, settings.control_s
         self._expected = ControlPrediction.fixed(settings.control_s)
         self._observer, self._splits = observer or Observers(), splits
@@ -306,7 +290,7 @@ class Reconfigurator:
             return
         own = region_demand(state.region.servers, demand)
         events: list[ControllerEvent] = []
-        future = self._threads.executor.submit(self._reconfigure, state, own, horizon, events)
+        future = self._background.submit(self._reconfigure, state, own, horizon, events)
         request = _Request(future, start_ns, now, on_reply, events)
         state.request = request
         request.cancel_timeout = self._schedule(
@@ -316,7 +300,7 @@ class Reconfigurator:
 
         def note_end(_: "Future[CircuitChange]") -> None:
             request.took_ns = self.clock.now_ns() - request.sent_ns
-            self._threads.wake()
+            self._wake()
 
         request.future.add_done_callback(note_end)
 

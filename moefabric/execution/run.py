@@ -13,21 +13,14 @@ from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 
-from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.experiment_keys import FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
-from moefabric.core.topology import Fabric
+from moefabric.core.machines import MachinePlacement
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath
-from moefabric.execution.fabric_run import (
-    RunContext,
-    judged,
-    light_for_job,
-    replay_on,
-    training_context,
-)
+from moefabric.execution.fabric_run import RunContext, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
 from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
@@ -55,7 +48,6 @@ from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.structured_log import log_context
 from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
 from moefabric.testbed.testbed import Controllers, FabricSetup, running_testbed
-from moefabric.workload.workload import Workload
 
 
 def run(
@@ -209,20 +201,6 @@ def _run_groups(setup: _GroupSetup) -> _Finished:
     return results, wiring, hosts
 
 
-@dataclass(frozen=True)
-class _GroupTestbed:
-    """Testbed of the fabrics with one wiring: an emulated fabric, or real servers."""
-
-    fabric: Fabric
-    work: Workload
-    hybrid: HybridJobs | None
-    fleet: Fleet
-    hosts: RealHosts
-    controllers: Controllers | None = None
-    wiring: FabricWiring | None = None
-    remarks: tuple[str, ...] = ()
-
-
 def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished:
     """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them.
 
@@ -230,21 +208,24 @@ def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished
         The results so far, of one fabric at least; the wiring; and the real servers.
     """
     results: list[result_model.FabricResult] = []
-    with _group_testbed(setup, choices) as testbed:
+    with _group_testbed(setup, choices) as group:
         for choice in choices:
-            result, is_lost = _run_fabric(setup, testbed, choice)
+            result, is_lost = _run_fabric(setup, replace(group, choice=choice))
             results.append(result)
             if is_lost:
                 break
-        hosts = testbed.hosts
-        hosts.iteration_ended()
-        records = hosts.records("/".join(choice.name for choice in choices[: len(results)]))
-    return results, testbed.wiring, records
+        group.hosts.iteration_ended()
+        records = group.hosts.records("/".join(choice.name for choice in choices[: len(results)]))
+    return results, group.wiring, records
 
 
 @contextmanager
-def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Iterator[_GroupTestbed]:
-    """Bring up the testbed of fabrics with the same wiring, or connect to their real servers."""
+def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Iterator[RunContext]:
+    """Bring up the testbed of fabrics with the same wiring, or connect to their real servers.
+
+    Yields:
+        The context of the first of them.
+    """
     spec, reporter = setup.spec, setup.reporter
     name, hybrid = _name(spec, choices[0]), None
     if spec.hybrid is not None:
@@ -260,25 +241,33 @@ def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Itera
         work = hybrid.whole.work if hybrid else workload_on(spec, fabric, setup.folder)
         jobs: AnyJobs = hybrid or Jobs.of(spec, fabric, work)
         pairs = jobs.server_pairs_between_regions
+        context = partial(
+            RunContext,
+            spec,
+            choices[0],
+            fabric,
+            work,
+            reporter=reporter,
+            journal=setup.journal,
+            header=setup.header,
+            earlier=setup.earlier,
+            hybrid=hybrid,
+        )
         if choices[0].hosts:
             fleet, hosts = undo.enter_context(host_fleet(spec, fabric, transport, pairs))
-            yield _GroupTestbed(fabric, work, hybrid, fleet, hosts)
+            yield context(fleet=fleet, hosts=hosts)
             return
         names = "/".join(choice.name for choice in choices)
         reporter.show_message(f"{names}: bringing {fabric.name} up")
-        prepare = partial(light_for_job, choices[0].policy, work, fabric)
+
+        def light_for_job(controllers: Controllers) -> None:
+            controllers.light_for(choices[0].policy, work.total_demand(), fabric)
+
         testbed = running_testbed(
             fabric,
-            FabricSetup(
-                spec.wiring.switch,
-                setup.external,
-                spec.wiring.containers,
-                spec.wiring.real_hosts,
-                spec.wiring.certificates,
-                placement,
-            ),
+            _fabric_setup(setup, placement),
             transport=transport,
-            prepare=prepare if fabric.patch_panel else None,
+            prepare=light_for_job if fabric.patch_panel else None,
             timeout_s=spec.controller_timeout / NS_PER_S,
             pairs_between_regions=pairs,
         )
@@ -286,39 +275,36 @@ def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Itera
         real = {server: one.login.host for server, one in spec.wiring.real_hosts.items()}
         hosts = RealHosts(fleet, real, machines=placed_elsewhere(fabric, placement))
         remarks = (*wiring.remarks, *setup.scale_faults)
-        yield _GroupTestbed(fabric, work, hybrid, fleet, hosts, controllers, wiring, remarks)
+        yield context(
+            fleet=fleet, hosts=hosts, controllers=controllers, wiring=wiring, remarks=remarks
+        )
 
 
-def _run_fabric(
-    setup: _GroupSetup, testbed: _GroupTestbed, choice: FabricChoice
-) -> tuple[result_model.FabricResult, bool]:
-    """Replay or train on one fabric; return its result, and whether bytes were lost."""
-    context = RunContext(
-        setup.spec,
-        choice,
-        testbed.fabric,
-        testbed.work,
-        testbed.fleet,
-        testbed.controllers,
-        testbed.remarks,
-        setup.reporter,
-        testbed.hosts,
-        setup.journal,
-        setup.header.run_id,
-        setup.header.flows,
-        setup.earlier,
-        hybrid=testbed.hybrid,
+def _fabric_setup(setup: _GroupSetup, placement: MachinePlacement | None) -> FabricSetup:
+    wiring = setup.spec.wiring
+    return FabricSetup(
+        wiring.switch,
+        setup.external,
+        wiring.containers,
+        wiring.real_hosts,
+        wiring.certificates,
+        placement,
     )
+
+
+def _run_fabric(setup: _GroupSetup, context: RunContext) -> tuple[result_model.FabricResult, bool]:
+    """Replay or train on one fabric; return its result, and whether bytes were lost."""
+    choice = context.choice
     if setup.header.trains:
-        context = training_context(context, setup.folder, testbed.wiring)
-    elif testbed.hybrid is None:
-        context = replace(context, work=workload_of(choice, testbed.work))
+        context = training_context(context, setup.folder)
+    elif context.hybrid is None:
+        context = replace(context, work=workload_of(choice, context.work))
     setup.journal.append(
         FabricLine(
             fabric=choice.name,
             policy=choice.policy,
             iterations=context.work.iterations,
-            wiring=wiring_summary(testbed.fabric),
+            wiring=wiring_summary(context.fabric),
             paced=context.paced,
         )
     )

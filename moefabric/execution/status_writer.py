@@ -1,12 +1,10 @@
 """Writes the state of a run for dashboard and metrics, a few times a second at most."""
 
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
@@ -41,35 +39,11 @@ class RunStatusWriter(RunObserver):
 
     Args:
         file: The file.
-        run_id: Random name of the run.
-        experiment: Name of the experiment.
-        fabric: Name of the fabric in the experiment.
-        policy: Policy that chooses the circuits.
-        iterations: Number of iterations of the fabric.
-        journal: File to which results are appended.
+        status: The state before the first iteration.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        run_id: str,
-        experiment: str,
-        fabric: str,
-        policy: str,
-        iterations: int,
-        journal: Path | None,
-    ) -> None:
-        self._file = file
-        self._status = RunStatus(
-            run_id=run_id,
-            experiment=experiment,
-            fabric=fabric,
-            policy=policy,
-            pid=os.getpid(),
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
-            journal=None if journal is None else str(journal),
-            iterations=iterations,
-        )
+    def __init__(self, file: Path, status: RunStatus) -> None:
+        self._file, self._status = file, status
         self._task: Task | None = None
         self._demand: DemandMatrix | None = None
         self._iteration = 0
@@ -140,16 +114,7 @@ class RunStatusWriter(RunObserver):
             corrupt=totals.corrupt + (outcome.measured.integrity.corrupt or 0),
         )
         self._timeline = [
-            IntervalStatus(
-                server=one.server,
-                kind=one.kind,
-                direction=one.direction,
-                layer=one.layer,
-                start_s=one.start_s,
-                end_s=one.end_s,
-                micro_batch=one.micro_batch,
-            )
-            for one in outcome.timeline
+            IntervalStatus.model_validate(one, from_attributes=True) for one in outcome.timeline
         ]
         self._nic_bytes, self._fidelity = nic_bytes, fidelity or self._fidelity
         self._changed.set()

@@ -5,7 +5,6 @@ from functools import partial
 
 from moefabric.core.errors import ServerLossError
 from moefabric.core.flows import FlowRecord
-from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.controller_splits import ControllerSplits
 from moefabric.execution.iteration_state import IterationState
@@ -14,13 +13,12 @@ from moefabric.execution.rank_calls import Calls
 from moefabric.execution.reconfiguration import Reconfigurator, Reply
 from moefabric.execution.transfers import StartTimes, TaskTransfer, Transfers, description
 from moefabric.planner.plan import with_horizon
-from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload
 from moefabric.planner.sending.task_flows import task_flows
 from moefabric.results.records import records as run_records
-from moefabric.testbed.clock import RunTimers, SkippingClock
+from moefabric.testbed.clock import RunTimers
 from moefabric.workload.iterations.iteration import Collective, Compute, Reconfigure
-from moefabric.workload.iterations.tasks import Elsewhere, Task
+from moefabric.workload.iterations.tasks import Elsewhere
 
 
 class TaskRunner:
@@ -32,30 +30,25 @@ class TaskRunner:
 
     def __init__(
         self,
-        fabric: Fabric,
-        policy: SplitPolicy,
+        policy: ControllerSplits,
         transfers: Transfers,
         reconfigurator: Reconfigurator,
-        clock: SkippingClock,
         timers: RunTimers,
         *,
         observer: RunObserver,
-        calls: Calls | None = None,
+        calls: Calls,
     ) -> None:
         """Connect the runner to the agents, controllers and clock of a run.
 
         Args:
-            fabric: The fabric on which the tasks run.
             policy: Chooses circuits and splits demands.
-            transfers: Orders transfers from the agents.
+            transfers: Orders transfers from the agents, on the fabric and the clock of the run.
             reconfigurator: Requests circuits from the controllers.
-            clock: The clock of the run.
-            timers: The actions that are due on `clock`.
+            timers: The actions that are due on the clock.
             observer: Receives the transfers that were ordered, and the collectives.
-            calls: The calls of the ranks whose bytes collectives carry; None if they carry bytes of
-                the agents' own.
+            calls: The calls of the ranks whose bytes collectives carry.
         """
-        self.fabric, self.policy, self.clock = fabric, policy, clock
+        self.fabric, self.policy, self.clock = transfers.fabric, policy, transfers.clock
         self.transfers, self._reconfigurator, self._timers = transfers, reconfigurator, timers
         self._observer, self._calls = observer, calls
         self.losses: list[ServerLossError] = []
@@ -80,15 +73,16 @@ class TaskRunner:
 
     def _ready(self, state: IterationState, number: int) -> None:
         """Schedule a task once all tasks that it waits for have ended, or have a known end."""
-        if self._calls is not None and (call := self._calls.awaited(state, number)) is not None:
+        if (call := self._calls.awaited(state, number)) is not None:
             self._calls.when_made(call, lambda: self._called(state, number))
             return
         at, task = state.ready_ns(number), state.tasks[number]
         match task.work:
             case Compute():
-                if self._calls is not None:
-                    state.replace_work(number, self._calls.measured(state, number))
-                self._compute(state, number, at)
+                measured = self._calls.measured(state, number)
+                if measured is not task.work:
+                    state.replace_work(number, measured)
+                self._compute(state, number, measured, at)
             case Elsewhere(seconds=seconds):
                 state.set_step(number, seconds)
                 self._end(state, number, at + self.fabric.scale.wall_ns(seconds * NS_PER_S))
@@ -119,9 +113,8 @@ class TaskRunner:
             state.run.end_ns = max(end for end in state.ends if end is not None)
             state.on_end()
 
-    def _compute(self, state: IterationState, number: int, start_ns: int) -> None:
-        wall_ns, work = self.fabric.scale.wall_ns, state.tasks[number].work
-        assert isinstance(work, Compute)
+    def _compute(self, state: IterationState, number: int, work: Compute, start_ns: int) -> None:
+        wall_ns = self.fabric.scale.wall_ns
         ends = [start_ns + wall_ns(seconds * NS_PER_S) for seconds in work.seconds]
         place, micro_batch = (work.direction, work.layer), state.tasks[number].micro_batch
         state.run.spans += [
@@ -134,16 +127,17 @@ class TaskRunner:
     def _launch(self, state: IterationState, number: int, ready_ns: int) -> None:
         """Plan a task's flows over the lit circuits, and order them from the agents."""
         task, dilation = state.tasks[number], self.fabric.scale.dilation
-        offload = None
-        if isinstance(task.work, Collective) and self._offloads(task):
-            offload = self._plan_offload(state, number, task.work, ready_ns)
+        offload, collective = None, task.work if isinstance(task.work, Collective) else None
+        starts_early = collective is not None and collective.concurrent is not None
+        if collective and starts_early and self._reconfigurator.controlled(task.regions):
+            offload = self._plan_offload(state, number, collective, ready_ns)
             flows = offload.early if offload is not None else None
         else:
             circuits = self._reconfigurator.circuits(task.regions, ready_ns)
             flows = task_flows(
                 self.fabric, self.policy, task, circuits, state.groups, greedy=self.transfers.greedy
             )
-            if isinstance(task.work, Collective):
+            if collective:
                 self._reconfigurator.note_plan(task.regions, ready_ns)
         if flows is None:
             self._end(state, number, ready_ns)
@@ -153,9 +147,7 @@ class TaskRunner:
         )
         if not self.busy:
             self.clock.skip_towards(ready_ns - self.transfers.arming_ns(task, len(flows.flows)))
-        exchange = None
-        if self._calls is not None and isinstance(task.work, Collective):
-            exchange = self._calls.exchange(state, task.work)
+        exchange = self._calls.exchange(state, collective) if collective else None
         try:
             transfer = self.transfers.start(state, number, flows, times, offload, exchange)
         except ServerLossError as loss:
@@ -163,31 +155,25 @@ class TaskRunner:
             return
         self._observer.transfer_ordered(task)
         state.set_step(number, streams=transfer.streams)
-        if isinstance(task.work, Collective) and state.observed:
+        if collective and state.observed:
             self._observer.collective_began(self.clock.wall_ns(transfer.start_ns))
         if offload is not None and offload.reconfigured_regions:
             transfer.orders += len(offload.reconfigured_regions)
             self.at(transfer.start_ns, state, lambda: self._reconfigure_meanwhile(transfer))
 
-    def _offloads(self, task: Task) -> bool:
-        """Return whether a collective starts before its circuits are lit."""
-        work = task.work
-        meanwhile = isinstance(work, Collective) and work.concurrent is not None
-        return meanwhile and bool(self._reconfigurator.controlled(task.regions))
-
     def _plan_offload(
         self, state: IterationState, number: int, work: Collective, ready_ns: int
     ) -> PartialOffload | None:
+        """Plan a collective that starts before its circuits are lit."""
         task = state.tasks[number]
         arming_ns = self.transfers.arming_ns(task)
         expected = {
             region: self._reconfigurator.expected_s(region, ready_ns, arming_ns)
             for region in task.regions
         }
-        policy = self.policy.policy if isinstance(self.policy, ControllerSplits) else self.policy
         return plan_partial_offload(
             self.fabric,
-            with_horizon(policy, state.horizon(number)),
+            with_horizon(self.policy.policy, state.horizon(number)),
             work.demand,
             self._reconfigurator.circuits(task.regions, ready_ns),
             {region: seconds for region, seconds in expected.items() if seconds is not None},
@@ -200,7 +186,7 @@ class TaskRunner:
             return
         state, number = transfer.state, transfer.number
         runs = self.transfers.finish(transfer, self._reconfigurator.take_dark_ns)
-        if self._calls is not None and transfer.exchange is not None:
+        if transfer.exchange is not None:
             self._calls.released(self.clock.wall_ns(self.clock.now_ns()))
         for run in runs:
             state.run.spans += run_records.sending_spans(self.fabric, run)

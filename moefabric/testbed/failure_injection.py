@@ -33,14 +33,7 @@ def inject(run_dir: RunDirectory, failure: Failure) -> None:
         SpecError: The fabric lacks the components.
         FabricError: The components can't be made to fail.
     """
-    fabric = _fabric_with(run_dir, failure)
-    match failure.kind.traits.injection:
-        case "agent":
-            _set_ranks(run_dir, failure.what, alive=False)
-        case "controller":
-            _signal_controllers(run_dir, fabric, failure.what, _SIGNALS[failure.how])
-        case _:
-            hardware_injection.inject(run_dir, str(failure.kind), failure.what)
+    _change(run_dir, failure, fails=True)
 
 
 def clear(run_dir: RunDirectory, failure: Failure) -> None:
@@ -48,14 +41,20 @@ def clear(run_dir: RunDirectory, failure: Failure) -> None:
 
     A killed controller restarts by itself. The errors are those of `inject`.
     """
+    _change(run_dir, failure, fails=False)
+
+
+def _change(run_dir: RunDirectory, failure: Failure, *, fails: bool) -> None:
     fabric = _fabric_with(run_dir, failure)
     match failure.kind.traits.injection:
         case "agent":
-            _set_ranks(run_dir, failure.what, alive=True)
+            _set_ranks(run_dir, failure.what, alive=not fails)
         case "controller":
-            _signal_controllers(run_dir, fabric, failure.what, signal.SIGCONT)
+            number = _SIGNALS[failure.how] if fails else signal.SIGCONT
+            _signal_controllers(run_dir, fabric, failure.what, number)
         case _:
-            hardware_injection.clear(run_dir, str(failure.kind), failure.what)
+            change = hardware_injection.inject if fails else hardware_injection.clear
+            change(run_dir, str(failure.kind), failure.what)
 
 
 def logged_failures(run_dir: RunDirectory) -> list[Failure]:

@@ -49,8 +49,8 @@ from moefabric.testbed.fabric_processes import (
 
 T = TypeVar("T")
 
-CONNECT_S: Final = 10.0
-CONNECT_SERVER_S: Final = 0.3
+_CONNECT_S: Final = 10.0
+_CONNECT_SERVER_S: Final = 0.3
 """Seconds that connections may take to open, plus a time for each server."""
 _CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 CONTROLLER_TIMEOUT_S: Final = 10.0
@@ -117,6 +117,11 @@ def open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[
         more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
         place = f"{first.src} to {first.dst} by {first.path}"
         raise AgentError(f"first bytes from {place}: {first.why}{more}")
+
+
+def connect_timeout_s(fabric: Fabric) -> float:
+    """Return how long the connections of all agents may take to open."""
+    return _CONNECT_S + _CONNECT_SERVER_S * len(fabric.servers)
 
 
 def _warm_up(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
@@ -263,7 +268,7 @@ def region_controllers(
     return Controllers(
         {
             region.name: ControllerClient.of_region(
-                wiring, region, _client_timeout_s(region, timeout_s)
+                wiring, region, reply_timeout_s(region, timeout_s)
             )
             for region in wiring.fabric.regions
             if not (region.backup or region.modelled)
@@ -271,7 +276,7 @@ def region_controllers(
     )
 
 
-def _client_timeout_s(region: Region, timeout_s: float) -> float:
+def reply_timeout_s(region: Region, timeout_s: float = CONTROLLER_TIMEOUT_S) -> float:
     """Return the reply timeout, which includes settling, since dilation stretches it."""
     ocs = region.ocs
     return timeout_s + (2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0)
@@ -384,7 +389,7 @@ def running_testbed(
             prepare(controllers)
         fleet.connect(
             connections,
-            deadline_s=CONNECT_S + CONNECT_SERVER_S * len(fabric.servers),
+            deadline_s=connect_timeout_s(fabric),
             congestion=congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )

@@ -13,7 +13,7 @@ from moefabric.api.sweeps.ray_engine import CarryOut, RayEngine
 from moefabric.api.sweeps.task import RunEnded, RunStarted
 from moefabric.core.errors import UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
-from moefabric.testbed.cluster.local_ray import local_cluster
+from moefabric.testbed.cluster.ray_client import local_cluster
 from tests.support import sweep_runs
 from tests.support.memory_engine import MemoryEngine
 from tests.support.sweep_runs import GB, task

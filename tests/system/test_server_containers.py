@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ import pytest
 from moefabric import EmulatedFabric, FabricError, Lab
 from moefabric.core.errors import RankFailedError
 from moefabric.core.port_counts import SENT, counted_nics
+from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.execution.programs.rank_environment import Rank, RankJob
-from moefabric.execution.programs.rank_processes import FabricLauncher, RankProcesses
+from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.runtime.failure_log import read_failure_log
 from moefabric.runtime.run_directory import run_root
 from moefabric.runtime.waiting import Deadline
@@ -235,7 +237,7 @@ def test_ranks_run_in_containers_and_end_together(lab: Lab) -> None:
         if len(lines) == len(job.ranks):
             printed.set()
 
-    with RankProcesses(job, FabricLauncher("boxes"), take) as ranks:
+    with RankProcesses(job, partial(node_commands.exec_argv, "boxes"), take) as ranks:
         assert printed.wait(60), lines
         lab.exec("s1", "touch /printed", check=True)
         with pytest.raises(RankFailedError, match="rank 1 on s1 exited 4"):

@@ -16,8 +16,7 @@ from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.api.sweeps.summary import SweepSummary
 from moefabric.results.progress import ProgressReporter
 from moefabric.runtime.atomic_file import write_whole
-from moefabric.testbed.cluster.local_ray import local_cluster
-from moefabric.testbed.cluster.ray_client import connected
+from moefabric.testbed.cluster.ray_client import connected, local_cluster
 
 
 def run_sweep(

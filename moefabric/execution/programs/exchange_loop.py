@@ -19,18 +19,16 @@ from moefabric.core.units import NS_PER_S
 from moefabric.execution.executor import Executor
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.programs.program_fabric import running_programs
-from moefabric.execution.rank_calls import CallKey
-from moefabric.planner.sending.flow_pacing import merge_circuits
+from moefabric.execution.rank_calls import Calls
 from moefabric.results.records.records import IterationRun
 from moefabric.testbed.testbed import (
-    CONNECT_S,
-    CONNECT_SERVER_S,
     Controllers,
+    connect_timeout_s,
     data_paths,
     open_congestion_windows,
     region_controllers,
 )
-from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure
+from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure
 
 
 @dataclass(frozen=True)
@@ -52,34 +50,20 @@ class CarriedExchange:
     error: str = ""
 
 
-class _QueuedCalls:
-    """Exchanges wait in a queue; the first one is that of the collective under way."""
+class _QueuedCalls(Calls):
+    """Exchanges wait in a queue; the first one is that of the collective under way.
 
-    pending = False
+    Failed processes are left to the program's own supervision.
+    """
 
     def __init__(self) -> None:
         self.queue: deque[Exchange] = deque()
 
-    def check(self) -> None:
-        """Leave failed processes to the program's own supervision."""
-
-    def awaited(self, _state: IterationState, _number: int) -> CallKey | None:
-        return None
-
-    def when_made(self, _key: CallKey, _action: Callable[[], None]) -> None:
-        raise AssertionError("exchanges run after they were asked for")
-
-    def measured(self, _state: IterationState, _number: int) -> Compute:
-        raise AssertionError("an exchange has no computation")
-
     def receive(self, exchange: Exchange) -> None:
         self.queue.append(exchange)
 
-    def exchange(self, _state: IterationState, _work: Collective) -> Exchange:
+    def exchange(self, state: IterationState, work: Collective) -> Exchange:  # noqa: ARG002
         return self.queue[0]
-
-    def released(self, _instant_ns: int) -> None:
-        """Do nothing: the time of computation isn't modelled."""
 
 
 class ExchangeLoop:
@@ -187,10 +171,10 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         programs = undo.enter_context(running_programs(name))
         fabric, fleet = programs.fabric, programs.fleet
         connections = data_paths(fabric)
-        fleet.connect(connections, CONNECT_S + CONNECT_SERVER_S * len(fabric.servers))
+        fleet.connect(connections, connect_timeout_s(fabric))
         open_congestion_windows(fabric, fleet, connections)
         controllers = undo.enter_context(closing(region_controllers(programs.wiring)))
-        lit = merge_circuits([programs.circuits()])
+        lit = programs.circuits()
         loop = undo.enter_context(closing(ExchangeLoop(fabric, fleet, controllers, policy, lit)))
         fleet.prepare_job()
         undo.callback(fleet.end_job)

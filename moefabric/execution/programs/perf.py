@@ -8,6 +8,7 @@ all ranks to the end of the last one, in model time, as mean of the iterations.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from statistics import median
 from types import MappingProxyType
 from typing import Final, Literal, get_args
@@ -20,10 +21,10 @@ from moefabric.execution.programs.placed_programs import (
     MOST_MEMORY,
     MessagePaths,
     PlacedProgram,
-    ProgramScale,
     RankPlacement,
+    program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult, server_demand
+from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
 from moefabric.prediction.scaling import shortest_wall_s
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.simulator.fluid import goodput_share
@@ -59,7 +60,6 @@ _COLLECTIVES: Final[Mapping[PerfKind, CollectiveKind]] = MappingProxyType(
         "barrier": "barrier",
     }
 )
-_ROOTED: Final = frozenset({"broadcast", "reduce"})
 ELEMENT: Final = 4
 """Bytes of a number; they are added as uint32, so that every bit can be verified."""
 
@@ -258,7 +258,10 @@ class Perf:
         for size in self.options.sizes:
             emulated = self.emulated_size(size)
             if paths is None:
-                paths = self._paths(emulated)
+                place = partial(self.placed, emulated, emulated)
+                paths = self.programs.path_choice(
+                    self.placement, self.options.via, self.options.policy, place
+                )
             placed = self.placed(size, emulated, paths)
             result = self.programs.run(
                 placed,
@@ -329,15 +332,7 @@ class Perf:
         )
         program = Program.of_call(call, schedule_call(self.algorithm, call))
         factor = size / emulated if size else 1.0
-        return PlacedProgram(program, paths, ProgramScale.on(self.fabric.scale, factor))
-
-    def _paths(self, emulated: int) -> MessagePaths:
-        options = self.options
-        demand = None
-        if options.via == "policy":
-            eps = MessagePaths(self.fabric, self.placement)
-            demand = server_demand(self.placed(emulated, emulated, eps))
-        return self.programs.path_choice(self.placement, options.via, options.policy, demand)
+        return PlacedProgram(program, paths, program_scale(self.fabric.scale, factor))
 
     def _row(self, size: int, placed: PlacedProgram, result: ProgramResult) -> PerfRow:
         kind, ranks = self.options.kind, len(self.placement.servers)
@@ -352,7 +347,7 @@ class Perf:
             1e6 * mean_s,
             algbw,
             algbw * bus_factor(call),
-            None if result.wrong is None else sum(result.wrong),
+            result.wrong,
             1e6 * self.bound_s(call, placed.scale.bytes),
             1e6 * result.predicted_s,
             1e6 * median(result.seconds),

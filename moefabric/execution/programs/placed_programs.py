@@ -1,6 +1,6 @@
 """Programs on servers: where ranks are, which paths messages take, and how fast connections send.
 
-A program's sizes are those that agents really send; `ProgramScale` says what they stand for.
+A program's sizes are those that agents really send; a scale says what they stand for.
 """
 
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from math import ceil
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
@@ -23,9 +23,8 @@ from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, pace_bps
 from moefabric.simulator.fluid import goodput_bps
 from moefabric.workload.collectives.program import Program, ProgramStep, RankPlaces
 from moefabric.workload.collectives.schedule import BufferName, Extent, Via
-from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS, FabricNetwork
+from moefabric.workload.collectives.timing import FabricNetwork
 
-Json = dict[str, Any]
 Connection = tuple[str, str, str]
 """Sender, receiver and path."""
 
@@ -150,24 +149,16 @@ class MessagePaths:
         return [(paths[gpu % len(paths)][0], 1.0)] if even and ranks % len(paths) == 0 else paths
 
 
-@dataclass(frozen=True)
-class ProgramScale:
-    """Scale of a program's bytes and of its time on the wall clock.
+def program_scale(scale: Scale, byte_factor: float) -> Scale:
+    """Return the scale of a program on a fabric with a scale.
 
-    The product of both factors is that of the fabric's scale, which its links have.
+    The product of both factors stays, as the fabric's links have it.
 
-    Attributes:
-        bytes: Bytes of the model for each byte of the program.
-        dilation: Wall seconds for each second of the model.
+    Args:
+        scale: The fabric's scale.
+        byte_factor: Bytes of the model for each byte of the program.
     """
-
-    bytes: float
-    dilation: float
-
-    @classmethod
-    def on(cls, scale: Scale, byte_factor: float) -> Self:
-        """Return the scale of a program on a fabric with a scale."""
-        return cls(byte_factor, scale.bytes * scale.dilation / byte_factor)
+    return Scale(byte_factor, scale.bytes * scale.dilation / byte_factor)
 
 
 class PlacedProgram:
@@ -177,7 +168,6 @@ class PlacedProgram:
         program: The program, with emulated sizes.
         paths: Chooses paths.
         scale: What sizes and times stand for.
-        nvswitch_bps: Rate of a GPU's port of the NVSwitch, in the model.
 
     Attributes:
         steps: The steps of each rank.
@@ -187,16 +177,9 @@ class PlacedProgram:
         call_of_transfer: Position of the call of each transfer.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        paths: MessagePaths,
-        scale: ProgramScale,
-        nvswitch_bps: float = DEFAULT_NVSWITCH_BPS,
-    ) -> None:
+    def __init__(self, program: Program, paths: MessagePaths, scale: Scale) -> None:
         self.program, self.paths, self.scale = program, paths, scale
         self.fabric, self.placement = paths.fabric, paths.placement
-        self.nvswitch_bps = nvswitch_bps
         self.steps = [tuple(program.steps(rank)) for rank in range(program.ranks)]
         self.parts: dict[int, tuple[Part, ...]] = {}
         self.early = {t for steps in self.steps for t in _into_untouched_places(steps)}

@@ -1,7 +1,7 @@
 """Programs on a running fabric: connections, circuits, runs, counted bytes and the model."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -36,12 +36,11 @@ from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.testbed.testbed import (
-    CONNECT_S,
-    CONNECT_SERVER_S,
-    CONTROLLER_TIMEOUT_S,
     HttpRegionController,
+    connect_timeout_s,
     open_congestion_windows,
     port_counters,
+    reply_timeout_s,
 )
 
 RUN_SLACK_S: Final = 20.0
@@ -53,31 +52,22 @@ class ProgramResult:
     """Some runs of a program, with times in model seconds and bytes of the model.
 
     Attributes:
-        rank_s: For each run, when each rank ended.
+        seconds: Duration of each run: from the common start to the end of the last rank.
         predicted_s: The model's duration.
-        predicted_rank_s: When each rank ends in the model.
-        wrong: Wrong numbers of each rank after the last run; None if not verified.
+        wrong: Wrong numbers of all ranks after the last run; None if not verified.
         planned_bytes: Bytes of one run between servers, by light and by EPS.
         counted_bytes: Payload that optical and electrical NICs sent in all runs together.
-        start_delay_s: Wall seconds by which the slowest server began late, in the worst run.
         step_ends_s: When each step ended in the last run, by rank; empty unless asked for.
         predicted_step_ends_s: When each step ends in the model, by rank.
     """
 
-    rank_s: tuple[tuple[float, ...], ...]
+    seconds: tuple[float, ...]
     predicted_s: float
-    predicted_rank_s: tuple[float, ...]
-    wrong: tuple[int, ...] | None
+    wrong: int | None
     planned_bytes: tuple[float, float]
     counted_bytes: tuple[float, float]
-    start_delay_s: float
     step_ends_s: Sequence[Sequence[float]] = ()
     predicted_step_ends_s: Sequence[Sequence[float]] = ()
-
-    @property
-    def seconds(self) -> tuple[float, ...]:
-        """Duration of each run: from the common start to the end of the last rank."""
-        return tuple(max(ranks) for ranks in self.rank_s)
 
     @property
     def mean_s(self) -> float:
@@ -139,8 +129,8 @@ class ProgramFabric:
         self,
         placement: RankPlacement,
         via: Literal["eps", "light", "policy"],
-        policy: str = "mixnet-spill",
-        demand: DemandMatrix | None = None,
+        policy: str,
+        place: Callable[[MessagePaths], PlacedProgram],
     ) -> MessagePaths:
         """Return the paths that messages take.
 
@@ -149,14 +139,17 @@ class ProgramFabric:
             via: `eps`, `light` (circuits that are lit, and the EPS for other pairs) or `policy`
                 (circuits and split that the policy chooses for the demand).
             policy: The policy.
-            demand: Bytes between servers.
+            place: Returns the program of these ranks on some paths; its bytes are the demand.
         """
-        if via == "eps":
-            return MessagePaths(self.fabric, placement)
-        if via == "light" or demand is None:
-            return MessagePaths(self.fabric, placement, self.circuits())
-        circuits, shares = self.light_for(policy, demand)
-        return MessagePaths(self.fabric, placement, circuits, shares)
+        eps = MessagePaths(self.fabric, placement)
+        match via:
+            case "eps":
+                return eps
+            case "light":
+                return MessagePaths(self.fabric, placement, self.circuits())
+            case "policy":
+                circuits, shares = self.light_for(policy, server_demand(place(eps)))
+                return MessagePaths(self.fabric, placement, circuits, shares)
 
     def run(
         self,
@@ -185,7 +178,6 @@ class ProgramFabric:
         model, dilation = ProgramModel(placed, greedy=greedy), placed.scale.dilation
         deadline_s = 10 * model.seconds * dilation + RUN_SLACK_S
         measured: list[ProgramTimes] = []
-        delay_ns = 0
         requests = program_requests(placed, placed.paces(greedy=greedy))
         with LoadedProgram(self.fleet, requests) as loaded:
             for _ in range(warm_up):
@@ -194,21 +186,14 @@ class ProgramFabric:
             for number in range(runs):
                 last = number == runs - 1
                 measured.append(loaded.run(deadline_s, fill=verify and last, times=times and last))
-                delay_ns = max(delay_ns, *self.fleet.start_delay_ns.values())
             after = self.counters.read()
             found = loaded.verify() if verify else None
-        ranks = range(placed.program.ranks)
         return ProgramResult(
-            tuple(
-                tuple((t.ended_ns[r] - t.began_ns) / NS_PER_S / dilation for r in ranks)
-                for t in measured
-            ),
+            tuple(t.seconds / dilation for t in measured),
             model.seconds,
-            tuple(model.rank_ends_s),
-            None if found is None else tuple(found[rank] for rank in ranks),
+            None if found is None else sum(found.values()),
             _planned_bytes(placed),
             self._counted_bytes(before, after, placed.scale.bytes),
-            delay_ns / NS_PER_S,
             _step_ends_s(placed, measured[-1]) if times else (),
             model.step_ends_s,
         )
@@ -223,7 +208,7 @@ class ProgramFabric:
             DataPath(src, dst, path, fabric.addressing.addresses(dst)[0], dscp(fabric, path))
             for src, dst, path in missing
         ]
-        self.fleet.connect(paths, CONNECT_S + CONNECT_SERVER_S * len(fabric.servers))
+        self.fleet.connect(paths, connect_timeout_s(fabric))
         self._connected |= set(missing)
         open_congestion_windows(fabric, self.fleet, paths)
 
@@ -238,8 +223,7 @@ class ProgramFabric:
         """Yield the servers of each region that has circuits, and a client of its controller."""
         for region in self.fabric.regions:
             if region.ocs is not None and not region.backup:
-                settle_s = 2 * (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S
-                timeout_s = CONTROLLER_TIMEOUT_S + settle_s
+                timeout_s = reply_timeout_s(region)
                 with ControllerClient.of_region(self.wiring, region, timeout_s) as client:
                     yield region.servers, client
 

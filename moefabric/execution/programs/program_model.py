@@ -12,6 +12,7 @@ from moefabric.execution.programs.placed_programs import Part, PlacedProgram
 from moefabric.simulator.event_simulation import Step, simulate
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import goodput_bps
+from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS
 
 _NVSWITCH: Final = "nvswitch"
 _Key = tuple[str, int, int]
@@ -29,7 +30,6 @@ class ProgramModel:
 
     Attributes:
         seconds: Model seconds until the last step has ended.
-        rank_ends_s: When the last step of each rank ends.
         step_ends_s: When each step ends, by rank.
     """
 
@@ -65,7 +65,7 @@ class ProgramModel:
             after = tuple(sorted({positions[other] for other in waits[key]}))
             simulated.append(replace(steps_of[key], after=after))
         links = {
-            link: placed.nvswitch_bps if _NVSWITCH in link else goodput_bps(placed.fabric, link)
+            link: DEFAULT_NVSWITCH_BPS if _NVSWITCH in link else goodput_bps(placed.fabric, link)
             for step in simulated
             for stream in step.streams
             for link in stream.links
@@ -75,8 +75,7 @@ class ProgramModel:
             [times[positions["step", rank, step.number]].end_s for step in steps]
             for rank, steps in enumerate(placed.steps)
         ]
-        self.rank_ends_s = [max(ends, default=0.0) for ends in self.step_ends_s]
-        self.seconds = max(self.rank_ends_s)
+        self.seconds = max((end for ends in self.step_ends_s for end in ends), default=0.0)
 
     def _part_step(self, transfer: int, part: Part) -> Step:
         placed = self._placed

@@ -13,6 +13,7 @@ from moefabric.workload.collectives.schedule import (
     Extent,
     buffer_sizes,
 )
+from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS
 
 Json = dict[str, Any]
 Terms = list[tuple[int, int]]
@@ -127,7 +128,7 @@ class _RankRequest:
             ends = placed.server(self.rank), placed.server(step.peer)
             own["rate_bps"] = self.paces.get((*ends, part.path))
         elif step.kind == "send":
-            seconds = 8 * part.size * placed.scale.bytes / placed.nvswitch_bps
+            seconds = 8 * part.size * placed.scale.bytes / DEFAULT_NVSWITCH_BPS
             own["wall_ns"] = round(seconds * placed.scale.dilation * NS_PER_S)
         return own
 

@@ -39,7 +39,6 @@ class RankJob:
         ranks_per_server: Ranks of each server.
         master_address: Address of the first server, where rank 0 offers the rendezvous.
         master_port: TCP port of the rendezvous.
-        interface: Interface that gloo uses on every server.
         environment: Variables of all ranks.
         server_environment: Variables of the ranks of a server.
         run_id: Name of the job for its programs.
@@ -50,7 +49,6 @@ class RankJob:
     ranks_per_server: int
     master_address: str
     master_port: int = MASTER_PORT
-    interface: str = RENDEZVOUS_INTERFACE
     environment: Mapping[str, str] = field(default_factory=dict)
     server_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     run_id: str = "none"
@@ -88,7 +86,7 @@ class RankJob:
             "TORCHELASTIC_MAX_RESTARTS": 0,
             # Rank 0 offers the rendezvous itself; torchrun's own agent would do it otherwise.
             "TORCHELASTIC_USE_AGENT_STORE": False,
-            "GLOO_SOCKET_IFNAME": self.interface,
+            "GLOO_SOCKET_IFNAME": RENDEZVOUS_INTERFACE,
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             # Lines of output arrive when they are printed, also from ranks that are killed.
             "PYTHONUNBUFFERED": 1,

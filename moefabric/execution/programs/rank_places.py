@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from moefabric.agents.fleet.fleet import Fleet
@@ -10,24 +11,19 @@ from moefabric.core.errors import SpecError
 from moefabric.core.server_host import HostLogin
 from moefabric.emulator.fabric import node_commands
 from moefabric.execution.programs.rank_environment import MASTER_PORT, Rank, RankJob
-from moefabric.execution.programs.rank_processes import FabricLauncher, Launcher
+from moefabric.execution.programs.rank_processes import Launcher
 from moefabric.runtime.run_directory import FabricWiring
 
 
-@dataclass(frozen=True)
-class HostLauncher:
-    """Real hosts; ranks start in the folder of the caller's name there, if there is one."""
+def _host_argv(
+    logins: Mapping[str, HostLogin], server: str, command: Sequence[str]
+) -> Sequence[str]:
+    """Return the argv that runs a command on a real host, and ends it with the local process.
 
-    logins: Mapping[str, HostLogin]
-
-    def argv(
-        self, server: str, command: Sequence[str], environment: Mapping[str, str]
-    ) -> Sequence[str]:
-        """Return the argv that runs a command on a host, and ends it with the local process."""
-        login = self.logins[server].to_json()
-        variables = [f"{name}={value}" for name, value in environment.items()]
-        module = [sys.executable, "-m", "moefabric.agents.remote.command"]
-        return [*module, "--login", login, "--", "env", *variables, *command]
+    The command starts in the folder of the caller's name there, if there is one.
+    """
+    module = [sys.executable, "-m", "moefabric.agents.remote.command"]
+    return [*module, "--login", logins[server].to_json(), "--", *command]
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ class RankPlace:
                 own[server]["MOEFABRIC_AGENT"] = wiring.rank_address(server)
         first, name = servers[0], wiring.fabric.name
         return cls(
-            FabricLauncher(name),
+            partial(node_commands.exec_argv, name),
             tuple(servers),
             wiring.management.server_address(wiring.fabric, first),
             node_commands.free_port(name, first),
@@ -100,7 +96,8 @@ class RankPlace:
             # Without an interface, gloo takes the one that the host's name leads to, often lo.
             interface = named.get(addresses[server], "")
             own[server] = {"GLOO_SOCKET_IFNAME": interface, "MOEFABRIC_AGENT": facts["ranks"]}
-        return cls(HostLauncher(logins), tuple(logins), addresses[first], MASTER_PORT, own)
+        launcher = partial(_host_argv, logins)
+        return cls(launcher, tuple(logins), addresses[first], MASTER_PORT, own)
 
     def job(
         self,

@@ -12,16 +12,15 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, Self
 from uuid import uuid4
 
 from moefabric.core.errors import FabricError, RankFailedError
-from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux.marked_processes import ProcessGuard
 from moefabric.execution.programs.rank_environment import Rank, RankJob
 
@@ -38,34 +37,11 @@ LineCallback = Callable[[Rank, Stream, str], None]
 """Called with each line that a rank prints, without its end, in the thread that reads them."""
 
 
-class Launcher(Protocol):
-    """Places where ranks run: emulated servers, containers or hosts."""
+Launcher = Callable[[str, Sequence[str]], Sequence[str]]
+"""Returns the local argv that runs a command on a server: emulated, a container or a host.
 
-    def argv(
-        self, server: str, command: Sequence[str], environment: Mapping[str, str]
-    ) -> Sequence[str]:
-        """Return the local argv that runs a command on a server, with additional variables.
-
-        The command must end when the local process gets SIGTERM, and exit with its status.
-        """
-
-
-@dataclass(frozen=True)
-class FabricLauncher:
-    """Servers of a fabric that is up; ranks keep the caller's folder and variables."""
-
-    fabric: str
-
-    def argv(
-        self, server: str, command: Sequence[str], environment: Mapping[str, str]
-    ) -> Sequence[str]:
-        """Return the argv that enters the server's namespaces.
-
-        Raises:
-            FabricError: if the fabric isn't up, or has no such server.
-        """
-        variables = [f"{name}={value}" for name, value in environment.items()]
-        return node_commands.exec_argv(self.fabric, server, ["env", *variables, *command])
+The command must end when the local process gets SIGTERM, and exit with its status.
+"""
 
 
 @dataclass
@@ -125,7 +101,9 @@ class RankProcesses:
         self._errors: dict[int, deque[str]] = {}
         """By rank, its last lines on standard error."""
         self._callback_error: BaseException | None = None
-        self._is_ending, self._has_ended = False, False
+        self._is_ending = False
+        self.ended = False
+        """Whether all ranks have ended and all their lines have been delivered."""
         self._kill_at_s: float | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
@@ -146,7 +124,8 @@ class RankProcesses:
 
     def _start(self, rank: Rank, launcher: Launcher, mark: str, folder: Path | None) -> None:
         variables = {**self.job.environment_of(rank), JOB_VARIABLE: mark}
-        argv = launcher.argv(rank.server, self.job.command, variables)
+        words = [f"{name}={value}" for name, value in variables.items()]
+        argv = launcher(rank.server, ["env", *words, *self.job.command])
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
         self._reading[out_reader] = _Output(rank, "stdout")
@@ -180,11 +159,6 @@ class RankProcesses:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def ended(self) -> bool:
-        """Whether all ranks have ended and all their lines have been delivered."""
-        return self._has_ended
-
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all ranks have ended and all their lines have been delivered.
 
@@ -206,7 +180,7 @@ class RankProcesses:
     def end(self) -> None:
         """Ask all ranks to end, and kill them after the grace period; don't wait for it."""
         with self._waking:
-            if not self._has_ended:
+            if not self.ended:
                 os.write(self._wake_writer, b"e")
 
     def close(self) -> None:
@@ -233,7 +207,7 @@ class RankProcesses:
             self._guard.close()
             with self._waking:
                 self._release()
-                self._has_ended = True  # before the call, as it makes another thread ask `ended`
+                self.ended = True  # before the call, as it makes another thread ask `ended`
             self._call(self._on_end, also_after_error=True)
 
     def _turn(self) -> None:

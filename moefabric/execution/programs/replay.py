@@ -8,14 +8,15 @@ from typing import Final, Literal
 
 from moefabric.config.plugins import SCHEDULES, load_plugin
 from moefabric.core.errors import SpecError
+from moefabric.core.units import Scale
 from moefabric.execution.programs.placed_programs import (
     MOST_MEMORY,
     MessagePaths,
     PlacedProgram,
-    ProgramScale,
     RankPlacement,
+    program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult, server_demand
+from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
 from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
@@ -197,17 +198,19 @@ class TraceReplay:
             raise SpecError([(self.graph.name or "trace", fault)])
         self.steps_of_rank = steps / ranks
         if options.via != "eps":
-            self.paths = self._chosen_paths()
+            self.paths = programs.path_choice(
+                self.placement, options.via, options.policy, self._unscaled
+            )
             self.program = self._lowered(1.0)
 
     def run(self) -> ReplayResult:
         """Replay the trace and return its times."""
         scale = self.programs.fabric.scale
-        exact = PlacedProgram(self.program, self.paths, ProgramScale(1.0, 1.0))
+        exact = self._unscaled(self.paths)
         exact_s = ProgramModel(exact, greedy=self.options.greedy).seconds
         factor = self._byte_factor(exact_s, exact.memory, scale.bytes * scale.dilation)
         program = self._lowered(factor)
-        placed = PlacedProgram(program, self.paths, ProgramScale.on(scale, factor))
+        placed = PlacedProgram(program, self.paths, program_scale(scale, factor))
         options = self.options
         result = self.programs.run(
             placed,
@@ -219,8 +222,7 @@ class TraceReplay:
         )
         light, eps = (size / options.runs for size in result.counted_bytes)
         reasons = tuple(self._reasons(placed, result))
-        wrong = None if result.wrong is None else sum(result.wrong)
-        broken = wrong or any(reason.startswith("bytes") for reason in reasons)
+        broken = result.wrong or any(reason.startswith("bytes") for reason in reasons)
         return ReplayResult(
             self.graph.name,
             self.programs.fabric.name,
@@ -234,7 +236,7 @@ class TraceReplay:
             light,
             eps,
             result.planned_bytes[0],
-            wrong,
+            result.wrong,
             placed.scale.bytes,
             placed.scale.dilation,
             (*program.notes, *self._memory_notes(placed, exact_s)),
@@ -245,11 +247,8 @@ class TraceReplay:
     def _lowered(self, factor: float) -> Program:
         return lower(scaled(self.graph, factor), self.algorithms, self.paths.rank_places)
 
-    def _chosen_paths(self) -> MessagePaths:
-        options = self.options
-        placed = PlacedProgram(self.program, self.paths, ProgramScale(1.0, 1.0))
-        demand = server_demand(placed) if options.via == "policy" else None
-        return self.programs.path_choice(self.placement, options.via, options.policy, demand)
+    def _unscaled(self, paths: MessagePaths) -> PlacedProgram:
+        return PlacedProgram(self.program, paths, Scale())
 
     def _byte_factor(self, exact_s: float, memory: int, product: float) -> float:
         """Return by what sizes are divided so that a run takes long enough; below 1 they grow.
@@ -277,8 +276,8 @@ class TraceReplay:
     def _reasons(self, placed: PlacedProgram, result: ProgramResult) -> list[str]:
         """Return why the verdict isn't `pass`."""
         reasons = []
-        if result.wrong is not None and any(result.wrong):
-            reasons.append(f"{sum(result.wrong)} numbers of the results are wrong")
+        if result.wrong:
+            reasons.append(f"{result.wrong} numbers of the results are wrong")
         counted = [size / self.options.runs for size in result.counted_bytes]
         total = sum(result.planned_bytes)
         for name, planned, found in zip(

@@ -4,7 +4,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,23 +32,6 @@ from moefabric.workload.iterations.substitution import Gpu, Losses
 
 _END_S: Final = 120.0
 """How long ranks may take to end after their last all-to-all."""
-
-
-@dataclass(frozen=True)
-class Restart:
-    """All ranks started again after some had ended.
-
-    Attributes:
-        iteration: The iteration that was under way.
-        resumed: The iteration that ran next, from the last checkpoint.
-        reason: Which ranks ended, and why.
-        lost_ns: Time of the iterations that are run again, and of the one under way.
-    """
-
-    iteration: int
-    resumed: int
-    reason: str
-    lost_ns: int
 
 
 class LossLines:
@@ -108,7 +90,7 @@ class TrainingRun:
         rows = self.program.rank_tokens * jobs.work.model.top_k
         self.calls = RankCalls(self._tasks, self.program.token_bytes, rows, check=self.check)
         self._losses = LossLines(self.program.loss)
-        self._restarts: list[Restart] = []
+        self._restarts: list[TrainingRestart] = []
         self._processes: RankProcesses | None = None
         self._first = 0
         """The iteration from which the ranks went on when they were started last."""
@@ -173,7 +155,7 @@ class TrainingRun:
         for iteration in result.iterations:
             restart = restarts.get(iteration.iteration)
             if restart is not None:
-                elapsed_s += restart.lost_ns / NS_PER_S / dilation
+                elapsed_s += restart.lost_s
                 elapsed_s += self._spec.training.checkpoint_load / NS_PER_S
             elapsed_s += iteration.measured_s or 0.0
             text = self._losses.texts.get(iteration.iteration)
@@ -193,15 +175,7 @@ class TrainingRun:
             losses=losses,
             tokens=self.gating.array(len(result.iterations), work.model.layers).tolist(),
             computation=self._computation(dilation),
-            restarts=[
-                TrainingRestart(
-                    iteration=restart.iteration,
-                    resumed=restart.resumed,
-                    reason=restart.reason,
-                    lost_s=restart.lost_ns / NS_PER_S / dilation,
-                )
-                for restart in self._restarts
-            ],
+            restarts=self._restarts,
         )
 
     def _computation(self, dilation: float) -> RankComputation:
@@ -272,7 +246,10 @@ class TrainingRun:
         if resumed is not None and resumed != self._first:
             first = resumed  # a rank had ended between its last all-to-all and its checkpoint
         lost_ns += sum(run.end_ns - run.start_ns for run in runs if run.number >= first)
-        self._restarts.append(Restart(reached, first, str(loss), lost_ns))
+        lost_s = lost_ns / NS_PER_S / self._tasks.jobs.fabric.scale.dilation
+        self._restarts.append(
+            TrainingRestart(iteration=reached, resumed=first, reason=str(loss), lost_s=lost_s)
+        )
         self._show(f"{loss}; all ranks start again from iteration {first}")
         self.calls.restart(first)
         self._first, self._losses.first = first, None

@@ -3,12 +3,14 @@
 `moefabric.agents.engine.rank_port` describes the packets.
 """
 
+import atexit
 import errno
 import fcntl
 import json
 import mmap
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,6 +20,8 @@ from typing import Any, Final
 LONGEST_PACKET: Final = 1 << 20
 SMALLEST_MEMORY: Final = 1 << 16
 LEAVE_S: Final = 2.0
+AGENT_VARIABLE: Final = "MOEFABRIC_AGENT"
+"""Environment variable of a rank: the socket of ranks of its server's agent."""
 
 Ended = Callable[[str], None]
 """Is called when an exchange has ended, with the error or an empty text."""
@@ -31,7 +35,7 @@ class SharedMemory:
         size: Its size in bytes.
 
     Attributes:
-        fd: Descriptor of the memory, until `handed_over`.
+        fd: Descriptor of the memory, until the agent has it.
         bytes: The memory.
     """
 
@@ -41,10 +45,6 @@ class SharedMemory:
         os.ftruncate(self.fd, size)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         self.bytes = mmap.mmap(self.fd, size)
-
-    def handed_over(self) -> None:
-        """Close the descriptor, which the agent has mapped."""
-        os.close(self.fd)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class AgentLink:
             number = self._last
         memory = SharedMemory(number, max(SMALLEST_MEMORY, 1 << max(0, size - 1).bit_length()))
         self._send({"op": "memory", "memory": memory.number}, [memory.fd])
-        memory.handed_over()
+        os.close(memory.fd)  # the agent has mapped it
         return memory
 
     def give_back(self, memory: SharedMemory) -> None:
@@ -137,25 +137,17 @@ class AgentLink:
             self._last += 1
             number = self._last
             self._pending[number] = ended
-        self._send({
-            "op": "exchange", "id": number, "name": request.name, "group": list(request.group),
-            "number": request.number, "sends": list(request.sends),
-            "receives": list(request.receives), "dtype": request.dtype,
-            "tokens": None if request.tokens is None else list(request.tokens),
-            "input": [memory.number, 0, sum(request.sends)],
-            "output": [memory.number, boundary, boundary + sum(request.receives)],
-        })  # fmt: skip
+        own = [memory.number, 0, sum(request.sends)]
+        received = [memory.number, boundary, boundary + sum(request.receives)]
+        places = {"input": own, "output": received}
+        self._send({"op": "exchange", "id": number, **vars(request), **places})
         if self._gone:
-            self._end(number, self._gone)
+            self.end(number, self._gone)
         return number
 
     def overdue(self, number: int, seconds: float) -> None:
         """Tell the agent that an exchange takes longer than the rank waits."""
         self._send({"op": "overdue", "id": number, "seconds": seconds})
-
-    def give_up(self, number: int, error: str) -> None:
-        """End an exchange here, with an error, unless it has ended."""
-        self._end(number, error)
 
     def close(self) -> None:
         """Leave, and close the connection."""
@@ -197,10 +189,11 @@ class AgentLink:
             if reply["id"] is None:
                 self._fail(f"the agent refused a request: {reply['error']}")
             else:
-                self._end(reply["id"], reply["error"])
+                self.end(reply["id"], reply["error"])
         self._fail("the agent of this server has ended")
 
-    def _end(self, number: int, error: str) -> None:
+    def end(self, number: int, error: str) -> None:
+        """End an exchange here, with an error or an empty text, unless it has ended."""
         with self._lock:
             ended = self._pending.pop(number, None)
         if ended is not None:
@@ -212,4 +205,53 @@ class AgentLink:
         with self._lock:
             numbers = list(self._pending)
         for number in numbers:
-            self._end(number, self._gone)
+            self.end(number, self._gone)
+
+
+# The link of this process to its agent, which all its process groups use.
+_lock = threading.Lock()
+_link: AgentLink | None = None
+_users = 0
+
+
+def open_link(rank: int) -> AgentLink | None:
+    """Return the link, opened for the first group; None if the environment names no agent.
+
+    Args:
+        rank: The global rank of this process.
+
+    Raises:
+        RuntimeError: if the agent doesn't answer.
+    """
+    global _link, _users  # noqa: PLW0603 - one link a process
+    path = os.environ.get(AGENT_VARIABLE)
+    if not path:
+        return None
+    with _lock:
+        if _link is None:
+            try:
+                _link = AgentLink(path, rank)
+            except OSError as error:
+                raise RuntimeError(
+                    f"{AGENT_VARIABLE}: no agent answers at {path}: {error.strerror}; start this "
+                    "program by `moefabric torchrun`, or unset the variable to use gloo"
+                ) from error
+        _users += 1
+        return _link
+
+
+def close_link() -> None:
+    """Leave the agent when the last group is shut down."""
+    global _link, _users  # noqa: PLW0603 - one link a process
+    with _lock:
+        _users -= 1
+        link, _link = (_link, None) if not _users else (None, _link)
+    if link is not None:
+        link.close()
+
+
+@atexit.register
+def _leave_at_exit() -> None:
+    """Leave, unless the program ends by an exception: its rank then counts as lost."""
+    if _link is not None and not hasattr(sys, "last_value"):
+        _link.close()

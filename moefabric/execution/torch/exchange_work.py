@@ -89,7 +89,7 @@ class ExchangeWork(dist.Work):
         """Have the exchange fail at all ranks; without an answer, at least at this one."""
         self._link.overdue(self._number, self._timeout_s)
         if not self._ended.wait(OVERDUE_REPLY_S):
-            self._link.give_up(
+            self._link.end(
                 self._number,
                 f"exchange {self._request.number}: timed out after {self._timeout_s:g} s, "
                 "and nobody answers; is `moefabric` still running?",

@@ -6,9 +6,8 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from moefabric.execution.torch.agent_link import AgentLink, ExchangeRequest
+from moefabric.execution.torch.agent_link import AgentLink, ExchangeRequest, close_link, open_link
 from moefabric.execution.torch.exchange_work import ExchangeWork
-from moefabric.execution.torch.open_links import close_link, open_link
 from moefabric.execution.torch.token_counts import TokenCounts
 
 CPU: Final = torch.device("cpu")

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.emulator.fabric.other_machines import OtherMachine, read_machines
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.cluster.greeting import LONGEST_LINE, connect, read_message, write_message
-from moefabric.testbed.cluster.part_link import PartLink
+from moefabric.testbed.cluster.part_link import REPLY_S, PartLink
 from moefabric.testbed.cluster.streams import join
 
 _STOP_S: Final = 8.0
@@ -97,11 +96,9 @@ class Head:
 
     async def _ask_all(self, message: dict[str, Any]) -> dict[str, Any]:
         links = {name: link for name, link in self._links.items() if not link.lost}
-        requests: list[Coroutine[Any, Any, dict[str, Any]]] = [
-            link.stop(_STOP_S) if message.get("do") == "stop" else link.ask(message)
-            for link in links.values()
-        ]
-        return dict(zip(links, await asyncio.gather(*requests), strict=True))
+        timeout_s = _STOP_S if message.get("do") == "stop" else REPLY_S
+        replies = await asyncio.gather(*(link.ask(message, timeout_s) for link in links.values()))
+        return dict(zip(links, replies, strict=True))
 
     async def _forward(
         self,

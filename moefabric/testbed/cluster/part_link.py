@@ -13,9 +13,8 @@ from moefabric.testbed.cluster.greeting import Connection, read_message, write_m
 
 _HEARTBEAT_S: Final = 2.0
 _HEARTBEAT_REPLY_S: Final = 4.0
-_REPLY_S: Final = 15.0
+REPLY_S: Final = 15.0
 """A busy machine may take seconds to read all counters of its part."""
-_MONOTONIC: Final = time.monotonic_ns
 
 Message = dict[str, Any]
 
@@ -56,7 +55,7 @@ class PartLink:
         self.clock: MachineClock | None = None
         self.removed = asyncio.Event()
 
-    async def ask(self, message: Message, timeout_s: float = _REPLY_S) -> Message:
+    async def ask(self, message: Message, timeout_s: float = REPLY_S) -> Message:
         """Send a request and return the reply, or an `error` without one."""
         if self.lost:
             return {"error": self.lost}
@@ -68,10 +67,6 @@ class PartLink:
         except TimeoutError:
             return {"error": f"no answer within {timeout_s:g} s"}
 
-    async def stop(self, timeout_s: float) -> Message:
-        """Have the machine remove the part, and return its reply."""
-        return await self.ask({"do": "stop"}, timeout_s)
-
     async def watch(self) -> None:
         """Send heartbeats until the part is lost or removed."""
         while await self._check():
@@ -79,9 +74,9 @@ class PartLink:
 
     async def _check(self) -> bool:
         """Send a heartbeat, measure the clock, and return whether the part is up."""
-        sent_ns = _MONOTONIC()
+        sent_ns = time.monotonic_ns()
         reply = await self.ask({"do": "alive"}, min(_HEARTBEAT_REPLY_S, self._lease_s))
-        received_ns = _MONOTONIC()
+        received_ns = time.monotonic_ns()
         if "now_ns" in reply:
             middle_ns = (sent_ns + received_ns) // 2
             half_ns = -(-(received_ns - sent_ns) // 2)

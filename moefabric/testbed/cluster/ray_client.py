@@ -5,16 +5,21 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from moefabric.core.errors import UnsupportedError
+from moefabric.runtime.scratch_folder import scratch_folder
 
 NAMESPACE: Final = "moefabric"
 """Ray's namespace of all named actors and placement groups of moefabric."""
 _ANY: Final = "auto"
 _QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Ray reports its use to nobody, and leaves variables of accelerators alone."""
+_PARENT: Final = Path("/tmp")  # noqa: S108 - Ray's sockets need a short path; the folder is ours
+_STORE_BYTES: Final = 128 << 20
+"""Memory for objects that processes share: input files, and results on their way."""
 
 
 def load_ray() -> ModuleType:
@@ -73,7 +78,7 @@ def last_line(error: Exception) -> str:
     return lines[-1] if lines else "no reason"
 
 
-def initialise(ray: Any, **options: Any) -> None:
+def _initialise(ray: Any, **options: Any) -> None:
     """Call `ray.init` and keep this process's handler of SIGTERM; Ray's aborts the process.
 
     Args:
@@ -105,12 +110,49 @@ def connected(address: str) -> Iterator[Any]:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = f"{'this machine' if address == _ANY else address} has no Ray cluster"
-        reason = " ".join(str(error).split())[:200]
         raise UnsupportedError(
             f"{where}: start one with `ray start --head`, and join it on other machines with "
-            f"`ray start --address HEAD:6379` (Ray: {reason})"
+            f"`ray start --address HEAD:6379` (Ray: {_short_text(error)})"
         ) from error
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def local_cluster(cores: int | None = None) -> Iterator[Any]:
+    """Start Ray, and yield it until the end of the `with`. Its processes end with this one.
+
+    Args:
+        cores: CPU cores that tasks may reserve. Default: those that this process may use.
+
+    Raises:
+        UnsupportedError: Ray isn't installed, or doesn't start.
+    """
+    ray: Any = load_ray()
+    with scratch_folder("moefabric-ray-", _PARENT) as folder:
+        try:
+            _initialise(
+                ray,
+                address="local",
+                num_cpus=cores or len(os.sched_getaffinity(0)),
+                object_store_memory=_STORE_BYTES,
+                include_dashboard=False,
+                namespace=NAMESPACE,
+                log_to_driver=False,
+                configure_logging=False,
+                _temp_dir=str(folder),
+            )
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            raise UnsupportedError(
+                f"Ray doesn't start on this machine: {_short_text(error)}"
+            ) from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _short_text(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

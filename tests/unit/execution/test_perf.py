@@ -14,8 +14,8 @@ from moefabric.execution.programs.perf import (
 from moefabric.execution.programs.placed_programs import (
     MessagePaths,
     PlacedProgram,
-    ProgramScale,
     RankPlacement,
+    program_scale,
 )
 from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.simulator.fluid import goodput_share
@@ -69,7 +69,7 @@ def model_s(kind: PerfKind, size: int, electrical: int = 1, algorithm: str = "")
     call = perf_call(kind, size // 1000, 4)
     schedule = BUILT_IN[algorithm] if algorithm else DEFAULTS[call.kind]
     program = Program.of_call(call, schedule_call(schedule, call))
-    scale = ProgramScale.on(lab.scale, 1000)
+    scale = program_scale(lab.scale, 1000)
     return ProgramModel(PlacedProgram(program, MessagePaths(lab, placement), scale)).seconds
 
 

@@ -5,7 +5,6 @@ from moefabric.core.units import Scale
 from moefabric.execution.programs.placed_programs import (
     MessagePaths,
     PlacedProgram,
-    ProgramScale,
     RankPlacement,
     _into_untouched_places,
 )
@@ -46,9 +45,7 @@ def test_models_with_and_without_agents_agree(ranks: int, circuits: tuple[str, .
     placement = RankPlacement(("s0", "s0", "s1", "s2")[-ranks:], (0, 1, 0, 0)[-ranks:])
     lit, graph = CircuitSet.of(circuits), ExecutionGraph({r: nodes(r) for r in range(ranks)})
     program = lower(graph, DEFAULTS, RankPlaces(placement.server_numbers))
-    placed = PlacedProgram(
-        program, MessagePaths(fabric(), placement, lit), ProgramScale.on(Scale(), 1.0)
-    )
+    placed = PlacedProgram(program, MessagePaths(fabric(), placement, lit), Scale())
     network = FabricNetwork(
         fabric(), lit, tuple(zip(placement.servers, placement.gpus, strict=True))
     )
@@ -59,9 +56,7 @@ def test_models_with_and_without_agents_agree(ranks: int, circuits: tuple[str, .
 def test_messages_whose_place_is_free_are_granted_beforehand() -> None:
     graph = ExecutionGraph({rank: exchange(rank) for rank in range(2)})
     placement = RankPlacement(("s0", "s1"), (0, 0))
-    placed = PlacedProgram(
-        lower(graph, {}), MessagePaths(fabric(), placement), ProgramScale.on(Scale(), 1.0)
-    )
+    placed = PlacedProgram(lower(graph, {}), MessagePaths(fabric(), placement), Scale())
     for [rank] in program_requests(placed, placed.paces()).values():
         assert [step.get("granted") for step in rank["steps"]] == [True, None, True]
 
@@ -74,7 +69,7 @@ def test_mixnet_sends_by_circuits_where_there_are_any_and_by_the_eps_elsewhere()
     nodes = (Node(0, "collective", collective="all_to_all", size=size),)
     graph = ExecutionGraph(dict.fromkeys(range(32), nodes))
     program = lower(graph, {"all_to_all": BUILT_IN["mixnet"]}, paths.rank_places)
-    placed = PlacedProgram(program, paths, ProgramScale.on(Scale(), 1.0))
+    placed = PlacedProgram(program, paths, Scale())
     pairs = {(src, dst): path[0] for src, dst, path in placed.connections}
     assert {pair for pair, kind in pairs.items() if kind == "o"} == {
         pair for other in ("s1", "s2", "s3") for pair in (("s0", other), (other, "s0"))
@@ -129,6 +124,6 @@ def test_messages_of_a_connection_follow_one_another_in_the_model() -> None:
     )
     lab, placement = fabric(), RankPlacement(("s0", "s1"), (0, 0))
     program = lower(ExecutionGraph({0: sender, 1: receiver}), {})
-    placed = PlacedProgram(program, MessagePaths(lab, placement), ProgramScale.on(Scale(), 1.0))
+    placed = PlacedProgram(program, MessagePaths(lab, placement), Scale())
     first_s = 8 * size / goodput_bps(lab, ("s0/e0", "leaf0"))
     assert ProgramModel(placed, greedy=True).seconds == pytest.approx(1.0 + first_s)

@@ -11,7 +11,7 @@ from moefabric.core.errors import RanksLostError, TrainingProgramError
 from moefabric.core.exchange import Exchange
 from moefabric.core.units import Scale
 from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.rank_calls import RankCalls
+from moefabric.execution.rank_calls import Calls, RankCalls
 from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.execution.training_tasks import TrainingTasks, gate_tokens, iteration_calls
 from moefabric.planner.mixnet import SPILL
@@ -161,7 +161,7 @@ def test_training_lasts_as_long_as_a_replay_of_its_gates(light: str) -> None:
     for iteration in range(ITERATIONS):
         for layer in range(LAYERS):
             replayed.gating.record(iteration, layer, gate(iteration, layer))
-    replayed.executor._calls = replayed.executor._tasks._calls = None
+    replayed.executor._calls, replayed.executor._tasks._calls = None, Calls()
     runs = replayed.executor.run(replayed.tasks.jobs.programmes, ITERATIONS)
     assert measured == pytest.approx([run.end_ns - run.start_ns for run in runs], rel=2e-3)
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,9 @@ from moefabric.runtime.waiting import Deadline
 WAIT_S = 30.0
 
 
-class Here:
-    """Servers that are this machine."""
-
-    def argv(
-        self, server: str, command: Sequence[str], environment: Mapping[str, str]
-    ) -> Sequence[str]:
-        return ["env", *(f"{name}={value}" for name, value in environment.items()), *command]
+def here(_server: str, command: Sequence[str]) -> Sequence[str]:
+    """Launch on servers that are this machine."""
+    return command
 
 
 class Lines(list[tuple[int, str, str]]):
@@ -95,7 +91,7 @@ def test_environment_is_torchruns() -> None:
 def test_every_line_arrives_in_order_with_its_rank_and_stream() -> None:
     script = 'i=0; while [ $i -lt 2000 ]; do echo "$RANK $i"; i=$((i+1)); done; printf end >&2'
     lines = Lines()
-    with RankProcesses(shell(script), Here(), lines.add) as ranks:
+    with RankProcesses(shell(script), here, lines.add) as ranks:
         assert ranks.wait(WAIT_S)
     for rank in range(4):
         printed = [line for number, stream, line in lines if (number, stream) == (rank, "stdout")]
@@ -109,7 +105,7 @@ def test_first_failure_ends_the_others_and_is_reported() -> None:
     script = 'if [ $RANK = 2 ]; then echo "no memory" >&2; exit 7; fi; exec sleep 600'
     calls: list[bool] = []
     with RankProcesses(
-        shell(script), Here(), Lines().add, on_end=lambda: calls.append(True)
+        shell(script), here, Lines().add, on_end=lambda: calls.append(True)
     ) as ranks:
         with pytest.raises(RankFailedError) as failure:
             ranks.wait(WAIT_S)
@@ -127,7 +123,7 @@ def test_ranks_have_ended_when_the_last_callback_is_called() -> None:
         started.wait(WAIT_S)
         ended.append(ranks.ended)
 
-    with RankProcesses(shell("true"), Here(), Lines().add, on_end=on_end) as ranks:
+    with RankProcesses(shell("true"), here, Lines().add, on_end=on_end) as ranks:
         started.set()
         assert ranks.wait(WAIT_S)
     assert ended == [True]
@@ -144,7 +140,7 @@ def test_end_writes_to_no_other_file_once_the_ranks_have_ended() -> None:
         ending.start()
         ending.join(WAIT_S)
 
-    with RankProcesses(shell("true"), Here(), Lines().add, on_end=on_end) as ranks:
+    with RankProcesses(shell("true"), here, Lines().add, on_end=on_end) as ranks:
         started.set()
         assert ranks.wait(WAIT_S)
     sizes = [os.fstat(file).st_size for file in files]
@@ -162,7 +158,7 @@ def test_last_callback_is_called_after_one_that_failed() -> None:
     calls: list[bool] = []
     with (
         RankProcesses(
-            shell("echo; exec sleep 600"), Here(), break_pipe, on_end=lambda: calls.append(True)
+            shell("echo; exec sleep 600"), here, break_pipe, on_end=lambda: calls.append(True)
         ) as ranks,
         pytest.raises(BrokenPipeError),
     ):
@@ -172,7 +168,7 @@ def test_last_callback_is_called_after_one_that_failed() -> None:
 
 def test_killed_rank_is_reported_with_its_signal() -> None:
     lines = Lines()
-    with RankProcesses(shell("echo $$; exec sleep 600"), Here(), lines.add) as ranks:
+    with RankProcesses(shell("echo $$; exec sleep 600"), here, lines.add) as ranks:
         lines.wait_for(4)
         pid = next(int(line) for rank, _, line in lines if rank == 1)
         os.kill(pid, signal.SIGKILL)
@@ -186,7 +182,7 @@ def test_close_kills_ranks_that_ignore_sigterm_and_their_orphans() -> None:
     script = "trap '' TERM; setsid sh -c 'echo $$; exec sleep 600' & echo $$; wait"
     lines = Lines()
     job_of_one = shell(script, servers=1, ranks_per_server=1)
-    with RankProcesses(job_of_one, Here(), lines.add, grace_s=0.1) as ranks:
+    with RankProcesses(job_of_one, here, lines.add, grace_s=0.1) as ranks:
         lines.wait_for(2)
         assert not ranks.wait(0)
     assert ranks.failure is None
@@ -199,12 +195,9 @@ def test_ranks_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
 from moefabric.execution.programs.rank_environment import RankJob
 from moefabric.execution.programs.rank_processes import RankProcesses
 
-class Here:
-    def argv(self, server, command, environment):
-        return ["env", *(f"{{name}}={{value}}" for name, value in environment.items()), *command]
-
 command = ("sh", "-c", "echo $$ >> {pids}; exec sleep 600")
-with RankProcesses(RankJob(command, ("s0", "s1"), 2, "127.0.0.1"), Here(), print) as ranks:
+job = RankJob(command, ("s0", "s1"), 2, "127.0.0.1")
+with RankProcesses(job, lambda _, words: words, print) as ranks:
     ranks.wait()
 """
     parent = subprocess.Popen([sys.executable, "-c", program])
@@ -221,24 +214,19 @@ with RankProcesses(RankJob(command, ("s0", "s1"), 2, "127.0.0.1"), Here(), print
 
 def test_missing_program_is_an_error_of_its_rank() -> None:
     with (
-        RankProcesses(job("no-such-program"), Here(), Lines().add) as ranks,
+        RankProcesses(job("no-such-program"), here, Lines().add) as ranks,
         pytest.raises(RankFailedError, match=r"exited 127, saying: .*no-such-program"),
     ):
         ranks.wait(WAIT_S)
 
 
 def test_failed_start_leaves_no_rank(tmp_path: Path) -> None:
-    class Elsewhere(Here):
-        def argv(
-            self, server: str, command: Sequence[str], environment: Mapping[str, str]
-        ) -> Sequence[str]:
-            if server == "s1":
-                return ["no-such-launcher"]
-            return super().argv(server, command, environment)
+    def elsewhere(server: str, command: Sequence[str]) -> Sequence[str]:
+        return ["no-such-launcher"] if server == "s1" else command
 
     started = tmp_path / "pid"
     with pytest.raises(FabricError, match="rank 2 on s1: can't run no-such-launcher"):
-        RankProcesses(shell(f"echo $$ >> {started}; exec sleep 600"), Elsewhere(), Lines().add)
+        RankProcesses(shell(f"echo $$ >> {started}; exec sleep 600"), elsewhere, Lines().add)
     pids = started.read_text().split() if started.exists() else []
     assert not any(is_running(int(pid)) for pid in pids)
 
@@ -248,7 +236,7 @@ def test_error_of_the_callback_ends_the_ranks() -> None:
         raise ValueError(line)
 
     with (
-        RankProcesses(shell("echo hello; exec sleep 600"), Here(), refuse) as ranks,
+        RankProcesses(shell("echo hello; exec sleep 600"), here, refuse) as ranks,
         pytest.raises(ValueError, match="hello"),
     ):
         ranks.wait(WAIT_S)
@@ -259,6 +247,6 @@ def test_ranks_keep_the_callers_variables(monkeypatch: pytest.MonkeyPatch, tmp_p
     lines = Lines()
     script = "import json, os; print(json.dumps([os.environ['OF_THE_CALLER'], os.getcwd()]))"
     one = job(sys.executable, "-c", script, servers=1, ranks_per_server=1)
-    with RankProcesses(one, Here(), lines.add, folder=tmp_path) as ranks:
+    with RankProcesses(one, here, lines.add, folder=tmp_path) as ranks:
         ranks.wait(WAIT_S)
     assert json.loads(lines[0][2]) == ["kept", str(tmp_path)]

@@ -16,13 +16,7 @@ from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
 from moefabric.execution.controller_splits import ControllerSplits
-from moefabric.execution.reconfiguration import (
-    UNDER_WAY,
-    ControlSettings,
-    Reconfigurator,
-    Reply,
-    RequestThreads,
-)
+from moefabric.execution.reconfiguration import UNDER_WAY, ControlSettings, Reconfigurator, Reply
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.prediction.control_time import CONTROL_S
@@ -84,7 +78,8 @@ class Bench:
             {"r0": controller(own, late_ns)},
             lit or CircuitSet(),
             self.clock,
-            RequestThreads(VirtualTimeExecutor(self.clock, own), lambda: None),
+            VirtualTimeExecutor(self.clock, own),
+            wake=lambda: None,
             schedule=self._schedule,
             settings=ControlSettings(timeout_s=0.1),
         )
@@ -125,7 +120,8 @@ def test_region_without_controller_expects_no_circuits() -> None:
         {"r0": MemoryController(two, MIXNET, clock)},
         CircuitSet(),
         clock,
-        RequestThreads(ImmediateExecutor(), lambda: None),
+        ImmediateExecutor(),
+        wake=lambda: None,
         schedule=RunTimers().add,
     )
     assert reconfigurator.expected_s("r1", 0, 6 * MS) is None
@@ -173,7 +169,8 @@ def test_reply_is_processed_once_its_time_is_known() -> None:
         {"r0": LateController(clock, 10 * MS)},
         CircuitSet(),
         clock,
-        RequestThreads(background, lambda: None),
+        background,
+        wake=lambda: None,
         schedule=RunTimers().add,
     )
     reconfigurator.request("r0", DEMAND, replies.append)
@@ -298,7 +295,8 @@ def changes(
         {"r0": controller},
         CircuitSet(),
         clock or VirtualClock(),
-        RequestThreads(ImmediateExecutor(), lambda: None),
+        ImmediateExecutor(),
+        wake=lambda: None,
         schedule=RunTimers().add,
         settings=ControlSettings(timeout_s=2.0),
         observer=observer(failure_logged=lambda phase, *_: heard.append(phase)),

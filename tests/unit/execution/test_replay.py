@@ -4,12 +4,8 @@ import pytest
 
 from moefabric.core.eps import Eps
 from moefabric.core.topology import Fabric, Region
-from moefabric.execution.programs.placed_programs import (
-    MessagePaths,
-    PlacedProgram,
-    ProgramScale,
-    RankPlacement,
-)
+from moefabric.core.units import Scale
+from moefabric.execution.programs.placed_programs import MessagePaths, PlacedProgram, RankPlacement
 from moefabric.execution.programs.program_fabric import ProgramResult
 from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.execution.programs.replay import OperationTimes, operation_spans, operation_times
@@ -32,7 +28,7 @@ def placed() -> PlacedProgram:
     placement = RankPlacement(("s0", "s1"), (0, 0))
     paths = MessagePaths(FABRIC, placement)
     program = lower(ExecutionGraph(ranks), DEFAULTS, paths.rank_places)
-    return PlacedProgram(program, paths, ProgramScale(1.0, 1.0))
+    return PlacedProgram(program, paths, Scale())
 
 
 def test_operation_starts_when_its_first_rank_could_start_it(placed: PlacedProgram) -> None:
@@ -50,7 +46,7 @@ def test_equal_ends_give_no_error_and_late_ends_give_theirs(placed: PlacedProgra
     def times(factor: float) -> dict[str, OperationTimes]:
         ends_s = [[factor * end for end in own] for own in model.step_ends_s]
         result = ProgramResult(
-            (), model.seconds, (), None, (0.0, 0.0), (0.0, 0.0), 0.0, ends_s, model.step_ends_s
+            (), model.seconds, None, (0.0, 0.0), (0.0, 0.0), ends_s, model.step_ends_s
         )
         return {row.kind: row for row in operation_times(placed, result)}
 

@@ -5,17 +5,23 @@ from pathlib import Path
 
 from moefabric.execution.status_writer import RunStatusWriter
 from moefabric.results.journal import Journal
-from moefabric.runtime.run_status import read_run_status
+from moefabric.runtime.run_status import RunStatus, read_run_status
 from tests.support.recorded_runs import RecordedRun
 
 
 def test_state_shows_what_has_ended_and_goes_with_the_run(tmp_path: Path) -> None:
     file, path = tmp_path / "run-status.json", tmp_path / "run.jsonl"
     lab = RecordedRun(path)
-    with (
-        RunStatusWriter(file, "ab", "memory", "mixnet", "mixnet", 3, path) as writer,
-        Journal(path) as journal,
-    ):
+    initial = RunStatus(
+        run_id="ab",
+        experiment="memory",
+        fabric="mixnet",
+        policy="mixnet",
+        pid=1,
+        started="now",
+        iterations=3,
+    )
+    with RunStatusWriter(file, initial) as writer, Journal(path) as journal:
         lab.begin(journal, 3)
         lab.run(journal, 3, status=writer)
         while (status := read_run_status(file)) is None or len(status.done) < 3:
