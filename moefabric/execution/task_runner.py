@@ -171,11 +171,12 @@ class TaskRunner:
             region: self._reconfigurator.expected_s(region, ready_ns, arming_ns)
             for region in task.regions
         }
+        lit, horizon = self._reconfigurator.circuits(task.regions, ready_ns), state.horizon(number)
         return plan_partial_offload(
             self.fabric,
-            with_horizon(self.policy.policy, state.horizon(number)),
+            with_horizon(self.policy.policy, horizon),
             work.demand,
-            self._reconfigurator.circuits(task.regions, ready_ns),
+            lit,
             {region: seconds for region, seconds in expected.items() if seconds is not None},
             {region: state.groups[region] for region in task.regions},
             greedy=self.transfers.greedy,
