@@ -139,8 +139,8 @@ class AgentLink:
             self._pending[number] = ended
         own = [memory.number, 0, sum(request.sends)]
         received = [memory.number, boundary, boundary + sum(request.receives)]
-        places = {"input": own, "output": received}
-        self._send({"op": "exchange", "id": number, **vars(request), **places})
+        fields = vars(request) | {"group": [*request.group], "input": own, "output": received}
+        self._send({"op": "exchange", "id": number, **fields})
         if self._gone:
             self.end(number, self._gone)
         return number
