@@ -20,8 +20,7 @@ from moefabric.traces.connection_matrix import (
 from moefabric.traces.files import read_text
 from moefabric.traces.formats import checked_graph
 from moefabric.traces.messages import lowered
-from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
-from moefabric.workload.graphs.timeline import dependencies
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node, dependencies
 
 _PS: Final = 10**12
 """Picoseconds of a second."""

@@ -29,7 +29,12 @@ from moefabric.workload.collectives.schedule import (
     schedule_call,
 )
 from moefabric.workload.collectives.steps import RankSteps, schedule_of
-from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import (
+    CollectiveKind,
+    ExecutionGraph,
+    Node,
+    dependencies,
+)
 
 NO_CALL: Final = -1
 NO_TRANSFER: Final = -1
@@ -297,35 +302,38 @@ class _Lowering:
         self._notes: dict[str, None] = dict.fromkeys(graph.notes)
 
     def program(self) -> Program:
-        for group, members in self._graph.groups.items():
-            self._add_collectives(group, members)
-        self._add_messages()
+        for members in self._graph.meetings():
+            if members[0][1].kind != "compute":
+                self._add_call([rank for rank, _ in members], [node for _, node in members])
         operations = tuple(
             self._operations(rank, self._graph.ranks[rank]) for rank in sorted(self._graph.ranks)
         )
         return Program(operations, tuple(self._calls), tuple(self._notes))
 
-    def _add_collectives(self, group: str, members: tuple[int, ...]) -> None:
-        nodes = [
-            [node for node in self._graph.ranks[rank] if self._is_call(node, group)]
-            for rank in members
-        ]
-        for own in zip(*nodes, strict=True):
-            first = own[0]
-            assert first.collective is not None
-            if first.collective not in self._schedules:
-                fault = f"no schedule is given for {first.collective}"
-                raise SpecError([(f"group {group}", fault)])
-            root = members.index(first.root) if first.root in members else 0
-            sizes = self._sizes(first.collective, own, root)
-            call = self._places.call(first.collective, sizes, members, root)
-            if call not in self._shared:
-                self._shared[call] = schedule_call(self._schedules[first.collective], call)
-            self._add(ProgramCall(members, call, self._shared[call]), own)
+    def _add_call(self, ranks: Sequence[int], nodes: Sequence[Node]) -> None:
+        first = nodes[0]
+        if first.collective is None:  # a message
+            if ranks[0] == ranks[1]:
+                place = f"rank {ranks[0]}, operation {first.number}"
+                raise SpecError([(place, "a rank does not send messages to itself")])
+            call = self._places.call("all_to_all", ((0, first.size), (0, 0)), ranks)
+        else:
+            root = ranks.index(first.root) if first.root in ranks else 0
+            sizes = self._sizes(first.collective, nodes, root)
+            call = self._places.call(first.collective, sizes, ranks, root)
+        if call not in self._shared:
+            self._shared[call] = self._schedule(call, first)
+        for rank, node in zip(ranks, nodes, strict=True):
+            self._by_node[rank, node.number] = len(self._calls)
+        self._calls.append(ProgramCall(tuple(ranks), call, self._shared[call]))
 
-    @staticmethod
-    def _is_call(node: Node, group: str) -> bool:
-        return node.kind == "collective" and node.group == group
+    def _schedule(self, call: Call, node: Node) -> Schedule:
+        if node.collective is None:
+            return _message(call)
+        if call.kind not in self._schedules:
+            fault = f"no schedule is given for {call.kind}"
+            raise SpecError([(f"group {node.group}", fault)])
+        return schedule_call(self._schedules[call.kind], call)
 
     def _sizes(
         self, kind: CollectiveKind, nodes: Sequence[Node], root: int
@@ -340,50 +348,18 @@ class _Lowering:
             return ((nodes[root].size,),)
         sizes = {node.size for node in nodes}
         if len(sizes) > 1:
-            self._notes[f"Ranks give different sizes of an {kind}; the largest one is taken."] = (
-                None
-            )
+            note = f"Ranks give different sizes of an {kind}; the largest one is taken."
+            self._notes[note] = None
         return ((max(sizes),),)
-
-    def _add_messages(self) -> None:
-        sends: defaultdict[tuple[int, int, int], list[Node]] = defaultdict(list)
-        receives: defaultdict[tuple[int, int, int], list[Node]] = defaultdict(list)
-        for rank, nodes in self._graph.ranks.items():
-            for node in nodes:
-                if node.peer == rank and node.kind in {"send", "receive"}:
-                    place = f"rank {rank}, operation {node.number}"
-                    raise SpecError([(place, "a rank does not send messages to itself")])
-                if node.kind == "send":
-                    sends[rank, node.peer, node.tag].append(node)
-                elif node.kind == "receive":
-                    receives[node.peer, rank, node.tag].append(node)
-        for (source, target, tag), given in sends.items():
-            for pair in zip(given, receives[source, target, tag], strict=True):
-                sizes = ((0, pair[0].size), (0, 0))
-                call = self._places.call("all_to_all", sizes, (source, target))
-                if call not in self._shared:
-                    self._shared[call] = _message(call)
-                self._add(ProgramCall((source, target), call, self._shared[call]), pair)
-
-    def _add(self, call: ProgramCall, nodes: Sequence[Node]) -> None:
-        for rank, node in zip(call.ranks, nodes, strict=True):
-            self._by_node[rank, node.number] = len(self._calls)
-        self._calls.append(call)
 
     def _operations(self, rank: int, nodes: tuple[Node, ...]) -> tuple[ProgramOperation, ...]:
         """Return a rank's operations, each after those that it waits for."""
-        waits = {node.number: dict.fromkeys(node.after) for node in nodes}
-        last: dict[int, int] = {}
-        for node in nodes:
-            if node.stream >= 0:
-                if node.stream in last:
-                    waits[node.number][last[node.stream]] = None
-                last[node.stream] = node.number
+        waits = dependencies(nodes)
         positions: dict[int, int] = {}
         operations: list[ProgramOperation] = []
         for node in _in_order(nodes, waits):
             positions[node.number] = len(operations)
-            after = tuple(sorted(positions[other] for other in waits[node.number]))
+            after = tuple(sorted({positions[other] for other in waits[node.number]}))
             call = self._by_node.get((rank, node.number), NO_CALL)
             operations.append(
                 ProgramOperation(after, node.duration_s, call, node.name, node.number)
@@ -399,7 +375,7 @@ def _message(call: Call) -> Schedule:
     return schedule_of("message", call, (sender, receiver))
 
 
-def _in_order(nodes: Sequence[Node], waits: Mapping[int, Mapping[int, None]]) -> Iterator[Node]:
+def _in_order(nodes: Sequence[Node], waits: Mapping[int, Sequence[int]]) -> Iterator[Node]:
     """Yield operations so that each follows those that it waits for, otherwise as they stand."""
     by_number = {node.number: node for node in nodes}
     done: set[int] = set()

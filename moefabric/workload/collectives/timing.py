@@ -8,11 +8,12 @@ Copies and additions take no time unless their rates are given.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from math import inf
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
@@ -24,6 +25,7 @@ from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.collectives.program import NO_CALL, Program, ProgramStep, RankPlaces
 from moefabric.workload.collectives.schedule import Ranks, Servers, Via
 
+_Key = TypeVar("_Key")
 DEFAULT_NVSWITCH_BPS = 3.6e12
 """900 GB/s both ways together, as in the paper's simulation (section 7.1)."""
 
@@ -209,33 +211,25 @@ class ModelledTimes:
     @cached_property
     def calls(self) -> tuple[TimeSpan, ...]:
         """The span of each call, from its first rank's start to its last rank's end."""
-        groups: dict[int, list[TimeSpan]] = {n: [] for n in range(len(self.program.calls))}
-        for step, span in self._all():
-            if step.call != NO_CALL:
-                groups[step.call].append(span)
-        return tuple(_union(groups[number]) for number in range(len(groups)))
+        spans = self._spans(lambda step: step.call)
+        return tuple(spans.get(n, TimeSpan(0.0, 0.0)) for n in range(len(self.program.calls)))
 
     @cached_property
     def phases(self) -> dict[tuple[int, str], TimeSpan]:
         """Start and end of each phase over all ranks, by position of its call and its name."""
-        groups: defaultdict[tuple[int, str], list[TimeSpan]] = defaultdict(list)
-        for step, span in self._all():
-            if step.call != NO_CALL:
-                groups[step.call, step.phase].append(span)
-        return {key: _union(spans) for key, spans in groups.items()}
+        return self._spans(lambda step: (step.call, step.phase))
 
-    def _all(self) -> list[tuple[ProgramStep, TimeSpan]]:
-        return [
-            pair
-            for rank, spans in enumerate(self.steps)
-            for pair in zip(self.program.steps(rank), spans, strict=True)
-        ]
-
-
-def _union(spans: Sequence[TimeSpan]) -> TimeSpan:
-    if not spans:
-        return TimeSpan(0.0, 0.0)
-    return TimeSpan(min(span.start_s for span in spans), max(span.end_s for span in spans))
+    def _spans(self, key: Callable[[ProgramStep], _Key]) -> dict[_Key, TimeSpan]:
+        """Return the span of the steps of calls that have a key in common."""
+        groups: defaultdict[_Key, list[TimeSpan]] = defaultdict(list)
+        for rank, spans in enumerate(self.steps):
+            for step, span in zip(self.program.steps(rank), spans, strict=True):
+                if step.call != NO_CALL:
+                    groups[key(step)].append(span)
+        return {
+            one: TimeSpan(min(span.start_s for span in own), max(span.end_s for span in own))
+            for one, own in groups.items()
+        }
 
 
 def predict(
@@ -283,30 +277,23 @@ class _SimulatedSteps:
 
     def _lower(self, receivers: Mapping[int, tuple[int, ProgramStep]]) -> None:
         """Lower all steps, each after those that it waits for."""
-        waits: dict[tuple[int, int], int] = {}
-        followers: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        places = ((rank, step.number) for rank, own in enumerate(self._ranks) for step in own)
+        order = TopologicalSorter[tuple[int, int]](dict.fromkeys(places, ()))
         for rank, steps in enumerate(self._ranks):
             for step in steps:
-                before = [(rank, number) for number in step.after]
+                place, before = (rank, step.number), [(rank, number) for number in step.after]
                 if step.kind == "send":
                     receiver, receive = receivers[step.transfer]
-                    followers[rank, step.number].append((receiver, receive.number))
+                    order.add((receiver, receive.number), place)
                     before += self._held_by(receiver, receive)
-                waits[rank, step.number] = len(before) + (step.kind in {"receive", "receive_add"})
-                for other in before:
-                    followers[other].append((rank, step.number))
-        ready = [place for place, count in waits.items() if not count]
-        for place in ready:
-            rank, number = place
-            self._add(rank, self._ranks[rank][number], receivers)
-            for follower in followers[place]:
-                waits[follower] -= 1
-                if not waits[follower]:
-                    ready.append(follower)
-        if len(ready) < len(waits):
-            rank, number = min(place for place, count in waits.items() if count)
+                order.add(place, *before)
+        try:
+            for rank, number in order.static_order():
+                self._add(rank, self._ranks[rank][number], receivers)
+        except CycleError as error:
+            rank, number = min(error.args[1])
             fault = f"step {number} waits for itself, through other ranks"
-            raise SpecError([(f"program, rank {rank}", fault)])
+            raise SpecError([(f"program, rank {rank}", fault)]) from None
 
     @staticmethod
     def _held_by(receiver: int, receive: ProgramStep) -> list[tuple[int, int]]:

@@ -4,8 +4,10 @@ Readers of all formats return this form, and everything that replays, predicts o
 takes it. Sizes are bytes of the modelled job.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, get_args
 
 NodeKind = Literal["compute", "send", "receive", "collective"]
@@ -68,6 +70,26 @@ class Node:
     stream: int = -1
 
 
+Place = tuple[int, int]
+"""Rank and number of an operation."""
+_Meeting = str | tuple[int, ...]
+"""A group; sender, receiver and tag of messages; or the place of a computation."""
+
+
+def dependencies(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
+    """Return the operations that each one waits for, the one before it in its stream included."""
+    last: dict[int, int] = {}
+    waits = {}
+    for node in nodes:
+        before = node.after
+        if node.stream >= 0:
+            if (previous := last.get(node.stream)) is not None and previous not in before:
+                before = (*before, previous)
+            last[node.stream] = node.number
+        waits[node.number] = before
+    return waits
+
+
 @dataclass(frozen=True)
 class ExecutionGraph:
     """The operations of all ranks of a job.
@@ -124,28 +146,37 @@ class ExecutionGraph:
 
     def order_faults(self, rank: int) -> Iterator[str]:
         """Yield a sentence for a rank whose operations wait for ever."""
-        nodes = self.ranks[rank]
-        waits = {node.number: set(node.after) for node in nodes}
-        last: dict[int, int] = {}
-        followers: dict[int, list[int]] = {}
-        for node in nodes:
-            if node.stream >= 0:
-                if node.stream in last:
-                    waits[node.number].add(last[node.stream])
-                last[node.stream] = node.number
-        for number, before in waits.items():
-            for one in before:
-                followers.setdefault(one, []).append(number)
-        left = {number: len(before) for number, before in waits.items()}
-        ready = [number for number, count in left.items() if not count]
-        for number in ready:
-            for follower in followers.get(number, ()):
-                left[follower] -= 1
-                if not left[follower]:
-                    ready.append(follower)
-        if len(ready) < len(waits):
-            stuck = min(number for number, count in left.items() if count)
+        try:
+            TopologicalSorter(dependencies(self.ranks[rank])).prepare()
+        except CycleError as error:
+            stuck = min(error.args[1])
             yield f"rank {rank}, operation {stuck}: it waits for itself, through others"
+
+    def meetings(self) -> Iterator[list[tuple[int, Node]]]:
+        """Yield the operations that end together, with their ranks.
+
+        They are the ranks' operations of a collective, in the order of the group; those of a
+        message, the sender's first; or a single computation. Collectives come first, group by
+        group. The n-th operation of one rank meets the n-th of the others.
+        """
+        met: defaultdict[tuple[_Meeting, int], list[tuple[int, Node]]] = defaultdict(list)
+        for rank, nodes in self.ranks.items():
+            counts = Counter[tuple[NodeKind, _Meeting]]()
+            for node in nodes:
+                meeting: _Meeting = node.group if node.kind == "collective" else (rank, node.number)
+                if node.kind in {"send", "receive"}:
+                    ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
+                    meeting = *ends, node.tag
+                met[meeting, counts[node.kind, meeting]].append((rank, node))
+                counts[node.kind, meeting] += 1
+        groups: dict[_Meeting, tuple[int, ...]] = {**self.groups}
+        order = {name: place for place, name in enumerate(groups)}
+        for meeting, index in sorted(met, key=lambda key: order.get(key[0], len(order))):
+            place = {rank: number for number, rank in enumerate(groups.get(meeting, ()))}
+            yield sorted(
+                met[meeting, index],
+                key=lambda member: (member[1].kind == "receive", place.get(member[0], 0)),
+            )
 
     def _match_faults(self) -> Iterator[str]:
         for name, members in self.groups.items():
@@ -161,16 +192,15 @@ class ExecutionGraph:
                 if calls[rank] != calls[members[0]]:
                     yield f"group {name}: ranks {members[0]} and {rank} call other collectives"
                     break
-        sends: dict[tuple[int, int, int], list[int]] = {}
-        receives: dict[tuple[int, int, int], list[int]] = {}
+        sizes: defaultdict[tuple[int, int, int], tuple[list[int], list[int]]]
+        sizes = defaultdict(lambda: ([], []))
         for rank, nodes in self.ranks.items():
             for node in nodes:
                 if node.kind == "send":
-                    sends.setdefault((rank, node.peer, node.tag), []).append(node.size)
+                    sizes[rank, node.peer, node.tag][0].append(node.size)
                 elif node.kind == "receive":
-                    receives.setdefault((node.peer, rank, node.tag), []).append(node.size)
-        for source, target, tag in sorted(set(sends) | set(receives)):
-            key = source, target, tag
-            if sends.get(key) != receives.get(key):
-                messages = f"{len(sends.get(key, ()))} sends, {len(receives.get(key, ()))} receives"
+                    sizes[node.peer, rank, node.tag][1].append(node.size)
+        for (source, target, tag), (sends, receives) in sorted(sizes.items()):
+            if sends != receives:
+                messages = f"{len(sends)} sends, {len(receives)} receives"
                 yield f"messages from rank {source} to {target} with tag {tag} differ: {messages}"

@@ -1,9 +1,8 @@
 """Parts and scaled copies of execution graphs, for graphs that are too large for a testbed."""
 
-from collections import defaultdict
 from dataclasses import replace
 
-from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node, Place
 
 _ELEMENT = 4
 """Bytes of a number; scaled sizes are whole numbers of it."""
@@ -21,7 +20,7 @@ def leading_operations(graph: ExecutionGraph, count: int) -> ExecutionGraph:
     """
     if all(len(nodes) <= count for nodes in graph.ranks.values()):
         return graph
-    calls = _calls(graph)
+    calls = [{(rank, node.number) for rank, node in own} for own in graph.meetings()]
     kept = {rank: nodes[:count] for rank, nodes in graph.ranks.items()}
     while True:
         present = {(rank, node.number) for rank, nodes in kept.items() for node in nodes}
@@ -33,28 +32,6 @@ def leading_operations(graph: ExecutionGraph, count: int) -> ExecutionGraph:
     whole, left = (sum(map(len, nodes.values())) for nodes in (graph.ranks, kept))
     note = f"The first {count} operations of each rank are replayed: {left} of {whole}."
     return ExecutionGraph(kept, graph.groups, graph.name, (*graph.notes, note))
-
-
-Place = tuple[int, int]
-"""Rank and number of an operation."""
-
-
-def _calls(graph: ExecutionGraph) -> list[set[Place]]:
-    """Return the operations that belong together: collectives, messages, single computations."""
-    calls: defaultdict[tuple[object, ...], set[Place]] = defaultdict(set)
-    for rank, nodes in graph.ranks.items():
-        counts: defaultdict[tuple[object, ...], int] = defaultdict(int)
-        for node in nodes:
-            if node.kind == "compute":
-                key: tuple[object, ...] = (rank, node.number)
-            elif node.kind == "collective":
-                key = ("group", node.group)
-            else:
-                ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
-                key = ("message", *ends, node.tag)
-            calls[*key, counts[key]].add((rank, node.number))
-            counts[key] += 1
-    return list(calls.values())
 
 
 def _runnable(rank: int, nodes: tuple[Node, ...], allowed: set[Place]) -> tuple[Node, ...]:

@@ -6,12 +6,17 @@ is the critical path of the computation.
 """
 
 import math
-from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
+from moefabric.workload.graphs.execution_graph import (
+    CollectiveKind,
+    ExecutionGraph,
+    Node,
+    dependencies,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +27,6 @@ class Interval:
     node: Node
     start_s: float
     end_s: float
-
-
-def dependencies(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
-    """Return the operations that each one waits for, those before it in its stream included."""
-    last: dict[int, int] = {}
-    waits = {}
-    for node in nodes:
-        before = node.after
-        if node.stream >= 0:
-            if (previous := last.get(node.stream)) is not None and previous not in before:
-                before = (previous, *before)
-            last[node.stream] = node.number
-        waits[node.number] = before
-    return waits
 
 
 def sent_bytes(node: Node, ranks: int) -> int:
@@ -72,7 +63,7 @@ def collective_bytes(nodes: Sequence[Node]) -> int:
 
 
 def timeline(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> Iterator[Interval]:
-    """Yield the intervals of all operations, in the order of their ends' discovery.
+    """Yield the intervals of all operations, each after those that it waits for.
 
     Args:
         graph: A graph without faults.
@@ -81,104 +72,42 @@ def timeline(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> Iterator[I
     Raises:
         SpecError: If operations of several ranks wait for each other.
     """
-    return _Visit(graph, bytes_per_s).run()
+    meetings = list(graph.meetings())
+    number_of = {(rank, one.number): n for n, own in enumerate(meetings) for rank, one in own}
+    waits = {
+        (rank, number): [number_of[rank, one] for one in before]
+        for rank, nodes in graph.ranks.items()
+        for number, before in dependencies(nodes).items()
+    }
+    order = TopologicalSorter[int]()
+    for n, own in enumerate(meetings):
+        order.add(n, *(one for rank, node in own for one in waits[rank, node.number]))
+    try:
+        ordered = tuple(order.static_order())
+    except CycleError as error:
+        members = ((rank, node.number) for n in error.args[1] for rank, node in meetings[n])
+        rank, number = min(place for place in members if waits[place])
+        message = f"operation {number} waits for operations of other ranks that wait for it"
+        raise SpecError([(f"rank {rank}", message)]) from None
+    ends_s = [0.0] * len(meetings)
+    for n in ordered:
+        starts_s = [
+            max((ends_s[one] for one in waits[rank, node.number]), default=0.0)
+            for rank, node in meetings[n]
+        ]
+        ends_s[n] = max(starts_s) + _seconds([node for _, node in meetings[n]], bytes_per_s)
+        for (rank, node), start_s in zip(meetings[n], starts_s, strict=True):
+            yield Interval(rank, node, start_s, ends_s[n])
+
+
+def _seconds(nodes: Sequence[Node], bytes_per_s: float) -> float:
+    """Return the time of operations that end together, from the start of the last one."""
+    if nodes[0].kind == "compute":
+        return nodes[0].duration_s
+    size = collective_bytes(nodes) if nodes[0].kind == "collective" else nodes[0].size
+    return size / bytes_per_s
 
 
 def length_s(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> float:
     """Return the end of the timeline in seconds."""
     return max((interval.end_s for interval in timeline(graph, bytes_per_s)), default=0.0)
-
-
-@dataclass
-class _Meeting:
-    """Operations of several ranks that end together."""
-
-    members: list[tuple[int, Node]]
-    missing: int
-    ready_s: float = 0.0
-
-
-class _Visit:
-    """Visits operations once all that they wait for have ended; times need no queue of events."""
-
-    def __init__(self, graph: ExecutionGraph, bytes_per_s: float) -> None:
-        self._graph, self._rate = graph, bytes_per_s
-        self._left: dict[tuple[int, int], int] = {}
-        self._ready_s: defaultdict[tuple[int, int], float] = defaultdict(float)
-        self._followers: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        self._nodes = {
-            (rank, node.number): node for rank, nodes in graph.ranks.items() for node in nodes
-        }
-        self._meetings: dict[tuple[int, int], _Meeting] = {}
-        for rank, nodes in graph.ranks.items():
-            for number, before in dependencies(nodes).items():
-                self._left[rank, number] = len(before)
-                for one in before:
-                    self._followers[rank, one].append((rank, number))
-        for meeting in self._all_meetings():
-            for rank, node in meeting.members:
-                self._meetings[rank, node.number] = meeting
-
-    def _all_meetings(self) -> Iterator[_Meeting]:
-        calls: defaultdict[tuple[object, ...], list[tuple[int, Node]]] = defaultdict(list)
-        count: defaultdict[tuple[object, ...], int] = defaultdict(int)
-        for rank, nodes in self._graph.ranks.items():
-            for node in nodes:
-                key: tuple[object, ...]
-                if node.kind == "collective":
-                    key = ("collective", node.group)
-                elif node.kind == "send":
-                    key = ("message", rank, node.peer, node.tag)
-                elif node.kind == "receive":
-                    key = ("message", node.peer, rank, node.tag)
-                else:
-                    continue
-                # The n-th of one rank meets the n-th of the others.
-                index = count[rank, node.kind, *key]
-                count[rank, node.kind, *key] += 1
-                calls[*key, index].append((rank, node))
-        for key, members in calls.items():
-            place = {rank: n for n, rank in enumerate(self._graph.groups.get(str(key[1]), ()))}
-            if key[0] == "collective":
-                members.sort(key=lambda member: place[member[0]])
-            yield _Meeting(members, len(members))
-
-    def run(self) -> Iterator[Interval]:
-        ready = deque(key for key, left in self._left.items() if not left)
-        visited = 0
-        while ready:
-            key = ready.popleft()
-            meeting = self._meetings.get(key)
-            if meeting is None:
-                visited += 1
-                node = self._nodes[key]
-                end_s = self._ready_s[key] + node.duration_s
-                yield Interval(key[0], node, self._ready_s[key], end_s)
-                ready.extend(self._end(key, end_s))
-                continue
-            meeting.missing -= 1
-            meeting.ready_s = max(meeting.ready_s, self._ready_s[key])
-            if meeting.missing:
-                continue
-            end_s = meeting.ready_s + self._bytes(meeting) / self._rate
-            for rank, node in meeting.members:
-                visited += 1
-                yield Interval(rank, node, self._ready_s[rank, node.number], end_s)
-                ready.extend(self._end((rank, node.number), end_s))
-        if visited < len(self._nodes):
-            rank, number = next(key for key, left in self._left.items() if left)
-            message = f"operation {number} waits for operations of other ranks that wait for it"
-            raise SpecError([(f"rank {rank}", message)])
-
-    def _bytes(self, meeting: _Meeting) -> int:
-        nodes = [node for _, node in meeting.members]
-        if nodes[0].kind != "collective":
-            return nodes[0].size
-        return collective_bytes(nodes)
-
-    def _end(self, key: tuple[int, int], end_s: float) -> Iterator[tuple[int, int]]:
-        for follower in self._followers[key]:
-            self._ready_s[follower] = max(self._ready_s[follower], end_s)
-            self._left[follower] -= 1
-            if not self._left[follower]:
-                yield follower

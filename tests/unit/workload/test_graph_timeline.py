@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
-from moefabric.workload.graphs.timeline import (
-    collective_bytes,
+from moefabric.workload.graphs.execution_graph import (
+    CollectiveKind,
+    ExecutionGraph,
+    Node,
     dependencies,
-    length_s,
-    sent_bytes,
-    timeline,
 )
+from moefabric.workload.graphs.timeline import collective_bytes, length_s, sent_bytes, timeline
 
 JOB = ExecutionGraph(
     {
