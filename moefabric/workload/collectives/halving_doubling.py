@@ -12,7 +12,7 @@ from typing import Final
 
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
-from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of
+from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of, transfer
 from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 
@@ -36,8 +36,7 @@ class HalvingDoubling:
             raise SpecError([(f"schedule {self.name}, {call.kind}", fault)])
         whole = Extent("output", 0, call.size)
         for even in range(0, 2 * pairs, 2):
-            ranks[even].send(even + 1, whole, "fold")
-            ranks[even + 1].receive_add(even, whole, "fold")
+            transfer(ranks, even, even + 1, whole, "fold", add=True)
         active = [*range(1, 2 * pairs, 2), *range(2 * pairs, call.ranks)]
         if call.kind == "all_reduce":
             shards = cut(whole, power, call.element)
@@ -48,8 +47,7 @@ class HalvingDoubling:
         if call.kind != "reduce_scatter":
             _double(ranks, active, shards)
         for even in range(0, 2 * pairs, 2):
-            ranks[even + 1].send(even, whole, "unfold")
-            ranks[even].receive(even + 1, whole, "unfold")
+            transfer(ranks, even + 1, even, whole, "unfold")
         return schedule_of(self.name, call, ranks)
 
 
@@ -58,10 +56,9 @@ def _halve(ranks: Sequence[RankSteps], active: Sequence[int], shards: Sequence[E
     distance = len(active) // 2
     while distance:
         for place, rank in enumerate(active):
-            partner = active[place ^ distance]
-            own = _block(shards, place, distance)
-            ranks[rank].send(partner, _block(shards, place ^ distance, distance), "halving")
-            ranks[rank].receive_add(partner, own, "halving")
+            other = place ^ distance
+            block = _block(shards, other, distance)
+            transfer(ranks, rank, active[other], block, "halving", add=True)
         distance //= 2
 
 
@@ -70,10 +67,8 @@ def _double(ranks: Sequence[RankSteps], active: Sequence[int], shards: Sequence[
     distance = 1
     while distance < len(active):
         for place, rank in enumerate(active):
-            partner = active[place ^ distance]
-            ranks[rank].send(partner, _block(shards, place, distance), "doubling")
-            other = _block(shards, place ^ distance, distance)
-            ranks[rank].receive(partner, other, "doubling")
+            block = _block(shards, place, distance)
+            transfer(ranks, rank, active[place ^ distance], block, "doubling")
         distance *= 2
 
 

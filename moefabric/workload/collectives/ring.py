@@ -13,13 +13,15 @@ TopoOpt, NSDI 2023).
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import gcd
 from typing import Final
 
+import numpy as np
+
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
-from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of
+from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of, transfer
 from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 CHUNKS: Final = 32
@@ -55,32 +57,28 @@ class Ring:
         for number, order in enumerate(orders):
             shards = [parts[rank][number] for rank in order]
             if call.kind != "all_gather":
-                _reduce_scatter(ranks, order, shards)
+                _pass_around(ranks, order, shards, range(1, call.ranks), "reduce-scatter")
             if call.kind != "reduce_scatter":
-                _all_gather(ranks, order, shards)
+                _pass_around(ranks, order, shards, range(call.ranks - 1), "all-gather")
         return schedule_of(self.name, call, ranks)
 
 
-def _reduce_scatter(
-    ranks: Sequence[RankSteps], order: Sequence[int], shards: Sequence[Extent]
+def _pass_around(
+    ranks: Sequence[RankSteps],
+    order: Sequence[int],
+    shards: Sequence[Extent],
+    turns: range,
+    phase: str,
 ) -> None:
-    """Add the steps by which the rank at each position gets the sums of that position's shard."""
-    count = len(order)
-    for place, rank in enumerate(order):
-        after, before = order[(place + 1) % count], order[(place - 1) % count]
-        for turn in range(1, count):
-            ranks[rank].send(after, shards[(place - turn) % count], "reduce-scatter")
-            ranks[rank].receive_add(before, shards[(place - turn - 1) % count], "reduce-scatter")
+    """Add the steps by which shards go from each rank to the next one, turn by turn.
 
-
-def _all_gather(ranks: Sequence[RankSteps], order: Sequence[int], shards: Sequence[Extent]) -> None:
-    """Add the steps by which all ranks get the shard of the rank at each position."""
+    In turn 0, each rank sends the shard of its own position.
+    """
     count = len(order)
-    for place, rank in enumerate(order):
-        after, before = order[(place + 1) % count], order[(place - 1) % count]
-        for turn in range(count - 1):
-            ranks[rank].send(after, shards[(place - turn) % count], "all-gather")
-            ranks[rank].receive(before, shards[(place - turn - 1) % count], "all-gather")
+    for turn in turns:
+        for place, rank in enumerate(order):
+            following, shard = order[(place + 1) % count], shards[(place - turn) % count]
+            transfer(ranks, rank, following, shard, phase, add=phase == "reduce-scatter")
 
 
 def ring_orders(call: Call, rings: int) -> list[tuple[int, ...]]:
@@ -102,14 +100,9 @@ def ring_orders(call: Call, rings: int) -> list[tuple[int, ...]]:
         ]
     turns = min(rings, max(counts))
     return [
-        tuple(rank for ranks in members.values() for rank in _rotated(ranks, turn))
+        tuple(chain.from_iterable(np.roll(own, -turn).tolist() for own in members.values()))
         for turn in range(turns)
     ]
-
-
-def _rotated(ranks: Sequence[int], turn: int) -> Sequence[int]:
-    start = turn % len(ranks)
-    return [*ranks[start:], *ranks[:start]]
 
 
 class Chain:
@@ -127,14 +120,10 @@ class Chain:
         ranks = [RankSteps() for _ in range(call.ranks)]
         pipeline = RingPipeline(ranks)
         order = [(call.root + place) % call.ranks for place in range(call.ranks)]
-        links = list(pairwise(order))
+        links = list(pairwise(order if call.kind == "broadcast" else reversed(order)))
         for chunk in chunks_of(call, Extent("output", 0, call.size), self.chunks):
-            if call.kind == "broadcast":
-                for near, far in links:
-                    pipeline.pass_on(near, far, chunk, "broadcast")
-            else:
-                for near, far in reversed(links):
-                    pipeline.pass_on(far, near, chunk, "reduce", add=True)
+            for sender, receiver in links:
+                pipeline.pass_on(sender, receiver, chunk, call.kind)
         return schedule_of(self.name, call, ranks)
 
 
@@ -149,17 +138,14 @@ class RingPipeline:
         self._ranks = ranks
         self._last: dict[tuple[int, int, str], Numbers] = {}
 
-    def pass_on(
-        self, sender: int, receiver: int, chunk: Extent, phase: str, *, add: bool = False
-    ) -> None:
-        """Add the steps that send a chunk, and that receive or add it."""
+    def pass_on(self, sender: int, receiver: int, chunk: Extent, phase: str) -> None:
+        """Add the steps that send a chunk, and that receive it, or add it in a phase `reduce`."""
         key = sender, receiver, phase
         after = self._last.get(key, ())
-        self._last[key] = self._ranks[sender].send(receiver, chunk, phase, after=after)
-        if add:
-            self._ranks[receiver].receive_add(sender, chunk, phase)
-        else:
-            self._ranks[receiver].receive(sender, chunk, phase)
+        steps = transfer(
+            self._ranks, sender, receiver, chunk, phase, add=phase == "reduce", after=after
+        )
+        self._last[key] = steps
 
 
 def chunks_of(call: Call, extent: Extent, chunks: int) -> tuple[Extent, ...]:

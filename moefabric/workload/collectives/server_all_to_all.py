@@ -11,7 +11,7 @@ from typing import Final
 
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, Via, cut
-from moefabric.workload.collectives.steps import RankSteps, schedule_of
+from moefabric.workload.collectives.steps import RankSteps, move, schedule_of, transfer
 from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 
@@ -58,29 +58,20 @@ class MixNetAllToAll:
         gathered: list[list[int]] = [[] for _ in ranks]
         for message in _messages(call):
             block, arrived = _blocks(call, message, scratch)
+            sender, receiver = message.sender, message.receiver
             for fragment, place in zip(message.fragments, _places(message, block), strict=True):
                 source, part = fragment.source, _input(call, fragment)
-                if source != message.sender:
-                    gathered[source] += ranks[source].send(message.sender, part, "gather")
-                    ranks[message.sender].receive(source, place, "gather")
-                elif place != part:
-                    ranks[source].copy(part, place, "gather")
-            ranks[message.sender].send(message.receiver, block, "inter-host", via=message.via)
-            ranks[message.receiver].receive(message.sender, arrived, "inter-host")
+                gathered[source] += move(ranks, source, sender, part, place, "gather")
+            transfer(ranks, sender, receiver, block, "inter-host", to=arrived, via=message.via)
             for fragment, place in zip(message.fragments, _places(message, arrived), strict=True):
-                target, part = fragment.target, _output(call, fragment)
-                if target != message.receiver:
-                    ranks[message.receiver].send(target, place, "scatter")
-                    ranks[target].receive(message.receiver, part, "scatter")
-                elif place != part:
-                    ranks[target].copy(place, part, "scatter")
+                move(ranks, receiver, fragment.target, place, _output(call, fragment), "scatter")
         for rank in range(call.ranks):
             ranks[rank].copy(call.input_part(rank, rank), call.output_part(rank, rank), "local")
             for peer in range(call.ranks):
                 if peer != rank and call.server(peer) == call.server(rank):
+                    part, place = call.input_part(rank, peer), call.output_part(peer, rank)
                     after = tuple(gathered[rank])
-                    ranks[rank].send(peer, call.input_part(rank, peer), "intra-host", after=after)
-                    ranks[peer].receive(rank, call.output_part(peer, rank), "intra-host")
+                    transfer(ranks, rank, peer, part, "intra-host", to=place, after=after)
         return schedule_of(self.name, call, ranks, scratch)
 
 
@@ -224,25 +215,19 @@ class HierarchicalAllToAll:
         scratch: list[int],
     ) -> None:
         """Add the steps from all ranks of a server, by one of them, to a rank."""
-        block = Extent("scratch", scratch[carrier], sum(call.sizes[rank][target] for rank in own))
-        if carrier == target:
-            block = Extent("output", call.output_part(target, own[0]).offset, block.size)
-        else:
-            scratch[carrier] += block.size
+        size = sum(call.sizes[rank][target] for rank in own)
+        block = arrived = Extent("output", call.output_part(target, own[0]).offset, size)
+        if carrier != target:
+            block = Extent("scratch", scratch[carrier], size)
+            scratch[carrier] += size
         offset = 0
         for rank in own:
             part = call.input_part(rank, target)
             place = block.part(offset, part.size)
             offset += part.size
-            if rank == carrier:
-                ranks[rank].copy(part, place, "local")
-            else:
-                ranks[rank].send(carrier, part, "intra-host")
-                ranks[carrier].receive(rank, place, "intra-host")
-        if carrier != target:
-            ranks[carrier].send(target, block, "inter-host")
-            start = call.output_part(target, own[0]).offset
-            ranks[target].receive(carrier, Extent("output", start, block.size), "inter-host")
+            phase = "local" if rank == carrier else "intra-host"
+            move(ranks, rank, carrier, part, place, phase)
+        move(ranks, carrier, target, block, arrived, "inter-host")
 
 
 MIXNET: Final = MixNetAllToAll()

@@ -7,7 +7,7 @@ at the same time, and additions to the same bytes may follow one another in any 
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -139,6 +139,55 @@ class RankSteps:
         step = Step(number, kind, extent, peer, source, tuple(sorted(waits)), phase, via)
         self.steps.append(step)
         return (number,)
+
+
+def transfer(
+    ranks: Sequence[RankSteps],
+    sender: int,
+    receiver: int,
+    extent: Extent,
+    phase: str,
+    *,
+    to: Extent | None = None,
+    add: bool = False,
+    after: Numbers = (),
+    via: Via = "",
+) -> Numbers:
+    """Add the steps by which a rank sends a range, and another receives or adds it.
+
+    Args:
+        ranks: The steps of each rank.
+        sender: The rank that sends.
+        receiver: The rank that receives.
+        extent: The range of the sender.
+        phase: Name of the phase.
+        to: The range of the receiver; None for the same as the sender's.
+        add: Whether the receiver adds what it receives.
+        after: Steps of the sender that end before it sends.
+        via: What carries the bytes between servers.
+
+    Returns:
+        The number of the sending step, or `after` if the range is empty.
+    """
+    sent = ranks[sender].send(receiver, extent, phase, after=after, via=via)
+    receive = ranks[receiver].receive_add if add else ranks[receiver].receive
+    receive(sender, to or extent, phase)
+    return sent
+
+
+def move(
+    ranks: Sequence[RankSteps], source: int, target: int, extent: Extent, to: Extent, phase: str
+) -> Numbers:
+    """Transfer a range, or copy it if both ranks are the same and the two ranges aren't.
+
+    Returns:
+        The number of the sending step, if there is one.
+    """
+    if source != target:
+        return transfer(ranks, source, target, extent, phase, to=to)
+    if to != extent:
+        ranks[source].copy(extent, to, phase)
+    return ()
 
 
 def schedule_of(

@@ -42,7 +42,7 @@ class Tree:
             for chunk in chunks_of(call, part, self.chunks):
                 if call.kind != "broadcast":
                     for child, above in reversed(order):
-                        pipeline.pass_on(child, above, chunk, "reduce", add=True)
+                        pipeline.pass_on(child, above, chunk, "reduce")
                 if call.kind != "reduce":
                     for child, above in order:
                         pipeline.pass_on(above, child, chunk, "broadcast")
