@@ -20,13 +20,12 @@ from moefabric.emulator.openflow_switch.tables.counters import (
     executes_all_buckets,
     is_group_counted,
 )
-from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
+from moefabric.emulator.openflow_switch.tables.entries import MAX_GROUPS, FlowEntry, GroupEntry
 from moefabric.emulator.openflow_switch.tables.flow_tables import (
     MAX_ENTRIES,
     TABLE_COUNT,
     RemovedEntry,
 )
-from moefabric.emulator.openflow_switch.tables.group_entry import MAX_GROUPS, GroupEntry
 
 Bodies = Iterable[bytes]
 
@@ -84,9 +83,10 @@ def _table_stats(switch: OpenFlowSwitch, _body: bytes, now_ns: int) -> Bodies:
     for entry in switch.tables.entries.values():
         active[entry.table] += 1
     for number, count in enumerate(active):
-        table = counters.table(number)
-        lookups = max(received, table.matches) if number == 0 else table.lookups
-        yield struct.pack("!B3xIQQ", number, count, lookups, table.matches)
+        matches = counters.count(("matches", number)).packets
+        lookups = counters.count(("lookups", number)).packets
+        lookups = max(received, matches) if number == 0 else lookups
+        yield struct.pack("!B3xIQQ", number, count, lookups, matches)
 
 
 def _table_features(_switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
@@ -230,11 +230,11 @@ def _group_counts(
     entry = groups[number]
     if not is_group_counted(number, groups):
         return [_UNCOUNTED] * (1 + len(entry.buckets))
-    total = _packed_count(counters.group(number))
+    total = _packed_count(counters.count((number, None)))
     if not executes_all_buckets(entry.group.kind):
         return [total] + [_UNCOUNTED] * len(entry.buckets)
     places = range(len(entry.buckets))
-    return [total, *(_packed_count(counters.group(number, place)) for place in places)]
+    return [total, *(_packed_count(counters.count((number, place))) for place in places)]
 
 
 def _packed_count(count: TrafficCount) -> bytes:

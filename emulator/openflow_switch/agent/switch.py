@@ -20,18 +20,17 @@ from moefabric.emulator.openflow_switch.datapath.interface import Datapath, Port
 from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.tables.counters import (
-    FlowPath,
+    CounterKey,
     SwitchCounters,
     TrafficCount,
+    entry_counters,
 )
-from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
+from moefabric.emulator.openflow_switch.tables.entries import FlowEntry, check_groups, check_ports
 from moefabric.emulator.openflow_switch.tables.flow_tables import (
     FlowTables,
     RemovedEntry,
     TableUpdate,
-    updated_tables,
 )
-from moefabric.emulator.openflow_switch.tables.group_entry import check_groups, check_ports
 from moefabric.emulator.openflow_switch.tables.pipeline import Pipeline, pipeline
 
 log = logging.getLogger(__name__)
@@ -133,14 +132,15 @@ class OpenFlowSwitch:
         """
         if not mods:
             return ChangeResult()
-        update = updated_tables(self.tables, mods, self.ports.keys(), now_ns)
+        update = TableUpdate(self.tables, self.ports.keys(), now_ns)
+        update.make(mods)
         try:
             removals = self._load(update, now_ns)
         except (FabricError, OpenFlowError) as fault:
             if len(mods) > 1:
                 return self._change_by_halves(mods, now_ns)
             return ChangeResult(((0, _refusal(mods[0], fault)),))
-        return ChangeResult(update.refused, removals)
+        return ChangeResult(tuple(update.refused), removals)
 
     def _change_by_halves(self, mods: Sequence[Mod], now_ns: int) -> ChangeResult:
         middle = len(mods) // 2
@@ -152,56 +152,58 @@ class OpenFlowSwitch:
         """Load updated tables; nothing has changed if FabricError or OpenFlowError is raised."""
         if not update.is_changed:
             return ()
-        after = pipeline(update.tables)
+        tables = update.tables
+        after = pipeline(tables)
         is_multi_table = after.is_multi_table or self._pipeline.is_multi_table
         removed = [removal.entry for removal in update.removed]
         if is_multi_table or update.resets_counters or self.tables.groups:
             self._read_counters(now_ns)
         elif removed:
-            self._read_counters(now_ns, {entry.flow.key: FlowPath((entry,)) for entry in removed})
+            visited = {entry.flow.key: entry_counters((entry,)) for entry in removed}
+            self._read_counters(now_ns, visited)
         self.datapath.load(after.flows, after.groups)
         removals = tuple(
-            replace(removal, count=self._counters.entry(removal.entry))
+            replace(removal, count=self._counters.count(removal.entry.serial))
             for removal in update.removed
             if removal.entry.notifies_removal
         )
-        old, new = self.tables.groups, update.tables.groups
+        old, new = self.tables.groups, tables.groups
         groups = [n for n in old if n not in new or new[n].created_ns != old[n].created_ns]
         flows: Collection[FlowKey] = (
             set(self._pipeline.entries) - set(after.entries)
             if is_multi_table
-            else [entry.flow.key for entry in removed if entry.key not in update.tables.entries]
+            else [entry.flow.key for entry in removed if entry.key not in tables.entries]
         )
         if removed or flows or groups:
             self._counters = self._counters.without(removed, flows, groups)
-        self.tables, self._pipeline = update.tables, after
-        entries = self.tables.entries.values()
-        self.has_timeouts = any(entry.idle_s or entry.hard_s for entry in entries)
+        self.tables, self._pipeline = tables, after
+        self.has_timeouts = any(one.idle_s or one.hard_s for one in tables.entries.values())
         return removals
 
     def expire(self, now_ns: int) -> tuple[RemovedEntry, ...]:
         """Remove the entries whose timeout has passed."""
         if any(entry.idle_s for entry in self.tables.entries.values()):
             self._read_counters(now_ns)
-        used = {serial: count.used_ns for serial, count in self._counters.entries.items()}
-        remaining, removed = self.tables.without_expired(used, now_ns)
-        update = TableUpdate(remaining, removed=removed, is_changed=bool(removed))
+        update = TableUpdate(self.tables, self.ports.keys(), now_ns)
+        update.expire({key: count.used_ns for key, count in self._counters.counts.items()})
         return self._load(update, now_ns)
 
     # --- counters ---------------------------------------------------------------------------------
 
-    def _read_counters(self, now_ns: int, paths: Mapping[FlowKey, FlowPath] | None = None) -> None:
-        """Read the datapath's counters of all flows, or of `paths`."""
-        counters = self.datapath.counters(None if paths is None else paths.keys())
-        among = self._pipeline.paths if paths is None else {key: paths[key] for key in counters}
-        self._counters = self._counters.updated(counters, among.items(), now_ns)
+    def _read_counters(
+        self, now_ns: int, visited: Mapping[FlowKey, Iterable[CounterKey]] | None = None
+    ) -> None:
+        """Read the datapath's counters of all flows, or of those in `visited`."""
+        counters = self.datapath.counters(None if visited is None else visited.keys())
+        among = self._pipeline.counters if visited is None else {k: visited[k] for k in counters}
+        self._counters = self._counters.updated(counters, among, now_ns)
 
     def selected_entries(
         self, request: FlowStatsRequest, now_ns: int
     ) -> list[tuple[FlowEntry, TrafficCount]]:
         """Return the entries that a statistics request selects, with their counters."""
         counters = self.counters(now_ns)
-        return [(entry, counters.entry(entry)) for entry in self.tables.selected(request)]
+        return [(entry, counters.count(entry.serial)) for entry in self.tables.selected(request)]
 
     def counters(self, now_ns: int) -> SwitchCounters:
         """Return the counters of entries, tables and groups."""

@@ -4,19 +4,20 @@ A switch has `TABLE_COUNT` flow tables. A datapath has one table, which `pipelin
 Section numbers refer to OpenFlow 1.3.5.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from moefabric.core.openflow import constants as ofp
-from moefabric.core.openflow.actions import SetField, ToGroup, group_ids
+from moefabric.core.openflow.actions import SetField, group_ids
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
 from moefabric.core.openflow.match import IPV4
 from moefabric.core.openflow.messages import FlowMod, FlowStatsRequest, GroupMod
-from moefabric.emulator.openflow_switch.tables.counters import TrafficCount
-from moefabric.emulator.openflow_switch.tables.flow_entry import EntryKey, FlowEntry
-from moefabric.emulator.openflow_switch.tables.group_entry import (
+from moefabric.emulator.openflow_switch.tables.counters import CounterKey, TrafficCount
+from moefabric.emulator.openflow_switch.tables.entries import (
+    EntryKey,
+    FlowEntry,
     GroupEntry,
     check_groups,
     check_ports,
@@ -53,37 +54,11 @@ class FlowTables:
         """Return the entries that a statistics request selects."""
         return _selected(self.entries.values(), request)
 
-    def without_expired(
-        self, used_ns: Mapping[int, int], now_ns: int
-    ) -> tuple["FlowTables", tuple[RemovedEntry, ...]]:
-        """Remove the entries whose timeout has passed.
 
-        Args:
-            used_ns: When entries, by serial, last took a packet.
-            now_ns: The current time of the same clock.
-
-        Returns:
-            The remaining tables, and the removed entries.
-        """
-        removed = tuple(
-            RemovedEntry(entry, expiry[1])
-            for entry in self.entries.values()
-            if (expiry := entry.expiry(used_ns.get(entry.serial, 0))) and expiry[0] <= now_ns
-        )
-        if not removed:
-            return self, ()
-        remaining = dict(self.entries)
-        for removal in removed:
-            del remaining[removal.entry.key]
-        return replace(self, entries=remaining), removed
-
-
-@dataclass(frozen=True)
 class TableUpdate:
-    """The result of some flow-mods and group-mods.
+    """New tables, copied once for many messages. Each message succeeds or is refused by itself.
 
     Attributes:
-        tables: The tables after the messages.
         refused: The refused messages, by their index, with their errors.
         removed: The removed entries.
         resets_counters: Whether an entry whose key existed before starts its counters at zero,
@@ -91,44 +66,39 @@ class TableUpdate:
         is_changed: Whether anything changed.
     """
 
-    tables: FlowTables
-    refused: tuple[tuple[int, OpenFlowError], ...] = ()
-    removed: tuple[RemovedEntry, ...] = ()
-    resets_counters: bool = False
-    is_changed: bool = False
-
-
-def updated_tables(
-    tables: FlowTables, mods: Sequence[FlowMod | GroupMod], ports: AbstractSet[int], now_ns: int
-) -> TableUpdate:
-    """Apply flow-mods and group-mods in order; each one succeeds or is refused separately.
-
-    Outputs may name the `ports` of the switch only.
-    """
-    draft = _Draft(tables, ports, now_ns)
-    refused = []
-    for place, mod in enumerate(mods):
-        try:
-            draft.flow_mod(mod) if isinstance(mod, FlowMod) else draft.group_mod(mod)
-        except OpenFlowError as error:
-            refused.append((place, error))
-    after = FlowTables(draft.entries, draft.groups, draft.last_serial)
-    return TableUpdate(
-        after, tuple(refused), tuple(draft.removed), draft.resets_counters, draft.is_changed
-    )
-
-
-class _Draft:
-    """Mutable tables, copied once for many messages. A refused message changes nothing."""
-
     def __init__(self, tables: FlowTables, ports: AbstractSet[int], now_ns: int) -> None:
-        self.entries, self.groups = dict(tables.entries), dict(tables.groups)
-        self.last_serial, self.removed = tables.last_serial, list[RemovedEntry]()
+        """Start without changes; outputs may name these `ports` of the switch only."""
+        self.refused, self.removed = list[tuple[int, OpenFlowError]](), list[RemovedEntry]()
         self.resets_counters, self.is_changed = False, False
-        self._ports, self._now_ns = ports, now_ns
+        self._entries, self._groups = dict(tables.entries), dict(tables.groups)
+        self._last_serial, self._ports, self._now_ns = tables.last_serial, ports, now_ns
         self._removed_keys = set[EntryKey]()
 
-    def flow_mod(self, mod: FlowMod) -> None:
+    @property
+    def tables(self) -> FlowTables:
+        """The tables after the changes."""
+        return FlowTables(self._entries, self._groups, self._last_serial)
+
+    def make(self, mods: Iterable[FlowMod | GroupMod]) -> None:
+        """Apply flow-mods and group-mods in order."""
+        for place, mod in enumerate(mods):
+            try:
+                self._flow_mod(mod) if isinstance(mod, FlowMod) else self._group_mod(mod)
+            except OpenFlowError as error:
+                self.refused.append((place, error))
+
+    def expire(self, used_ns: Mapping[CounterKey, int]) -> None:
+        """Remove the entries whose timeout has passed.
+
+        Args:
+            used_ns: When entries, by serial, last took a packet.
+        """
+        for entry in list(self._entries.values()):
+            expiry = entry.expiry(used_ns.get(entry.serial, 0))
+            if expiry and expiry[0] <= self._now_ns:
+                self._delete(entry, expiry[1])
+
+    def _flow_mod(self, mod: FlowMod) -> None:
         deletes = mod.command in _DELETES
         if mod.table >= TABLE_COUNT and not (deletes and mod.table == ofp.ALL_TABLES):
             raise OpenFlowError(ErrorCode.FLOW_BAD_TABLE, f"table {mod.table}")
@@ -154,11 +124,11 @@ class _Draft:
         """
         deletes = mod.command in _DELETES
         outputs = (mod.out_port, mod.out_group) if deletes else _ANY_OUTPUT
-        among: Iterable[FlowEntry] = self.entries.values()
+        among: Iterable[FlowEntry] = self._entries.values()
         if mod.command in _STRICT:
             tables = range(TABLE_COUNT) if mod.table == ofp.ALL_TABLES else (mod.table,)
             keys = ((table, mod.priority, mod.match) for table in tables)
-            among = [entry for key in keys if (entry := self.entries.get(key))]
+            among = [entry for key in keys if (entry := self._entries.get(key))]
             if not mod.cookie_mask and outputs == _ANY_OUTPUT:
                 return list(among)
         request = FlowStatsRequest(mod.match, mod.table, *outputs, mod.cookie, mod.cookie_mask)
@@ -166,20 +136,17 @@ class _Draft:
 
     def _add(self, mod: FlowMod) -> None:
         key = mod.table, mod.priority, mod.match
-        old = self.entries.get(key)
+        old = self._entries.get(key)
         if mod.flags and mod.flags & ofp.FlowFlag.CHECK_OVERLAP and self._overlaps(mod):
             raise OpenFlowError(ErrorCode.FLOW_OVERLAP, str(mod.match))
-        if old is None and len(self.entries) >= MAX_ENTRIES:
+        if old is None and len(self._entries) >= MAX_ENTRIES:
             raise OpenFlowError(ErrorCode.FLOW_TABLE_FULL, f"{MAX_ENTRIES} entries")
-        serial = (
-            old.serial
-            if old and not (mod.flags and mod.flags & ofp.FlowFlag.RESET_COUNTS)
-            else self._new_serial()
-        )
+        resets = mod.flags and mod.flags & ofp.FlowFlag.RESET_COUNTS
+        serial = old.serial if old and not resets else self._new_serial()
         self.resets_counters |= key in self._removed_keys or bool(old and old.serial != serial)
         self.is_changed = True
         timeouts = mod.idle_s, mod.hard_s
-        self.entries[key] = FlowEntry(
+        self._entries[key] = FlowEntry(
             serial, *key, mod.instructions, mod.cookie, mod.flags, *timeouts, self._now_ns
         )
 
@@ -188,12 +155,12 @@ class _Draft:
             entry.table == mod.table
             and entry.priority == mod.priority
             and entry.match.overlaps(mod.match)
-            for entry in self.entries.values()
+            for entry in self._entries.values()
         )
 
     def _new_serial(self) -> int:
-        self.last_serial += 1
-        return self.last_serial
+        self._last_serial += 1
+        return self._last_serial
 
     def _modify(self, entry: FlowEntry, mod: FlowMod) -> None:
         """Replace the instructions; keep cookie, timeouts and flags.
@@ -204,11 +171,11 @@ class _Draft:
         if mod.flags & ofp.FlowFlag.RESET_COUNTS:
             serial, self.resets_counters = self._new_serial(), True
         self.is_changed = True
-        self.entries[entry.key] = replace(entry, serial=serial, instructions=mod.instructions)
+        self._entries[entry.key] = replace(entry, serial=serial, instructions=mod.instructions)
 
     def _delete(self, entry: FlowEntry, reason: ofp.RemovedReason) -> None:
         self.is_changed = True
-        del self.entries[entry.key]
+        del self._entries[entry.key]
         self._removed_keys.add(entry.key)
         self.removed.append(RemovedEntry(entry, reason))
 
@@ -220,18 +187,17 @@ class _Draft:
             raise OpenFlowError(ErrorCode.FLOW_BAD_FLAGS, f"{mod.flags:#x}")
         goto, actions = mod.instructions.goto, mod.instructions.actions
         if goto is not None and not mod.table < goto < min(TABLE_COUNT, ofp.MAX_TABLE):
-            raise OpenFlowError(
-                ErrorCode.INSTRUCTION_BAD_TABLE, f"from table {mod.table} to {goto}"
-            )
+            detail = f"from table {mod.table} to {goto}"
+            raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_TABLE, detail)
         is_ipv4 = mod.match.eth_type == (IPV4, 0xFFFF)
-        for action in actions:
-            if isinstance(action, ToGroup):
-                check_groups((action,), self.groups)
-            elif isinstance(action, SetField) and action.name == "ip_dscp" and not is_ipv4:
-                raise OpenFlowError(ErrorCode.ACTION_MATCH_INCONSISTENT, "a DSCP without IPv4")
+        check_groups(actions, self._groups)
         check_ports(actions, self._ports)
+        if not is_ipv4 and any(
+            isinstance(one, SetField) and one.name == "ip_dscp" for one in actions
+        ):
+            raise OpenFlowError(ErrorCode.ACTION_MATCH_INCONSISTENT, "a DSCP without IPv4")
 
-    def group_mod(self, mod: GroupMod) -> None:
+    def _group_mod(self, mod: GroupMod) -> None:
         match mod.command:
             case ofp.GroupCommand.ADD | ofp.GroupCommand.MODIFY:
                 self._put_group(mod)
@@ -241,13 +207,12 @@ class _Draft:
                 raise OpenFlowError(ErrorCode.GROUP_BAD_COMMAND, f"command {mod.command}")
 
     def _put_group(self, mod: GroupMod) -> None:
-        adds, old = mod.command == ofp.GroupCommand.ADD, self.groups.get(mod.group)
-        if adds and old:
-            raise OpenFlowError(ErrorCode.GROUP_EXISTS, f"group {mod.group}")
-        if not adds and not old:
-            raise OpenFlowError(ErrorCode.GROUP_UNKNOWN, f"group {mod.group}")
+        adds, old = mod.command == ofp.GroupCommand.ADD, self._groups.get(mod.group)
+        if adds == bool(old):
+            code = ErrorCode.GROUP_EXISTS if adds else ErrorCode.GROUP_UNKNOWN
+            raise OpenFlowError(code, f"group {mod.group}")
         created_ns = old.created_ns if old else self._now_ns
-        self.groups[mod.group] = group_entry(mod, self.groups, self._ports, created_ns)
+        self._groups[mod.group] = group_entry(mod, self._groups, self._ports, created_ns)
         self.is_changed = True
 
     def _delete_groups(self, number: int) -> None:
@@ -255,14 +220,14 @@ class _Draft:
 
         A group that a remaining group uses can't be deleted.
         """
-        deleted = set(self.groups) if number == ofp.ALL_GROUPS else {number} & set(self.groups)
-        remaining = [group for other, group in self.groups.items() if other not in deleted]
+        deleted = set(self._groups) if number == ofp.ALL_GROUPS else {number} & set(self._groups)
+        remaining = [group for other, group in self._groups.items() if other not in deleted]
         if any(deleted & group.next_groups for group in remaining):
             raise OpenFlowError(ErrorCode.GROUP_CHAINED, f"group {number}")
         for group in deleted:
-            del self.groups[group]
+            del self._groups[group]
             self.is_changed = True
-        for entry in list(self.entries.values()):
+        for entry in list(self._entries.values()):
             if not deleted.isdisjoint(group_ids(entry.instructions.actions)):
                 self._delete(entry, ofp.RemovedReason.GROUP_DELETE)
 

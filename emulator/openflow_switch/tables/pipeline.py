@@ -16,10 +16,13 @@ from moefabric.core.openflow.actions import Action, SetField
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
 from moefabric.core.openflow.match import Match
 from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
-from moefabric.emulator.openflow_switch.tables.counters import FlowPath, group_parts
-from moefabric.emulator.openflow_switch.tables.flow_entry import FlowEntry
+from moefabric.emulator.openflow_switch.tables.counters import (
+    CounterKey,
+    entry_counters,
+    group_counters,
+)
+from moefabric.emulator.openflow_switch.tables.entries import FlowEntry, GroupEntry, ordered_actions
 from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables
-from moefabric.emulator.openflow_switch.tables.group_entry import GroupEntry, ordered_actions
 
 MAX_FLOWS: Final = 65536
 """Maximum number of flows of several tables: each needs its own 16-bit priority."""
@@ -66,12 +69,12 @@ class Pipeline:
         return {flow.key: path for flow, path in zip(self.flows, self.visited, strict=True)}
 
     @cached_property
-    def paths(self) -> Mapping[FlowKey, FlowPath]:
-        """The entries, groups and buckets that the packets of a flow visit."""
+    def counters(self) -> Mapping[FlowKey, tuple[CounterKey, ...]]:
+        """The counters of what the packets of a flow visit, each as often as they visit it."""
         return {
-            flow.key: FlowPath(
-                entries,
-                tuple(group_parts(flow.actions, self.group_entries)) if flow.uses_groups else (),
+            flow.key: (
+                *entry_counters(entries),
+                *(group_counters(flow.actions, self.group_entries) if flow.uses_groups else ()),
             )
             for flow, entries in zip(self.flows, self.visited, strict=True)
         }

@@ -254,3 +254,9 @@ class OpenFlowError(Exception):
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         super().__init__(f"{code.name}{': ' + detail if detail else ''}")
         self.code = code
+
+
+def refuse_if(condition: object, code: ErrorCode, detail: str = "") -> None:
+    """Raise OpenFlowError if a condition holds."""
+    if condition:
+        raise OpenFlowError(code, detail)

@@ -33,12 +33,8 @@ from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
 from moefabric.emulator.openflow_switch.flows.flow import Flow
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.tables.counters import SwitchCounters, TrafficCount
-from moefabric.emulator.openflow_switch.tables.flow_tables import (
-    FlowTables,
-    TableUpdate,
-    updated_tables,
-)
-from moefabric.emulator.openflow_switch.tables.group_entry import ordered_actions
+from moefabric.emulator.openflow_switch.tables.entries import ordered_actions
+from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables, TableUpdate
 from moefabric.emulator.openflow_switch.tables.pipeline import pipeline
 
 PORTS = frozenset({1, 2, 3})
@@ -81,7 +77,9 @@ def group(
 def update(
     *mods: FlowMod | GroupMod, tables: FlowTables | None = None, now_ns: int = 0
 ) -> TableUpdate:
-    return updated_tables(tables or FlowTables(), mods, PORTS, now_ns)
+    result = TableUpdate(tables or FlowTables(), PORTS, now_ns)
+    result.make(mods)
+    return result
 
 
 def summary(tables: FlowTables) -> set[tuple[int, str, str]]:
@@ -106,7 +104,7 @@ def test_add_replaces_entry_of_equal_match_and_priority() -> None:
         (2, "eth_type=0x800", "output:3"),
         (1, "eth_type=0x800,ipv4_dst=0xa000000/0xff000000", "output:3"),
     }
-    assert result.removed == ()
+    assert result.removed == []
 
 
 @pytest.mark.parametrize(
@@ -247,9 +245,10 @@ def test_entry_expires_by_idle_and_hard_timeout(
 ) -> None:
     tables = update(mod(idle_s=idle_s, hard_s=hard_s)).tables
     (entry,) = tables.entries.values()
-    remaining, removed = tables.without_expired({entry.serial: used_s * S}, int(now_s * S))
-    assert [removal.reason for removal in removed] == ([reason] if reason is not None else [])
-    assert len(remaining.entries) == (reason is None)
+    result = TableUpdate(tables, PORTS, int(now_s * S))
+    result.expire({entry.serial: used_s * S})
+    assert [one.reason for one in result.removed] == ([reason] if reason is not None else [])
+    assert len(result.tables.entries) == (reason is None)
 
 
 # --- groups -------------------------------------------------------------------------------------
@@ -389,7 +388,7 @@ def _step_by_step(tables: FlowTables, in_port: int, frame: bytes) -> tuple[list[
 def test_pipeline_equals_step_by_step_execution(
     mods: list[FlowMod], in_port: int, to: int, dscp: int
 ) -> None:
-    tables = updated_tables(FlowTables(), [m for m in mods if _is_valid(m)], PORTS, 0).tables
+    tables = update(*(m for m in mods if _is_valid(m))).tables
     flattened, frame = pipeline(tables), _frame(to, dscp)
     fitting = [flow for flow in flattened.flows if flow.match.fits(packet_fields(frame, in_port))]
     flow = max(fitting, key=lambda flow: flow.rank, default=None)
@@ -403,7 +402,7 @@ def test_pipeline_equals_step_by_step_execution(
 
 
 def _is_valid(mod: FlowMod) -> bool:
-    return not updated_tables(FlowTables(), [mod], PORTS, 0).refused
+    return not update(mod).refused
 
 
 def _emitted(flow: Flow | None, frame: bytes) -> list[object]:
@@ -413,7 +412,7 @@ def _emitted(flow: Flow | None, frame: bytes) -> list[object]:
 
 @given(several_tables())
 def test_pipeline_has_one_flow_per_key(mods: list[FlowMod]) -> None:
-    flattened = pipeline(updated_tables(FlowTables(), mods, PORTS, 0).tables)
+    flattened = pipeline(update(*mods).tables)
     assert (
         len({flow.key for flow in flattened.flows})
         == len(flattened.flows)
@@ -458,10 +457,10 @@ def test_flow_counts_for_every_visited_entry() -> None:
     tables = update(mod(instructions=Instructions(goto=1)), mod(table=1, priority=4)).tables
     flattened = pipeline(tables)
     flow = next(flow for flow in flattened.flows if len(flattened.entries[flow.key]) == 2)
-    counters = SwitchCounters().updated({flow.key: FlowCount(3, 300)}, flattened.paths.items(), 7)
-    assert {e.table: counters.entry(e) for e in tables.entries.values()} == {
+    counters = SwitchCounters().updated({flow.key: FlowCount(3, 300)}, flattened.counters, 7)
+    assert {e.table: counters.count(e.serial) for e in tables.entries.values()} == {
         0: TrafficCount(3, 300, 7),
         1: TrafficCount(3, 300, 7),
     }
-    later = counters.updated({flow.key: FlowCount(5, 500)}, flattened.paths.items(), 9)
-    assert {later.entry(e) for e in tables.entries.values()} == {TrafficCount(5, 500, 9)}
+    later = counters.updated({flow.key: FlowCount(5, 500)}, flattened.counters, 9)
+    assert {later.count(e.serial) for e in tables.entries.values()} == {TrafficCount(5, 500, 9)}
