@@ -189,7 +189,7 @@ class TableUpdate:
         if goto is not None and not mod.table < goto < min(TABLE_COUNT, ofp.MAX_TABLE):
             detail = f"from table {mod.table} to {goto}"
             raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_TABLE, detail)
-        is_ipv4 = mod.match.eth_type == (IPV4, 0xFFFF)
+        is_ipv4 = mod.match.masked.get("eth_type") == (IPV4, 0xFFFF)
         check_groups(actions, self._groups)
         check_ports(actions, self._ports)
         if not is_ipv4 and any(

@@ -8,10 +8,12 @@ from typing import Final
 
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow import oxm
-from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, PortNumber
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, PortNumber, refuse_if
 from moefabric.core.openflow.match import FIELD_BITS, FlowError
 
 _EXPERIMENTER: Final = 0xFFFF
+_INSTRUCTIONS: Final = frozenset(ofp.InstructionType)
+_UNSUPPORTED: Final = {ofp.InstructionType.WRITE_METADATA, ofp.InstructionType.METER}
 _LENGTHS: Final[Mapping[int, int]] = {ofp.ActionType.OUTPUT: 12, ofp.ActionType.GROUP: 4}
 """Lengths of action bodies in bytes."""
 _HEADER: Final = struct.Struct("!HH4x")
@@ -37,9 +39,8 @@ class Output:
     max_len: int = ofp.WHOLE_FRAME
 
     def __str__(self) -> str:
-        return (
-            f"output:{_RESERVED[self.port].name.lower() if self.port in _RESERVED else self.port}"
-        )
+        reserved = _RESERVED.get(self.port)
+        return f"output:{self.port if reserved is None else reserved.name.lower()}"
 
 
 TO_TABLE: Final = Output(PortNumber.TABLE)
@@ -113,16 +114,22 @@ def decode_instructions(wire: bytes) -> Instructions:
     """
     bodies = dict[int, bytes]()
     for kind, body in _elements(wire, ErrorCode.INSTRUCTION_BAD_LEN):
-        if kind in bodies:
-            raise OpenFlowError(ErrorCode.INSTRUCTION_UNKNOWN, f"instruction {kind} twice")
+        detail = f"instruction {kind}"
+        refuse_if(kind in bodies, ErrorCode.INSTRUCTION_UNKNOWN, f"{detail} twice")
+        refuse_if(kind == _EXPERIMENTER, ErrorCode.INSTRUCTION_BAD_EXPERIMENTER)
+        refuse_if(kind not in _INSTRUCTIONS, ErrorCode.INSTRUCTION_UNKNOWN, detail)
+        refuse_if(kind in _UNSUPPORTED, ErrorCode.INSTRUCTION_UNSUPPORTED, detail)
         bodies[kind] = body
-    _check_supported(bodies)
     goto = bodies.get(ofp.InstructionType.GOTO_TABLE)
+    if goto is not None:
+        refuse_if(len(goto) != 4, ErrorCode.INSTRUCTION_BAD_LEN, "goto-table")
+        is_last = goto[0] > ofp.MAX_TABLE
+        refuse_if(is_last, ErrorCode.INSTRUCTION_BAD_TABLE, f"table {goto[0]}")
     return Instructions(
         decode_actions(bodies.get(ofp.InstructionType.APPLY_ACTIONS, b"")[4:]),
         decode_actions(bodies.get(ofp.InstructionType.WRITE_ACTIONS, b"")[4:]),
         ofp.InstructionType.CLEAR_ACTIONS in bodies,
-        None if goto is None else _next_table(goto),
+        None if goto is None else goto[0],
         wire,
     )
 
@@ -140,24 +147,6 @@ def _elements(wire: bytes, bad_length: ErrorCode) -> Iterator[tuple[int, bytes]]
         at += length
 
 
-def _check_supported(kinds: dict[int, bytes]) -> None:
-    for kind in kinds:
-        if kind == _EXPERIMENTER:
-            raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_EXPERIMENTER)
-        if kind not in set(ofp.InstructionType):
-            raise OpenFlowError(ErrorCode.INSTRUCTION_UNKNOWN, f"instruction {kind}")
-        if kind in {ofp.InstructionType.WRITE_METADATA, ofp.InstructionType.METER}:
-            raise OpenFlowError(ErrorCode.INSTRUCTION_UNSUPPORTED, ofp.InstructionType(kind).name)
-
-
-def _next_table(body: bytes) -> int:
-    if len(body) != 4:
-        raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_LEN, "goto-table")
-    if body[0] > ofp.MAX_TABLE:
-        raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_TABLE, f"table {body[0]}")
-    return body[0]
-
-
 @lru_cache(maxsize=4096)
 def decode_actions(wire: bytes) -> Actions:
     """Decode the actions of an instruction or a bucket.
@@ -165,9 +154,8 @@ def decode_actions(wire: bytes) -> Actions:
     Raises:
         OpenFlowError: With an error code of type OFPET_BAD_ACTION (7.4.4).
     """
-    actions = decode_packet_out_actions(wire)
-    if TO_TABLE in actions:
-        raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_PORT, "OFPP_TABLE outside a packet-out")
+    actions, detail = decode_packet_out_actions(wire), "OFPP_TABLE outside a packet-out"
+    refuse_if(TO_TABLE in actions, ErrorCode.ACTION_BAD_OUT_PORT, detail)
     return actions
 
 

@@ -5,7 +5,6 @@ holds the field (OpenFlow 1.3.5, 7.2.3.8).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from moefabric.core.errors import FabricError
@@ -40,61 +39,51 @@ class FlowError(FabricError):
     """A flow, group or action is invalid or does not fit; `str()` names it."""
 
 
-@dataclass(frozen=True)
 class Match:
-    """The packets of a flow: each field is None (any value) or a value and a mask.
+    """The packets of a flow, by restrictions of fields. It isn't changed once it is made.
 
-    The constructor clears the bits of a value outside its mask.
+    Attributes:
+        masked: The fields that the match restricts, in the order of FIELD_BITS.
+        mask: The mask of every field in the order of FIELD_BITS; 0 for any value.
     """
 
-    in_port: Masked | None = None
-    eth_dst: Masked | None = None
-    eth_src: Masked | None = None
-    eth_type: Masked | None = None
-    ipv4_src: Masked | None = None
-    ipv4_dst: Masked | None = None
-    ip_dscp: Masked | None = None
-    ip_proto: Masked | None = None
-    tp_src: Masked | None = None
-    tp_dst: Masked | None = None
-    arp_op: Masked | None = None
-    arp_spa: Masked | None = None
-    arp_tpa: Masked | None = None
+    __slots__ = ("_hash", "mask", "masked")
 
-    masked: Mapping[str, Masked] = field(init=False, repr=False, compare=False)
-    """The fields that the match restricts."""
-    mask: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """The mask of every field in the order of FIELD_BITS; 0 for any value."""
-    _hash: int = field(init=False, repr=False, compare=False)
+    def __init__(self, **restrictions: Masked | None) -> None:
+        """Take a value and a mask for each field of FIELD_BITS; None is any value.
 
-    def __post_init__(self) -> None:
-        own = vars(self)  # the dataclass is frozen
+        The bits of a value outside its mask are cleared.
+        """
         masked: dict[str, Masked] = {}
-        masks = [0] * len(FIELD_BITS)
-        for place, (name, bits) in enumerate(FIELD_BITS.items()):
-            if (restriction := own[name]) is None:
-                continue
-            value, mask = restriction
+        masks = []
+        for name, bits in FIELD_BITS.items():
+            value, mask = restrictions.pop(name, None) or (0, 0)
             if not (0 <= mask < 1 << bits and 0 <= value < 1 << bits):
                 raise FlowError(f"match {name}={value:#x}/{mask:#x}: the field has {bits} bits")
             if mask:
-                own[name] = masked[name] = value & mask, mask
-                masks[place] = mask
-            else:
-                own[name] = None
+                masked[name] = value & mask, mask
+            masks.append(mask)
+        if restrictions:
+            raise TypeError(f"a match has no fields {', '.join(restrictions)}")
+        self.masked: Mapping[str, Masked] = masked
+        self.mask = tuple(masks)
         for name in masked:
             self._check_prerequisite(name)
-        own.update(masked=masked, mask=tuple(masks), _hash=hash(tuple(masked.items())))
+        self._hash = hash(tuple(masked.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Match) and self.masked == other.masked
 
     def __hash__(self) -> int:
         return self._hash  # computed once: flow tables are dictionaries of matches
 
     def _check_prerequisite(self, name: str) -> None:
-        if name.startswith("arp") and self.eth_type != (ARP, 0xFFFF):
+        eth_type, ip_proto = self.masked.get("eth_type"), self.masked.get("ip_proto")
+        if name.startswith("arp") and eth_type != (ARP, 0xFFFF):
             raise FlowError(f"match {name} without eth_type={ARP:#06x}")
-        if name.startswith("ip") and self.eth_type != (IPV4, 0xFFFF):
+        if name.startswith("ip") and eth_type != (IPV4, 0xFFFF):
             raise FlowError(f"match {name} without eth_type={IPV4:#06x}")
-        if name.startswith("tp") and (not self.ip_proto or self.ip_proto not in _EXACT_WITH_PORTS):
+        if name.startswith("tp") and ip_proto not in _EXACT_WITH_PORTS:
             raise FlowError(f"match {name} without ip_proto {', '.join(map(str, WITH_PORTS))}")
 
     @classmethod
@@ -114,7 +103,7 @@ class Match:
     def covers(self, other: "Match") -> bool:
         """Whether the match includes all packets of `other` (non-strict modify and delete, 6.4)."""
         return all(
-            (theirs := getattr(other, name)) is not None
+            (theirs := other.masked.get(name)) is not None
             and theirs[1] & mask == mask
             and theirs[0] & mask == value
             for name, (value, mask) in self.masked.items()
@@ -123,7 +112,8 @@ class Match:
     def overlaps(self, other: "Match") -> bool:
         """Whether a packet may fit both matches (OFPFF_CHECK_OVERLAP, 6.4)."""
         return all(
-            (theirs := getattr(other, name)) is None or (theirs[0] ^ value) & theirs[1] & mask == 0
+            (theirs := other.masked.get(name)) is None
+            or (theirs[0] ^ value) & theirs[1] & mask == 0
             for name, (value, mask) in self.masked.items()
         )
 
@@ -143,3 +133,6 @@ class Match:
             for name, (value, mask) in self.masked.items()
         )
         return ",".join(restrictions) or "any"
+
+    def __repr__(self) -> str:
+        return f"Match({self})"

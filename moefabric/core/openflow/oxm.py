@@ -180,7 +180,8 @@ def _applies(field: OxmField, match: Match) -> bool:
     """Whether a field fits the match's protocol; transport ports have a field per protocol."""
     if field.prerequisite is None or field.prerequisite[0] != _IP_PROTO:
         return True
-    return bool(match.ip_proto and match.ip_proto[0] == field.prerequisite[1])
+    ip_proto, _ = match.masked.get("ip_proto", (None, 0))
+    return ip_proto == field.prerequisite[1]
 
 
 def decode_set_field(wire: bytes) -> tuple[str, int]:
