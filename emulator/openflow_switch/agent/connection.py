@@ -7,21 +7,12 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.openflow_switch.agent.session import NEVER, ControllerSession
-from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.emulator.openflow_switch.agent.session import ControllerSession
 
-MIN_RETRY_NS: Final = 50_000_000
-MAX_RETRY_NS: Final = 1_000_000_000
-CONNECT_NS: Final = 3_000_000_000
-EXPIRY_INTERVAL_NS: Final = 500_000_000
-"""Interval between checks of flow timeouts, and so the longest delay of a removal."""
-MAX_PASSIVE_CONNECTIONS: Final = 16
-Address = tuple[str, int]
 _READ_BYTES: Final = 1 << 16  # larger buffers would be mapped and unmapped for each read
 
 
@@ -88,53 +79,7 @@ class OpenFlowConnection:
         self.sock.close()
 
 
-@dataclass(eq=False)
-class SwitchConnections:
-    """A switch and its connections: one to its controller, and passive ones from tools.
-
-    Attributes:
-        name: Name of the switch.
-        switch: The switch.
-        controller: Address of its controller.
-        connecting: A socket that is connecting to the controller.
-        connect_ns: When to connect, or to give up.
-        retry_ns: How long to wait after the next failure.
-        active: The connection to the controller.
-        passive: Connections of management tools.
-        expiry_ns: When to check the timeouts of flow entries next.
-    """
-
-    name: str
-    switch: OpenFlowSwitch
-    controller: Address | None = None
-    connecting: socket.socket | None = None
-    connect_ns: int = NEVER
-    retry_ns: int = MIN_RETRY_NS
-    active: OpenFlowConnection | None = None
-    passive: list[OpenFlowConnection] = field(default_factory=list)
-    expiry_ns: int = NEVER
-
-    @property
-    def connections(self) -> list[OpenFlowConnection]:
-        """All established connections, the controller's first."""
-        return [self.active, *self.passive] if self.active else [*self.passive]
-
-    @property
-    def due_ns(self) -> int:
-        """Time of the next timer of the switch."""
-        connect_ns = NEVER if self.active else self.connect_ns
-        sessions = (connection.session.due_ns for connection in self.connections)
-        return min(connect_ns, self.expiry_ns, *sessions)
-
-    def schedule_expiry(self, now_ns: int) -> None:
-        """Schedule the next check of timeouts if any entry has a timeout."""
-        if not self.switch.has_timeouts:
-            self.expiry_ns = NEVER
-        elif self.expiry_ns == NEVER:
-            self.expiry_ns = now_ns + EXPIRY_INTERVAL_NS
-
-
-def connecting_socket(controller: Address) -> socket.socket:
+def connecting_socket(controller: tuple[str, int]) -> socket.socket:
     """Return a socket that is connecting to a controller.
 
     Raises:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Final
 
 from moefabric.core.openflow import constants as ofp
-from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
 from moefabric.core.openflow.messages import Message, encode_reply
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.tables.flow_tables import TABLE_COUNT
@@ -64,8 +64,7 @@ class ConnectionSettings:
 
     def check_write_access(self) -> None:
         """Raise OpenFlowError (IS_SLAVE) if the controller may only read."""
-        if self.role is ofp.ControllerRole.SLAVE:
-            raise OpenFlowError(ErrorCode.IS_SLAVE)
+        refuse_if(self.role is ofp.ControllerRole.SLAVE, ErrorCode.IS_SLAVE)
 
     def _features(self, message: Message) -> bytes:
         message.require_empty_body()
@@ -79,20 +78,18 @@ class ConnectionSettings:
     def _set_config(self, message: Message) -> bytes:
         """Set the length of packet-ins; refuse special treatment of fragments (7.3.2)."""
         flags, miss_send_len = message.fields("HH")
-        if flags:
-            raise OpenFlowError(ErrorCode.SWITCH_BAD_FLAGS, f"{flags:#x}")
+        refuse_if(flags, ErrorCode.SWITCH_BAD_FLAGS, f"{flags:#x}")
         self._config = flags, miss_send_len
         return b""
 
     def _set_role(self, message: Message) -> bytes:
         """Make the requesting controller master or slave; refuse an old generation (6.3.6)."""
         role, generation = message.fields("I4xQ")
-        if role > ofp.ControllerRole.SLAVE:
-            raise OpenFlowError(ErrorCode.ROLE_BAD, f"role {role}")
+        refuse_if(role > ofp.ControllerRole.SLAVE, ErrorCode.ROLE_BAD, f"role {role}")
         if role in {ofp.ControllerRole.MASTER, ofp.ControllerRole.SLAVE}:
             current = self._switch.generation_id
-            if current >= 0 and (generation - current) & 1 << 63:
-                raise OpenFlowError(ErrorCode.ROLE_STALE, f"generation {generation}")
+            is_old = current >= 0 and (generation - current) & 1 << 63
+            refuse_if(is_old, ErrorCode.ROLE_STALE, f"generation {generation}")
             self._switch.generation_id = generation
         if role == ofp.ControllerRole.MASTER:
             for listener in self._switch.listeners:
@@ -113,27 +110,25 @@ class ConnectionSettings:
     def _modify_port(self, message: Message) -> bytes:
         self.check_write_access()
         port, _, mask = message.fields("I4x8xII8x")
-        if port not in self._switch.ports:
-            raise OpenFlowError(ErrorCode.PORT_MOD_BAD_PORT, f"port {port:#x}")
-        if mask:
-            raise OpenFlowError(ErrorCode.PORT_MOD_BAD_CONFIG, f"mask {mask:#x}")
+        is_absent = port not in self._switch.ports
+        refuse_if(is_absent, ErrorCode.PORT_MOD_BAD_PORT, f"port {port:#x}")
+        refuse_if(mask, ErrorCode.PORT_MOD_BAD_CONFIG, f"mask {mask:#x}")
         return b""
 
     def _modify_table(self, message: Message) -> bytes:
         """Accept the configuration bits of OpenFlow 1.3, which are without effect (7.3.3)."""
         self.check_write_access()
         table, config = message.fields("B3xI")
-        if table >= TABLE_COUNT and table != ofp.ALL_TABLES:
-            raise OpenFlowError(ErrorCode.TABLE_MOD_BAD_TABLE, f"table {table}")
-        if config & ~_DEPRECATED:
-            raise OpenFlowError(ErrorCode.TABLE_MOD_BAD_CONFIG, f"{config:#x}")
+        is_absent = TABLE_COUNT <= table != ofp.ALL_TABLES
+        refuse_if(is_absent, ErrorCode.TABLE_MOD_BAD_TABLE, f"table {table}")
+        refuse_if(config & ~_DEPRECATED, ErrorCode.TABLE_MOD_BAD_CONFIG, f"{config:#x}")
         return b""
 
     def _modify_meter(self, message: Message) -> bytes:
         self.check_write_access()
         command, _, meter = message.fields("HHI")
-        if command >= len(_METER_COMMANDS):
-            raise OpenFlowError(ErrorCode.METER_BAD_COMMAND, f"command {command}")
+        is_unknown = command >= len(_METER_COMMANDS)
+        refuse_if(is_unknown, ErrorCode.METER_BAD_COMMAND, f"command {command}")
         if code := _METER_COMMANDS[command]:
             raise OpenFlowError(code, f"meter {meter}")
         return b""
@@ -141,6 +136,6 @@ class ConnectionSettings:
     def _queue_config(self, message: Message) -> bytes:
         """Return an empty queue configuration, as ports have no queues (7.3.6)."""
         (port,) = message.fields("I4x")
-        if port not in self._switch.ports and port != ofp.PortNumber.ANY:
-            raise OpenFlowError(ErrorCode.QUEUE_BAD_PORT, f"port {port:#x}")
+        is_absent = port not in {*self._switch.ports, ofp.PortNumber.ANY}
+        refuse_if(is_absent, ErrorCode.QUEUE_BAD_PORT, f"port {port:#x}")
         return encode_reply(message, ofp.MessageType.QUEUE_GET_CONFIG_REPLY, "I4x", port)

@@ -22,7 +22,7 @@ from moefabric.core.errors import FabricError
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow import messages
 from moefabric.core.openflow.actions import TO_TABLE, ToGroup
-from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
 from moefabric.core.openflow.match import FlowError
 from moefabric.core.openflow.messages import Message
 from moefabric.emulator.openflow_switch.agent.connection_settings import (
@@ -52,6 +52,7 @@ MAX_UNSENT_BYTES: Final = 1 << 20
 """Limit of unread output beyond which packet-ins are lost; replies never are."""
 _MODIFIED: Final = 2  # OFPPR_MODIFY
 _NO_COOKIE: Final = (1 << 64) - 1
+_IGNORED: Final = ofp.MessageType.HELLO, ofp.MessageType.ERROR, ofp.MessageType.ECHO_REPLY
 _DECODERS: Final[Mapping[int, Callable[[Message], Mod]]] = {
     ofp.MessageType.FLOW_MOD: messages.decode_flow_mod,
     ofp.MessageType.GROUP_MOD: messages.decode_group_mod,
@@ -76,12 +77,9 @@ class ControllerSession:
         self._batch = list[tuple[Message, Mod]]()
         self._batch_first_ns = self._batch_last_ns = 0
         self._xid = 1
-        self._handlers: Mapping[int, Callable[[Message], None]] = {
-            **dict.fromkeys(self._settings.replies, self._reply_from_settings),
-            **dict.fromkeys(
-                (ofp.MessageType.HELLO, ofp.MessageType.ERROR, ofp.MessageType.ECHO_REPLY),
-                self._ignore,
-            ),
+        self._handlers: Mapping[int, Callable[[Message], bytes]] = {
+            **self._settings.replies,
+            **dict.fromkeys(_IGNORED, lambda _message: b""),
             ofp.MessageType.ECHO_REQUEST: self._echo,
             ofp.MessageType.EXPERIMENTER: self._experimenter,
             ofp.MessageType.PACKET_OUT: self._packet_out,
@@ -193,7 +191,10 @@ class ControllerSession:
             self._greet(message)
             return
         try:
-            self._handler(message)(message)
+            version, kind = message.version, message.type
+            refuse_if(version != ofp.VERSION, ErrorCode.BAD_VERSION, f"version {version}")
+            refuse_if(kind not in self._handlers, ErrorCode.BAD_TYPE, f"type {kind}")
+            self._output += self._handlers[kind](message)
         except OpenFlowError as error:
             self._refuse(message, error)
         except struct.error as error:
@@ -203,13 +204,6 @@ class ControllerSession:
         except FabricError as error:  # the kernel doesn't answer
             log.error("request failed", extra={"why": str(error)})  # noqa: TRY400 - as above
             self._refuse(message, OpenFlowError(ErrorCode.REQUEST_NOT_PERMITTED, str(error)))
-
-    def _handler(self, message: Message) -> Callable[[Message], None]:
-        if message.version != ofp.VERSION:
-            raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
-        if message.type not in self._handlers:
-            raise OpenFlowError(ErrorCode.BAD_TYPE, f"type {message.type}")
-        return self._handlers[message.type]
 
     def _refuse(self, message: Message, error: OpenFlowError) -> None:
         datapath = f"{self.switch.datapath_id:016x}"
@@ -226,30 +220,25 @@ class ControllerSession:
         self._send(ofp.MessageType.ERROR, message.xid, ErrorCode.HELLO_INCOMPATIBLE.wire + why)
         self.is_over = True
 
-    def _ignore(self, message: Message) -> None:
-        """Ignore a second hello, an echo reply or an error."""
+    def _echo(self, message: Message) -> bytes:
+        return messages.encode_message(ofp.MessageType.ECHO_REPLY, message.xid, message.body)
 
-    def _echo(self, message: Message) -> None:
-        self._send(ofp.MessageType.ECHO_REPLY, message.xid, message.body)
-
-    def _experimenter(self, message: Message) -> None:
+    def _experimenter(self, message: Message) -> bytes:
         """Answer a challenge of the fabric's controller; refuse all other experimenters."""
         challenge, token = message.body.removeprefix(switch_proof.CHALLENGE_HEAD), self.switch.token
         is_challenge = message.body.startswith(switch_proof.CHALLENGE_HEAD)
-        if not (is_challenge and token and len(challenge) == switch_proof.CHALLENGE_BYTES):
-            raise OpenFlowError(ErrorCode.BAD_EXPERIMENTER, f"message {message.xid}")
+        is_known = is_challenge and token and len(challenge) == switch_proof.CHALLENGE_BYTES
+        refuse_if(not is_known, ErrorCode.BAD_EXPERIMENTER, f"message {message.xid}")
         proof = switch_proof.proof(token, challenge, self.switch.datapath_id)
-        self._send(ofp.MessageType.EXPERIMENTER, message.xid, switch_proof.PROOF_HEAD + proof)
+        body = switch_proof.PROOF_HEAD + proof
+        return messages.encode_message(ofp.MessageType.EXPERIMENTER, message.xid, body)
 
-    def _reply_from_settings(self, message: Message) -> None:
-        self._output += self._settings.replies[message.type](message)
-
-    def _barrier(self, message: Message) -> None:
+    def _barrier(self, message: Message) -> bytes:
         message.require_empty_body()
         self._commit()
-        self._send(ofp.MessageType.BARRIER_REPLY, message.xid)
+        return messages.encode_message(ofp.MessageType.BARRIER_REPLY, message.xid)
 
-    def _mod(self, message: Message) -> None:
+    def _mod(self, message: Message) -> bytes:
         """Add a change to the batch."""
         self._settings.check_write_access()
         mod = _DECODERS[message.type](message)
@@ -259,12 +248,12 @@ class ControllerSession:
         self._batch.append((message, mod))
         if len(self._batch) >= BATCH_MAX_MESSAGES:
             self._commit()
+        return b""
 
     def flush(self, now_ns: int) -> None:
         """Make the batched changes because another session reads the tables."""
         self._now_ns = now_ns
-        if self._batch:
-            self._commit()
+        self._commit()
 
     def _commit(self) -> None:
         """Make the batched changes; the datapath has them when this method returns."""
@@ -274,23 +263,24 @@ class ControllerSession:
             self._refuse(batch[place][0], error)
         self.switch.publish_removals(result.removals, self._now_ns)
 
-    def _packet_out(self, message: Message) -> None:
+    def _packet_out(self, message: Message) -> bytes:
         self._settings.check_write_access()
         out = messages.decode_packet_out(message)
         if any(isinstance(action, ToGroup) or action == TO_TABLE for action in out.actions):
             self._commit()
         self.switch.publish_packets(self.switch.send(out))
+        return b""
 
-    def _multipart(self, message: Message) -> None:
+    def _multipart(self, message: Message) -> bytes:
         kind, flags = message.fields(messages.MULTIPART)
-        if flags & messages.MORE:
-            raise OpenFlowError(ErrorCode.MULTIPART_BUFFER_OVERFLOW, "a request of several parts")
+        detail = "a request of several parts"
+        refuse_if(flags & messages.MORE, ErrorCode.MULTIPART_BUFFER_OVERFLOW, detail)
         for listener in self.switch.listeners:
             listener.flush(self._now_ns)
         body = message.tail(messages.MULTIPART)
         bodies = multipart_bodies(self.switch, kind, body, self._now_ns)
         replies = messages.encode_multipart_replies(ofp.MultipartType(kind), message.xid, bodies)
-        self._output += b"".join(replies)
+        return b"".join(replies)
 
     # --- asynchronous messages (7.4) --------------------------------------------------------------
 

@@ -6,7 +6,7 @@ A switch outlives the connections of its controllers.
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.core.openflow import constants as ofp
@@ -32,6 +32,9 @@ from moefabric.emulator.openflow_switch.tables.flow_tables import (
     TableUpdate,
 )
 from moefabric.emulator.openflow_switch.tables.pipeline import Pipeline, pipeline
+
+if TYPE_CHECKING:
+    from moefabric.emulator.openflow_switch.agent.session import ControllerSession
 
 log = logging.getLogger(__name__)
 
@@ -70,25 +73,6 @@ class ChangeResult:
     removals: tuple[RemovedEntry, ...] = ()
 
 
-class SwitchListener(Protocol):
-    """Receives the events of a switch: one per connection of a controller."""
-
-    def send_packet_ins(self, packets: Iterable[ControllerPacket]) -> None:
-        """Receive packets for the controller."""
-
-    def send_flows_removed(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
-        """Report removed flow entries."""
-
-    def send_port_status(self, port: Port) -> None:
-        """Report a change of a port's carrier."""
-
-    def yield_mastership(self) -> None:
-        """Give up the role of master to another controller."""
-
-    def flush(self, now_ns: int) -> None:
-        """Make waiting changes now."""
-
-
 class OpenFlowSwitch:
     """A datapath and its OpenFlow state. Times are in ns of a monotonic clock."""
 
@@ -118,7 +102,8 @@ class OpenFlowSwitch:
         self.created_ns, self.generation_id = now_ns, -1
         self.has_timeouts = False
         """Whether `expire` must be called from time to time."""
-        self.listeners = list[SwitchListener]()
+        self.listeners = list["ControllerSession"]()
+        """The sessions of controllers, which receive the events of the switch."""
         datapath.load((), ())
         for port in tuple(self.ports.values()):
             self.port_changed(port.number, up=self.interface(port).up)
