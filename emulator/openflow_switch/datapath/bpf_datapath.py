@@ -24,7 +24,7 @@ from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.bpf_assembler import BpfError
 from moefabric.emulator.linux.bpf_syscalls import Memory
 from moefabric.emulator.openflow_switch.datapath import map_layout
-from moefabric.emulator.openflow_switch.datapath.flow_map import FlowIndex, FlowMap, StoredFlow
+from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow, flow_changes
 from moefabric.emulator.openflow_switch.datapath.interface import (
     FlowCount,
     Groups,
@@ -61,9 +61,9 @@ class BpfDatapath:
             self._resources = undo.pop_all()
         self._select = ctypes.c_uint32.from_buffer(self._memory.view, MemoryLayout.SELECT)
         self._flow_map = FlowMap(maps.table)
-        self._index = FlowIndex()
+        self._by_identity: Mapping[int, Flow] = {}
+        self._groups: Groups = {}
         self._steps_cache: dict[tuple[Action, ...], tuple[int, bytes]] = {}
-        self._counters: dict[FlowKey, int] = {}
         self._counter_owners: dict[int, FlowKey] = {}
         self._free_counters = deque(range(self._layout.counters))
         self._sender: socket.socket | None = None
@@ -108,8 +108,7 @@ class BpfDatapath:
             self._memory.view[at : at + 4] = index.to_bytes(4, sys.byteorder)
             self._ports[port] = Port(port, interfaces[port])
         self._steps_cache.clear()
-        if self._index.flows:  # the steps of a flood may list the ports
-            self._change(self._index.flows, (), self._index.groups)
+        self._repeat(self._flow_map.flows)  # the steps of a flood may list the ports
 
     def _interface_index(self, interface: str) -> int:
         try:
@@ -127,16 +126,24 @@ class BpfDatapath:
             BpfError: If the kernel has no memory; the old flows stay active.
         """
         by_id = {group.id: group for group in groups}
-        changes = self._index.changes_to(flows)
+        changes = flow_changes(self._by_identity, self._flow_map.flows, flows)
         if (size := len(changes.by_identity)) > self._layout.flows:
             raise FlowError(f"{size} flows: a switch has room for {self._layout.flows}")
         put = dict(changes.put)
-        if by_id != self._index.groups:
+        if by_id != self._groups:
             dropped = set(changes.drop)
-            regrouped = self._index.flows_with_groups().items()
-            put = {key: flow for key, flow in regrouped if key not in dropped} | put
+            put = {
+                key: stored.flow
+                for key, stored in self._flow_map.flows.items()
+                if stored.flow.uses_groups and key not in dropped
+            } | put
         self._change(put, changes.drop, by_id)
-        self._index.apply(changes, by_id)
+        self._by_identity, self._groups = changes.by_identity, by_id
+
+    def _repeat(self, flows: Mapping[FlowKey, StoredFlow]) -> None:
+        """Compute the steps of some flows anew."""
+        if flows:
+            self._change({key: one.flow for key, one in flows.items()}, (), self._groups)
 
     def _change(self, put: Mapping[FlowKey, Flow], drop: Sequence[FlowKey], groups: Groups) -> None:
         """Add and remove flows by one change of generation.
@@ -145,13 +152,14 @@ class BpfDatapath:
         """
         self._flow_map.check(put.values(), drop)
         free = iter(self._free_counters)
-        new: dict[FlowKey, int] = {}
+        known = self._flow_map.flows
         stored: dict[FlowKey, StoredFlow] = {}
         for key, flow in put.items():
-            packed = self._packed_steps(flow, groups)
-            if (counter := self._counters.get(key)) is None:
-                counter = new[key] = next(free)
-            stored[key] = StoredFlow(flow, map_layout.flow_value(flow.rank, counter, packed))
+            differ, steps = self._packed_steps(flow, groups)
+            counter = known[key].counter if key in known else next(free)
+            value = map_layout.VALUE.pack(flow.rank, counter, differ) + steps
+            stored[key] = StoredFlow(flow, value, counter)
+        new = {key: one.counter for key, one in stored.items() if key not in known}
         idle = 1 - (self._select.value & 1)
         before = self._flow_map.change(stored, drop)
         try:
@@ -165,8 +173,7 @@ class BpfDatapath:
         bpf_calls.fence()
         self._select.value = (self._select.value + 1) & 0xFFFFFFFF
         bpf_calls.fence()
-        self._counters |= new
-        self._free_counters.extend(self._counters.pop(key) for key in drop)
+        self._free_counters.extend(before[key].counter for key in drop)
 
     def _packed_steps(self, flow: Flow, groups: Groups) -> tuple[int, bytes]:
         """Return the flow's steps, which are cached by its actions if they use no group."""
@@ -195,19 +202,18 @@ class BpfDatapath:
         if self._ports[number].up == up:
             return
         self._ports[number] = replace(self._ports[number], up=up)
-        if any(group.kind is GroupType.FAST_FAILOVER for group in self._index.groups.values()):
-            self._change(self._index.flows_with_groups(), (), self._index.groups)
+        if any(group.kind is GroupType.FAST_FAILOVER for group in self._groups.values()):
+            flows = self._flow_map.flows.items()
+            self._repeat({key: stored for key, stored in flows if stored.flow.uses_groups})
 
     def counters(self, keys: Iterable[FlowKey] | None = None) -> Mapping[FlowKey, FlowCount]:
         """See `Datapath.counters`."""
-        view, first, counters = self._memory.view, self._layout.counter(0), self._counters
-        if keys is not None:
-            counters = {key: counters[key] for key in keys if key in counters}
+        flows, first = self._flow_map.flows, self._layout.counter(0)
+        counter, view = map_layout.COUNTER, self._memory.view
         return {
-            key: FlowCount(
-                *map_layout.COUNTER.unpack_from(view, first + counter * map_layout.COUNTER.size)
-            )
-            for key, counter in counters.items()
+            key: FlowCount(*counter.unpack_from(view, first + flows[key].counter * counter.size))
+            for key in (flows if keys is None else keys)
+            if key in flows
         }
 
     def send(self, port: int, frame: bytes) -> None:

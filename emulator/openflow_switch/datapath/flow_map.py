@@ -5,8 +5,9 @@ that generation lacks. The cost grows with the change and not with the table.
 """
 
 import errno
+import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.openflow_switch.datapath import map_layout
-from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
+from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey
 
 Mask = tuple[int, ...]
 MapPlace = tuple[bytes, int]
@@ -36,54 +37,42 @@ class FlowChanges:
     by_identity: Mapping[int, Flow]
 
 
-class FlowIndex:
-    """The flows and groups of a table, indexed to find the difference to the next table.
+def flow_changes(
+    before: Mapping[int, Flow], known: Container[FlowKey], flows: Iterable[Flow]
+) -> FlowChanges:
+    """Return the changes that install flows; the last of flows with equal keys wins.
 
     Unchanged flows are found by object identity, so that their comparison costs almost nothing.
+
+    Args:
+        before: The present flows by `id`.
+        known: The keys of the present flows.
+        flows: The flows to install.
     """
-
-    def __init__(self) -> None:
-        """Start with an empty table."""
-        self._by_identity: Mapping[int, Flow] = {}
-        self.flows: dict[FlowKey, Flow] = {}
-        self.groups: Mapping[int, Group] = {}
-
-    def changes_to(self, flows: Sequence[Flow]) -> FlowChanges:
-        """Return the changes that install these flows; the last of flows with equal keys wins."""
-        by_identity = {id(flow): flow for flow in flows}
-        new = [flow for number, flow in by_identity.items() if number not in self._by_identity]
-        drop = {flow.key for number, flow in self._by_identity.items() if number not in by_identity}
-        put = {flow.key: flow for flow in new}
-        if len(put) < len(new) or any(key in self.flows and key not in drop for key in put):
-            return self.changes_to(list({flow.key: flow for flow in flows}.values()))
-        return FlowChanges(put, [key for key in drop if key not in put], by_identity)
-
-    def flows_with_groups(self) -> Mapping[FlowKey, Flow]:
-        """Return the flows that use groups."""
-        return {key: flow for key, flow in self.flows.items() if flow.uses_groups}
-
-    def apply(self, changes: FlowChanges, groups: Mapping[int, Group]) -> None:
-        """Make the changes and replace the groups."""
-        for key in changes.drop:
-            del self.flows[key]
-        self.flows.update(changes.put)
-        self._by_identity, self.groups = changes.by_identity, groups
+    by_identity = {id(flow): flow for flow in flows}
+    new = [flow for number, flow in by_identity.items() if number not in before]
+    drop = {flow.key for number, flow in before.items() if number not in by_identity}
+    put = {flow.key: flow for flow in new}
+    if len(put) < len(new) or any(key in known and key not in drop for key in put):
+        last = {flow.key: flow for flow in by_identity.values()}
+        return flow_changes(before, known, last.values())
+    return FlowChanges(put, [key for key in drop if key not in put], by_identity)
 
 
 class StoredFlow(NamedTuple):
-    """A flow and its value in the map: its steps and the index of its counters."""
+    """A flow, its value in the map with its steps, and the index of its counters."""
 
     flow: Flow
     value: bytes
+    counter: int = 0
 
 
-class _MaskUse:
-    """A mask in use: its number, and how many flows of each rank have it."""
+class _MaskUse(NamedTuple):
+    """A mask in use: its number, its bits as a key, and how many flows of each rank have it."""
 
-    def __init__(self, number: int, mask: Mask) -> None:
-        self.number = number
-        self.bits = map_layout.mask_key(mask)
-        self.ranks: Counter[int] = Counter()
+    number: int
+    bits: bytes
+    ranks: Counter[int]
 
 
 class FlowMap:
@@ -92,7 +81,7 @@ class FlowMap:
     def __init__(self, fd: int) -> None:
         """Start without flows; the caller closes `fd`, the map's descriptor."""
         self._fd = fd
-        self._flows: dict[FlowKey, StoredFlow] = {}
+        self.flows: dict[FlowKey, StoredFlow] = {}
         self._masks: dict[Mask, _MaskUse] = {}
         self._rivals: dict[MapPlace, list[StoredFlow]] = {}
         """For each match, its flows of all priorities."""
@@ -119,14 +108,10 @@ class FlowMap:
         Returns:
             The flows that were replaced or removed.
         """
-        keys = (key for some in (drop, put) for key in some)
-        before = {key: stored for key in keys if (stored := self._flows.pop(key, None))}
-        touched: set[MapPlace] = set()
-        for stored in before.values():
-            touched.add(self._remove(stored))
-        for stored in put.values():
-            touched.add(self._add(stored))
-        self._flows.update(put)
+        keys = itertools.chain(drop, put)
+        before = {key: stored for key in keys if (stored := self.flows.pop(key, None))}
+        touched = {*map(self._remove, before.values()), *map(self._add, put.values())}
+        self.flows.update(put)
         for generation in self._stale:
             generation.update(touched)
         return before
@@ -152,7 +137,8 @@ class FlowMap:
         if (use := self._masks.get(match.mask)) is None:
             taken = {use.number for use in self._masks.values()}
             number = next(number for number in range(map_layout.MAX_MASKS) if number not in taken)
-            use = self._masks[match.mask] = _MaskUse(number, match.mask)
+            use = _MaskUse(number, map_layout.mask_key(match.mask), Counter())
+            self._masks[match.mask] = use
         use.ranks[rank] += 1
         place = map_layout.match_key(match), use.number
         self._rivals.setdefault(place, []).append(stored)

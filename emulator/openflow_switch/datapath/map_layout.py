@@ -235,12 +235,6 @@ def packed_steps(steps: Sequence[Step]) -> tuple[int, bytes]:
     return int(differ), packed.ljust(MAX_STEPS * STEP.size, b"\0")
 
 
-def flow_value(rank: int, counter: int, packed: tuple[int, bytes]) -> bytes:
-    """Encode a flow for the map from its rank, counter index and `packed_steps`."""
-    differ, steps = packed
-    return VALUE.pack(rank, counter, differ) + steps
-
-
 def packed_masks(ranks: Mapping[bytes, int]) -> bytes:
     """Return the masks of a generation in descending order of their highest ranks."""
     ordered = sorted(ranks.items(), key=lambda item: -item[1])

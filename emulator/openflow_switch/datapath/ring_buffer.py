@@ -9,22 +9,10 @@ import os
 import struct
 from collections.abc import Iterator
 
-from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-
-RING_BYTES = 1 << 17  # a power of two, of pages
+RING_BYTES = 1 << 17  # a power of two, of pages; the kernel has rings since Linux 5.8
 _BUSY, _DISCARDED = 1 << 31, 1 << 30  # BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT
 _HEADER = struct.Struct("=II")  # length and the bits above; page offset, for the kernel
 _POSITION = struct.Struct("=Q")
-
-
-def create_ring(name: str) -> int:
-    """Create a ring buffer and return its descriptor.
-
-    Raises:
-        BpfError: If the kernel lacks ring buffers (before Linux 5.8), or the caller the
-            privilege.
-    """
-    return bpf_calls.create_map(bpf_calls.MAP_TYPE_RINGBUF, name, 0, 0, RING_BYTES)
 
 
 class RingReader:

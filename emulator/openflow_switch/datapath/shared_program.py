@@ -10,10 +10,14 @@ from typing import Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.openflow_switch.datapath import flow_cache, map_layout
+from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors
-from moefabric.emulator.openflow_switch.datapath.ring_buffer import create_ring
-from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
+from moefabric.emulator.openflow_switch.datapath.ring_buffer import RING_BYTES
+from moefabric.emulator.openflow_switch.datapath.switch_program import (
+    CACHE_SLOT,
+    CACHE_SLOTS,
+    switch_program,
+)
 
 MAX_FLOWS: Final = 2048
 
@@ -53,7 +57,7 @@ class SharedProgram:
             names = ("memories", "tables", "rings")
             columns = zip(names, zip(*self._unclaimed.values(), strict=True), strict=True)
             self.maps = MapDescriptors(*(_create_array(undo, *column) for column in columns))
-            sizes = 4, flow_cache.SLOT.size, flow_cache.SLOTS
+            sizes = 4, CACHE_SLOT.size, CACHE_SLOTS
             self.cache = bpf_calls.create_map(bpf_calls.MAP_TYPE_PERCPU_ARRAY, "flow_cache", *sizes)
             undo.callback(os.close, self.cache)
             code = switch_program(self.layout, self.maps, self.cache)
@@ -108,7 +112,7 @@ def _create_maps(layout: map_layout.MemoryLayout) -> MapDescriptors:
             bpf_calls.MAP_TYPE_HASH, "flows", *sizes, bpf_calls.F_NO_PREALLOC
         )
         undo.callback(os.close, table)
-        ring = create_ring("punts")
+        ring = bpf_calls.create_map(bpf_calls.MAP_TYPE_RINGBUF, "punts", 0, 0, RING_BYTES)
         undo.pop_all()
     return MapDescriptors(memory, table, ring)
 

@@ -7,16 +7,27 @@ passes with the frame (tc-bpf(8)).
 Each change of the table increments `select`. The program reads `select`, copies the flow that it
 finds to its stack, and reads `select` again. If `select` has not changed, the copy is consistent,
 because the owner writes to the inactive generation only; otherwise the program searches again. x86
-keeps the order of these loads; barriers keep it on other processors. The flow cache tells by which
-mask an earlier packet with the same key was found (`flow_cache`).
+keeps the order of these loads; barriers keep it on other processors.
+
+The flow cache holds the mask by which the program found the flow of an earlier packet.
+
+The result of a search depends on the packet's key and on the table alone, and `select` numbers the
+changes of the table. A slot holds a key, the switch's number and `select` at the time, and the mask
+of the flow that was found. Until the table changes, a packet with this key is looked up under that
+mask only, however many masks and priorities the table has.
+
+Each key has one slot, which keys of other packets may take over. Each processor has slots of its
+own: it runs the program for one packet after the other, so that no slot is read while it changes.
 """
 
+import struct
 from collections.abc import Iterator
+from typing import Final
 
 from moefabric.core.openflow.match import ARP, IPV4, IPV6, WITH_PORTS
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
-from moefabric.emulator.openflow_switch.datapath import emissions, flow_cache, map_layout
+from moefabric.emulator.openflow_switch.datapath import emissions, map_layout
 from moefabric.emulator.openflow_switch.datapath.action_program import execute_steps
 from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_context import (
@@ -37,6 +48,16 @@ from moefabric.emulator.openflow_switch.datapath.program_context import (
     switch_map,
 )
 
+CACHE_SLOT: Final = struct.Struct(f"={map_layout.KEY_BYTES}sIIQQ")
+"""Key, the switch's number, `select`, index of the mask, and 8 bytes that fill a cache line."""
+_SLOT_BITS: Final = 12
+CACHE_SLOTS: Final = 1 << _SLOT_BITS
+"""Slots of each processor, which all switches of a program share."""
+_NUMBER = map_layout.KEY_BYTES
+_SELECT, _MASK = _NUMBER + 4, _NUMBER + 8
+_CACHE_PRIMES: Final = (0x01000193, 0x2545F491, 0x3C6EF35F, 0x19D699A5, 0x5BD1E995)
+"""Multipliers of a key's words of 8 bytes, and MIX of their sum."""
+_NUMBER_PRIME: Final = 0x27D4EB2F
 ATTEMPTS = 4
 """Number of searches, each interrupted by a change of the table, before a packet is dropped."""
 
@@ -49,16 +70,16 @@ def switch_program(
     Args:
         layout: The layout of the switches' memory.
         maps: Descriptors of the maps.
-        cache_fd: Descriptor of the flow cache (`flow_cache`).
+        cache_fd: Descriptor of the flow cache.
         barriers: Whether to emit barriers also where the processor keeps the order of loads.
     """
     yield bpf.move(SKB, Reg.R1)
     yield from _find_maps(layout, maps)
     yield from _build_key(layout)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.ATTEMPTS, 0)
-    yield from flow_cache.find_slot(cache_fd)
+    yield from _find_cache_slot(cache_fd)
     yield from _search(layout, barriers=barriers)
-    yield from flow_cache.remember_mask()
+    yield from _remember_mask()
     yield from _count(layout)
     yield from _select_slot()
     yield from execute_steps(layout, maps)
@@ -148,7 +169,7 @@ def _search(layout: MemoryLayout, *, barriers: bool) -> Code:
     yield bpf.multiply(Reg.R1, layout.generation_bytes)
     yield from memory_address(mask, layout.masks(0))
     yield bpf.add(mask, Reg.R1)
-    yield from flow_cache.load_cached_mask(index, otherwise="search all masks")
+    yield from _load_cached_mask(index, otherwise="search all masks")
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.FOUND_BY, index)
     yield bpf.multiply(index, map_layout.MASK.size)
     yield bpf.add(index, mask)
@@ -159,6 +180,52 @@ def _search(layout: MemoryLayout, *, barriers: bool) -> Code:
     yield from _search_all_masks(mask, best, index)
     yield Label("searched")
     yield from _copy_flow(layout, best, barriers=barriers)
+
+
+def _find_cache_slot(cache_fd: int) -> Code:
+    """Store the address of the slot of a packet, whose key and switch are on the stack."""
+    yield bpf.load(Size.WORD, Reg.R2, Reg.R10, Stack.NUMBER)
+    yield bpf.multiply(Reg.R2, _NUMBER_PRIME)
+    for part, prime in enumerate(_CACHE_PRIMES):
+        yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.KEY + 8 * part)
+        yield bpf.multiply(Reg.R1, prime)
+        yield bpf.add(Reg.R2, Reg.R1)
+    yield bpf.constant(Reg.R1, emissions.MIX)
+    yield bpf.multiply(Reg.R2, Reg.R1)
+    yield bpf.shift_right(Reg.R2, 64 - _SLOT_BITS)
+    yield bpf.store(Size.WORD, Reg.R10, Stack.SLOT, Reg.R2)
+    yield bpf.map_reference(Reg.R1, cache_fd)
+    yield from call(bpf.MAP_LOOKUP, Reg.R1, on_stack(Stack.SLOT))
+    yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "drop")
+    yield bpf.store(Size.DOUBLE, Reg.R10, Stack.SLOT, Reg.R0)
+
+
+def _load_cached_mask(index: Reg, otherwise: str) -> Code:
+    """Set `index` to the mask in the packet's slot; jump if the slot is of another search."""
+    yield bpf.load(Size.DOUBLE, Reg.R0, Reg.R10, Stack.SLOT)
+    for part in range(0, map_layout.KEY_BYTES, 8):
+        yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R0, part)
+        yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.KEY + part)
+        yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, Reg.R2, otherwise)
+    for place, of_search in ((_NUMBER, Stack.NUMBER), (_SELECT, Stack.SELECT)):
+        yield bpf.load(Size.WORD, Reg.R1, Reg.R0, place)
+        yield bpf.load(Size.WORD, Reg.R2, Reg.R10, of_search)
+        yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, Reg.R2, otherwise)
+    yield bpf.load(Size.DOUBLE, index, Reg.R0, _MASK)
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, index, map_layout.MAX_MASKS, otherwise)
+
+
+def _remember_mask() -> Code:
+    """Put the mask in Stack.FOUND_BY, with its key, switch and `select`, into the packet's slot."""
+    yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.SLOT)
+    for part in range(0, map_layout.KEY_BYTES, 8):
+        yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.KEY + part)
+        yield bpf.store(Size.DOUBLE, Reg.R2, part, Reg.R1)
+    for place, of_search in ((_NUMBER, Stack.NUMBER), (_SELECT, Stack.SELECT)):
+        yield bpf.load(Size.WORD, Reg.R1, Reg.R10, of_search)
+        yield bpf.store(Size.WORD, Reg.R2, place, Reg.R1)
+    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.FOUND_BY)
+    yield bpf.store(Size.DOUBLE, Reg.R2, _MASK, Reg.R1)
 
 
 def _look_up(mask: Reg) -> Code:

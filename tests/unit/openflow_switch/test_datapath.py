@@ -10,18 +10,18 @@ from moefabric.core.openflow.match import FlowError, Match
 from moefabric.core.openflow.messages import Bucket
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Reg, Size
-from moefabric.emulator.openflow_switch.datapath.flow_map import FlowIndex, FlowMap, StoredFlow
+from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow, flow_changes
 from moefabric.emulator.openflow_switch.datapath.interface import Port
 from moefabric.emulator.openflow_switch.datapath.map_layout import (
     EVERY_SLOT,
     KEY_BYTES,
     MASK,
+    VALUE,
     VALUE_BYTES,
     KeyOffset,
     MemoryLayout,
     StepKind,
     flow_steps,
-    flow_value,
     mask_key,
     match_key,
     packed_masks,
@@ -144,7 +144,8 @@ def test_flood_is_last_step() -> None:
 
 def test_step_has_mac_in_network_order() -> None:
     (_, _, argument), _ = steps_of(SetField("eth_dst", MACS[1]), Output(1))
-    value = flow_value(1, 2, packed_steps(steps_of(SetField("eth_dst", MACS[1]), Output(1))))
+    differ, steps = packed_steps(steps_of(SetField("eth_dst", MACS[1]), Output(1)))
+    value = VALUE.pack(1, 2, differ) + steps
     assert MACS[1].to_bytes(6) in value
     assert argument.bit_length() <= 48
     assert len(value) == VALUE_BYTES
@@ -183,26 +184,25 @@ def test_flow_map_masks_follow_flows() -> None:
     assert not any(flow_map.masks(0))
 
 
-def test_flow_index_finds_new_and_removed_flows() -> None:
-    index = FlowIndex()
+def test_flow_changes_have_new_and_removed_flows() -> None:
     a, b, c = (Flow(Match.of(in_port=port), 0) for port in (1, 2, 3))
-    index.apply(index.changes_to([a, b]), {})
+    first = flow_changes({}, (), [a, b])
+    assert (first.put, first.drop) == ({a.key: a, b.key: b}, [])
     again = Flow(Match.of(in_port=2), 0, (Output(1),))
-    changes = index.changes_to([a, again, c])
+    changes = flow_changes(first.by_identity, first.put, [a, again, c])
     assert (changes.put, changes.drop) == ({again.key: again, c.key: c}, [])
-    index.apply(changes, {})
-    assert index.changes_to([c]).put == {}
-    assert set(index.changes_to([c]).drop) == {a.key, b.key}
-    assert index.flows == {a.key: a, b.key: again, c.key: c}
+    known = {flow.key for flow in changes.by_identity.values()}
+    assert known == {a.key, b.key, c.key}
+    assert flow_changes(changes.by_identity, known, [c]).put == {}
+    assert set(flow_changes(changes.by_identity, known, [c]).drop) == {a.key, b.key}
 
 
-def test_flow_index_keeps_last_flow_of_a_key() -> None:
-    index = FlowIndex()
+def test_flow_changes_keep_last_flow_of_a_key() -> None:
     first, last = (Flow(Match(), 0, (Output(port),)) for port in (1, 2))
-    assert index.changes_to([first, last]).put == {first.key: last}
-    index.apply(index.changes_to([last]), {})
-    assert index.changes_to([last, first]).put == {first.key: first}
-    assert index.changes_to([first, last]).put == {}
+    assert flow_changes({}, (), [first, last]).put == {first.key: last}
+    present = {id(last): last}
+    assert flow_changes(present, {last.key}, [last, first]).put == {first.key: first}
+    assert flow_changes(present, {last.key}, [first, last]).put == {}
 
 
 def test_program_is_short_and_fits_the_stack() -> None:
