@@ -106,7 +106,8 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
         work = _placed(work, choice.place, "place")
     if choice.transform is not None:
         transform: PayloadTransform = load_plugin(PAYLOAD_TRANSFORMS, choice.transform)
-        work = work.with_payloads(Payloads(transform, transform))
+        payloads = Payloads(transform, transform)
+        work = replace(work, training=replace(work.training, payloads=payloads))
     if choice.collective is not None:
         order: CollectiveOrder = load_plugin(COLLECTIVE_ORDERS, choice.collective)
         work = replace(work, order=order)

@@ -1,6 +1,6 @@
 """The workload of an experiment: its gating, placed on servers, as the layers of each iteration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,7 +28,6 @@ from moefabric.workload.iterations.split_demand import (
     with_error,
 )
 from moefabric.workload.models.model import Model, Training
-from moefabric.workload.models.payload import Payloads
 from moefabric.workload.placement.collective_order import CONCURRENT, CollectiveOrder
 from moefabric.workload.placement.copy_rule import EACH_EXPERT, CopyRule, routed_layer
 from moefabric.workload.placement.expert_exchange import ExpertExchange
@@ -81,15 +80,11 @@ class Workload:
 
     def with_dispatch_light(self, dispatch_light: DispatchLight) -> "Workload":
         """Return the workload with other circuits of dispatches, and nothing learnt yet."""
-        return self._without_history(dispatch_light, self.split_demand)
+        return replace(self, dispatch_light=dispatch_light).without_history()
 
     def with_split_demand(self, split_demand: SplitDemand) -> "Workload":
         """Return the workload with another demand of splits, and nothing learnt yet."""
-        return self._without_history(self.dispatch_light, split_demand)
-
-    def with_payloads(self, payloads: Payloads) -> "Workload":
-        """Return the workload with another form of tokens in all-to-alls."""
-        return replace(self, training=replace(self.training, payloads=payloads))
+        return replace(self, split_demand=split_demand).without_history()
 
     def with_copies(self, rule: CopyRule) -> "Workload":
         """Return the workload with another rule of how often a token travels.
@@ -145,22 +140,17 @@ class Workload:
     def _known_tokens(self, iterations: range, number: int) -> NDArray[np.int64]:
         """Return the tokens [rank, expert number] of a layer in all regions that have it."""
         regions = [r for r in range(len(self.placements)) if number in self.layers_of(r)]
-        known = [
-            self.gating.tokens(one, number, region) for one in iterations for region in regions
-        ]
+        known = [self.gating.tokens(one, number, r) for one in iterations for r in regions]
         tokens: NDArray[np.int64] = np.sum(known, axis=0)
         return tokens
 
-    def _without_history(
-        self, dispatch_light: DispatchLight, split_demand: SplitDemand
-    ) -> "Workload":
+    def without_history(self) -> "Workload":
+        """Return the workload with a predictor, if it needs one, that has learnt nothing yet."""
         predictor = None
-        if dispatch_light == "predict" or split_demand.source == "predicted":
+        if self.dispatch_light == "predict" or self.split_demand.source == "predicted":
             layers, regions = self.model.layers, len(self.placements)
             predictor = GatingPredictor(self._tokens, layers, regions, self.gating.first)
-        return replace(
-            self, dispatch_light=dispatch_light, split_demand=split_demand, predictor=predictor
-        )
+        return replace(self, predictor=predictor)
 
     def layers(self, iteration: int) -> tuple[Layer, ...]:
         """Return the MoE layers of an iteration, each of all regions."""
@@ -176,15 +166,16 @@ class Workload:
         layer = self._actual_layer(*place)
         if self.split_demand.is_exact:
             return layer
-        assumed = [
-            self._gated_layer(region, gating).demand for gating in self._assumed_gatings(*place)
-        ]
-        error = self.split_demand.error
-        wrong = [
-            with_error(demand, error, self.gating.seed, (*place, n))
-            for n, demand in enumerate(assumed)
-        ]
-        return replace(layer, split_demands=tuple(wrong))
+        demands = tuple(
+            with_error(
+                self._gated_layer(region, gating).demand,
+                self.split_demand.error,
+                self.gating.seed,
+                (*place, n),
+            )
+            for n, gating in enumerate(self._assumed_gatings(*place))
+        )
+        return replace(layer, split_demands=demands)
 
     def _actual_layer(
         self, iteration: int, number: int, region: int, micro_batch: int = 0
@@ -237,10 +228,8 @@ class Workload:
 
     def predicted_demands(self, iteration: int) -> tuple[DemandMatrix | None, ...]:
         """Return the predicted demand of each layer's dispatch, of all regions."""
-        return tuple(
-            None if prediction is None else self._demand_of(prediction.tokens)
-            for prediction in self.predictions(iteration)
-        )
+        numbers = range(self.model.layers if self.predictor else 0)
+        return tuple(self.predicted_demand(iteration, number) for number in numbers)
 
     def predicted_demand(self, iteration: int, number: int) -> DemandMatrix | None:
         """Return the predicted demand of a layer's dispatch; None in the first iteration.
@@ -250,14 +239,9 @@ class Workload:
         if self.predictor is None:
             return None
         tokens = self.predictor.predicted_tokens(iteration, number)
-        return None if tokens is None else self._demand_of(tokens)
-
-    def _demand_of(self, tokens: Sequence[Tokens]) -> DemandMatrix:
-        """Return the demand of tokens [rank, expert] of each region."""
-        pairs = zip(self.placements, tokens, strict=True)
-        return merge_layers(
-            [moe_layer(self.model, self.training, placement, gating) for placement, gating in pairs]
-        ).demand
+        if tokens is None:
+            return None
+        return merge_layers([self._gated_layer(*region) for region in enumerate(tokens)]).demand
 
     def operations(self, iteration: int) -> tuple[Operation, ...]:
         """Return the operations of an iteration, in order."""
@@ -272,12 +256,11 @@ class Workload:
         They open connections and fill caches before anything is measured.
         """
         demand = self._layer(0, 0).demand
+        back = demand.combine(self.training.combine_ratio(self.model))
         return (
             Reconfigure("forward", 0, demand),
             Collective("dispatch", "forward", 0, demand),
-            Collective(
-                "combine", "forward", 0, demand.combine(self.training.combine_ratio(self.model))
-            ),
+            Collective("combine", "forward", 0, back),
         )
 
     def demands(self) -> tuple[DemandMatrix, ...]:
@@ -287,14 +270,16 @@ class Workload:
 
     def total_demand(self) -> DemandMatrix:
         """Return the sum of all dispatches of the job, for circuits that are set once."""
+        iterations = range(self.iterations)
         return DemandMatrix.block_diagonal(
-            [self._region_total(region) for region in range(len(self.placements))]
+            [
+                DemandMatrix.sum_of(
+                    [
+                        self._actual_layer(iteration, number, region).demand
+                        for iteration in iterations
+                        for number in self.layers_of(region)
+                    ]
+                )
+                for region in range(len(self.placements))
+            ]
         )
-
-    def _region_total(self, region: int) -> DemandMatrix:
-        demands = [
-            self._actual_layer(iteration, number, region).demand
-            for iteration in range(self.iterations)
-            for number in self.layers_of(region)
-        ]
-        return DemandMatrix(demands[0].servers, sum(demand.array for demand in demands))

@@ -276,16 +276,13 @@ def forward_pass(
     during_experts = exact if dispatch_light in {"reuse", "predict"} else None
     attention = (training.attention_s(model),) * len(layer.busiest_tokens)
     experts = tuple(training.expert_s(model, tokens) for tokens in layer.busiest_tokens)
+    back, place = layer.demand.combine(training.combine_ratio(model)), ("forward", number)
     return (
-        Compute("attention", "forward", number, attention, during_attention),
+        Compute("attention", *place, attention, during_attention),
         *((exact,) if dispatch_light == "block" else ()),
-        Collective(
-            "dispatch", "forward", number, layer.demand, during_dispatch, layer.split_demands
-        ),
-        Compute("expert", "forward", number, experts, during_experts),
-        Collective(
-            "combine", "forward", number, layer.demand.combine(training.combine_ratio(model))
-        ),
+        Collective("dispatch", *place, layer.demand, during_dispatch, layer.split_demands),
+        Compute("expert", *place, experts, during_experts),
+        Collective("combine", *place, back),
     )
 
 
@@ -306,11 +303,10 @@ def backward_pass(
     experts = tuple(training.expert_s(model, tokens, "backward") for tokens in busiest)
     attention = (training.attention_s(model, "backward"),) * len(busiest)
     light = None if following is None else Reconfigure("backward", number - 1, following.demand)
+    back, place = layer.demand.combine(training.combine_ratio(model)), ("backward", number)
     return (
-        Collective("combine", "backward", number, layer.demand),
-        Compute("expert", "backward", number, experts),
-        Collective(
-            "dispatch", "backward", number, layer.demand.combine(training.combine_ratio(model))
-        ),
-        Compute("attention", "backward", number, attention, light),
+        Collective("combine", *place, layer.demand),
+        Compute("expert", *place, experts),
+        Collective("dispatch", *place, back),
+        Compute("attention", *place, attention, light),
     )

@@ -7,6 +7,7 @@ than there are stages from it to the end. Replicas' gradients are summed layer b
 last backward pass.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -138,15 +139,10 @@ class _TaskBuilder:
 
     def __init__(self, job: Job, passes: Passes, traffic: PipelineTraffic) -> None:
         self.job, self.passes, self.traffic = job, passes, traffic
-        shape = job.shape
-        self.stages: dict[Place, _Stage] = {
-            (replica, stage): _Stage(
-                job.at(replica, stage),
-                list(one_forward_one_backward(shape.pp, stage, shape.micro_batches)),
-            )
-            for replica in range(shape.dp)
-            for stage in range(shape.pp)
-        }
+        shape, self.stages = job.shape, dict[Place, _Stage]()
+        for replica, stage in itertools.product(range(shape.dp), range(shape.pp)):
+            passes_of_stage = one_forward_one_backward(shape.pp, stage, shape.micro_batches)
+            self.stages[replica, stage] = _Stage(job.at(replica, stage), list(passes_of_stage))
         self.tasks: list[Task] = []
         self.received: dict[tuple[Place, StagePass], int] = {}
         """Position of the transfer that brings a stage the input of a pass."""
@@ -180,9 +176,8 @@ class _TaskBuilder:
 
     def _add_pass(self, place: Place, stage: _Stage, current: StagePass) -> None:
         operations = list(self.passes(stage.region, current.micro_batch, current.direction))
-        if current.direction == BACKWARD and stage.previous != StagePass(
-            FORWARD, current.micro_batch
-        ):
+        was_forward = stage.previous == StagePass(FORWARD, current.micro_batch)
+        if current.direction == BACKWARD and not was_forward:
             operations = [*_reconfiguration_before(operations), *operations]
         received = self.received.get((place, current))
         needs = () if received is None else (received,)
@@ -246,11 +241,8 @@ class _TaskBuilder:
             return
         for stage in range(shape.pp):
             ring = [self.job.at(replica, stage) for replica in range(shape.dp)]
-            pairs = tuple(
-                pair
-                for region, following in zip(ring, [*ring[1:], ring[0]], strict=True)
-                for pair in counterparts(region, following)
-            )
+            links = itertools.pairwise([*ring, ring[0]])
+            pairs = tuple(itertools.chain.from_iterable(counterparts(*link) for link in links))
             layers = {layer for other, layer in self.last_backward if other == stage}
             before: tuple[int, ...] = ()
             for layer in sorted(layers, reverse=True):

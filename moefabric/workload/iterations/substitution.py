@@ -12,7 +12,6 @@ and pass (section 7.5).
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -74,8 +73,8 @@ class Losses:
 class Substitutions:
     """The backup server of each lost server, and the backup GPU of each lost GPU."""
 
-    servers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    gpus: Mapping[Gpu, Gpu] = field(default_factory=lambda: MappingProxyType({}))
+    servers: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[Gpu, Gpu] = field(default_factory=dict)
 
     def __str__(self) -> str:
         pairs = [*self.servers.items(), *self.gpus.items()]
@@ -101,16 +100,15 @@ def find_substitutes(
     """
     previous = previous or Substitutions()
     servers = _server_substitutes(fabric, losses, previous)
-    gpus = _gpu_substitutes(fabric, losses, previous, servers)
-    return Substitutions(MappingProxyType(servers), MappingProxyType(gpus))
+    return Substitutions(servers, _gpu_substitutes(fabric, losses, previous, servers))
 
 
 def _server_substitutes(fabric: Fabric, losses: Losses, previous: Substitutions) -> dict[str, str]:
     lost = [server for server in fabric.primary_servers if server in losses.servers]
     chosen = {
-        server: previous.servers[server]
-        for server in lost
-        if server in previous.servers and previous.servers[server] not in losses.servers
+        server: backup
+        for server, backup in previous.servers.items()
+        if server in lost and backup not in losses.servers
     }
     lending = {backup.server for gpu, backup in previous.gpus.items() if gpu in losses.gpus}
     taken = {*losses.servers, *chosen.values()}
@@ -119,7 +117,7 @@ def _server_substitutes(fabric: Fabric, losses: Losses, previous: Substitutions)
     for server in lost:
         if server not in chosen:
             if not free:
-                raise NoBackupError(_no_backup_text(fabric, f"server {server}"))
+                raise _no_backup(fabric, f"server {server}")
             chosen[server] = free.pop(0)
     return {server: chosen[server] for server in lost}
 
@@ -133,11 +131,11 @@ def _gpu_substitutes(
         (gpu for gpu in losses.gpus if gpu.server in working),
         key=lambda gpu: (fabric.server_index[gpu.server], gpu.index),
     )
-    chosen: dict[Gpu, Gpu] = {}
-    for gpu in lost:
-        backup = previous.gpus.get(gpu)
-        if backup and backup.server not in unavailable and backup not in losses.gpus:
-            chosen[gpu] = backup
+    chosen = {
+        gpu: backup
+        for gpu, backup in previous.gpus.items()
+        if gpu in lost and backup.server not in unavailable and backup not in losses.gpus
+    }
     for gpu in lost:
         if gpu not in chosen:
             chosen[gpu] = _free_gpu(fabric, gpu, losses, unavailable, chosen)
@@ -159,19 +157,16 @@ def _free_gpu(
         for index in range(fabric.gpus):
             if (candidate := Gpu(server, index)) not in taken:
                 return candidate
-    raise NoBackupError(_no_backup_text(fabric, f"GPU {gpu}"))
+    raise _no_backup(fabric, f"GPU {gpu}")
 
 
-def _no_backup_text(fabric: Fabric, lost: str) -> str:
+def _no_backup(fabric: Fabric, lost: str) -> NoBackupError:
     if not fabric.backup_servers:
-        return (
-            f"{lost} is lost and the fabric has no backup server: "
-            f"give it some (wiring.backup: {{servers: 1}})"
-        )
-    backups = ", ".join(fabric.backup_servers)
-    return (
-        f"{lost} is lost and no backup server is left for it ({backups}): "
-        f"give the fabric more of them"
+        remedy = "give it some (wiring.backup: {servers: 1})"
+        return NoBackupError(f"{lost} is lost and the fabric has no backup server: {remedy}")
+    backups, remedy = ", ".join(fabric.backup_servers), "give the fabric more of them"
+    return NoBackupError(
+        f"{lost} is lost and no backup server is left for it ({backups}): {remedy}"
     )
 
 
