@@ -1,7 +1,6 @@
 """The built-in schedules by name, and which of them a collective takes by default."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from moefabric.workload.collectives.all_to_all import PAIRWISE, WINDOWED
@@ -27,20 +26,15 @@ _ALL: Final[tuple[CollectiveSchedule, ...]] = (
     DISSEMINATION,
 )
 
-BUILT_IN: Final[Mapping[str, CollectiveSchedule]] = MappingProxyType({s.name: s for s in _ALL})
+BUILT_IN: Final[Mapping[str, CollectiveSchedule]] = {s.name: s for s in _ALL}
 """Built-in schedules by name. Each is also an entry point of the group `moefabric.schedules`."""
 
-DEFAULTS: Final[Mapping[CollectiveKind, CollectiveSchedule]] = MappingProxyType(
-    {
-        "all_to_all": DIRECT,
-        "all_reduce": RING,
-        "reduce_scatter": RING,
-        "all_gather": RING,
-        "broadcast": CHAIN,
-        "reduce": CHAIN,
-        "gather": DIRECT,
-        "scatter": DIRECT,
-        "barrier": DISSEMINATION,
-    }
-)
+DEFAULTS: Final[Mapping[CollectiveKind, CollectiveSchedule]] = {
+    "all_to_all": DIRECT,
+    **dict.fromkeys(RING.kinds, RING),
+    **dict.fromkeys(CHAIN.kinds, CHAIN),
+    "gather": DIRECT,
+    "scatter": DIRECT,
+    "barrier": DISSEMINATION,
+}
 """The schedule of each collective if none is chosen."""

@@ -6,23 +6,14 @@ from typing import Final
 from moefabric.workload.collectives.all_to_all import WindowedAllToAll
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule
 from moefabric.workload.collectives.steps import RankSteps, move, schedule_of, transfer
-from moefabric.workload.graphs.execution_graph import CollectiveKind
+from moefabric.workload.graphs.execution_graph import COLLECTIVES, CollectiveKind
 
 
 class Direct:
     """Every collective but the barrier, without a rank in between."""
 
     name = "direct"
-    kinds: Sequence[CollectiveKind] = (
-        "all_to_all",
-        "all_reduce",
-        "reduce_scatter",
-        "all_gather",
-        "broadcast",
-        "reduce",
-        "gather",
-        "scatter",
-    )
+    kinds: Sequence[CollectiveKind] = tuple(one for one in COLLECTIVES if one != "barrier")
 
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of a collective."""

@@ -116,37 +116,32 @@ class _Moments:
 
 
 def _moments(trace: GatingTrace, top_k: int, choices: float) -> _Moments:
-    tokens = trace.tokens
-    iterations, _, ranks, experts = tokens.shape
-    shares = tokens / tokens.sum(axis=-1, keepdims=True)
+    iterations, _, ranks, experts = trace.tokens.shape
+    shares = trace.shares
     lags = range(min(iterations, max(2, iterations // 2), _MOST_LAGS + 1))
     same = np.array([_moment(shares, shares, lag) for lag in lags])
+    noise = (experts - top_k * (1 + same[0])) / choices
+    if ranks == 1 and iterations == 1:
+        popularity = same[:1] - noise
+        return _Moments(popularity.mean(axis=1), popularity[0], 0.0, None, float(noise.mean()))
     if ranks == 1:
-        if iterations == 1:
-            noise = (experts - top_k * (1 + same[0])) / choices
-            return _Moments(
-                np.array([(same[0] - noise).mean()]),
-                same[0] - noise,
-                0.0,
-                None,
-                float(noise.mean()),
-            )
         # Without a second source, what changes within one iteration counts as a draw.
-        own_popularity = np.concatenate([same[1:2], same[1:]])
+        popularity = np.concatenate([same[1:2], same[1:]])
         draws = float((same[0] - same[1]).mean())
-        return _Moments(own_popularity.mean(axis=1), same[1], 0.0, draws, draws)
-    total = shares.sum(axis=2, keepdims=True)
+        return _Moments(popularity.mean(axis=1), same[1], 0.0, draws, draws)
+    total = shares.sum(axis=2, keepdims=True) / ranks
     # E^2 mean(S S') = sum over sources of E^2 mean(x x'), distinct ones and the same.
-    sums = np.array([_moment(total / ranks, total / ranks, lag) for lag in lags])
+    sums = np.array([_moment(total, total, lag) for lag in lags])
     cross = (sums * ranks - same) / (ranks - 1)
-    mixed = float((same[0] - cross[0]).mean())
-    if iterations == 1:
-        noise = float(((experts - top_k * (1 + same[0])) / choices).mean())
-        return _Moments(cross.mean(axis=1), cross[0], max(0.0, mixed - noise), None, mixed)
     # Drift lowers the product of a source's iterations: lag 0 is extrapolated.
     apart = (same - cross).mean(axis=1)
-    own = float(2 * apart[1] - apart[2]) if len(apart) > 2 else float(apart[1])
-    return _Moments(cross.mean(axis=1), cross[0], max(0.0, own), mixed - own, mixed)
+    mixed = float(apart[0])
+    if iterations == 1:
+        own, draws_or_none = mixed - float(noise.mean()), None
+    else:
+        own = float(2 * apart[1] - apart[2]) if len(apart) > 2 else float(apart[1])
+        draws_or_none = mixed - own
+    return _Moments(cross.mean(axis=1), cross[0], max(0.0, own), draws_or_none, mixed)
 
 
 def _moment(first: FloatArray, second: FloatArray, lag: int) -> FloatArray:
@@ -250,8 +245,7 @@ def _with_groups(trace: GatingTrace, skews: FloatArray, groups: int) -> tuple[Fl
     experts = trace.tokens.shape[-1]
     if groups in {1, experts} or not skews.any():
         return skews, 0.0
-    shares = trace.tokens / trace.tokens.sum(axis=-1, keepdims=True)
-    common_wanted = _group_moment(shares.mean(axis=(0, 2)) * experts, groups)
+    common_wanted = _group_moment(trace.shares.mean(axis=(0, 2)) * experts, groups)
     given = skew = float(np.sqrt((skews**2).mean()))
     wanted = float(np.interp(given, *_moments_by_skew(experts)))
     share = float(np.clip(common_wanted / math.log1p(wanted), 0.0, 1.0))
@@ -279,8 +273,7 @@ def _group_moment(loads: FloatArray, groups: int) -> float:
 
 def _quantiles(trace: GatingTrace) -> tuple[float, ...]:
     """Return relative loads of experts, the highest first: means over layers."""
-    shares = trace.tokens / trace.tokens.sum(axis=-1, keepdims=True)
-    ordered = np.sort(shares.mean(axis=(0, 2)), axis=-1)[:, ::-1].mean(axis=0)
+    ordered = np.sort(trace.shares.mean(axis=(0, 2)), axis=-1)[:, ::-1].mean(axis=0)
     return tuple(float(load) for load in np.round(ordered * len(ordered), 4))
 
 
@@ -298,19 +291,15 @@ def _with_distances(fitted: GatingParameters, trace: GatingTrace) -> GatingParam
             fitted, ranks=ranks, layers=_LAYERS_OF_ROUND, iterations=min(3, iterations), seed=seed
         )
         pairs_now, steps_now = _distances(generated)
-        changes: dict[str, float] = {}
-        if iterations > 1 and steps_now > 0:
-            factor = (steps / steps_now) ** 2
-            changes["overdispersion"] = max(1.0, fitted.overdispersion * factor)
-        if ranks > 1 and math.isinf(fitted.concentration) and iterations == 1 and pairs_now > 0:
-            factor = (pairs / pairs_now) ** 2
-            changes["overdispersion"] = max(1.0, fitted.overdispersion * factor)
-        elif ranks > 1 and not math.isinf(fitted.concentration):
-            # Squares of distances add: those of draws, and those of sources.
-            wanted, present = pairs**2 - steps**2, pairs_now**2 - steps_now**2
-            if wanted > 0 and present > 0:
-                changes["concentration"] = fitted.concentration * present / wanted
-        fitted = replace(fitted, **changes)  # type: ignore[arg-type]
+        overdispersion, concentration = fitted.overdispersion, fitted.concentration
+        distance, present = (steps, steps_now) if iterations > 1 else (pairs, pairs_now)
+        if present > 0 and (iterations > 1 or (ranks > 1 and math.isinf(concentration))):
+            overdispersion = max(1.0, overdispersion * (distance / present) ** 2)
+        # Squares of distances add: those of draws, and those of sources.
+        wanted, present = pairs**2 - steps**2, pairs_now**2 - steps_now**2
+        if ranks > 1 and not math.isinf(concentration) and wanted > 0 and present > 0:
+            concentration *= present / wanted
+        fitted = replace(fitted, overdispersion=overdispersion, concentration=concentration)
     return fitted
 
 
@@ -319,7 +308,7 @@ def _distances(trace: GatingTrace) -> tuple[float, float]:
 
     What isn't there has distance 0.
     """
-    rows = trace.tokens / trace.tokens.sum(axis=-1, keepdims=True)
+    rows = trace.shares
     pairs = float(row_distance(rows).mean()) if rows.shape[2] > 1 else 0.0
     steps = float(np.abs(np.diff(rows, axis=0)).sum(axis=-1).mean() / 2) if len(rows) > 1 else 0.0
     return pairs, steps

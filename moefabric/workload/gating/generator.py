@@ -101,14 +101,12 @@ class GatingParameters:
         if self.top_k > self.experts:
             raise ValueError(f"top_k: a token has no {self.top_k} of {self.experts} experts")
         if self.popularity not in POPULARITIES:
-            raise ValueError(
-                f"popularity: {self.popularity!r} is not one of {', '.join(POPULARITIES)}"
-            )
+            names = ", ".join(POPULARITIES)
+            raise ValueError(f"popularity: {self.popularity!r} is not one of {names}")
         if (self.popularity == "recorded") != bool(self.loads):
             raise ValueError("loads: recorded popularity needs loads, and only that has them")
-        if any(not 0 <= load < math.inf for load in self.loads) or (
-            self.loads and not sum(self.loads)
-        ):
+        is_finite = all(0 <= load < math.inf for load in self.loads)
+        if not is_finite or (self.loads and not sum(self.loads)):
             raise ValueError("loads: finite loads of at least 0, not all 0, are needed")
 
     @property
@@ -185,12 +183,8 @@ class GatingGenerator:
 
     def trace(self, iterations: int, layers: int) -> GatingTrace:
         """Return the gating of one region, one micro-batch an iteration."""
-        shape = (iterations, layers, self.ranks, self.parameters.experts)
-        tokens = np.empty(shape, dtype=np.int64)
-        for iteration in range(iterations):
-            for layer in range(layers):
-                tokens[iteration, layer] = self.tokens(iteration, layer)
-        return GatingTrace(tokens, "generated")
+        tokens = [[self.tokens(i, layer) for layer in range(layers)] for i in range(iterations)]
+        return GatingTrace(np.array(tokens), "generated")
 
 
 def generate(
@@ -227,9 +221,8 @@ class _LayerScores:
         # The skew is that of the layer, whatever order a source has.
         deviation = np.random.default_rng([seed, _LAYER, layer]).normal()
         self.skew = parameters.skew * math.exp(parameters.skew_variation * deviation)
-        self._constant = _mixed(
-            self._normal(self._random), self._normal(common), parameters.layer_correlation
-        )
+        own = self._normal(self._random)
+        self._constant = _mixed(own, self._normal(common), parameters.layer_correlation)
         self._drift = [self._normal(self._random)]
 
     @property

@@ -35,9 +35,6 @@ class RecordedGating:
 
     def array(self, iterations: int, layers: int) -> NDArray[np.int64]:
         """Return the tokens [iteration, layer, rank, expert] of the first iterations."""
-        return np.array(
-            [
-                [self.tokens(iteration, layer, 0) for layer in range(layers)]
-                for iteration in range(iterations)
-            ]
-        )
+        places = ((iteration, layer) for iteration in range(iterations) for layer in range(layers))
+        tokens = np.array([self.tokens(*place, 0) for place in places])
+        return tokens.reshape(iterations, layers, *self._even.shape)

@@ -54,13 +54,17 @@ def gating_statistics(trace: GatingTrace) -> GatingStatistics:
     tokens = trace.tokens
     loads = expert_shares(trace)
     rows = tokens / np.maximum(tokens.sum(axis=-1, keepdims=True), 1)
+    squares = np.linalg.svd(rows, compute_uv=False) ** 2
+    of_layers = {
+        "max_over_mean": max_over_mean(loads),
+        "variation": variation(loads),
+        "entropy": entropy(loads),
+        "row_distance": row_distance(rows),
+        "pair_max_over_mean": rows.max(axis=(-2, -1)) * tokens.shape[-1],
+        "rank1_energy": squares[..., 0] / squares.sum(axis=-1),
+    }
     return GatingStatistics(
-        max_over_mean=float(np.median(max_over_mean(loads))),
-        variation=float(np.median(variation(loads))),
-        entropy=float(np.median(entropy(loads))),
-        row_distance=float(np.median(row_distance(rows))),
-        pair_max_over_mean=float(np.median(rows.max(axis=(-2, -1)) * tokens.shape[-1])),
-        rank1_energy=float(np.median(rank1_energy(rows))),
+        **{name: float(np.median(values)) for name, values in of_layers.items()},
         step_distance=step_distance(loads, 1),
         step_floor=step_floor(loads, tokens.sum(axis=(-2, -1))),
         layer_correlation=layer_correlation(loads),
@@ -109,13 +113,6 @@ def row_distance(rows: FloatArray) -> FloatArray:
     distances = (np.sort(rows, axis=-2) * weights[:, np.newaxis]).sum(axis=(-2, -1))
     mean: FloatArray = distances / 2 / pairs
     return mean
-
-
-def rank1_energy(rows: FloatArray) -> FloatArray:
-    """Return the part of each matrix's squared norm that lies in its largest singular value."""
-    squares = np.linalg.svd(rows, compute_uv=False) ** 2
-    energy: FloatArray = squares[..., 0] / squares.sum(axis=-1)
-    return energy
 
 
 def step_distance(shares: FloatArray, lag: int) -> float:

@@ -4,7 +4,7 @@ import gzip
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -55,6 +55,12 @@ class GatingTrace:
             raise ValueError(f"{cell}: {array[array < 0][0]} tokens: counts must not be negative")
         array.setflags(write=False)
         object.__setattr__(self, "tokens", array)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The share of each expert in the tokens of each rank, all of which have tokens."""
+        shares: NDArray[np.float64] = self.tokens / self.tokens.sum(axis=-1, keepdims=True)
+        return shares
 
     def matrix(self, iteration: int, layer: int) -> NDArray[np.int64]:
         """Return the tokens [source rank, expert] of one layer in one iteration.
@@ -233,8 +239,12 @@ def _expert_distribution(counts: Any, path: Path) -> GatingTrace:
     has_experts = steps.any(axis=(0, 2))
     if not has_experts.any():
         raise _error(place, "no layer has tokens")
+    return _trace(steps[:, has_experts, np.newaxis].astype(np.int64), path, place)
+
+
+def _trace(counts: NDArray[Any], path: Path, place: str) -> GatingTrace:
     try:
-        return GatingTrace(steps[:, has_experts, np.newaxis].astype(np.int64), str(path))
+        return GatingTrace(counts, str(path))
     except ValueError as error:
         raise _error(place, str(error)) from error
 
@@ -269,10 +279,8 @@ def _faults(rows: list[list[Any]], place: str, row_sum: Any) -> list[tuple[str, 
         if len(row) != n:
             fault = f"{len(row)} counts, but the matrix has {n} rows; it must be square"
             faults.append((f"{place}[{i}]", fault))
-        wrong = [(j, count) for j, count in enumerate(row) if not _is_count(count)]
-        faults += [
-            (f"{place}[{i}][{j}]", f"{count!r} is not a count of tokens") for j, count in wrong
-        ]
+        wrong = [j for j, count in enumerate(row) if not _is_count(count)]
+        faults += [(f"{place}[{i}][{j}]", f"{row[j]!r} is not a count of tokens") for j in wrong]
         if not wrong and row_sum is not None and sum(row) != row_sum:
             faults.append((f"{place}[{i}]", f"sums to {sum(row)}, not to row_sum {row_sum}"))
     return faults
@@ -289,10 +297,7 @@ def _npz(path: Path) -> GatingTrace:
     counts, place = arrays[_COUNTS], f"{path}: {_COUNTS}"
     if not np.issubdtype(counts.dtype, np.integer):
         raise _error(place, f"whole numbers are needed, not {counts.dtype}")
-    try:
-        return GatingTrace(counts, str(path))
-    except ValueError as error:
-        raise _error(place, str(error)) from error
+    return _trace(counts, path, place)
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:
@@ -306,8 +311,7 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as members:
             size = max((one.file_size for one in members.infolist()), default=0)
         if size > MAX_ARRAY_BYTES:
-            message = f"has an array of {size} bytes; the limit is {MAX_ARRAY_BYTES}"
-            raise _error(path, message)
+            raise _error(path, f"has an array of {size} bytes; the limit is {MAX_ARRAY_BYTES}")
         with np.load(path, allow_pickle=False) as archive:
             arrays = {n: archive[n] for n in (_COUNTS, ROUTES, _SCORES) if n in archive.files}
             names = ", ".join(archive.files) or "nothing"
@@ -326,11 +330,6 @@ def archived_routes(arrays: Mapping[str, NDArray[Any]], path: Path) -> TokenRout
         raise _error(f"{path}: {ROUTES}", str(error)) from error
 
 
-_READERS: Final[dict[str, Callable[[Path], GatingTrace]]] = {
-    ".json": _json,
-    ".json.gz": _json,
-    ".txt": _text,
-    ".npz": _npz,
-}
+_READERS: Final = {".json": _json, ".json.gz": _json, ".txt": _text, ".npz": _npz}
 SUFFIXES: Final = tuple(_READERS)
 """Endings of names that `read_gating` knows."""

@@ -116,3 +116,6 @@ class LatentAttention:
     def attended_tokens(self, sequence: int) -> float:
         """Return the mean number of tokens to which a token of a sequence attends."""
         return sequence / 2
+
+
+Attention = GroupedAttention | LatentAttention

@@ -16,11 +16,10 @@ key that isn't read here is a fault: sizes are never guessed.
 import json
 from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.models.attention import GroupedAttention, LatentAttention
+from moefabric.workload.models.attention import Attention, GroupedAttention, LatentAttention
 from moefabric.workload.models.model import Model
 
 _TABLE: Final = json.loads((files("moefabric.workload.models") / "architectures.json").read_text())
@@ -167,7 +166,7 @@ def _window(kinds: Iterable[str], window: int) -> dict[str, Any]:
 def _model(
     keys: _Configuration,
     name: str,
-    attention: GroupedAttention | LatentAttention | None = None,
+    attention: Attention | None = None,
     moe_layers: int | None = None,
     **sizes: Any,
 ) -> Model:
@@ -268,17 +267,15 @@ def _gpt_oss(keys: _Configuration, name: str) -> Model:
     return _model(keys, name, _grouped(keys, **_window(kinds, keys.count("sliding_window"))))
 
 
-ARCHITECTURES: Final[Mapping[str, Callable[[_Configuration, str], Model]]] = MappingProxyType(
-    {
-        "mixtral": _mixtral,
-        "qwen2_moe": _qwen2_moe,
-        "qwen3_moe": _qwen3_moe,
-        "deepseek_v2": _deepseek,
-        "deepseek_v3": _deepseek,
-        "olmoe": _model,
-        "llama4_text": _llama4,
-        "gpt_oss": _gpt_oss,
-        "granitemoe": _model,
-    }
-)
+ARCHITECTURES: Final[Mapping[str, Callable[[_Configuration, str], Model]]] = {
+    "mixtral": _mixtral,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "olmoe": _model,
+    "llama4_text": _llama4,
+    "gpt_oss": _gpt_oss,
+    "granitemoe": _model,
+}
 """Readers by `model_type`."""

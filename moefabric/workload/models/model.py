@@ -3,17 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from types import MappingProxyType
 from typing import Annotated, Final, Literal, get_args
 
 from annotated_types import Interval
 
-from moefabric.workload.models.attention import (
-    GroupedAttention,
-    LatentAttention,
-    OptionalSize,
-    Size,
-)
+from moefabric.workload.models.attention import Attention, GroupedAttention, OptionalSize, Size
 from moefabric.workload.models.payload import Payloads
 
 BYTES_BF16: Final = 2
@@ -51,16 +45,14 @@ class WireFormat:
         return ceil(numbers * self.bits / 8) + scales * self.scale_bytes
 
 
-WIRE_FORMATS: Final[Mapping[WireType, WireFormat]] = MappingProxyType(
-    {
-        "fp32": WireFormat(32),
-        "bf16": WireFormat(16),
-        "fp16": WireFormat(16),
-        "fp8": WireFormat(8, block=128, scale_bytes=4),
-        "mxfp8": WireFormat(8, block=32, scale_bytes=1),
-        "mxfp4": WireFormat(4, block=32, scale_bytes=1),
-    }
-)
+WIRE_FORMATS: Final[Mapping[WireType, WireFormat]] = {
+    "fp32": WireFormat(32),
+    "bf16": WireFormat(16),
+    "fp16": WireFormat(16),
+    "fp8": WireFormat(8, block=128, scale_bytes=4),
+    "mxfp8": WireFormat(8, block=32, scale_bytes=1),
+    "mxfp4": WireFormat(4, block=32, scale_bytes=1),
+}
 """`fp8` has a float32 scale for each 128 numbers (DeepSeek-V3, arXiv 2412.19437, section 3.3.2, as
 DeepEP sends it). Microscaling formats have a scale of 8 bits for each 32 (OCP MX 1.0, table 1)."""
 
@@ -82,7 +74,7 @@ class Model:
     """Number of routed experts of a layer."""
     top_k: Size
     """Routed experts of a token."""
-    attention: GroupedAttention | LatentAttention
+    attention: Attention
     """Sizes of attention."""
     shared_ffn: OptionalSize = 0
     """Inner size of the shared experts together, which compute every token on its own rank."""

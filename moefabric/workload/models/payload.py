@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, Protocol
 
 _FP8_BLOCK: Final = 128
@@ -100,7 +99,7 @@ class Fp8:
         return 0.0
 
 
-_INNER: Final[Mapping[str, type[Plain | Fp8]]] = MappingProxyType({"none": Plain, "fp8": Fp8})
+_INNER: Final[Mapping[str, Plain | Fp8]] = {"none": Plain(), "fp8": Fp8()}
 
 
 @dataclass(frozen=True)
@@ -137,24 +136,20 @@ class BigMac:
     @property
     def encode_s_per_byte(self) -> float:
         """Seconds in which one GPU encodes one plain byte of full width."""
-        return self.r * self._inner.encode_s_per_byte
+        return self.r * _INNER[self.inner].encode_s_per_byte
 
     @property
     def decode_s_per_byte(self) -> float:
         """Seconds in which one GPU decodes the code of one plain byte of full width."""
-        return self.r * self._inner.decode_s_per_byte
+        return self.r * _INNER[self.inner].decode_s_per_byte
 
     def token_bytes(self, hidden: int, plain_bytes: float) -> float:
         """Return the bytes of a narrow token."""
-        return self._inner.token_bytes(round(self.r * hidden), self.r * plain_bytes)
+        return _INNER[self.inner].token_bytes(round(self.r * hidden), self.r * plain_bytes)
 
     def token_flops(self, hidden: int) -> float:
         """Return the FLOPs of one matrix of hidden x r hidden: down or up."""
         return 2 * self.r * hidden**2
-
-    @property
-    def _inner(self) -> Plain | Fp8:
-        return _INNER[self.inner]()
 
 
 @dataclass(frozen=True)
