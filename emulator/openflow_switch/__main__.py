@@ -8,7 +8,6 @@ as long as their interfaces exist.
 import gc
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 
 from moefabric.core.errors import MoefabricError
@@ -47,9 +46,8 @@ def main() -> int:
     gc.set_threshold(100_000, 50, 100)
     structured_log.start("switches")
     try:
-        interfaces = KernelInterfaces()
-        agent = OpenFlowAgent(interfaces)
-        commands = ControlCommands(agent, interfaces, datapaths, time.monotonic_ns)
+        agent = OpenFlowAgent(KernelInterfaces())
+        commands = ControlCommands(agent, datapaths)
         partial = b""
 
         def read_commands() -> None:

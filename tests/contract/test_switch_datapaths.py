@@ -117,7 +117,9 @@ def flow_entries(draw: st.DrawFn) -> Entry:
         SetField(name, mac) for name in ("eth_dst", "eth_src") for mac in switch_frames.MACS[:2]
     ]
     choices += [
-        SetField("ip_dscp", value) for value in (0, 7, 63) if match.eth_type == (IPV4, 0xFFFF)
+        SetField("ip_dscp", value)
+        for value in (0, 7, 63)
+        if match.masked.get("eth_type") == (IPV4, 0xFFFF)
     ]
     actions = st.lists(st.sampled_from(choices), max_size=3)
     apply, write = tuple(draw(actions)), tuple(draw(actions))

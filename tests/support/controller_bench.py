@@ -87,8 +87,8 @@ class Bench:
             assert isinstance(out, Output)
             if out.port == CONTROLLER:
                 continue
-            address, mask = flow_entry.match.ipv4_dst or (0, 0)
-            dscp = flow_entry.match.ip_dscp[0] if flow_entry.match.ip_dscp else None
+            address, mask = flow_entry.match.masked.get("ipv4_dst", (0, 0))
+            dscp, _ = flow_entry.match.masked.get("ip_dscp", (None, 0))
             entries.add(FlowEntry(flow_entry.priority, address, mask.bit_count(), dscp, out.port))
         return entries
 

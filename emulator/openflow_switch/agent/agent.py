@@ -91,11 +91,9 @@ class SwitchConnections:
 class OpenFlowAgent:
     """Serves switches until it is stopped."""
 
-    def __init__(
-        self, interfaces: Interfaces, clock_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, interfaces: Interfaces) -> None:
         """Create an agent; `interfaces` reports the carrier of all switches' ports."""
-        self._interfaces, self._clock_ns = interfaces, clock_ns
+        self.interfaces = interfaces
         self._selector, self._stopped = selectors.DefaultSelector(), False
         self._switches = dict[str, SwitchConnections]()
         self._due_ns = dict[str, int]()
@@ -164,10 +162,10 @@ class OpenFlowAgent:
         due_ns = min(self._due_ns.values(), default=NEVER)
         waits_s = [] if timeout_s is None else [timeout_s]
         if due_ns < NEVER:
-            waits_s.append(max(0, due_ns - self._clock_ns()) / 1e9)
+            waits_s.append(max(0, due_ns - time.monotonic_ns()) / 1e9)
         ready = self._selector.select(min(waits_s, default=None))
         # Silence is judged by the time of the wake-up, so that slow processing doesn't count as it.
-        now_ns = self._clock_ns()
+        now_ns = time.monotonic_ns()
         for key in self._due([key for key, _ in ready]):
             key.data()
         for name, due_ns in list(self._due_ns.items()):
@@ -202,14 +200,10 @@ class OpenFlowAgent:
             self._expire(connections, now_ns)
         for connection in connections.connections:
             connection.session.tick(now_ns)
-        if (
-            connections.active is None
-            and connections.controller
-            and connections.connect_ns <= now_ns
-        ):
+        if connections.active is None and connections.connect_ns <= now_ns:
             if connections.connecting:
                 self._fail(connections, "no answer")
-            else:
+            elif connections.controller:
                 self._connect(connections, connections.controller, now_ns)
         self._update(connections)
 
@@ -254,13 +248,13 @@ class OpenFlowAgent:
     def _connection(
         self, connections: SwitchConnections, sock: socket.socket, *, passive: bool
     ) -> OpenFlowConnection:
-        session = ControllerSession(connections.switch, self._clock_ns(), passive=passive)
+        session = ControllerSession(connections.switch, time.monotonic_ns(), passive=passive)
         return OpenFlowConnection(
             sock, session, self._selector, lambda connection: self._receive(connections, connection)
         )
 
     def _receive(self, connections: SwitchConnections, connection: OpenFlowConnection) -> None:
-        if reason := connection.receive(self._clock_ns()):
+        if reason := connection.receive(time.monotonic_ns()):
             self._end(connections, connection, reason)
         elif connection is connections.active:
             connections.retry_ns = MIN_RETRY_NS
@@ -268,7 +262,7 @@ class OpenFlowAgent:
 
     def _update(self, connections: SwitchConnections) -> None:
         """Send output, and select the events to wait for."""
-        now_ns = self._clock_ns()
+        now_ns = time.monotonic_ns()
         for connection in connections.connections:
             if reason := connection.update(now_ns):
                 self._end(connections, connection, reason)
@@ -299,7 +293,7 @@ class OpenFlowAgent:
             connections.active.close()
         connections.connecting = connections.active = None
         retries = connections.controller and retry_in_ns < NEVER
-        connections.connect_ns = self._clock_ns() + retry_in_ns if retries else NEVER
+        connections.connect_ns = time.monotonic_ns() + retry_in_ns if retries else NEVER
         self._due_ns[connections.name] = connections.due_ns
 
     # --- passive connections ----------------------------------------------------------------------
@@ -325,11 +319,9 @@ class OpenFlowAgent:
         self._update(connections)
 
     def _read_carrier(self) -> None:
-        for name, up in self._interfaces.changed().items():
+        for name, up in self.interfaces.changed().items():
             connections, number = self._ports.get(name, (None, 0))
-            if connections is None:
-                continue
-            if port := connections.switch.port_changed(number, up=up):
+            if connections and (port := connections.switch.port_changed(number, up=up)):
                 for listener in connections.switch.listeners:
                     listener.send_port_status(port)
                 self._update(connections)

@@ -13,6 +13,7 @@ end the process.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ from typing import Any
 
 from moefabric.core.errors import ControlError, FabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
-from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Datapath
 from moefabric.runtime.control_tls import ControlTls
@@ -48,16 +48,9 @@ DatapathFactory = Callable[[Sequence[SwitchSpec]], Iterable[Datapath]]
 class ControlCommands:
     """Executes commands for an agent."""
 
-    def __init__(
-        self,
-        agent: OpenFlowAgent,
-        interfaces: Interfaces,
-        datapaths: DatapathFactory,
-        clock_ns: Callable[[], int],
-    ) -> None:
-        """Take an agent, its interfaces, a factory of datapaths, and a monotonic clock."""
-        self._agent, self._interfaces = agent, interfaces
-        self._datapaths, self._clock_ns = datapaths, clock_ns
+    def __init__(self, agent: OpenFlowAgent, datapaths: DatapathFactory) -> None:
+        """Take an agent, and a factory of datapaths."""
+        self._agent, self._datapaths = agent, datapaths
         self._switches = dict[str, OpenFlowSwitch]()
 
     def reply(self, line: bytes) -> bytes:
@@ -81,13 +74,16 @@ class ControlCommands:
                     self._agent.tls = ControlTls(**tls).context(server_side=False)
                 return self._make(specs, Path(folder) if folder else None, token)
             case {"connect": controllers}:
-                addresses = {
-                    name: (str(host), int(port)) for name, (host, port) in controllers.items()
-                }
-                self._agent.connect(addresses)
-                return {"connecting": len(addresses)}
+                given = controllers.items()
+                self._agent.connect({name: (str(host), int(port)) for name, (host, port) in given})
+                return {"connecting": len(controllers)}
             case {"show": _}:
-                return self._show()
+                connected = self._agent.connected()
+                switches = {
+                    name: {"connected": name in connected, "rules": len(switch.tables.entries)}
+                    for name, switch in self._switches.items()
+                }
+                return {"switches": switches}
         raise ValueError("neither make nor connect nor show")
 
     def _make(
@@ -96,18 +92,9 @@ class ControlCommands:
         if duplicates := sorted(spec.name for spec in specs if spec.name in self._switches):
             raise FabricError(f"{', '.join(duplicates)}: made before")
         for spec, datapath in zip(specs, self._datapaths(specs), strict=True):
-            now_ns = self._clock_ns()
-            switch = OpenFlowSwitch(spec.datapath_id, datapath, self._interfaces, now_ns, token)
+            interfaces, now_ns = self._agent.interfaces, time.monotonic_ns()
+            switch = OpenFlowSwitch(spec.datapath_id, datapath, interfaces, now_ns, token)
             socket_path = management / f"{spec.name}.mgmt" if management else None
             self._agent.add(spec.name, switch, socket_path)
             self._switches[spec.name] = switch
         return {"made": len(specs)}
-
-    def _show(self) -> dict[str, Any]:
-        connected = set(self._agent.connected())
-        return {
-            "switches": {
-                name: {"connected": name in connected, "rules": len(switch.tables.entries)}
-                for name, switch in self._switches.items()
-            }
-        }

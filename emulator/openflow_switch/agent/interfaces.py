@@ -4,16 +4,15 @@ import errno
 import socket
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.netlink import Request
 
 
-@dataclass(frozen=True)
-class PortCount:
+class PortCount(NamedTuple):
     """Counters since the creation of an interface, with directions as seen from the switch."""
 
     packets_in: int = 0
@@ -32,7 +31,7 @@ class Interface:
 
     up: bool = True
     address: bytes = bytes(6)
-    count: PortCount = PortCount()
+    count: PortCount = field(default_factory=PortCount)
     rate_kbps: int = 0
 
 
@@ -51,9 +50,6 @@ class Interfaces(Protocol):
 
     def changed(self) -> Mapping[str, bool]:
         """Return the carrier of interfaces with events since the last call; never block."""
-
-    def close(self) -> None:
-        """Close the descriptors."""
 
 
 _IFINFO: Final = struct.Struct("=BxHiII")
@@ -115,11 +111,6 @@ class KernelInterfaces:
                 if message.kind in _EVENTS and named:
                     up = message.kind == _NEWLINK and _is_up(message)
                     changed[named.rstrip(b"\0").decode()] = up
-
-    def close(self) -> None:
-        """Close the sockets."""
-        self._requests.close()
-        self._events.close()
 
 
 def _is_up(link: netlink.Message) -> bool:

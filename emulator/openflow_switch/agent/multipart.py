@@ -9,18 +9,19 @@ from typing import Final
 
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow.actions import REWRITABLE, group_ids
-from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
 from moefabric.core.openflow.messages import FLOW_STATS, decode_flow_stats_request
 from moefabric.core.openflow.oxm import FIELDS, encode_match
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
 from moefabric.emulator.openflow_switch.tables.counters import (
+    CounterKey,
     SwitchCounters,
     TrafficCount,
     executes_all_buckets,
     is_group_counted,
 )
-from moefabric.emulator.openflow_switch.tables.entries import MAX_GROUPS, FlowEntry, GroupEntry
+from moefabric.emulator.openflow_switch.tables.entries import MAX_GROUPS, FlowEntry
 from moefabric.emulator.openflow_switch.tables.flow_tables import (
     MAX_ENTRIES,
     TABLE_COUNT,
@@ -91,8 +92,7 @@ def _table_stats(switch: OpenFlowSwitch, _body: bytes, now_ns: int) -> Bodies:
 
 def _table_features(_switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
     """Return the features of all tables, which can't be changed."""
-    if body:
-        raise OpenFlowError(ErrorCode.REQUEST_NOT_PERMITTED, "tables can't be configured")
+    refuse_if(body, ErrorCode.REQUEST_NOT_PERMITTED, "tables can't be configured")
     return map(table_features, range(TABLE_COUNT))
 
 
@@ -167,23 +167,16 @@ def _requested_ports(switch: OpenFlowSwitch, body: bytes, missing: ErrorCode) ->
     (number,) = struct.unpack_from("!I", body)
     if number == ofp.PortNumber.ANY:
         return [port for _, port in sorted(switch.ports.items())]
-    if number not in switch.ports:
-        raise OpenFlowError(missing, f"port {number:#x}")
+    refuse_if(number not in switch.ports, missing, f"port {number:#x}")
     return [switch.ports[number]]
 
 
 def _port_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
     """Return port statistics; a veth has no framing, overrun or CRC errors or collisions."""
     for port in _requested_ports(switch, body, ErrorCode.BAD_PORT):
-        count = switch.interface(port).count
-        yield struct.pack(
-            "!I4x12QII",
-            port.number,
-            *(count.packets_in, count.packets_out, count.bytes_in, count.bytes_out),
-            *(count.dropped_in, count.dropped_out, count.errors_in, count.errors_out),
-            *(0, 0, 0, 0),
-            *_age(switch.created_ns, now_ns),
-        )
+        counts, age = switch.interface(port).count, _age(switch.created_ns, now_ns)
+        traffic, errors, dropped = counts[:4], counts[4:6], counts[6:]
+        yield struct.pack("!I4x8Q32xII", port.number, *traffic, *dropped, *errors, *age)
 
 
 def _port_descriptions(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
@@ -202,8 +195,7 @@ def _queue_stats(switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
     """Return no statistics, as ports have no queues."""
     _requested_ports(switch, body, ErrorCode.QUEUE_BAD_PORT)
     _, queue = struct.unpack_from("!II", body)
-    if queue != _ALL_QUEUES:
-        raise OpenFlowError(ErrorCode.QUEUE_BAD_QUEUE, f"queue {queue}")
+    refuse_if(queue != _ALL_QUEUES, ErrorCode.QUEUE_BAD_QUEUE, f"queue {queue}")
     return []
 
 
@@ -212,32 +204,22 @@ def _queue_stats(switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
 
 def _group_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
     (requested,) = struct.unpack_from("!I", body)
-    counters, groups = switch.counters(now_ns), sorted(switch.tables.groups.items())
-    for number, entry in groups:
+    counters, groups = switch.counters(now_ns), switch.tables.groups
+    for number, entry in sorted(groups.items()):
         if requested in {number, ofp.ALL_GROUPS}:
-            counts = _group_counts(switch.tables.groups, number, counters)
-            references = _references(switch, number)
-            length = 40 + 16 * len(entry.buckets)
-            head = struct.pack("!H2xII4x", length, number, references) + counts[0]
+            is_counted, places = is_group_counted(number, groups), range(len(entry.buckets))
+            total = _packed_count(counters, (number, None)) if is_counted else _UNCOUNTED
+            buckets = [_UNCOUNTED] * len(places)
+            if is_counted and executes_all_buckets(entry.group.kind):
+                buckets = [_packed_count(counters, (number, place)) for place in places]
+            length, references = 40 + 16 * len(places), _references(switch, number)
+            head = struct.pack("!H2xII4x", length, number, references)
             age = struct.pack("!II", *_age(entry.created_ns, now_ns))
-            yield head + age + b"".join(counts[1:])
+            yield head + total + age + b"".join(buckets)
 
 
-def _group_counts(
-    groups: Mapping[int, GroupEntry], number: int, counters: SwitchCounters
-) -> list[bytes]:
-    """Return packets and bytes of a group, then of each bucket."""
-    entry = groups[number]
-    if not is_group_counted(number, groups):
-        return [_UNCOUNTED] * (1 + len(entry.buckets))
-    total = _packed_count(counters.count((number, None)))
-    if not executes_all_buckets(entry.group.kind):
-        return [total] + [_UNCOUNTED] * len(entry.buckets)
-    places = range(len(entry.buckets))
-    return [total, *(_packed_count(counters.count((number, place))) for place in places)]
-
-
-def _packed_count(count: TrafficCount) -> bytes:
+def _packed_count(counters: SwitchCounters, key: CounterKey) -> bytes:
+    count = counters.count(key)
     return struct.pack("!QQ", count.packets, count.bytes)
 
 
@@ -263,8 +245,7 @@ def _group_features(_switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodi
 def _meters(_switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
     """Return no statistics, as the switch has no meters."""
     (meter,) = struct.unpack_from("!I", body)
-    if meter != _ALL_METERS:
-        raise OpenFlowError(ErrorCode.METER_UNKNOWN, f"meter {meter}")
+    refuse_if(meter != _ALL_METERS, ErrorCode.METER_UNKNOWN, f"meter {meter}")
     return []
 
 

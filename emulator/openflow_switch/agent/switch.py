@@ -77,25 +77,20 @@ class OpenFlowSwitch:
     """A datapath and its OpenFlow state. Times are in ns of a monotonic clock."""
 
     def __init__(
-        self,
-        datapath_id: int,
-        datapath: Datapath,
-        interfaces: Interfaces,
-        now_ns: int,
-        token: str = "",
+        self, dpid: int, datapath: Datapath, interfaces: Interfaces, now_ns: int, token: str = ""
     ) -> None:
         """Take over a datapath and remove its flows.
 
         Args:
-            datapath_id: The switch's identity.
+            dpid: The switch's identity.
             datapath: The datapath.
             interfaces: Reports the carrier of the ports.
             now_ns: The time.
             token: The fabric's token, by which the switch proves its identity to controllers that
                 ask for it; none if empty.
         """
-        self.token = token
-        self.datapath_id, self.datapath, self.interfaces = datapath_id, datapath, interfaces
+        self.token, self.datapath_id = token, dpid
+        self.datapath, self.interfaces = datapath, interfaces
         self.tables, self._counters = FlowTables(), SwitchCounters()
         self._pipeline = Pipeline((), {}, ())
         self.ports: dict[int, Port] = dict(datapath.ports)

@@ -96,6 +96,13 @@ _SET: Final = {
     "ip_dscp": (StepKind.SET_DSCP, StepKind.RESET_DSCP),
 }
 
+_OUTPUTS: Final[Mapping[int, StepKind]] = {
+    PortNumber.CONTROLLER: StepKind.PUNT,
+    PortNumber.IN_PORT: StepKind.BACK,
+    ALL: StepKind.FLOOD,
+}
+"""Steps of outputs to reserved ports."""
+
 Step = tuple[StepKind, int, int]
 """Kind, the slots that it applies to as bits, argument."""
 
@@ -184,21 +191,19 @@ def flow_steps(flow: Flow, groups: Groups, ports: Ports) -> tuple[Step, ...]:
     return steps
 
 
-def _with_one_flood(emitted: Sequence[Emission], ports: Ports) -> Sequence[Emission]:
+def _with_one_flood(emitted: tuple[Emission, ...], ports: Ports) -> tuple[Emission, ...]:
     """Move the last flood to the end, where the program can loop; expand others to ports."""
     floods = [i for i, emission in enumerate(emitted) if emission.port == ALL]
     if not floods:
         return emitted
     listed: list[Emission] = []
-    for i, emission in enumerate(emitted):
-        if i not in floods:
-            listed.append(emission)
-        elif i != floods[-1]:
-            listed += (replace(emission, port=number) for number in sorted(ports))
-    return [*listed, emitted[floods[-1]]]
+    for i, emission in enumerate(emitted[: floods[-1]] + emitted[floods[-1] + 1 :]):
+        numbers = sorted(ports) if i in floods[:-1] else [emission.port]
+        listed += (replace(emission, port=number) for number in numbers)
+    return (*listed, emitted[floods[-1]])
 
 
-def _sequence(emitted: Sequence[Emission], slots: int, ports: Ports) -> Iterator[Step]:
+def _sequence(emitted: tuple[Emission, ...], slots: int, ports: Ports) -> Iterator[Step]:
     """Return the steps that emit copies of one packet, with as few rewrites as possible."""
     ordered = _with_one_flood(emitted, ports)
     fields: dict[str, int] = {}
@@ -210,22 +215,14 @@ def _sequence(emitted: Sequence[Emission], slots: int, ports: Ports) -> Iterator
             if fields.get(name) != value:
                 yield _SET[name][0], slots, _argument(name, value)
         fields = rewrites
-        yield _output_step(emission, slots, is_last=i == len(ordered) - 1)
+        to_port = StepKind.LAST if i == len(ordered) - 1 else StepKind.OUTPUT
+        kind = _OUTPUTS.get(emission.port, to_port)
+        arguments = {to_port: emission.port, StepKind.PUNT: emission.max_len}
+        yield kind, slots, arguments.get(kind, 0)
 
 
 def _argument(name: str, value: int) -> int:
     return value if name == "ip_dscp" else int(struct.unpack("=Q", value.to_bytes(6) + bytes(2))[0])
-
-
-def _output_step(emission: Emission, slots: int, *, is_last: bool) -> Step:
-    match emission.port:
-        case PortNumber.CONTROLLER:
-            return StepKind.PUNT, slots, emission.max_len
-        case PortNumber.IN_PORT:
-            return StepKind.BACK, slots, 0
-        case PortNumber.ALL:
-            return StepKind.FLOOD, slots, 0
-    return StepKind.LAST if is_last else StepKind.OUTPUT, slots, emission.port
 
 
 def packed_steps(steps: Sequence[Step]) -> tuple[int, bytes]:

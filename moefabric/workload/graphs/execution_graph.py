@@ -169,7 +169,7 @@ class ExecutionGraph:
                     meeting = *ends, node.tag
                 met[meeting, counts[node.kind, meeting]].append((rank, node))
                 counts[node.kind, meeting] += 1
-        groups: dict[_Meeting, tuple[int, ...]] = {**self.groups}
+        groups: dict[_Meeting, tuple[int, ...]] = dict(self.groups.items())
         order = {name: place for place, name in enumerate(groups)}
         for meeting, index in sorted(met, key=lambda key: order.get(key[0], len(order))):
             place = {rank: number for number, rank in enumerate(groups.get(meeting, ()))}

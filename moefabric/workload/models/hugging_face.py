@@ -230,7 +230,10 @@ def _deepseek(keys: _Configuration, name: str) -> Model:
     attention = LatentAttention(
         keys.count("num_attention_heads"),
         keys.count_or_null("q_lora_rank"),
-        *map(keys.count, ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")),
+        keys.count("kv_lora_rank"),
+        keys.count("qk_nope_head_dim"),
+        keys.count("qk_rope_head_dim"),
+        keys.count("v_head_dim"),
     )
     groups, chosen = keys.count("n_group", 1), keys.count("topk_group", 1)
     limited = groups > 1 and keys.given("topk_method") != "greedy"

@@ -33,7 +33,7 @@ def commands() -> Iterator[ControlCommands]:
                 undo.callback(datapath.close)
                 yield datapath
 
-        yield ControlCommands(agent, interfaces, datapaths, lambda: 0)
+        yield ControlCommands(agent, datapaths)
 
 
 def ask(commands: ControlCommands, command: Any) -> dict[str, Any]:
