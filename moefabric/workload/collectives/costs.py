@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moefabric.workload.collectives.schedule import Call
-from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,7 @@ def counted_bytes(call: Call) -> int:
     """Return the S of nccl-tests; 0 for a barrier."""
     if call.kind == "all_to_all":
         return sum(call.sizes[_busiest_sender(call)])
-    if call.kind in {"all_gather", "gather"}:
-        return call.size * call.ranks
-    return call.size
+    return call.size * (call.ranks if call.kind in {"all_gather", "gather"} else 1)
 
 
 def bandwidth(call: Call, seconds: float) -> Bandwidth:
@@ -57,19 +54,12 @@ def bandwidth(call: Call, seconds: float) -> Bandwidth:
 
 def bus_factor(call: Call) -> float:
     """Return the bus bandwidth divided by the algorithm bandwidth."""
-    match call.kind:
-        case "all_reduce":
-            return 2 * (call.ranks - 1) / call.ranks
-        case "reduce_scatter" | "all_gather" | "gather" | "scatter":
-            return (call.ranks - 1) / call.ranks
-        case "all_to_all":
-            rank = _busiest_sender(call)
-            whole = sum(call.sizes[rank])
-            return (whole - call.sizes[rank][rank]) / whole if whole else 0.0
-        case "broadcast" | "reduce":
-            return 1.0
-        case "barrier":
-            return 0.0
+    if call.kind == "all_to_all":
+        row = call.sizes[rank := _busiest_sender(call)]
+        return (sum(row) - row[rank]) / sum(row) if sum(row) else 0.0
+    passes = {"all_reduce": 2, "broadcast": 0, "reduce": 0, "barrier": 0}.get(call.kind, 1)
+    is_whole = call.kind in {"broadcast", "reduce"}
+    return passes * (call.ranks - 1) / call.ranks + is_whole
 
 
 def _busiest_sender(call: Call) -> int:
@@ -89,31 +79,23 @@ def port_bytes(call: Call, groups: Sequence[int] | None = None) -> int:
         The least bytes that any algorithm sends or receives at the busiest port. Groups add their
         own numbers before they send them.
     """
-    groups = tuple(range(call.ranks)) if groups is None else tuple(groups)
+    groups = range(call.ranks) if groups is None else groups
     names = sorted(set(groups))
     if len(names) < 2:
         return 0
     if call.kind == "all_to_all":
         return max(max(_crossing(call, groups, name)) for name in names)
-    whole = counted_bytes(call)
-    own = {name: sum(call.shard(r).size for r in _members(groups, name)) for name in names}
-    if call.kind == "gather":
-        own = {name: call.size * len(_members(groups, name)) for name in names}
-    least: dict[CollectiveKind, int] = {
-        "all_reduce": -(-2 * (len(names) - 1) * whole // len(names)),
-        "reduce_scatter": max(max(size, whole - size) for size in own.values()),
-        "all_gather": max(max(size, whole - size) for size in own.values()),
-        "broadcast": whole,
-        "reduce": whole,
-        "gather": whole - own[groups[call.root]],
-        "scatter": whole - own[groups[call.root]],
-        "barrier": 0,
-    }
-    return least[call.kind]
-
-
-def _members(groups: Sequence[int], name: int) -> list[int]:
-    return [rank for rank, group in enumerate(groups) if group == name]
+    whole, own = counted_bytes(call), dict.fromkeys(names, 0)
+    for rank, name in enumerate(groups):
+        own[name] += call.size if call.kind == "gather" else call.shard(rank).size
+    match call.kind:
+        case "all_reduce":
+            return -(-2 * (len(names) - 1) * whole // len(names))
+        case "reduce_scatter" | "all_gather":
+            return max(max(size, whole - size) for size in own.values())
+        case "gather" | "scatter":
+            return whole - own[groups[call.root]]
+    return whole  # broadcast, reduce, or nothing of a barrier
 
 
 def _crossing(call: Call, groups: Sequence[int], name: int) -> tuple[int, int]:

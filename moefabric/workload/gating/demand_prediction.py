@@ -89,16 +89,14 @@ class GatingPredictor:
             return None
         if (iteration, layer) not in self._predicted:
             if iteration < self._learnt:
-                raise ValueError(
-                    f"iteration {iteration}: the predictor has learned {self._learnt} iterations"
-                )
+                learned = f"the predictor has learned {self._learnt} iterations"
+                raise ValueError(f"iteration {iteration}: {learned}")
             while self._learnt < iteration:
                 self._learn(self._learnt)
                 self._learnt += 1
-            self._predicted[iteration, layer] = tuple(
-                self._expected_tokens(iteration, layer, region)
-                for region in range(len(self._copilots))
-            )
+            regions = range(len(self._copilots))
+            expected = tuple(self._expected_tokens(iteration, layer, r) for r in regions)
+            self._predicted[iteration, layer] = expected
         return self._predicted[iteration, layer]
 
     def _learn(self, iteration: int) -> None:
@@ -121,13 +119,12 @@ class GatingPredictor:
         predicted = self.predicted_tokens(iteration, layer)
         if predicted is None:
             return None
-        hits, persistence_hits, k, experts = [], [], 1, 1
+        experts = predicted[0].shape[1]
+        k, hits, persistence_hits = max(1, experts // 4), [], []
+        unchanged = (iteration, layer - 1) if layer else (iteration - 1, layer)
         for region, tokens in enumerate(predicted):
             measured = expert_loads(self._tokens(iteration, layer, region))
-            unchanged = (iteration, layer - 1) if layer else (iteration - 1, layer)
-            before, load = expert_loads(self._tokens(*unchanged, region)), expert_loads(tokens)
-            experts = len(load)
-            k = max(1, experts // 4)
-            hits.append(top_k_hits(load, measured, k))
+            before = expert_loads(self._tokens(*unchanged, region))
+            hits.append(top_k_hits(expert_loads(tokens), measured, k))
             persistence_hits.append(top_k_hits(before, measured, k))
         return GatingPrediction(predicted, k, fmean(hits), fmean(persistence_hits), k / experts)

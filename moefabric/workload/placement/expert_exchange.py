@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
-from moefabric.workload.iterations.iteration import (
-    Collective,
-    Compute,
-    Operation,
-    Reconfigure,
-    Transfer,
-)
+from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure, Transfer
 from moefabric.workload.models.model import BYTES_BF16, Model
 from moefabric.workload.placement.collective_order import ORDERED_KINDS
 
@@ -78,15 +72,12 @@ class HybridEp:
         if not whole or any(n % size for n, size in zip(levels, domains, strict=True)):
             sizes = f"data centres of {self.leaf}, domains of {self.dcs} x {self.servers}"
             raise SpecError([("experts", f"{servers} servers are not whole {sizes}")])
-        places = [np.unravel_index(server, levels) for server in range(servers)]
-        chosen = np.empty((servers, servers), dtype=np.int64)
-        for a, place in enumerate(places):
-            for b, other in enumerate(places):
-                digits = (
-                    y // size * size + x % size
-                    for x, y, size in zip(place, other, domains, strict=True)
-                )
-                chosen[a, b] = int(np.ravel_multi_index(tuple(digits), levels))
+        places = np.unravel_index(np.arange(servers), levels)
+        digits = [
+            place // size * size + place[:, None] % size
+            for place, size in zip(places, domains, strict=True)
+        ]
+        chosen: NDArray[np.int64] = np.ravel_multi_index(tuple(digits), levels)
         return chosen
 
 
@@ -106,12 +97,9 @@ def with_expert_exchange(
         groups: The servers of each EP group, in the order of the operations' demands.
         model: The model.
     """
-    if exchange is None:
-        yield from operations
-        return
-    moves = _ExpertMoves(exchange, groups, model)
+    moves = exchange and _ExpertMoves(exchange, groups, model)
     for operation in operations:
-        yield moves.changed(operation)
+        yield moves.changed(operation) if moves else operation
 
 
 class _ExpertMoves:
@@ -126,34 +114,25 @@ class _ExpertMoves:
         self._bytes = BYTES_BF16 * model.expert_weights * experts / exchange.ratio
 
     def changed(self, operation: Operation) -> Operation:
-        match operation:
-            case Compute(kind="attention", direction="forward", concurrent=light):
-                longer = tuple(s + self._exchange.codec_s for s in operation.seconds)
-                return replace(
-                    operation,
-                    seconds=longer,
-                    concurrent=self._reconfigure(light),
-                    transfer=self._gather(operation.layer),
-                )
-            case Compute(concurrent=light):
-                return replace(operation, concurrent=self._reconfigure(light))
-            case Reconfigure(demand=demand):
-                return replace(operation, demand=self._tokens(demand, to_experts=True))
-            case Collective(kind=kind, direction=direction) if kind in ORDERED_KINDS:
-                forth = (kind == "dispatch") == (direction == "forward")
-                return replace(
-                    operation,
-                    demand=self._tokens(operation.demand, to_experts=forth),
-                    concurrent=self._reconfigure(operation.concurrent),
-                    split_demands=tuple(
-                        self._tokens(demand, to_experts=forth) for demand in operation.split_demands
-                    ),
-                )
+        if isinstance(operation, Reconfigure):
+            return self._reconfigure(operation)
+        if operation.concurrent is not None:
+            operation = replace(operation, concurrent=self._reconfigure(operation.concurrent))
+        if isinstance(operation, Collective):
+            if operation.kind not in ORDERED_KINDS:
+                return operation
+            forth = (operation.kind == "dispatch") == (operation.direction == "forward")
+            demand, *split_demands = (
+                self._tokens(one, to_experts=forth)
+                for one in (operation.demand, *operation.split_demands)
+            )
+            return replace(operation, demand=demand, split_demands=tuple(split_demands))
+        if (operation.kind, operation.direction) == ("attention", "forward"):
+            longer = tuple(s + self._exchange.codec_s for s in operation.seconds)
+            return replace(operation, seconds=longer, transfer=self._gather(operation.layer))
         return operation
 
-    def _reconfigure(self, light: Reconfigure | None) -> Reconfigure | None:
-        if light is None:
-            return None
+    def _reconfigure(self, light: Reconfigure) -> Reconfigure:
         return replace(light, demand=self._tokens(light.demand, to_experts=True))
 
     def _gather(self, layer: int) -> Transfer | None:

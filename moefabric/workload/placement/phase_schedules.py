@@ -43,8 +43,7 @@ def joined_short_phases(phases: Iterator[Bytes], shortest: float) -> Sequence[By
         else:
             joined.append(phase)
     if len(joined) > 1 and port_bytes(joined[-1]) < shortest:
-        last = joined.pop()
-        joined[-1] = joined[-1] + last
+        joined[-2:] = [joined[-2] + joined[-1]]
     return joined
 
 
@@ -86,7 +85,7 @@ class AuroraGreedy(Aurora):
 
     def phases(self, demand: Bytes) -> Sequence[Bytes]:
         """Return the intervals between two ends of transfers."""
-        intervals = _cut_where_transfers_end(demand, _Uncontended(demand))
+        intervals = _cut_where_transfers_end(demand, _uncontended)
         return joined_short_phases(intervals, self.shortest * port_bytes(demand))
 
 
@@ -105,7 +104,7 @@ class _SenderLists(ABC):
 
     def phases(self, demand: Bytes) -> Sequence[Bytes]:
         """Return the intervals between two ends of transfers."""
-        intervals = _cut_where_transfers_end(demand, _Lists(self.receivers(demand)))
+        intervals = _cut_where_transfers_end(demand, _heads(self.receivers(demand)))
         return joined_short_phases(intervals, self.shortest * port_bytes(demand))
 
 
@@ -181,10 +180,8 @@ def padded_demand(demand: Bytes) -> Bytes:
         padded[row, column] += added
         rows[row] -= added
         columns[column] -= added
-        if rows[row] <= columns[column]:
-            row += 1
-        else:
-            column += 1
+        is_full = rows[row] <= columns[column]
+        row, column = row + is_full, column + (not is_full)
     return padded
 
 
@@ -192,40 +189,29 @@ Choice = Callable[[Bytes, list[tuple[int, int]]], list[tuple[int, int]]]
 """Returns the transfers under way, given the bytes left and the unfinished ones of before."""
 
 
-@dataclass(frozen=True)
-class _Lists:
-    """The next transfer of each sender's list."""
+def _heads(receivers: NDArray[np.int64]) -> Choice:
+    """Return the choice of the next transfer of each sender's list."""
 
-    receivers: NDArray[np.int64]
+    def choose(left: Bytes, _current: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        waiting = [[r for r in own if left[s, r] > 0] for s, own in enumerate(receivers.tolist())]
+        return [(sender, own[0]) for sender, own in enumerate(waiting) if own]
 
-    def __call__(self, left: Bytes, _current: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        heads = []
-        for sender, receivers in enumerate(self.receivers.tolist()):
-            waiting = [receiver for receiver in receivers if left[sender, receiver] > 0]
-            heads += [(sender, receiver) for receiver in waiting[:1]]
-        return heads
+    return choose
 
 
-@dataclass(frozen=True)
-class _Uncontended:
-    """Transfers under way, and those whose two ports are idle, the busiest ports first."""
-
-    demand: Bytes
-
-    def __call__(self, left: Bytes, current: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        sent, received = left.sum(axis=1), left.sum(axis=0)
-        chosen = list(current)
-        senders, receivers = {pair[0] for pair in chosen}, {pair[1] for pair in chosen}
-        waiting = [(int(i), int(j)) for i, j in np.argwhere(left > 0)]
-        for i, j in sorted(
-            waiting,
-            key=lambda p: (-max(sent[p[0]], received[p[1]]), -(sent[p[0]] + received[p[1]])),
-        ):
-            if i not in senders and j not in receivers:
-                chosen.append((i, j))
-                senders.add(i)
-                receivers.add(j)
-        return chosen
+def _uncontended(left: Bytes, current: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return transfers under way, and those with two idle ports, the busiest ports first."""
+    sent, received = left.sum(axis=1), left.sum(axis=0)
+    chosen = list(current)
+    senders, receivers = {pair[0] for pair in chosen}, {pair[1] for pair in chosen}
+    waiting = [(int(i), int(j)) for i, j in np.argwhere(left > 0)]
+    waiting.sort(key=lambda p: (-max(sent[p[0]], received[p[1]]), -(sent[p[0]] + received[p[1]])))
+    for i, j in waiting:
+        if i not in senders and j not in receivers:
+            chosen.append((i, j))
+            senders.add(i)
+            receivers.add(j)
+    return chosen
 
 
 def _cut_where_transfers_end(demand: Bytes, choose: Choice) -> Iterator[Bytes]:
