@@ -84,8 +84,7 @@ if TYPE_CHECKING:
     from moefabric.workload.graphs.execution_graph import ExecutionGraph
     from moefabric.workload.graphs.folding import fold
     from moefabric.workload.iterations.iteration import Layer, moe_layer
-    from moefabric.workload.models.attention import GroupedAttention, LatentAttention
-    from moefabric.workload.models.model import Model, Training
+    from moefabric.workload.models.model import GroupedAttention, LatentAttention, Model, Training
     from moefabric.workload.models.model_summary import ModelSummary
 
 __all__ = [

@@ -3,9 +3,14 @@
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
 from moefabric.workload.gating import copilot
-from moefabric.workload.gating.coactivation import Pairs, coactivation
 from moefabric.workload.gating.presets import preset as gating_preset
-from moefabric.workload.gating.token_routes import Experts, LayerRoutes, TokenRoutes
+from moefabric.workload.gating.token_routes import (
+    Experts,
+    LayerRoutes,
+    Pairs,
+    TokenRoutes,
+    coactivation,
+)
 from moefabric.workload.gating.traces import add_noise, repeat_for_servers
 from moefabric.workload.graphs.execution_graph import CollectiveKind, Node
 from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure

@@ -13,9 +13,8 @@ from moefabric.config.input_file import read_json, read_yaml
 from moefabric.config.section import Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
-from moefabric.workload.models.attention import GroupedAttention, LatentAttention
 from moefabric.workload.models.hugging_face import model_from_configuration
-from moefabric.workload.models.model import Model
+from moefabric.workload.models.model import GroupedAttention, LatentAttention, Model
 
 _PRESETS: Final = files("moefabric.config.models")
 

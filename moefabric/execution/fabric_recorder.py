@@ -20,7 +20,7 @@ from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import FabricTotals
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
 from moefabric.runtime.cpu_monitor import CpuSampler, IdleShares
-from moefabric.workload.gating.demand_prediction import GatingPrediction
+from moefabric.workload.gating.copilot import GatingPrediction
 
 _VERDICT_SHARE: Final = 0.002
 """Share of the time that verdicts during the run may take."""

@@ -69,7 +69,7 @@ from moefabric.testbed.link_readings import (
 )
 from moefabric.testbed.placed_fabric import other_cpu_ticks
 from moefabric.testbed.testbed import Controllers, port_counters
-from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.gating.job_gating import RecordedGating
 from moefabric.workload.workload import Workload
 
 _LEARNT_ITERATIONS = 10

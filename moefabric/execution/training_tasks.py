@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.exchange import Exchange
 from moefabric.prediction.jobs import Jobs
-from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.gating.job_gating import RecordedGating
 from moefabric.workload.iterations.iteration import (
     Compute,
     Layer,

@@ -18,7 +18,7 @@ from moefabric.results.verdict.first_all_to_all import (
     GatingPredictionQuality,
     demand_prediction,
 )
-from moefabric.workload.gating.demand_prediction import GatingPrediction
+from moefabric.workload.gating.copilot import GatingPrediction
 from moefabric.workload.iterations.iteration import Collective
 
 GatingPredictions = Mapping[int, Sequence[GatingPrediction | None]]

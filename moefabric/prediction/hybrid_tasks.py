@@ -1,7 +1,7 @@
 """The tasks of a hybrid run: those of emulated regions, and the effects of all other regions.
 
 Emulated regions compute, reconfigure and send as in the whole cluster. Modelled regions appear
-as lags of emulated tasks (`moefabric.workload.iterations.task_lags`) and as background flows on the
+as lags of emulated tasks (`moefabric.workload.iterations.tasks`) and as background flows on the
 links that emulated regions use (`moefabric.prediction.background`).
 """
 
@@ -15,8 +15,18 @@ from moefabric.prediction.background import LEAST_WALL_S, Piece, RatedFlow, aver
 from moefabric.prediction.job_prediction import PlannedTask, computing
 from moefabric.simulator.event_simulation import StepTimes
 from moefabric.workload.iterations.iteration import Transfer
-from moefabric.workload.iterations.task_lags import START, Lag, Lags, TaskPart, task_lags
-from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer, Elsewhere, Task, Work
+from moefabric.workload.iterations.tasks import (
+    START,
+    AllReduce,
+    BackgroundTransfer,
+    Elsewhere,
+    Lag,
+    Lags,
+    Task,
+    TaskPart,
+    Work,
+    task_lags,
+)
 
 BackgroundMode = Literal["replayed", "average", "none"]
 """Rates of background flows: those of the model over time, their average, or no flows."""

@@ -24,8 +24,7 @@ from moefabric.traces.route_files import load_routes
 from moefabric.workload.gating import traces
 from moefabric.workload.gating.fit import fit
 from moefabric.workload.gating.generator import GatingGenerator
-from moefabric.workload.gating.job_gating import JobGating
-from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.gating.job_gating import JobGating, RecordedGating
 from moefabric.workload.gating.token_routes import TokenRoutes
 from moefabric.workload.iterations.split_demand import SplitDemand
 from moefabric.workload.models.model import Model, Training

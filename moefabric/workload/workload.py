@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix, Placement
-from moefabric.workload.gating.demand_prediction import GatingPrediction, GatingPredictor
+from moefabric.workload.gating.copilot import GatingPrediction, GatingPredictor
 from moefabric.workload.gating.job_gating import JobGating
 from moefabric.workload.iterations.iteration import (
     Collective,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.workload.gating.coactivation import Pairs
-from moefabric.workload.gating.token_routes import TokenRoutes
+from moefabric.workload.gating.token_routes import Pairs, TokenRoutes
 
 TOPICS = 16
 

@@ -4,12 +4,13 @@ A change of the flows is written to the inactive generation, which a single stor
 """
 
 import ctypes
+import mmap
 import os
 import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -33,10 +34,56 @@ from moefabric.emulator.openflow_switch.datapath.interface import (
 )
 from moefabric.emulator.openflow_switch.datapath.map_layout import MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_context import TAG_BYTES
-from moefabric.emulator.openflow_switch.datapath.ring_buffer import RingReader
 from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.flows.packet import complete_checksum
+
+_BUSY, _DISCARDED = 1 << 31, 1 << 30  # BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT
+_HEADER = struct.Struct("=II")  # length and the bits above; page offset, for the kernel
+_POSITION = struct.Struct("=Q")
+
+
+class RingReader:
+    """The only reader of a ring buffer, in which the program leaves packets for the controller.
+
+    `fd` is readable while the ring holds records. A record that doesn't fit is lost. See
+    Documentation/bpf/ringbuf.rst of the Linux kernel.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Take ownership of the ring's descriptor."""
+        self.fd = fd
+        page = mmap.PAGESIZE
+        self._consumer = mmap.mmap(self.fd, page, mmap.MAP_SHARED)
+        # The kernel maps the data twice in a row, so that no record is split at the end.
+        self._producer = mmap.mmap(
+            self.fd, page + 2 * map_layout.RING_BYTES, mmap.MAP_SHARED, mmap.PROT_READ, offset=page
+        )
+        self._position = ctypes.c_uint64.from_buffer(self._consumer)
+
+    def records(self) -> Iterator[bytes]:
+        """Take the records that have arrived."""
+        while self._position.value < _POSITION.unpack_from(self._producer)[0]:
+            at = mmap.PAGESIZE + self._position.value % map_layout.RING_BYTES
+            length, _ = _HEADER.unpack_from(self._producer, at)
+            if length & _BUSY:
+                return
+            start, size = at + _HEADER.size, length & ~_DISCARDED
+            record = None if length & _DISCARDED else self._producer[start : start + size]
+            self._position.value += (size + _HEADER.size + 7) // 8 * 8
+            if record is not None:
+                yield record
+
+    def close(self) -> None:
+        """Close the ring; may be repeated."""
+        if self.fd < 0:
+            return
+        del self._position
+        self._consumer.close()
+        self._producer.close()
+        os.close(self.fd)
+        self.fd = -1
+
 
 _ETH_P_ALL: Final = 0x0003
 _CACHED_STEPS: Final = 4096

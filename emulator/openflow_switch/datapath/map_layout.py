@@ -42,6 +42,7 @@ PUNT: Final = struct.Struct("=IIIIII")
 """in_port, length, index of the flow's counters, max_len, VLAN tag, protocol of the tag."""
 PUNT_BYTES, LARGE_PUNT_BYTES = 2048, 1 << 14
 """Sizes of ring records, for most frames and for jumbo frames; larger frames are truncated."""
+RING_BYTES: Final = 1 << 17  # a power of two, of pages; the kernel has rings since Linux 5.8
 CLASS_BITS: Final = 16  # bits of a class id that the kernel keeps
 EVERY_SLOT: Final = (1 << SLOTS) - 1
 

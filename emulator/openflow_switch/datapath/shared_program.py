@@ -12,7 +12,6 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors
-from moefabric.emulator.openflow_switch.datapath.ring_buffer import RING_BYTES
 from moefabric.emulator.openflow_switch.datapath.switch_program import (
     CACHE_SLOT,
     CACHE_SLOTS,
@@ -112,7 +111,8 @@ def _create_maps(layout: map_layout.MemoryLayout) -> MapDescriptors:
             bpf_calls.MAP_TYPE_HASH, "flows", *sizes, bpf_calls.F_NO_PREALLOC
         )
         undo.callback(os.close, table)
-        ring = bpf_calls.create_map(bpf_calls.MAP_TYPE_RINGBUF, "punts", 0, 0, RING_BYTES)
+        sizes = 0, 0, map_layout.RING_BYTES
+        ring = bpf_calls.create_map(bpf_calls.MAP_TYPE_RINGBUF, "punts", *sizes)
         undo.pop_all()
     return MapDescriptors(memory, table, ring)
 

@@ -22,8 +22,7 @@ from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
 from moefabric.workload.collectives.schedule import CollectiveSchedule
 from moefabric.workload.graphs.execution_graph import COLLECTIVES, CollectiveKind, ExecutionGraph
-from moefabric.workload.graphs.folding import fold
-from moefabric.workload.graphs.scaling import leading_operations, scaled
+from moefabric.workload.graphs.folding import fold, leading_operations, scaled
 
 MOST_STEPS: Final = 400_000
 """Steps of all ranks together that agents can load in reasonable time."""

@@ -27,7 +27,7 @@ from moefabric.results.parts import RankComputation, TrainingLoss, TrainingResta
 from moefabric.results.records.records import IterationRun
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed import failure_injection
-from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.gating.job_gating import RecordedGating
 from moefabric.workload.iterations.substitution import Gpu, Losses
 
 _END_S: Final = 120.0

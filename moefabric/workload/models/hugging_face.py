@@ -19,8 +19,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.models.attention import Attention, GroupedAttention, LatentAttention
-from moefabric.workload.models.model import Model
+from moefabric.workload.models.model import Attention, GroupedAttention, LatentAttention, Model
 
 _TABLE: Final = json.loads((files("moefabric.workload.models") / "architectures.json").read_text())
 _WINDOWED: Final = frozenset({"sliding_attention", "chunked_attention"})

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.workload.gating.coactivation import Pairs
+from moefabric.workload.gating.token_routes import Pairs
 
 Tokens = NDArray[np.int64]
 """Tokens [rank, expert] of one layer."""

@@ -21,9 +21,8 @@ from moefabric.core.units import Scale
 from moefabric.prediction.experiment import predict_experiment
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.fluid import goodput_share
-from moefabric.workload.models.attention import GroupedAttention, LatentAttention
 from moefabric.workload.models.hugging_face import model_from_configuration
-from moefabric.workload.models.model import WIRE_FORMATS, Model
+from moefabric.workload.models.model import WIRE_FORMATS, GroupedAttention, LatentAttention, Model
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = json.loads(

@@ -38,8 +38,7 @@ from moefabric.workload.iterations.iteration import DISPATCH_LIGHT_MODES, Dispat
 from moefabric.workload.iterations.job import JobShape
 from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import Task
-from moefabric.workload.models.attention import GroupedAttention
-from moefabric.workload.models.model import Model, Training
+from moefabric.workload.models.model import GroupedAttention, Model, Training
 from moefabric.workload.workload import Workload
 from tests.support.memory_testbed import (
     ImmediateExecutor,

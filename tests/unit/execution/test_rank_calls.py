@@ -18,7 +18,7 @@ from moefabric.planner.mixnet import SPILL
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of, workload_on
 from moefabric.results.records.records import IterationRun
-from moefabric.workload.gating.recorded_gating import RecordedGating
+from moefabric.workload.gating.job_gating import RecordedGating
 from moefabric.workload.iterations.iteration import Collective
 from tests.support.memory_testbed import (
     MemoryAgents,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from moefabric.workload.gating.coactivation import coactivation
+from moefabric.workload.gating.token_routes import coactivation
 
 
 def test_pairs_are_tokens_in_common() -> None:

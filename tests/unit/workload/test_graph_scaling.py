@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
-from moefabric.workload.graphs.scaling import leading_operations, scaled
+from moefabric.workload.graphs.folding import leading_operations, scaled
 
 
 def exchange(number: int, splits: tuple[int, ...], after: tuple[int, ...] = ()) -> Node:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.models.attention import GroupedAttention, LatentAttention
 from moefabric.workload.models.hugging_face import ARCHITECTURES, model_from_configuration
-from moefabric.workload.models.model import Model
+from moefabric.workload.models.model import GroupedAttention, LatentAttention, Model
 from tests.support.paths import REPOSITORY
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = json.loads(

@@ -23,8 +23,7 @@ from moefabric.workload.iterations.iteration import (
     iteration_operations,
     moe_layer,
 )
-from moefabric.workload.models.attention import GroupedAttention
-from moefabric.workload.models.model import Model, Training
+from moefabric.workload.models.model import GroupedAttention, Model, Training
 
 MODEL = Model(
     "small", layers=2, hidden=4, ffn=8, experts=4, top_k=2, attention=GroupedAttention(2, 2, 2)

@@ -22,8 +22,7 @@ from moefabric.workload.iterations.substitution import (
     with_tensor_exchange,
     working_groups,
 )
-from moefabric.workload.models.attention import GroupedAttention
-from moefabric.workload.models.model import Model, Training
+from moefabric.workload.models.model import GroupedAttention, Model, Training
 
 MODEL = Model(
     "tiny", layers=1, hidden=4, ffn=8, experts=4, top_k=1, attention=GroupedAttention(2, 1, 2)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.workload.iterations.task_lags import START, Lag, TaskPart, task_lags
+from moefabric.workload.iterations.tasks import START, Lag, TaskPart, task_lags
 
 
 def part(*after: int, executed: bool = False, modelled_s: float | None = None) -> TaskPart:

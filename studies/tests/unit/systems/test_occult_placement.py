@@ -17,8 +17,7 @@ from moefabric_studies.systems.occult.structure import (
     topic_routes,
 )
 
-from moefabric.workload.gating.coactivation import coactivation
-from moefabric.workload.gating.token_routes import TokenRoutes
+from moefabric.workload.gating.token_routes import TokenRoutes, coactivation
 from moefabric.workload.placement.placements import Random, expert_order
 
 

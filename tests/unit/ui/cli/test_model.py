@@ -66,8 +66,7 @@ def test_copies_that_go_once_to_a_rank() -> None:
     """By enumeration for 4 ranks of 2 experts and 3 experts of a token."""
     from itertools import combinations
 
-    from moefabric.workload.models.attention import GroupedAttention
-    from moefabric.workload.models.model import Model
+    from moefabric.workload.models.model import GroupedAttention, Model
     from moefabric.workload.models.model_summary import ModelSummary
 
     model = Model("small", 1, 64, 64, 8, 3, GroupedAttention(1, 1, 64))
