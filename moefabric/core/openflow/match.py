@@ -4,7 +4,10 @@ A field that a packet lacks reads as zero, so a match on a field must also requi
 holds the field (OpenFlow 1.3.5, 7.2.3.8).
 """
 
+import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from moefabric.core.errors import FabricError
@@ -13,21 +16,68 @@ ARP, IPV4, IPV6 = 0x0806, 0x0800, 0x86DD
 TCP, UDP, SCTP = 6, 17, 132
 WITH_PORTS: Final = (TCP, UDP, SCTP)
 
-FIELD_BITS: Final[Mapping[str, int]] = {
-    "in_port": 32,
-    "eth_dst": 48,
-    "eth_src": 48,
-    "eth_type": 16,
-    "ipv4_src": 32,
-    "ipv4_dst": 32,
-    "ip_dscp": 6,
-    "ip_proto": 8,
-    "tp_src": 16,
-    "tp_dst": 16,
-    "arp_op": 16,
-    "arp_spa": 32,
-    "arp_tpa": 32,
-}
+BASIC: Final = 0x8000  # OFPXMC_OPENFLOWBASIC
+OXM_HEADER: Final = struct.Struct("!HBB")  # class, field number and has-mask bit, length
+ETH_TYPE, IP_PROTO = 5, 10
+
+
+@dataclass(frozen=True)
+class OxmField:
+    """An OXM field (OpenFlow 1.3.5, 7.2.3.7): number, name, bits, and whether it takes a mask.
+
+    `prerequisite` is the number of another field and the value that it must have (7.2.3.8).
+    """
+
+    number: int
+    name: str
+    bits: int
+    maskable: bool = False
+    prerequisite: tuple[int, int] | None = None
+
+    @cached_property
+    def octets(self) -> int:
+        """Length of the value on the wire."""
+        return (self.bits + 7) // 8
+
+    @cached_property
+    def ones(self) -> int:
+        """The mask of an exact match, and the largest value."""
+        return (1 << self.bits) - 1
+
+    def header(self, *, masked: bool = False) -> bytes:
+        """Return the OXM header, which table features list by itself (7.3.5.5.2)."""
+        return OXM_HEADER.pack(BASIC, self.number << 1 | masked, self.octets * (1 + masked))
+
+    def encoded(self, value: int, mask: int) -> bytes:
+        """Return the field with its header, and with the mask unless all bits count."""
+        if mask == self.ones:
+            return self.header() + value.to_bytes(self.octets)
+        return self.header(masked=True) + value.to_bytes(self.octets) + mask.to_bytes(self.octets)
+
+
+_IN_IPV4: Final = (ETH_TYPE, IPV4)
+_IN_ARP: Final = (ETH_TYPE, ARP)
+
+FIELDS: Final = (
+    OxmField(0, "in_port", 32),
+    OxmField(3, "eth_dst", 48, maskable=True),
+    OxmField(4, "eth_src", 48, maskable=True),
+    OxmField(ETH_TYPE, "eth_type", 16),
+    OxmField(8, "ip_dscp", 6, prerequisite=_IN_IPV4),
+    OxmField(IP_PROTO, "ip_proto", 8, prerequisite=_IN_IPV4),
+    OxmField(11, "ipv4_src", 32, maskable=True, prerequisite=_IN_IPV4),
+    OxmField(12, "ipv4_dst", 32, maskable=True, prerequisite=_IN_IPV4),
+    OxmField(13, "tp_src", 16, prerequisite=(IP_PROTO, TCP)),
+    OxmField(14, "tp_dst", 16, prerequisite=(IP_PROTO, TCP)),
+    OxmField(15, "tp_src", 16, prerequisite=(IP_PROTO, UDP)),
+    OxmField(16, "tp_dst", 16, prerequisite=(IP_PROTO, UDP)),
+    OxmField(17, "tp_src", 16, prerequisite=(IP_PROTO, SCTP)),
+    OxmField(18, "tp_dst", 16, prerequisite=(IP_PROTO, SCTP)),
+    OxmField(21, "arp_op", 16, prerequisite=_IN_ARP),
+    OxmField(22, "arp_spa", 32, maskable=True, prerequisite=_IN_ARP),
+    OxmField(23, "arp_tpa", 32, maskable=True, prerequisite=_IN_ARP),
+)
+FIELD_BITS: Final[Mapping[str, int]] = {field.name: field.bits for field in FIELDS}
 """The fields of a packet and their widths in bits."""
 
 Masked = tuple[int, int]

@@ -2,75 +2,23 @@
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Final
 
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
-from moefabric.core.openflow.match import ARP, FIELD_BITS, IPV4, IPV6, SCTP, TCP, UDP, Masked, Match
-
-_BASIC: Final = 0x8000  # OFPXMC_OPENFLOW_BASIC
-_STANDARD: Final = 1  # OFPMT_OXM
-_ETH_TYPE, _IP_PROTO = 5, 10
-_MATCH: Final = struct.Struct("!HH")
-_HEADER: Final = struct.Struct("!HBB")  # class, field number and has-mask bit, length
-
-
-@dataclass(frozen=True)
-class OxmField:
-    """An OXM field (7.2.3.7): number, name of the `Match` field, and whether it takes a mask.
-
-    `prerequisite` is the number of another field and the value that it must have (7.2.3.8).
-    """
-
-    number: int
-    name: str
-    maskable: bool = False
-    prerequisite: tuple[int, int] | None = None
-
-    @cached_property
-    def octets(self) -> int:
-        """Length of the value on the wire."""
-        return (FIELD_BITS[self.name] + 7) // 8
-
-    @cached_property
-    def ones(self) -> int:
-        """The mask of an exact match, and the largest value."""
-        return (1 << FIELD_BITS[self.name]) - 1
-
-    def header(self, *, masked: bool = False) -> bytes:
-        """Return the OXM header, which table features list by itself (7.3.5.5.2)."""
-        return _HEADER.pack(_BASIC, self.number << 1 | masked, self.octets * (1 + masked))
-
-    def encoded(self, value: int, mask: int) -> bytes:
-        """Return the field with its header, and with the mask unless all bits count."""
-        if mask == self.ones:
-            return self.header() + value.to_bytes(self.octets)
-        return self.header(masked=True) + value.to_bytes(self.octets) + mask.to_bytes(self.octets)
-
-
-_IN_IPV4: Final = (_ETH_TYPE, IPV4)
-_IN_ARP: Final = (_ETH_TYPE, ARP)
-
-FIELDS: Final = (
-    OxmField(0, "in_port"),
-    OxmField(3, "eth_dst", maskable=True),
-    OxmField(4, "eth_src", maskable=True),
-    OxmField(_ETH_TYPE, "eth_type"),
-    OxmField(8, "ip_dscp", prerequisite=_IN_IPV4),
-    OxmField(_IP_PROTO, "ip_proto", prerequisite=_IN_IPV4),
-    OxmField(11, "ipv4_src", maskable=True, prerequisite=_IN_IPV4),
-    OxmField(12, "ipv4_dst", maskable=True, prerequisite=_IN_IPV4),
-    OxmField(13, "tp_src", prerequisite=(_IP_PROTO, TCP)),
-    OxmField(14, "tp_dst", prerequisite=(_IP_PROTO, TCP)),
-    OxmField(15, "tp_src", prerequisite=(_IP_PROTO, UDP)),
-    OxmField(16, "tp_dst", prerequisite=(_IP_PROTO, UDP)),
-    OxmField(17, "tp_src", prerequisite=(_IP_PROTO, SCTP)),
-    OxmField(18, "tp_dst", prerequisite=(_IP_PROTO, SCTP)),
-    OxmField(21, "arp_op", prerequisite=_IN_ARP),
-    OxmField(22, "arp_spa", maskable=True, prerequisite=_IN_ARP),
-    OxmField(23, "arp_tpa", maskable=True, prerequisite=_IN_ARP),
+from moefabric.core.openflow.match import (
+    BASIC,
+    FIELDS,
+    IP_PROTO,
+    IPV6,
+    OXM_HEADER,
+    Masked,
+    Match,
+    OxmField,
 )
+
+_STANDARD: Final = 1  # OFPMT_OXM
+_MATCH: Final = struct.Struct("!HH")
 _BY_NUMBER: Final = {field.number: field for field in FIELDS}
 BY_NAME: Final = {field.name: field for field in FIELDS}
 _BY_HEADER: Final = {
@@ -136,7 +84,7 @@ def _check_prerequisite(field: OxmField, decoded: dict[int, Masked]) -> None:
 def _decode_field(header: bytes, payload: bytes) -> tuple[OxmField, Masked]:
     """Return a field with its value and mask."""
     if header not in _BY_HEADER:
-        group, number, _ = _HEADER.unpack(header)
+        group, number, _ = OXM_HEADER.unpack(header)
         field = _field(group, number, ErrorCode.MATCH_BAD_FIELD)
         raise OpenFlowError(ErrorCode.MATCH_BAD_LEN, field.name)
     field, has_mask = _BY_HEADER[header]
@@ -153,7 +101,7 @@ def _decode_field(header: bytes, payload: bytes) -> tuple[OxmField, Masked]:
 
 def _field(group: int, number: int, unknown: ErrorCode) -> OxmField:
     """Return the field of an OXM header; raise OpenFlowError if this codec doesn't know it."""
-    field = _BY_NUMBER.get(number >> 1) if group == _BASIC else None
+    field = _BY_NUMBER.get(number >> 1) if group == BASIC else None
     if field is None:
         raise OpenFlowError(unknown, f"class {group:#x} field {number >> 1}")
     return field
@@ -178,7 +126,7 @@ def padded_match(fields: bytes) -> bytes:
 
 def _applies(field: OxmField, match: Match) -> bool:
     """Whether a field fits the match's protocol; transport ports have a field per protocol."""
-    if field.prerequisite is None or field.prerequisite[0] != _IP_PROTO:
+    if field.prerequisite is None or field.prerequisite[0] != IP_PROTO:
         return True
     ip_proto, _ = match.masked.get("ip_proto", (None, 0))
     return ip_proto == field.prerequisite[1]
@@ -193,7 +141,7 @@ def decode_set_field(wire: bytes) -> tuple[str, int]:
     Raises:
         OpenFlowError: With an error code of type OFPET_BAD_ACTION (7.4.4).
     """
-    group, number, length = _HEADER.unpack_from(wire)
+    group, number, length = OXM_HEADER.unpack_from(wire)
     field = _field(group, number, ErrorCode.ACTION_BAD_SET_TYPE)
     if number & 1 or length != field.octets or len(wire) < 4 + length:
         raise OpenFlowError(ErrorCode.ACTION_BAD_SET_LEN, field.name)

@@ -23,7 +23,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "in_port=0x3": {"in_port": 3},
     "eth_dst=0x20304050607/0xffffff000000": {"eth_dst": ("00:02:03:04:05:06", "ff:ff:ff:00:00:00")},
     "eth_src=0x10203040506": {"eth_src": "01:02:03:04:05:06"},
-    "eth_type=0x800,ipv4_dst=0xa000000/0xffff0000,ip_dscp=0x3": {
+    "eth_type=0x800,ip_dscp=0x3,ipv4_dst=0xa000000/0xffff0000": {
         "eth_type": 0x0800,
         "ip_dscp": 3,
         "ipv4_dst": ("10.0.0.0", "255.255.0.0"),
