@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from moefabric.core.openflow import actions as action_codec
-from moefabric.core.openflow import oxm
+from moefabric.core.openflow import match as oxm
 from moefabric.core.openflow.actions import (
     ALL,
     CONTROLLER,

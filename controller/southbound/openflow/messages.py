@@ -16,8 +16,8 @@ from moefabric.controller.southbound.openflow.flow_entries import (
 )
 from moefabric.core import switch_proof
 from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow import match as oxm
 from moefabric.core.openflow import messages as codec
-from moefabric.core.openflow import oxm
 from moefabric.core.openflow.actions import (
     CONTROLLER,
     Action,

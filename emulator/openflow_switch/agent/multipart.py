@@ -10,9 +10,8 @@ from typing import Final
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow.actions import REWRITABLE, group_ids
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
-from moefabric.core.openflow.match import FIELDS
+from moefabric.core.openflow.match import FIELDS, encode_match
 from moefabric.core.openflow.messages import FLOW_STATS, decode_flow_stats_request
-from moefabric.core.openflow.oxm import encode_match
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
 from moefabric.emulator.openflow_switch.tables.counters import (

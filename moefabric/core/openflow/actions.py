@@ -7,9 +7,8 @@ from functools import lru_cache
 from typing import Final
 
 from moefabric.core.openflow import constants as ofp
-from moefabric.core.openflow import oxm
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, PortNumber, refuse_if
-from moefabric.core.openflow.match import FIELD_BITS, FlowError
+from moefabric.core.openflow.match import FIELD_BITS, FlowError, decode_set_field, encode_set_field
 
 _EXPERIMENTER: Final = 0xFFFF
 _INSTRUCTIONS: Final = frozenset(ofp.InstructionType)
@@ -180,7 +179,7 @@ def _action(kind: int, body: bytes) -> Action:
                 raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_GROUP, f"group {number:#x}")
             return ToGroup(number)
         case ofp.ActionType.SET_FIELD:
-            name, value = oxm.decode_set_field(body)
+            name, value = decode_set_field(body)
             if name not in REWRITABLE:
                 raise OpenFlowError(ErrorCode.ACTION_BAD_SET_TYPE, name)
             return SetField(name, value)
@@ -207,9 +206,9 @@ def _encode_action(action: Action) -> bytes:
         return _OUTPUT.pack(ofp.ActionType.OUTPUT, _OUTPUT.size, action.port, action.max_len)
     if isinstance(action, ToGroup):
         return struct.pack("!HHI", ofp.ActionType.GROUP, 8, action.id)
-    oxm_field = oxm.encode_set_field(action.name, action.value)
-    length = (4 + len(oxm_field) + 7) // 8 * 8
-    return struct.pack("!HH", ofp.ActionType.SET_FIELD, length) + oxm_field.ljust(length - 4, b"\0")
+    encoded = encode_set_field(action.name, action.value)
+    length = (4 + len(encoded) + 7) // 8 * 8
+    return struct.pack("!HH", ofp.ActionType.SET_FIELD, length) + encoded.ljust(length - 4, b"\0")
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from moefabric.core.openflow import constants as ofp
-from moefabric.core.openflow import oxm
 from moefabric.core.openflow.actions import (
     Actions,
     Instructions,
@@ -25,7 +24,13 @@ from moefabric.core.openflow.actions import (
     encode_actions,
 )
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
-from moefabric.core.openflow.match import Match
+from moefabric.core.openflow.match import (
+    IN_PORT_HEADER,
+    Match,
+    decode_match,
+    encode_match,
+    match_fields,
+)
 
 HEADER: Final = struct.Struct("!BBHI")  # version, type, length, xid
 MULTIPART: Final = "HH4x"
@@ -198,7 +203,7 @@ def decode_flow_mod(message: Message) -> FlowMod:
 def _flow_mod(body: bytes) -> FlowMod:
     match, end = _padded_match(body, _FLOW_MOD.size)
     instructions = decode_instructions(body[end:])
-    return FlowMod(oxm.decode_match(match), instructions, *_FLOW_MOD.unpack_from(body))
+    return FlowMod(decode_match(match), instructions, *_FLOW_MOD.unpack_from(body))
 
 
 def _padded_match(wire: bytes, at: int) -> tuple[bytes, int]:
@@ -226,7 +231,7 @@ def encode_flow_mod(
 
     Args:
         command: The change.
-        match: The match with its padding (`oxm.encode_match`).
+        match: The match with its padding (`encode_match`).
         instructions: Encoded instructions (`actions.encode_apply`).
         priority: Priority of the entry.
         cookie: Cookie of an added entry, or of the entries to delete.
@@ -351,7 +356,7 @@ def decode_packet_in(message: Message) -> tuple[int, bytes]:
 
 @lru_cache(maxsize=1024)
 def _in_port(match: bytes) -> int:
-    port = oxm.match_fields(match).get(oxm.IN_PORT, b"")
+    port = match_fields(match).get(IN_PORT_HEADER, b"")
     if len(port) != 4:
         raise OpenFlowError(ErrorCode.MATCH_BAD_FIELD, "a packet-in without a port")
     return int.from_bytes(port)
@@ -368,7 +373,7 @@ def encode_packet_in(
 @lru_cache(maxsize=1024)
 def _port_match(in_port: int) -> bytes:
     """Encode the match of a packet-in, and the padding behind it."""
-    return oxm.encode_match(Match.of(in_port=in_port)) + bytes(2)
+    return encode_match(Match.of(in_port=in_port)) + bytes(2)
 
 
 # --- multipart messages and flow statistics -------------------------------------------------------
@@ -410,18 +415,18 @@ def decode_flow_stats_request(body: bytes) -> FlowStatsRequest:
         OpenFlowError: With the code of the first error.
     """
     match, _ = _padded_match(body, _FLOW_STATS_REQUEST.size)
-    return FlowStatsRequest(oxm.decode_match(match), *_FLOW_STATS_REQUEST.unpack_from(body))
+    return FlowStatsRequest(decode_match(match), *_FLOW_STATS_REQUEST.unpack_from(body))
 
 
 def encode_flow_stats_request() -> bytes:
     """Encode a request for the statistics of all flow entries."""
     selected = ofp.ALL_TABLES, ofp.PortNumber.ANY, ofp.ANY_GROUP, 0, 0
     body = _MULTIPART.pack(ofp.MultipartType.FLOW, 0) + _FLOW_STATS_REQUEST.pack(*selected)
-    return encode_message(ofp.MessageType.MULTIPART_REQUEST, 0, body + oxm.encode_match(Match()))
+    return encode_message(ofp.MessageType.MULTIPART_REQUEST, 0, body + encode_match(Match()))
 
 
 class FlowStats(NamedTuple):
-    """Statistics of a flow entry, with its match as `oxm.match_fields` returns it."""
+    """Statistics of a flow entry, with its match as `match_fields` returns it."""
 
     priority: int
     match: Mapping[bytes, bytes]
@@ -441,5 +446,5 @@ def decode_flow_stats(message: Message) -> Iterator[FlowStats]:
         length, _, _, _, priority, *_, packets, octets = FLOW_STATS.unpack_from(wire, at)
         if not end <= at + length <= len(wire):
             raise OpenFlowError(ErrorCode.BAD_LEN, f"flow statistics of {length} bytes")
-        yield FlowStats(priority, oxm.match_fields(match), packets, octets)
+        yield FlowStats(priority, match_fields(match), packets, octets)
         at += length

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.openflow import actions as action_codec
-from moefabric.core.openflow import messages, oxm
+from moefabric.core.openflow import match as oxm
+from moefabric.core.openflow import messages
 from moefabric.core.openflow.actions import ALL, CONTROLLER, IN_PORT, Output, SetField, ToGroup
 from moefabric.core.openflow.constants import MessageType, MultipartType, OpenFlowError
 from moefabric.core.openflow.match import FlowError, Match
