@@ -33,7 +33,7 @@ from moefabric.emulator.openflow_switch.datapath.interface import (
     PuntedPacket,
 )
 from moefabric.emulator.openflow_switch.datapath.map_layout import MemoryLayout
-from moefabric.emulator.openflow_switch.datapath.program_context import TAG_BYTES
+from moefabric.emulator.openflow_switch.datapath.program_parts import TAG_BYTES
 from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.flows.packet import complete_checksum

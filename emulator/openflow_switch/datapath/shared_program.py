@@ -11,7 +11,7 @@ from typing import Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.openflow_switch.datapath import map_layout
-from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors
+from moefabric.emulator.openflow_switch.datapath.program_parts import MapDescriptors
 from moefabric.emulator.openflow_switch.datapath.switch_program import (
     CACHE_SLOT,
     CACHE_SLOTS,

@@ -28,9 +28,8 @@ from moefabric.core.openflow.match import ARP, IPV4, IPV6, WITH_PORTS
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
 from moefabric.emulator.openflow_switch.datapath import emissions, map_layout
-from moefabric.emulator.openflow_switch.datapath.action_program import execute_steps
 from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout
-from moefabric.emulator.openflow_switch.datapath.program_context import (
+from moefabric.emulator.openflow_switch.datapath.program_parts import (
     SKB,
     Code,
     MapDescriptors,
@@ -38,6 +37,7 @@ from moefabric.emulator.openflow_switch.datapath.program_context import (
     Stack,
     call,
     clear_stack,
+    execute_steps,
     frame_length,
     in_port,
     load_barrier,

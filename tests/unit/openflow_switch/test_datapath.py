@@ -27,7 +27,7 @@ from moefabric.emulator.openflow_switch.datapath.map_layout import (
     packed_masks,
     packed_steps,
 )
-from moefabric.emulator.openflow_switch.datapath.program_context import MapDescriptors, Stack
+from moefabric.emulator.openflow_switch.datapath.program_parts import MapDescriptors, Stack
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
 from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields
