@@ -7,8 +7,7 @@ from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FlowError, Match
 from moefabric.core.openflow.messages import Bucket
 from moefabric.emulator.openflow_switch.datapath.emissions import select_slot
-from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount, Group
 from moefabric.emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by

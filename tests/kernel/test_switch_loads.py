@@ -14,9 +14,8 @@ from moefabric.core.openflow.match import FlowError, Match
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import BpfError
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow
-from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount, Group
 from moefabric.emulator.openflow_switch.datapath.map_layout import KEY_BYTES, VALUE_BYTES, match_key
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import HOSTS, Lab, heard_by
 from tests.support.memory_datapath import MemoryDatapath

@@ -17,8 +17,7 @@ from moefabric.core.openflow.actions import CONTROLLER, Output
 from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group, Port
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.runtime.structured_log import SUFFIX

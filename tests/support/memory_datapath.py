@@ -10,12 +10,14 @@ from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.openflow_switch.agent.interfaces import Interface
 from moefabric.emulator.openflow_switch.datapath.emissions import emissions, select_slot
 from moefabric.emulator.openflow_switch.datapath.interface import (
+    Flow,
     FlowCount,
+    FlowKey,
+    Group,
     Groups,
     Port,
     PuntedPacket,
 )
-from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 
 SentFrame = tuple[int, bytes]

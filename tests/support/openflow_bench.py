@@ -13,8 +13,7 @@ from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.interfaces import Interface, PortCount
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
-from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group, Port
 from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_lab import TIMEOUT_S, Peer, serving
 

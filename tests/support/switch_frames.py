@@ -12,7 +12,7 @@ from moefabric.core.openflow.actions import ALL, CONTROLLER, IN_PORT, Output, Se
 from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import Match
 from moefabric.core.openflow.messages import Bucket
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group
 from moefabric.emulator.openflow_switch.flows.packet import internet_checksum
 
 MACS = (0x0A0000000001, 0x0A0000000002, 0x0A00000000F2)

@@ -16,8 +16,13 @@ from moefabric.core.openflow.match import Match
 from moefabric.core.openflow.messages import FlowMod, FlowStatsRequest, GroupMod, PacketOut
 from moefabric.emulator.openflow_switch.agent.interfaces import Interface, Interfaces
 from moefabric.emulator.openflow_switch.datapath.emissions import emissions, select_slot
-from moefabric.emulator.openflow_switch.datapath.interface import Datapath, Port
-from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
+from moefabric.emulator.openflow_switch.datapath.interface import (
+    Datapath,
+    Flow,
+    FlowKey,
+    Group,
+    Port,
+)
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.tables.counters import (
     CounterKey,

@@ -27,7 +27,10 @@ from moefabric.emulator.linux.bpf_syscalls import Memory
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow, flow_changes
 from moefabric.emulator.openflow_switch.datapath.interface import (
+    Flow,
     FlowCount,
+    FlowKey,
+    Group,
     Groups,
     Port,
     PuntedPacket,
@@ -35,7 +38,6 @@ from moefabric.emulator.openflow_switch.datapath.interface import (
 from moefabric.emulator.openflow_switch.datapath.map_layout import MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_parts import TAG_BYTES
 from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
-from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.flows.packet import complete_checksum
 
 _BUSY, _DISCARDED = 1 << 31, 1 << 30  # BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT

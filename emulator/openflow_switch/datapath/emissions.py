@@ -17,8 +17,7 @@ from moefabric.core.openflow.actions import (
 from moefabric.core.openflow.constants import WHOLE_FRAME, GroupType, PortNumber
 from moefabric.core.openflow.match import FlowError
 from moefabric.core.openflow.messages import Bucket
-from moefabric.emulator.openflow_switch.datapath.interface import Groups, Ports
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group, Groups, Ports
 
 SLOTS: Final = 32
 """Number of slots: equal parts into which a select group divides its packets by a hash of fields.

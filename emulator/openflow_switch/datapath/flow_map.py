@@ -15,7 +15,7 @@ from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.openflow_switch.datapath import map_layout
-from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowKey
 
 Mask = tuple[int, ...]
 MapPlace = tuple[bytes, int]

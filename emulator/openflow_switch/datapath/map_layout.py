@@ -24,8 +24,7 @@ from moefabric.emulator.openflow_switch.datapath.emissions import (
     emissions,
     uses_select,
 )
-from moefabric.emulator.openflow_switch.datapath.interface import Groups, Ports
-from moefabric.emulator.openflow_switch.flows.flow import Flow
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, Groups, Ports
 
 KEY_BYTES: Final = 40
 _PREFIX_BYTES: Final = 36  # of a key without its last word

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from moefabric.core.openflow.actions import Action, group_ids
 from moefabric.core.openflow.constants import GroupType
-from moefabric.emulator.openflow_switch.datapath.interface import FlowCount
-from moefabric.emulator.openflow_switch.flows.flow import FlowKey
+from moefabric.emulator.openflow_switch.datapath.interface import FlowCount, FlowKey
 from moefabric.emulator.openflow_switch.tables.entries import FlowEntry, GroupEntry
 
 CounterKey = int | tuple[str | int, int | None]

@@ -24,7 +24,7 @@ from moefabric.core.openflow.constants import (
 )
 from moefabric.core.openflow.match import Match
 from moefabric.core.openflow.messages import Bucket, GroupMod
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group
 
 MAX_BUCKETS: Final = 256
 MAX_GROUPS: Final = 4096

@@ -15,7 +15,7 @@ from typing import Final
 from moefabric.core.openflow.actions import Action, SetField
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
 from moefabric.core.openflow.match import Match
-from moefabric.emulator.openflow_switch.flows.flow import Flow, FlowKey, Group
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowKey, Group
 from moefabric.emulator.openflow_switch.tables.counters import (
     CounterKey,
     entry_counters,

@@ -146,23 +146,18 @@ class Program:
         for position, operation in enumerate(self.operations[rank]):
             before = tuple(sorted({step for other in operation.after for step in ends[other]}))
             if operation.call == NO_CALL:
-                yield ProgramStep(
-                    count, "compute", before, operation.duration_s, operation=position
-                )
-                ends.append((count,))
-                count += 1
-                continue
-            last: set[int] = set()
-            first = count
-            for step in self._call_steps(operation.call, rank, position, before, first):
-                yield step
-                last = (last - set(step.after)) | {step.number}
-                count += 1
+                seconds = operation.duration_s
+                own = [ProgramStep(count, "compute", before, seconds, operation=position)]
+            else:
+                own = list(self._call_steps(operation.call, rank, position, before, count))
+            last = {step.number for step in own} - {other for step in own for other in step.after}
             if len(last) > 1:
-                yield ProgramStep(count, "compute", tuple(sorted(last)), operation=position)
-                last = {count}
-                count += 1
+                number = count + len(own)
+                join = ProgramStep(number, "compute", tuple(sorted(last)), operation=position)
+                own, last = [*own, join], {number}
             ends.append(tuple(last) or before)
+            count += len(own)
+            yield from own
 
     def _call_steps(
         self, number: int, rank: int, position: int, before: tuple[int, ...], first: int
@@ -305,10 +300,8 @@ class _Lowering:
         for members in self._graph.meetings():
             if members[0][1].kind != "compute":
                 self._add_call([rank for rank, _ in members], [node for _, node in members])
-        operations = tuple(
-            self._operations(rank, self._graph.ranks[rank]) for rank in sorted(self._graph.ranks)
-        )
-        return Program(operations, tuple(self._calls), tuple(self._notes))
+        operations = (self._operations(*own) for own in sorted(self._graph.ranks.items()))
+        return Program(tuple(operations), tuple(self._calls), tuple(self._notes))
 
     def _add_call(self, ranks: Sequence[int], nodes: Sequence[Node]) -> None:
         first = nodes[0]
@@ -361,9 +354,8 @@ class _Lowering:
             positions[node.number] = len(operations)
             after = tuple(sorted({positions[other] for other in waits[node.number]}))
             call = self._by_node.get((rank, node.number), NO_CALL)
-            operations.append(
-                ProgramOperation(after, node.duration_s, call, node.name, node.number)
-            )
+            done = ProgramOperation(after, node.duration_s, call, node.name, node.number)
+            operations.append(done)
         return tuple(operations)
 
 

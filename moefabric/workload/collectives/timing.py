@@ -8,7 +8,7 @@ Copies and additions take no time unless their rates are given.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -59,13 +59,7 @@ class NonBlockingNetwork:
     rate_bps: float
     latency_s: float = 0.0
 
-    def streams(
-        self,
-        sender: int,
-        receiver: int,
-        size: int,
-        via: Via,  # noqa: ARG002 - there is one way only
-    ) -> tuple[Stream, ...]:
+    def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:  # noqa: ARG002 - there is one way only
         """Return the only stream of a message."""
         return (Stream(size, ((f"rank{sender}", "switch"), ("switch", f"rank{receiver}"))),)
 
@@ -162,14 +156,10 @@ class FabricNetwork:
             return Share(src, dst, size, 0.0)
         whole = self.split[src, dst]
         part = size / whole.bytes
-        return Share(
-            src,
-            dst,
-            whole.light_bytes * part,
-            whole.eps_bytes * part,
-            tuple(own * part for own in whole.eps_bytes_by_nic),
-            tuple((root, own * part) for root, own in whole.forwarded),
-        )
+        by_nic = tuple(own * part for own in whole.eps_bytes_by_nic)
+        forwarded = tuple((root, own * part) for root, own in whole.forwarded)
+        light, eps = whole.light_bytes * part, whole.eps_bytes * part
+        return Share(src, dst, light, eps, by_nic, forwarded)
 
     def goodput_bps(self, link: Link) -> float:
         """Return the payload rate of a link."""
@@ -248,16 +238,13 @@ def predict(
     """
     lowered = _SimulatedSteps(program, network, copy_bps, add_bps)
     links = {link for step in lowered.steps for s in step.streams for link in s.links}
-    times = event_simulation.simulate(
-        lowered.steps, {link: network.goodput_bps(link) for link in links}
+    rates = {link: network.goodput_bps(link) for link in links}
+    times = event_simulation.simulate(lowered.steps, rates)
+    spans = (
+        tuple(TimeSpan(times[first].start_s, times[last].end_s) for first, last in own)
+        for own in lowered.positions
     )
-    return ModelledTimes(
-        program,
-        tuple(
-            tuple(TimeSpan(times[first].start_s, times[last].end_s) for first, last in own)
-            for own in lowered.positions
-        ),
-    )
+    return ModelledTimes(program, tuple(spans))
 
 
 class _SimulatedSteps:
@@ -273,9 +260,15 @@ class _SimulatedSteps:
         """First and last step of the simulation of each step, by rank."""
         self._carried: dict[int, int] = {}
         """Position of the step that carries each transfer."""
-        self._lower(_receivers(self._ranks))
+        self._receivers = {
+            step.transfer: (rank, step)
+            for rank, steps in enumerate(self._ranks)
+            for step in steps
+            if step.kind in {"receive", "receive_add"}
+        }
+        self._lower()
 
-    def _lower(self, receivers: Mapping[int, tuple[int, ProgramStep]]) -> None:
+    def _lower(self) -> None:
         """Lower all steps, each after those that it waits for."""
         places = ((rank, step.number) for rank, own in enumerate(self._ranks) for step in own)
         order = TopologicalSorter[tuple[int, int]](dict.fromkeys(places, ()))
@@ -283,13 +276,13 @@ class _SimulatedSteps:
             for step in steps:
                 place, before = (rank, step.number), [(rank, number) for number in step.after]
                 if step.kind == "send":
-                    receiver, receive = receivers[step.transfer]
+                    receiver, receive = self._receivers[step.transfer]
                     order.add((receiver, receive.number), place)
                     before += self._held_by(receiver, receive)
                 order.add(place, *before)
         try:
             for rank, number in order.static_order():
-                self._add(rank, self._ranks[rank][number], receivers)
+                self._add(rank, self._ranks[rank][number])
         except CycleError as error:
             rank, number = min(error.args[1])
             fault = f"step {number} waits for itself, through other ranks"
@@ -300,16 +293,14 @@ class _SimulatedSteps:
         """Return the steps of the receiver that a sender has to wait for."""
         return [] if receive.early else [(receiver, number) for number in receive.after]
 
-    def _add(
-        self, rank: int, step: ProgramStep, receivers: Mapping[int, tuple[int, ProgramStep]]
-    ) -> None:
+    def _add(self, rank: int, step: ProgramStep) -> None:
         after = {self.positions[rank][number][1] for number in step.after}
         seconds = step.duration_s
         first = len(self.steps)
         if step.kind == "copy" and step.extent:
             seconds = 8 * step.extent.size / self._copy_bps
         elif step.kind == "send" and step.extent:
-            receiver, receive = receivers[step.transfer]
+            receiver, receive = self._receivers[step.transfer]
             held = self._held_by(receiver, receive)
             after |= {self.positions[place][number][1] for place, number in held}
             streams = self._network.streams(rank, receiver, step.extent.size, step.via)
@@ -330,13 +321,3 @@ class _SimulatedSteps:
                 seconds = 8 * step.extent.size / self._add_bps
         self.steps.append(event_simulation.Step(tuple(sorted(after)), seconds))
         self.positions[rank][step.number] = first, len(self.steps) - 1
-
-
-def _receivers(ranks: Sequence[Sequence[ProgramStep]]) -> dict[int, tuple[int, ProgramStep]]:
-    """Return the receiving rank and step of each transfer."""
-    return {
-        step.transfer: (rank, step)
-        for rank, steps in enumerate(ranks)
-        for step in steps
-        if step.kind in {"receive", "receive_add"}
-    }

@@ -11,7 +11,7 @@ from moefabric.core.openflow.messages import Bucket
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Reg, Size
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow, flow_changes
-from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group, Port
 from moefabric.emulator.openflow_switch.datapath.map_layout import (
     EVERY_SLOT,
     KEY_BYTES,
@@ -29,7 +29,6 @@ from moefabric.emulator.openflow_switch.datapath.map_layout import (
 )
 from moefabric.emulator.openflow_switch.datapath.program_parts import MapDescriptors, Stack
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields
 from tests.support.switch_frames import MACS, frames, ipv4, matches
 

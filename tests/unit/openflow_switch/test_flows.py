@@ -16,8 +16,13 @@ from moefabric.emulator.openflow_switch.datapath.emissions import (
     slot_buckets,
     uses_select,
 )
-from moefabric.emulator.openflow_switch.datapath.interface import FlowCount, Port, PuntedPacket
-from moefabric.emulator.openflow_switch.flows.flow import Flow, Group
+from moefabric.emulator.openflow_switch.datapath.interface import (
+    Flow,
+    FlowCount,
+    Group,
+    Port,
+    PuntedPacket,
+)
 from moefabric.emulator.openflow_switch.flows.packet import (
     complete_checksum,
     internet_checksum,
