@@ -43,33 +43,28 @@ class HalvingDoubling:
         else:
             shards = tuple(call.shard(rank) for rank in range(power))
         if call.kind != "all_gather":
-            _halve(ranks, active, shards)
+            _exchange(ranks, active, shards, halves=True)
         if call.kind != "reduce_scatter":
-            _double(ranks, active, shards)
+            _exchange(ranks, active, shards, halves=False)
         for even in range(0, 2 * pairs, 2):
             transfer(ranks, even + 1, even, whole, "unfold")
         return schedule_of(self.name, call, ranks)
 
 
-def _halve(ranks: Sequence[RankSteps], active: Sequence[int], shards: Sequence[Extent]) -> None:
-    """Add the steps by which each active rank gets the sums of its shard."""
-    distance = len(active) // 2
-    while distance:
+def _exchange(
+    ranks: Sequence[RankSteps], active: Sequence[int], shards: Sequence[Extent], *, halves: bool
+) -> None:
+    """Add the steps that halve the bytes until each active rank has the sums of its shard.
+
+    Or those that double them until each has the shards of all.
+    """
+    distances = [1 << turn for turn in range(len(active).bit_length() - 1)]
+    for distance in reversed(distances) if halves else distances:
         for place, rank in enumerate(active):
             other = place ^ distance
-            block = _block(shards, other, distance)
-            transfer(ranks, rank, active[other], block, "halving", add=True)
-        distance //= 2
-
-
-def _double(ranks: Sequence[RankSteps], active: Sequence[int], shards: Sequence[Extent]) -> None:
-    """Add the steps by which each active rank gets the shards of all."""
-    distance = 1
-    while distance < len(active):
-        for place, rank in enumerate(active):
-            block = _block(shards, place, distance)
-            transfer(ranks, rank, active[place ^ distance], block, "doubling")
-        distance *= 2
+            block = _block(shards, other if halves else place, distance)
+            phase = "halving" if halves else "doubling"
+            transfer(ranks, rank, active[other], block, phase, add=halves)
 
 
 def _block(shards: Sequence[Extent], place: int, size: int) -> Extent:

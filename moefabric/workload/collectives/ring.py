@@ -13,7 +13,7 @@ TopoOpt, NSDI 2023).
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from math import gcd
 from typing import Final
 
@@ -21,13 +21,9 @@ import numpy as np
 
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
-from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of, transfer
+from moefabric.workload.collectives.steps import RankSteps, schedule_of, transfer
+from moefabric.workload.collectives.tree import Tree
 from moefabric.workload.graphs.execution_graph import CollectiveKind
-
-CHUNKS: Final = 32
-"""Parts in which a chain or a tree passes a buffer on, so that its links work at the same time."""
-LEAST_CHUNK: Final = 65536
-"""Bytes below which parts aren't divided any more, as their latency would exceed their time."""
 
 
 class Ring:
@@ -105,54 +101,9 @@ def ring_orders(call: Call, rings: int) -> list[tuple[int, ...]]:
     ]
 
 
-class Chain:
-    """Broadcast and reduce along a chain of all ranks, in chunks that follow one another."""
-
-    kinds: Sequence[CollectiveKind] = ("broadcast", "reduce")
-    name = "chain"
-
-    def __init__(self, chunks: int = CHUNKS) -> None:
-        """Choose the number of chunks; small buffers have fewer."""
-        self.chunks = chunks
-
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of a broadcast or a reduce."""
-        ranks = [RankSteps() for _ in range(call.ranks)]
-        pipeline = RingPipeline(ranks)
-        order = [(call.root + place) % call.ranks for place in range(call.ranks)]
-        links = list(pairwise(order if call.kind == "broadcast" else reversed(order)))
-        for chunk in chunks_of(call, Extent("output", 0, call.size), self.chunks):
-            for sender, receiver in links:
-                pipeline.pass_on(sender, receiver, chunk, call.kind)
-        return schedule_of(self.name, call, ranks)
-
-
-class RingPipeline:
-    """Chunks that ranks pass on one after another: a rank sends one at a time to each peer.
-
-    If all were in flight at once, they would share the link, and all would arrive in the end.
-    """
-
-    def __init__(self, ranks: Sequence[RankSteps]) -> None:
-        """Pass chunks on between these ranks."""
-        self._ranks = ranks
-        self._last: dict[tuple[int, int, str], Numbers] = {}
-
-    def pass_on(self, sender: int, receiver: int, chunk: Extent, phase: str) -> None:
-        """Add the steps that send a chunk, and that receive it, or add it in a phase `reduce`."""
-        key = sender, receiver, phase
-        after = self._last.get(key, ())
-        steps = transfer(
-            self._ranks, sender, receiver, chunk, phase, add=phase == "reduce", after=after
-        )
-        self._last[key] = steps
-
-
-def chunks_of(call: Call, extent: Extent, chunks: int) -> tuple[Extent, ...]:
-    """Cut a range into chunks of at least `LEAST_CHUNK` bytes, between numbers."""
-    return cut(extent, max(1, min(chunks, extent.size // LEAST_CHUNK)), call.element)
-
-
 RING: Final = Ring()
 MULTI_RING: Final = Ring(8, "multi-ring")
-CHAIN: Final = Chain()
+CHAIN: Final = Tree(
+    "chain", ("broadcast", "reduce"), lambda rank, _ranks: rank - 1 if rank else None
+)
+"""Broadcast and reduce along a chain of all ranks, in chunks that follow one another."""

@@ -5,13 +5,19 @@ are full in large all-reduces (Sanders, Speck and Träff, "Two-tree algorithms f
 broadcast, reduction and scan", 2009; NCCL's double binary trees).
 """
 
+import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from moefabric.workload.collectives.ring import CHUNKS, RingPipeline, chunks_of
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
-from moefabric.workload.collectives.steps import RankSteps, schedule_of
+from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of, transfer
 from moefabric.workload.graphs.execution_graph import CollectiveKind
+
+CHUNKS: Final = 32
+"""Parts in which a chain or a tree passes a buffer on, so that its links work at the same time."""
+LEAST_CHUNK: Final = 65536
+"""Bytes below which parts aren't divided any more, as their latency would exceed their time."""
 
 Parent = Callable[[int], int | None]
 """Returns the parent of a rank; None for the root."""
@@ -20,26 +26,30 @@ Parent = Callable[[int], int | None]
 class Tree:
     """All-reduce over two trees; broadcast and reduce over one."""
 
-    name = "tree"
-    kinds: Sequence[CollectiveKind] = ("all_reduce", "broadcast", "reduce")
+    def __init__(
+        self, name: str, kinds: Sequence[CollectiveKind], parent: Callable[[int, int], int | None]
+    ) -> None:
+        """Choose the collectives, and the tree of broadcast and reduce.
 
-    def __init__(self, chunks: int = CHUNKS) -> None:
-        """Choose the number of chunks of each tree; small buffers have fewer."""
-        self.chunks = chunks
+        Args:
+            name: Name of the algorithm.
+            kinds: The collectives.
+            parent: Returns the parent of a rank among a number of ranks, if rank 0 is the root.
+        """
+        self.name, self.kinds, self._parent = name, kinds, parent
 
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of an all-reduce, a broadcast or a reduce."""
         ranks = [RankSteps() for _ in range(call.ranks)]
-        pipeline = RingPipeline(ranks)
+        pipeline = Pipeline(ranks)
         whole = Extent("output", 0, call.size)
+        parts = [(_shifted(self._parent, call.root, call.ranks), whole)]
         if call.kind == "all_reduce":
             halves = cut(whole, 2, call.element)
             parts = list(zip(double_tree(call.ranks), halves, strict=True))
-        else:
-            parts = [(_shifted(tree_parent, call.root, call.ranks), whole)]
         for parent, part in parts:
             order = _from_root(parent, call.ranks)
-            for chunk in chunks_of(call, part, self.chunks):
+            for chunk in chunks_of(call, part):
                 if call.kind != "broadcast":
                     for child, above in reversed(order):
                         pipeline.pass_on(child, above, chunk, "reduce")
@@ -47,6 +57,32 @@ class Tree:
                     for child, above in order:
                         pipeline.pass_on(above, child, chunk, "broadcast")
         return schedule_of(self.name, call, ranks)
+
+
+class Pipeline:
+    """Chunks that ranks pass on one after another: a rank sends one at a time to each peer.
+
+    If all were in flight at once, they would share the link, and all would arrive in the end.
+    """
+
+    def __init__(self, ranks: Sequence[RankSteps]) -> None:
+        """Pass chunks on between these ranks."""
+        self._ranks = ranks
+        self._last: dict[tuple[int, int, str], Numbers] = {}
+
+    def pass_on(self, sender: int, receiver: int, chunk: Extent, phase: str) -> None:
+        """Add the steps that send a chunk, and that receive it, or add it in a phase `reduce`."""
+        key = sender, receiver, phase
+        after = self._last.get(key, ())
+        steps = transfer(
+            self._ranks, sender, receiver, chunk, phase, add=phase == "reduce", after=after
+        )
+        self._last[key] = steps
+
+
+def chunks_of(call: Call, extent: Extent) -> tuple[Extent, ...]:
+    """Cut a range into chunks of at least `LEAST_CHUNK` bytes, between numbers."""
+    return cut(extent, max(1, min(CHUNKS, extent.size // LEAST_CHUNK)), call.element)
 
 
 def tree_parent(rank: int, ranks: int) -> int | None:
@@ -85,14 +121,13 @@ def _shifted(parent: Callable[[int, int], int | None], root: int, ranks: int) ->
 
 def _from_root(parent: Parent, ranks: int) -> list[tuple[int, int]]:
     """Return (child, parent) for all ranks but the root, each after its parent's own."""
-    depths: dict[int, int] = {}
+    children: defaultdict[int | None, list[int]] = defaultdict(list)
     for rank in range(ranks):
-        depth, above = 0, parent(rank)
-        while above is not None:
-            depth, above = depth + 1, parent(above)
-        depths[rank] = depth
-    ordered = sorted(depths, key=lambda rank: (depths[rank], rank))
-    return [(rank, above) for rank in ordered if (above := parent(rank)) is not None]
+        children[parent(rank)].append(rank)
+    order, (root,) = list[tuple[int, int]](), children[None]
+    for above in itertools.chain([root], (child for child, _ in order)):
+        order += ((child, above) for child in children[above])
+    return order
 
 
-TREE: Final = Tree()
+TREE: Final = Tree("tree", ("all_reduce", "broadcast", "reduce"), tree_parent)

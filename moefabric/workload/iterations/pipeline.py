@@ -146,7 +146,6 @@ class _TaskBuilder:
         self.tasks: list[Task] = []
         self.received: dict[tuple[Place, StagePass], int] = {}
         """Position of the transfer that brings a stage the input of a pass."""
-        self.finished: set[tuple[Place, StagePass]] = set()
         self.last_backward: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         """The last backward task of each replica, by stage and layer."""
 
@@ -158,15 +157,14 @@ class _TaskBuilder:
             for place in ready:
                 current = self.stages[place].passes.pop(0)
                 self._add_pass(place, self.stages[place], current)
-                self.finished.add((place, current))
         self._add_all_reduces()
         return tuple(self.tasks)
 
     def _is_ready(self, place: Place, stage: _Stage) -> bool:
         if not stage.passes:
             return False
-        source = self._neighbour(place, stage.passes[0], downstream=False)
-        return source is None or (source, stage.passes[0]) in self.finished
+        is_first = self._neighbour(place, stage.passes[0], downstream=False) is None
+        return is_first or (place, stage.passes[0]) in self.received
 
     def _neighbour(self, place: Place, one: StagePass, *, downstream: bool) -> Place | None:
         """Return the stage to which a pass continues, or from which it comes."""

@@ -78,7 +78,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Fp8:
+class Fp8(Plain):
     """FP8 with one scale of 32 bits for 128 numbers (DeepSeek-V3, section 3.3.2).
 
     Coding is bound by memory: a number of two bytes is read and one of one byte written, or the
@@ -93,10 +93,6 @@ class Fp8:
         """Return one byte for each number, and the scales; never more than plain bytes."""
         scales = -(-hidden // _FP8_BLOCK) * _FP8_SCALE_BYTES
         return min(plain_bytes, hidden + scales)
-
-    def token_flops(self, hidden: int) -> float:  # noqa: ARG002
-        """Return 0: coding moves bytes and computes next to nothing."""
-        return 0.0
 
 
 _INNER: Final[Mapping[str, Plain | Fp8]] = {"none": Plain(), "fp8": Fp8()}

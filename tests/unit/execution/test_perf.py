@@ -22,8 +22,8 @@ from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
 from moefabric.workload.collectives.costs import bus_factor, counted_bytes
 from moefabric.workload.collectives.program import Program
-from moefabric.workload.collectives.ring import CHUNKS, chunks_of
 from moefabric.workload.collectives.schedule import Extent, schedule_call
+from moefabric.workload.collectives.tree import chunks_of
 from tests.support.fabrics import fabric
 
 MEGABYTE = 1 << 20
@@ -86,7 +86,7 @@ def test_broadcast_follows_in_chunks() -> None:
     """A chain of 3 hops takes (chunks + 2) times a chunk, not 3 times the buffer."""
     size = 96_000_000_000
     one_hop_s = 8 * size / 100e9 / goodput_share(1500)
-    chunks = len(chunks_of(perf_call("broadcast", size // 1000, 4), WHOLE, CHUNKS))
+    chunks = len(chunks_of(perf_call("broadcast", size // 1000, 4), WHOLE))
     assert chunks > 3
     expected = one_hop_s * (chunks + 2) / chunks
     assert model_s("broadcast", size) == pytest.approx(expected, rel=1e-3)

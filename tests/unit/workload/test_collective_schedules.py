@@ -7,7 +7,6 @@ import pytest
 
 from moefabric.config.plugins import SCHEDULES, built_in_names, load_plugin
 from moefabric.core.errors import SpecError
-from moefabric.workload.collectives import ring
 from moefabric.workload.collectives.all_to_all import PAIRWISE, WindowedAllToAll
 from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
 from moefabric.workload.collectives.direct import DIRECT
@@ -98,7 +97,7 @@ def test_mixnet_takes_ranks_in_any_order_and_servers_of_any_size() -> None:
 
 
 def test_chunked_buffers_obey_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring, "LEAST_CHUNK", 64)
+    monkeypatch.setattr("moefabric.workload.collectives.tree.LEAST_CHUNK", 64)
     size = 3 * 64 + 4
     for algorithm in (CHAIN, TREE):
         for kind in algorithm.kinds:
