@@ -41,15 +41,15 @@ class ConnectionSettings:
     def __init__(self, switch: OpenFlowSwitch, *, passive: bool) -> None:
         """Start with defaults; a passive connection gets no asynchronous messages by default."""
         self._switch = switch
-        self._config = (0, 128)
+        self._config: tuple[int, ...] = (0, 128)
         self._masks: tuple[int, ...] = (0,) * 6 if passive else _DEFAULT_MASKS
         self.role = ofp.ControllerRole.EQUAL
         self.replies: Mapping[int, Callable[[Message], bytes]] = {
-            ofp.MessageType.FEATURES_REQUEST: self._features,
-            ofp.MessageType.GET_CONFIG_REQUEST: self._get_config,
+            ofp.MessageType.FEATURES_REQUEST: self._state,
+            ofp.MessageType.GET_CONFIG_REQUEST: self._state,
             ofp.MessageType.SET_CONFIG: self._set_config,
             ofp.MessageType.ROLE_REQUEST: self._set_role,
-            ofp.MessageType.GET_ASYNC_REQUEST: self._get_async,
+            ofp.MessageType.GET_ASYNC_REQUEST: self._state,
             ofp.MessageType.SET_ASYNC: self._set_async,
             ofp.MessageType.PORT_MOD: self._modify_port,
             ofp.MessageType.TABLE_MOD: self._modify_table,
@@ -66,14 +66,16 @@ class ConnectionSettings:
         """Raise OpenFlowError (IS_SLAVE) if the controller may only read."""
         refuse_if(self.role is ofp.ControllerRole.SLAVE, ErrorCode.IS_SLAVE)
 
-    def _features(self, message: Message) -> bytes:
+    def _state(self, message: Message) -> bytes:
+        """Return the features, the configuration, or the filter of asynchronous messages."""
         message.require_empty_body()
-        fields = self._switch.datapath_id, 0, TABLE_COUNT, 0, _CAPABILITIES, 0
-        return encode_reply(message, ofp.MessageType.FEATURES_REPLY, "QIBB2xII", *fields)
-
-    def _get_config(self, message: Message) -> bytes:
-        message.require_empty_body()
-        return encode_reply(message, ofp.MessageType.GET_CONFIG_REPLY, "HH", *self._config)
+        features = self._switch.datapath_id, 0, TABLE_COUNT, 0, _CAPABILITIES, 0
+        layout, fields = {
+            ofp.MessageType.FEATURES_REQUEST: ("QIBB2xII", features),
+            ofp.MessageType.GET_CONFIG_REQUEST: ("HH", self._config),
+            ofp.MessageType.GET_ASYNC_REQUEST: ("6I", self._masks),
+        }[ofp.MessageType(message.type)]
+        return encode_reply(message, ofp.MessageType(message.type + 1), layout, *fields)
 
     def _set_config(self, message: Message) -> bytes:
         """Set the length of packet-ins; refuse special treatment of fragments (7.3.2)."""
@@ -98,10 +100,6 @@ class ConnectionSettings:
             self.role = ofp.ControllerRole(role)
         generation = self._switch.generation_id & 0xFFFFFFFFFFFFFFFF
         return encode_reply(message, ofp.MessageType.ROLE_REPLY, "I4xQ", self.role, generation)
-
-    def _get_async(self, message: Message) -> bytes:
-        message.require_empty_body()
-        return encode_reply(message, ofp.MessageType.GET_ASYNC_REPLY, "6I", *self._masks)
 
     def _set_async(self, message: Message) -> bytes:
         self._masks = message.fields("6I")

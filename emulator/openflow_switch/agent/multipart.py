@@ -179,10 +179,6 @@ def _port_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
         yield struct.pack("!I4x8Q32xII", port.number, *traffic, *dropped, *errors, *age)
 
 
-def _port_descriptions(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
-    return (port_description(switch, port) for _, port in sorted(switch.ports.items()))
-
-
 def port_description(switch: OpenFlowSwitch, port: Port) -> bytes:
     """Return an ofp_port (7.2.1) with its speed but no features: no feature bit fits a veth."""
     interface, name = switch.interface(port), port.name.encode()[:15]
@@ -249,10 +245,6 @@ def _meters(_switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
     return []
 
 
-def _meter_features(_switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
-    yield bytes(16)
-
-
 _HANDLERS: Final[Mapping[int, Callable[[OpenFlowSwitch, bytes, int], Bodies]]] = {
     ofp.MultipartType.DESC: _description,
     ofp.MultipartType.FLOW: _flow_stats,
@@ -265,7 +257,9 @@ _HANDLERS: Final[Mapping[int, Callable[[OpenFlowSwitch, bytes, int], Bodies]]] =
     ofp.MultipartType.GROUP_FEATURES: _group_features,
     ofp.MultipartType.METER: _meters,
     ofp.MultipartType.METER_CONFIG: _meters,
-    ofp.MultipartType.METER_FEATURES: _meter_features,
+    ofp.MultipartType.METER_FEATURES: lambda _switch, _body, _now_ns: [bytes(16)],
     ofp.MultipartType.TABLE_FEATURES: _table_features,
-    ofp.MultipartType.PORT_DESC: _port_descriptions,
+    ofp.MultipartType.PORT_DESC: lambda switch, _body, _now_ns: [
+        port_description(switch, port) for _, port in sorted(switch.ports.items())
+    ],
 }

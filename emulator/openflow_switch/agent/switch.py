@@ -160,7 +160,7 @@ class OpenFlowSwitch:
             else [entry.flow.key for entry in removed if entry.key not in tables.entries]
         )
         if removed or flows or groups:
-            self._counters = self._counters.without(removed, flows, groups)
+            self._counters.remove(removed, flows, groups)
         self.tables, self._pipeline = tables, after
         self.has_timeouts = any(one.idle_s or one.hard_s for one in tables.entries.values())
         return removals
@@ -181,7 +181,7 @@ class OpenFlowSwitch:
         """Read the datapath's counters of all flows, or of those in `visited`."""
         counters = self.datapath.counters(None if visited is None else visited.keys())
         among = self._pipeline.counters if visited is None else {k: visited[k] for k in counters}
-        self._counters = self._counters.updated(counters, among, now_ns)
+        self._counters.update(counters, among, now_ns)
 
     def selected_entries(
         self, request: FlowStatsRequest, now_ns: int

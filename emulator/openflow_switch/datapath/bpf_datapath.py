@@ -136,9 +136,8 @@ class BpfDatapath:
             FabricError: If a port or an interface doesn't exist.
         """
         if invalid := sorted(n for n in interfaces if not 1 <= n <= self._layout.ports):
-            raise FabricError(
-                f"switch {self._number}: ports {invalid} are not among 1..{self._layout.ports}"
-            )
+            among = f"are not among 1..{self._layout.ports}"
+            raise FabricError(f"switch {self._number}: ports {invalid} {among}")
         attach = partial(self._attach_here, interfaces)
         namespaces.run_in(netns, attach) if netns else attach()
 
@@ -163,9 +162,8 @@ class BpfDatapath:
         try:
             return socket.if_nametoindex(interface)
         except OSError as fault:
-            raise FabricError(
-                f"switch {self._number}: no interface {interface} in its namespace"
-            ) from fault
+            missing = f"no interface {interface} in its namespace"
+            raise FabricError(f"switch {self._number}: {missing}") from fault
 
     def load(self, flows: Sequence[Flow], groups: Sequence[Group] = ()) -> None:
         """See `Datapath.load`. A flow that is the same object as before costs almost nothing.

@@ -30,7 +30,6 @@ class Flow:
     match: Match
     priority: int
     actions: tuple[Action, ...] = ()
-    cookie: int = 0
     key: "FlowKey" = field(init=False, repr=False, compare=False)
     """Identity of the flow. Flows with equal keys differ in actions only, and share counters."""
     rank: int = field(init=False, repr=False, compare=False)

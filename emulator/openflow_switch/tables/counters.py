@@ -4,7 +4,7 @@ A datapath counts by flow. An entry may become several flows of the datapath, an
 when these flows change.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from moefabric.core.openflow.actions import Action, group_ids
@@ -34,53 +34,46 @@ class TrafficCount:
 _ZERO, _NO_TRAFFIC = FlowCount(), TrafficCount()
 
 
-@dataclass(frozen=True)
+@dataclass
 class SwitchCounters:
     """Counters of entries, tables and groups.
 
     `flows` are the datapath's counters at the last update.
     """
 
-    counts: Mapping[CounterKey, TrafficCount] = field(default_factory=dict)
-    flows: Mapping[FlowKey, FlowCount] = field(default_factory=dict)
+    counts: dict[CounterKey, TrafficCount] = field(default_factory=dict)
+    flows: dict[FlowKey, FlowCount] = field(default_factory=dict)
 
     def count(self, key: CounterKey) -> TrafficCount:
         """Return a counter."""
         return self.counts.get(key, _NO_TRAFFIC)
 
-    def updated(
+    def update(
         self,
         counters: Mapping[FlowKey, FlowCount],
         visited: Mapping[FlowKey, Iterable[CounterKey]],
         now_ns: int,
-    ) -> "SwitchCounters":
+    ) -> None:
         """Add the increase of the datapath's counters of flows to what their packets visited."""
-        counts, flows = dict(self.counts), dict(self.flows)
         for flow, keys in visited.items():
             count, before = counters.get(flow, _ZERO), self.flows.get(flow, _ZERO)
-            flows[flow] = count
-            if count.packets == before.packets:
-                continue
-            packets, octets = count.packets - before.packets, count.bytes - before.bytes
-            for key in keys:
-                old = counts.get(key, _NO_TRAFFIC)
-                counts[key] = TrafficCount(old.packets + packets, old.bytes + octets, now_ns)
-        return SwitchCounters(counts, flows)
+            self.flows[flow] = count
+            if packets := count.packets - before.packets:
+                octets = count.bytes - before.bytes
+                for key in keys:
+                    old = self.count(key)
+                    new = TrafficCount(old.packets + packets, old.bytes + octets, now_ns)
+                    self.counts[key] = new
 
-    def without(
-        self, removed: Iterable[FlowEntry], flows: Iterable[FlowKey], groups: Iterable[int] = ()
-    ) -> "SwitchCounters":
+    def remove(
+        self, entries: Iterable[FlowEntry], flows: Iterable[FlowKey], groups: Collection[int]
+    ) -> None:
         """Drop the counters of removed entries, flows and groups; those of tables stay."""
-        gone = {*(entry.serial for entry in removed)}, frozenset[str | int | None](groups)
-        remaining = dict(self.flows)
-        for key in flows:
-            remaining.pop(key, None)
-        counts = {
-            key: count
-            for key, count in self.counts.items()
-            if (key not in gone[0] if isinstance(key, int) else key[0] not in gone[1])
-        }
-        return SwitchCounters(counts, remaining)
+        of_groups = {key for key in self.counts if isinstance(key, tuple) and key[0] in groups}
+        for key in {*of_groups, *(entry.serial for entry in entries)}:
+            self.counts.pop(key, None)
+        for flow in flows:
+            self.flows.pop(flow, None)
 
 
 def entry_counters(entries: Iterable[FlowEntry]) -> Iterator[CounterKey]:

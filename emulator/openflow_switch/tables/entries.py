@@ -174,7 +174,7 @@ class FlowEntry:
         """The flow of the entry if the packet visits no other table."""
         apply, write = self.instructions.apply, self.instructions.write
         actions = (*apply, *ordered_actions(write)) if write else apply
-        return _flow(self.match, self.priority, actions, self.cookie)
+        return _flow(self.match, self.priority, actions)
 
     def outputs_to(self, port: int, group: int) -> bool:
         """Whether the entry outputs to the port and the group, each of which may be ANY (6.4)."""

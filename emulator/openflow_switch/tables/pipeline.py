@@ -7,6 +7,7 @@ entry, then by that of the next. Without goto-table instructions, the entries of
 flows.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,26 +91,20 @@ def pipeline(tables: FlowTables) -> Pipeline:
         first = [entry for entry in tables.entries.values() if entry.table == 0]
         flows = tuple(entry.flow for entry in first)
         return Pipeline(flows, tables.groups, tuple((entry,) for entry in first))
-    by_table = dict[int, list[FlowEntry]]()
+    by_table = defaultdict[int, list[FlowEntry]](list)
     for entry in tables.entries.values():
-        by_table.setdefault(entry.table, []).append(entry)
+        by_table[entry.table].append(entry)
     paths = dict[tuple[tuple[int, ...], Match], _TablePath]()
-    for entry in by_table.get(0, ()):
+    for entry in by_table[0]:
         for path in _paths(_TablePath((), Match(), ()), entry, by_table):
             # OpenFlow does not define which of two overlapping entries of equal priority matches.
             paths.setdefault((path.rank, path.match), path)
             if len(paths) > MAX_FLOWS:
                 detail = f"more than {MAX_FLOWS} flows over several tables"
                 raise OpenFlowError(ErrorCode.FLOW_TABLE_FULL, detail)
-    ordered_ranks = sorted({path.rank for path in paths.values()})
-    ranks = {rank: place for place, rank in enumerate(ordered_ranks)}
+    ranks = {rank: n for n, rank in enumerate(sorted({path.rank for path in paths.values()}))}
     flows = tuple(
-        Flow(
-            path.match,
-            ranks[path.rank],
-            (*path.applied, *ordered_actions(path.action_set)),
-            path.entries[-1].cookie,
-        )
+        Flow(path.match, ranks[path.rank], (*path.applied, *ordered_actions(path.action_set)))
         for path in paths.values()
     )
     visited = tuple(path.entries for path in paths.values())

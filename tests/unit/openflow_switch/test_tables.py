@@ -456,10 +456,11 @@ def test_flow_counts_for_every_visited_entry() -> None:
     tables = update(mod(instructions=Instructions(goto=1)), mod(table=1, priority=4)).tables
     flattened = pipeline(tables)
     flow = next(flow for flow in flattened.flows if len(flattened.entries[flow.key]) == 2)
-    counters = SwitchCounters().updated({flow.key: FlowCount(3, 300)}, flattened.counters, 7)
+    counters = SwitchCounters()
+    counters.update({flow.key: FlowCount(3, 300)}, flattened.counters, 7)
     assert {e.table: counters.count(e.serial) for e in tables.entries.values()} == {
         0: TrafficCount(3, 300, 7),
         1: TrafficCount(3, 300, 7),
     }
-    later = counters.updated({flow.key: FlowCount(5, 500)}, flattened.counters, 9)
-    assert {later.count(e.serial) for e in tables.entries.values()} == {TrafficCount(5, 500, 9)}
+    counters.update({flow.key: FlowCount(5, 500)}, flattened.counters, 9)
+    assert {counters.count(e.serial) for e in tables.entries.values()} == {TrafficCount(5, 500, 9)}
