@@ -246,9 +246,8 @@ class Workload:
     def operations(self, iteration: int) -> tuple[Operation, ...]:
         """Return the operations of an iteration, in order."""
         layers, predicted = self.layers(iteration), self.predicted_demands(iteration)
-        return tuple(
-            iteration_operations(self.model, self.training, layers, self.dispatch_light, predicted)
-        )
+        job = self.model, self.training
+        return tuple(iteration_operations(*job, layers, self.dispatch_light, predicted))
 
     def warm_up(self) -> tuple[Operation, ...]:
         """Return a reconfiguration, a dispatch and a combine.

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -226,15 +227,13 @@ class OpenFlowAgent:
             self._fail(connections, fault.strerror or str(fault))
             return
         connections.connect_ns = now_ns + CONNECT_NS
-        self._selector.register(
-            connections.connecting, selectors.EVENT_WRITE, lambda: self._finish(connections)
-        )
+        finish = partial(self._finish, connections)
+        self._selector.register(connections.connecting, selectors.EVENT_WRITE, finish)
 
     def _finish(self, connections: SwitchConnections) -> None:
         """Finish connecting after the controller has accepted or refused."""
         sock = connections.connecting
-        if sock is None:
-            return
+        assert sock is not None, "a selector calls this for the socket that is connecting"
         if status := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._fail(connections, errno.errorcode.get(status, str(status)))
             return
@@ -249,9 +248,8 @@ class OpenFlowAgent:
         self, connections: SwitchConnections, sock: socket.socket, *, passive: bool
     ) -> OpenFlowConnection:
         session = ControllerSession(connections.switch, time.monotonic_ns(), passive=passive)
-        return OpenFlowConnection(
-            sock, session, self._selector, lambda connection: self._receive(connections, connection)
-        )
+        receive = partial(self._receive, connections)
+        return OpenFlowConnection(sock, session, self._selector, receive)
 
     def _receive(self, connections: SwitchConnections, connection: OpenFlowConnection) -> None:
         if reason := connection.receive(time.monotonic_ns()):

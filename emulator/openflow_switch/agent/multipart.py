@@ -131,25 +131,18 @@ def _flow_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
 def _flow_entry(entry: FlowEntry, count: TrafficCount, now_ns: int) -> bytes:
     """Return the statistics of an entry (ofp_flow_stats, 7.3.5.2)."""
     tail = encode_match(entry.match) + entry.instructions.wire
-    head = FLOW_STATS.pack(
-        FLOW_STATS.size + len(tail),
-        entry.table,
-        *_age(entry.created_ns, now_ns),
-        *(entry.priority, entry.idle_s, entry.hard_s, entry.flags),
-        *(entry.cookie, count.packets, count.bytes),
-    )
+    place = FLOW_STATS.size + len(tail), entry.table, *_age(entry.created_ns, now_ns)
+    of_entry = entry.priority, entry.idle_s, entry.hard_s, entry.flags, entry.cookie
+    head = FLOW_STATS.pack(*place, *of_entry, count.packets, count.bytes)
     return head + tail
 
 
 def flow_removed(removal: RemovedEntry, now_ns: int) -> bytes:
     """Return the body of a flow-removed message (7.4.2)."""
     entry, count = removal.entry, removal.count
-    head = struct.pack(
-        "!QHBBIIHHQQ",
-        *(entry.cookie, entry.priority, removal.reason, entry.table),
-        *_age(entry.created_ns, now_ns),
-        *(entry.idle_s, entry.hard_s, count.packets, count.bytes),
-    )
+    of_entry = entry.cookie, entry.priority, removal.reason, entry.table
+    counts = entry.idle_s, entry.hard_s, count.packets, count.bytes
+    head = struct.pack("!QHBBIIHHQQ", *of_entry, *_age(entry.created_ns, now_ns), *counts)
     return head + encode_match(entry.match)
 
 

@@ -299,10 +299,9 @@ class ControllerSession:
                 self.unsent_bytes <= MAX_UNSENT_BYTES
             ):
                 entry = packet.entry
-                table, cookie = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
-                self._output += messages.encode_packet_in(
-                    packet.reason, table, cookie, packet.in_port, packet.frame, packet.length
-                )
+                origin = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
+                seen = packet.in_port, packet.frame, packet.length
+                self._output += messages.encode_packet_in(packet.reason, *origin, *seen)
 
     def send_flows_removed(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
         """Report the removed entries that have OFPFF_SEND_FLOW_REM."""

@@ -122,9 +122,9 @@ class OpenFlowSwitch:
         try:
             removals = self._load(update, now_ns)
         except (FabricError, OpenFlowError) as fault:
-            if len(mods) > 1:
-                return self._change_by_halves(mods, now_ns)
-            return ChangeResult(((0, _refusal(mods[0], fault)),))
+            if len(mods) == 1:
+                return ChangeResult(((0, _refusal(mods[0], fault)),))
+            return self._change_by_halves(mods, now_ns)
         return ChangeResult(tuple(update.refused), removals)
 
     def _change_by_halves(self, mods: Sequence[Mod], now_ns: int) -> ChangeResult:
@@ -260,10 +260,8 @@ class OpenFlowSwitch:
 
     def received(self) -> list[ControllerPacket]:
         """Take the packets that flows have sent to the controller."""
-        return [
-            ControllerPacket(self._last_entry(punt.flow), punt.in_port, punt.frame, punt.length)
-            for punt in self.datapath.received()
-        ]
+        received = ((self._last_entry(one.flow), one) for one in self.datapath.received())
+        return [ControllerPacket(e, one.in_port, one.frame, one.length) for e, one in received]
 
     def _last_entry(self, key: FlowKey) -> FlowEntry | None:
         """Return the last entry that a flow's packets visit; None if the flow is removed."""

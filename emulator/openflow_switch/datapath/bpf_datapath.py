@@ -100,7 +100,8 @@ class BpfDatapath:
         maps = program.claim(number)
         self._program, self._number = program, number
         self._layout = program.layout
-        self._ports: dict[int, Port] = {}
+        self.ports: dict[int, Port] = {}
+        """See `Datapath.ports`."""
         with ExitStack() as undo:
             undo.callback(os.close, maps.table)
             self._ring = RingReader(maps.ring)
@@ -116,11 +117,6 @@ class BpfDatapath:
         self._counter_owners: dict[int, FlowKey] = {}
         self._free_counters = deque(range(self._layout.counters))
         self._sender: socket.socket | None = None
-
-    @property
-    def ports(self) -> Mapping[int, Port]:
-        """See `Datapath.ports`."""
-        return dict(self._ports)
 
     def attach(self, interfaces: Mapping[int, str], netns: str | None = None) -> None:
         """Attach interfaces, whose incoming frames all go to the switch from now on.
@@ -154,7 +150,7 @@ class BpfDatapath:
         for port, index in indices.items():
             at = self._layout.interface(port)
             self._memory.view[at : at + 4] = index.to_bytes(4, sys.byteorder)
-            self._ports[port] = Port(port, interfaces[port])
+            self.ports[port] = Port(port, interfaces[port])
         self._steps_cache.clear()
         self._repeat(self._flow_map.flows)  # the steps of a flood may list the ports
 
@@ -226,7 +222,7 @@ class BpfDatapath:
         """Return the flow's steps, which are cached by its actions if they use no group."""
         if (cached := self._steps_cache.get(flow.actions)) is not None:
             return cached
-        packed = map_layout.packed_steps(map_layout.flow_steps(flow, groups, self._ports))
+        packed = map_layout.packed_steps(map_layout.flow_steps(flow, groups, self.ports))
         if not flow.uses_groups:
             if len(self._steps_cache) >= _CACHED_STEPS:
                 self._steps_cache.clear()
@@ -244,11 +240,11 @@ class BpfDatapath:
 
     def port_changed(self, number: int, *, up: bool) -> None:
         """See `Datapath.port_changed`."""
-        if number not in self._ports:
+        if number not in self.ports:
             raise FlowError(f"no port {number}")
-        if self._ports[number].up == up:
+        if self.ports[number].up == up:
             return
-        self._ports[number] = replace(self._ports[number], up=up)
+        self.ports[number] = replace(self.ports[number], up=up)
         if any(group.kind is GroupType.FAST_FAILOVER for group in self._groups.values()):
             flows = self._flow_map.flows.items()
             self._repeat({key: stored for key, stored in flows if stored.flow.uses_groups})
@@ -265,10 +261,10 @@ class BpfDatapath:
 
     def send(self, port: int, frame: bytes) -> None:
         """See `Datapath.send`."""
-        if port not in self._ports or self._sender is None:
+        if port not in self.ports or self._sender is None:
             raise FlowError(f"no port {port}")
         try:
-            self._sender.sendto(frame, (self._ports[port].name, _ETH_P_ALL))
+            self._sender.sendto(frame, (self.ports[port].name, _ETH_P_ALL))
         except OSError as fault:
             raise FlowError(f"port {port}: {fault.strerror}") from fault
 

@@ -164,9 +164,7 @@ class FlowMap:
         for bits, number in stale:
             key = bits + words[number]
             if rivals := self._rivals.get((bits, number)):
-                is_alone = len(rivals) == 1
-                first = rivals[0] if is_alone else max(rivals, key=lambda rival: rival.flow.rank)
-                put[key] = first.value
+                put[key] = max(rivals, key=lambda rival: rival.flow.rank).value
             elif key in keys:
                 delete.append(key)
         bpf_calls.delete_from_map(self._fd, delete)

@@ -5,8 +5,9 @@ within the receiver's server.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from moefabric.core.errors import SpecError
@@ -154,23 +155,17 @@ def _delegate(rank: int, ranks: Sequence[int], delegates: Sequence[int]) -> int:
     return rank if rank in delegates else delegates[ranks.index(rank) % len(delegates)]
 
 
-def _divided(fragments: Iterable[_Fragment], parts: int) -> list[list[_Fragment]]:
-    """Divide fragments into parts of equal bytes; a fragment may go to several parts."""
-    owed = list(fragments)
-    divided: list[list[_Fragment]] = []
-    place, taken = 0, 0
-    for part in cut(Extent("input", 0, sum(fragment.size for fragment in owed)), parts, 1):
-        own: list[_Fragment] = []
-        room = part.size
-        while room:
-            fragment = owed[place]
-            size = min(room, fragment.size - taken)
-            own.append(_Fragment(fragment.source, fragment.target, taken, size))
-            room, taken = room - size, taken + size
-            if taken == fragment.size:
-                place, taken = place + 1, 0
-        divided.append(own)
-    return divided
+def _divided(fragments: Sequence[_Fragment], parts: int) -> Iterator[list[_Fragment]]:
+    """Divide whole fragments into parts of equal bytes; a fragment may go to several parts."""
+    ends = list(accumulate(one.size for one in fragments))
+    for part in cut(Extent("input", 0, ends[-1]), parts, 1):
+        own = []
+        for one, end in zip(fragments, ends, strict=True):
+            start = end - one.size
+            first, last = max(start, part.offset), min(end, part.end)
+            if first < last:
+                own.append(_Fragment(one.source, one.target, first - start, last - first))
+        yield own
 
 
 class HierarchicalAllToAll:

@@ -79,12 +79,8 @@ class _Accesses:
         return place + 1
 
 
-_ACCESS: Final[dict[StepKind, Access]] = {
-    "send": "read",
-    "receive": "write",
-    "receive_add": "add",
-    "copy": "write",
-}
+_ACCESS: Final[dict[StepKind, Access]] = {"send": "read", "receive_add": "add"}
+"""Access of a step to its range; other kinds write."""
 
 
 class RankSteps:
@@ -135,7 +131,7 @@ class RankSteps:
         waits = set(after)
         if source:
             waits |= self._accesses[source.buffer].add(number, source, "read")
-        waits |= self._accesses[extent.buffer].add(number, extent, _ACCESS[kind])
+        waits |= self._accesses[extent.buffer].add(number, extent, _ACCESS.get(kind, "write"))
         step = Step(number, kind, extent, peer, source, tuple(sorted(waits)), phase, via)
         self.steps.append(step)
         return (number,)

@@ -128,9 +128,8 @@ class FabricNetwork:
             for nic in range(self.fabric.electrical)
         }
         servers = tuple(index[server] for server, _ in self.places)
-        return RankPlaces(
-            servers, {pair: tuple(ends) for pair, ends in circuits.items()}, tuple(sorted(eps))
-        )
+        ends_of = {pair: tuple(ends) for pair, ends in circuits.items()}
+        return RankPlaces(servers, ends_of, tuple(sorted(eps)))
 
     def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:
         """Return the streams of a message: one over the NVSwitch, or one for each path."""

@@ -119,9 +119,8 @@ class GatingParameters:
 def _bounds() -> dict[str, Any]:
     """Return the bounds of parameters by name."""
     hints = get_type_hints(GatingParameters, include_extras=True)
-    return {
-        name: get_args(hint)[1] for name, hint in hints.items() if get_origin(hint) is Annotated
-    }
+    annotated = {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {name: get_args(hint)[1] for name, hint in annotated.items()}
 
 
 @dataclass(frozen=True)

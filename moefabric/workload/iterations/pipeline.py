@@ -109,9 +109,8 @@ def lockstep_tasks(operations: Sequence[Operation], regions: Sequence[str]) -> t
         The tasks, each of all regions.
     """
     group = Job(0, JobShape(), (Region("all", 0, (), None),))
-    tasks = iteration_tasks(
-        group, lambda _, __, way: operations if way == FORWARD else (), PipelineTraffic(0.0, 0.0)
-    )
+    traffic = PipelineTraffic(0.0, 0.0)
+    tasks = iteration_tasks(group, lambda _, __, way: operations if way == FORWARD else (), traffic)
     return tuple(
         replace(task, regions=tuple(regions), barrier=not isinstance(task.work, Transfer))
         for task in tasks

@@ -127,10 +127,8 @@ def _gpu_substitutes(
 ) -> dict[Gpu, Gpu]:
     unavailable = losses.servers | set(servers.values())
     working = set(fabric.primary_servers) - losses.servers
-    lost = sorted(
-        (gpu for gpu in losses.gpus if gpu.server in working),
-        key=lambda gpu: (fabric.server_index[gpu.server], gpu.index),
-    )
+    lost = [gpu for gpu in losses.gpus if gpu.server in working]
+    lost.sort(key=lambda gpu: (fabric.server_index[gpu.server], gpu.index))
     chosen = {
         gpu: backup
         for gpu, backup in previous.gpus.items()
@@ -238,17 +236,16 @@ def job_placement(
     """
     changed, split_ranks = [], dict[tuple[str, str], None]()
     groups = working_groups(fabric, substitutions)
-    for placement, servers in zip(placements, groups.values(), strict=True):
-        homes = []
+    for planned, servers in zip(placements, groups.values(), strict=True):
+        placement, homes = planned, list[int]()
         for rank in range(placement.ranks):
             home, others = _rank_servers(placement, rank, tp, substitutions)
             homes.append(servers.index(home))
             split_ranks |= {(home, other): None for other in others}
         before = [placement.home(rank) for rank in range(placement.ranks)]
-        is_unchanged = servers == placement.servers and homes == before
-        changed.append(
-            placement if is_unchanged else replace(placement, servers=servers, homes=tuple(homes))
-        )
+        if servers != placement.servers or homes != before:
+            placement = replace(placement, servers=servers, homes=tuple(homes))
+        changed.append(placement)
     return JobPlacement(groups, tuple(changed), tuple(split_ranks))
 
 
