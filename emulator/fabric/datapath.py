@@ -103,8 +103,7 @@ def datapath_named(name: str) -> DatapathKind:
 @cache
 def bpf_refusal() -> str | None:
     """Try eBPF and return why switches in eBPF are impossible here; None if they are possible."""
-    from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
-    from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
+    from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 
     def attempt() -> None:
         with (

@@ -14,9 +14,8 @@ from moefabric.core.errors import MoefabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.control_commands import ControlCommands, SwitchSpec
 from moefabric.emulator.openflow_switch.agent.interfaces import KernelInterfaces
-from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.map_layout import CLASS_BITS
-from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.runtime import structured_log
 
 _READ_BYTES = 1 << 16

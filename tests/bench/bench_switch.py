@@ -19,10 +19,9 @@ from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.datapath.program_parts import MapDescriptors
-from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
 from tests.kernel.iperf import gigabits_per_second
 from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from moefabric.core.topology import Fabric
-from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import SharedProgram
 from tests.kernel.fabric_lab import Machine, isolated_machine, small_fabric
 from tests.kernel.switch_bench import HOSTS, Lab
 from tests.kernel.switch_bench import lab as switch_lab

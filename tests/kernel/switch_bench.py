@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
-from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from tests.kernel.optical_bench import HostNetwork
 
 HOSTS = 4

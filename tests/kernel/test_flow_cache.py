@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from moefabric.core.openflow.actions import Output
 from moefabric.core.openflow.match import FlowError, Match
 from moefabric.emulator.linux.bpf_syscalls import run_classifier
-from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.datapath.map_layout import MAX_MASKS
-from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.emulator.openflow_switch.datapath.switch_program import CACHE_SLOTS as SLOTS
 from moefabric.emulator.openflow_switch.flows.packet import VLAN_TAGS
 from tests.kernel.optical_bench import missing_for_kernel_tests

@@ -9,9 +9,8 @@ from moefabric.core.errors import FabricError
 from moefabric.core.openflow.actions import ALL, CONTROLLER, Output, SetField
 from moefabric.core.openflow.match import Match
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount
-from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by, lab

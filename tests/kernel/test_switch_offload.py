@@ -11,8 +11,8 @@ import pytest
 from moefabric.core.openflow.actions import CONTROLLER, Output, SetField
 from moefabric.core.openflow.match import Match
 from moefabric.emulator.linux import namespaces
+from moefabric.emulator.openflow_switch.datapath.bpf_datapath import SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
-from moefabric.emulator.openflow_switch.datapath.shared_program import SharedProgram
 from moefabric.emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, lab

@@ -69,8 +69,9 @@ class SwitchCounters:
         self, entries: Iterable[FlowEntry], flows: Iterable[FlowKey], groups: Collection[int]
     ) -> None:
         """Drop the counters of removed entries, flows and groups; those of tables stay."""
-        of_groups = {key for key in self.counts if isinstance(key, tuple) and key[0] in groups}
-        for key in {*of_groups, *(entry.serial for entry in entries)}:
+        gone: set[CounterKey] = {entry.serial for entry in entries}
+        gone |= {key for key in self.counts if isinstance(key, tuple) and key[0] in groups}
+        for key in gone:
             self.counts.pop(key, None)
         for flow in flows:
             self.flows.pop(flow, None)

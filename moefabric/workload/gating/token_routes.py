@@ -1,5 +1,6 @@
 """Routes of tokens: the experts of each single token, which counts by expert don't tell."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -85,16 +86,15 @@ class TokenRoutes:
         if known * tokens % ranks:
             raise ValueError(f"{known * tokens} tokens of a layer don't fill {ranks} ranks evenly")
         shape = iterations, layers, ranks, known * tokens // ranks, choices
-        scores = None if self.scores is None else self.scores.reshape(shape)
-        return TokenRoutes(self.experts.reshape(shape), scores)
+        return self._changed(lambda array: array.reshape(shape))
 
     def steps(self, first: int, stride: int = 1, first_layer: int = 0) -> "TokenRoutes":
         """Return each `stride`-th iteration from `first` on, with layers from `first_layer` on."""
+        return self._changed(lambda array: np.roll(array[first::stride], -first_layer, axis=1))
 
-        def part(array: NDArray[Any]) -> NDArray[Any]:
-            return np.roll(array[first::stride], -first_layer, axis=1)
-
-        return TokenRoutes(part(self.experts), None if self.scores is None else part(self.scores))
+    def _changed(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> "TokenRoutes":
+        scores = None if self.scores is None else change(self.scores)
+        return TokenRoutes(change(self.experts), scores)
 
 
 Pairs = NDArray[np.int64]

@@ -270,12 +270,12 @@ class Model:
     @property
     def weights(self) -> int:
         """Weights of all matrices."""
-        return self._matrix_weights(self.experts) + self._embedding_weights
+        return self._matrix_weights(self.experts)
 
     @property
     def active_weights(self) -> int:
         """Weights of the matrices with which a token is computed, and its embedding's table."""
-        return self._matrix_weights(self.top_k) + self._embedding_weights
+        return self._matrix_weights(self.top_k)
 
     @property
     def parameters(self) -> int:
@@ -287,15 +287,12 @@ class Model:
         """Parameters with which a token is computed, and its embedding's table."""
         return self.active_weights + self._vector_weights(self.top_k)
 
-    @property
-    def _embedding_weights(self) -> int:
-        return 0 if self.tied_embeddings else self.head_weights
-
     def _matrix_weights(self, experts: int) -> int:
-        """Return the weights of matrices that multiply a token, with `experts` in each layer."""
+        """Return the weights of embeddings and matrices, with `experts` in each layer."""
         layer = self.replicated_weights + experts * self.expert_weights
         dense = self.dense_layers * self.dense_layer_weights
-        return self.layers * layer + dense + self.head_weights
+        head = self.head_weights * (1 if self.tied_embeddings else 2)
+        return self.layers * layer + dense + head
 
     def _vector_weights(self, experts: int) -> int:
         """Return the weights of norms, biases and gates, with a number of experts in each layer."""
