@@ -110,18 +110,14 @@ class Workload:
         """
         known = range(self.gating.first, 0) or range(1)
         seed = self.gating.seed * self.model.layers
-        orders = [
-            expert_order(
-                placement,
-                self._known_tokens(known, number),
-                seed + number,
-                self.gating.pairs(known, number, self.model.experts),
-                len(self.placements[0].servers),
-                self._rank_rates_bps,
-            )
-            for number in range(self.model.layers)
-        ]
-        return replace(self, expert_orders=tuple(orders))
+        servers, rates = len(self.placements[0].servers), self._rank_rates_bps
+
+        def order(number: int) -> tuple[int, ...]:
+            tokens = self._known_tokens(known, number)
+            pairs = self.gating.pairs(known, number, self.model.experts)
+            return expert_order(placement, tokens, seed + number, pairs, servers, rates)
+
+        return replace(self, expert_orders=tuple(map(order, range(self.model.layers))))
 
     @property
     def _rank_rates_bps(self) -> list[float]:
@@ -131,11 +127,8 @@ class Workload:
         """
         if not self.nic_rates_bps:
             return []
-        rates = [
-            [self.nic_rates_bps[p.servers[p.home(rank)]] for rank in range(p.ranks)]
-            for p in self.placements
-        ]
-        return list(map(min, zip(*rates, strict=True)))
+        homes = ([p.servers[p.home(rank)] for rank in range(p.ranks)] for p in self.placements)
+        return [min(map(self.nic_rates_bps.__getitem__, s)) for s in zip(*homes, strict=True)]
 
     def _known_tokens(self, iterations: range, number: int) -> NDArray[np.int64]:
         """Return the tokens [rank, expert number] of a layer in all regions that have it."""
@@ -184,14 +177,9 @@ class Workload:
         if self.copy_rule.is_default:
             return self._gated_layer(region, self._gating(iteration, number, region, micro_batch))
         order = self.expert_orders[number] if self.expert_orders else range(self.model.experts)
-        return routed_layer(
-            self.model,
-            self.training,
-            self.placements[region],
-            self.gating.layer_routes(iteration, number),
-            np.argsort(order),
-            self.copy_rule,
-        )
+        job, routes = (self.model, self.training), self.gating.layer_routes(iteration, number)
+        slots = np.argsort(order)
+        return routed_layer(*job, self.placements[region], routes, slots, self.copy_rule)
 
     def _gated_layer(self, region: int, gating: Tokens) -> Layer:
         return moe_layer(self.model, self.training, self.placements[region], gating)

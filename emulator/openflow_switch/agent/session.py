@@ -299,9 +299,10 @@ class ControllerSession:
                 self.unsent_bytes <= MAX_UNSENT_BYTES
             ):
                 entry = packet.entry
-                origin = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
-                seen = packet.in_port, packet.frame, packet.length
-                self._output += messages.encode_packet_in(packet.reason, *origin, *seen)
+                table, cookie = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
+                self._output += messages.encode_packet_in(
+                    packet.reason, table, cookie, packet.in_port, packet.frame, packet.length
+                )
 
     def send_flows_removed(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
         """Report the removed entries that have OFPFF_SEND_FLOW_REM."""

@@ -134,16 +134,12 @@ def emissions(flow: Flow, groups: Groups, slot: int, ports: Ports) -> tuple[Emis
 
 def uses_select(flow: Flow, groups: Groups) -> bool:
     """Whether the packets of a flow may reach a select group."""
-    pending, visited = list(group_ids(flow.actions)), set[int]()
-    while pending:
-        if (number := pending.pop()) in visited or number not in groups:
-            continue
-        visited.add(number)
-        if groups[number].kind is GroupType.SELECT:
-            return True
-        for bucket in groups[number].buckets:
-            pending += group_ids(bucket.actions)
-    return False
+    numbers = list(group_ids(flow.actions))
+    for number in numbers:  # which grows by the groups that each group sends packets to
+        buckets = groups[number].buckets if number in groups else ()
+        following = {n for bucket in buckets for n in group_ids(bucket.actions)}
+        numbers += following.difference(numbers)
+    return any(n in groups and groups[n].kind is GroupType.SELECT for n in numbers)
 
 
 def _chosen_buckets(group: Group, slot: int, ports: Ports) -> Sequence[Bucket]:

@@ -99,9 +99,7 @@ def group_entry(
     for bucket in mod.buckets:
         _check_bucket(bucket, kind, ports)
         check_groups(bucket.actions, groups)
-    buckets = tuple(
-        replace(bucket, actions=ordered_actions(bucket.actions)) for bucket in mod.buckets
-    )
+    buckets = tuple(replace(one, actions=ordered_actions(one.actions)) for one in mod.buckets)
     entry = GroupEntry(mod.buckets, Group(mod.group, kind, buckets), created_ns)
     pending, visited = list(entry.next_groups), set[int]()
     while pending:
@@ -180,9 +178,8 @@ class FlowEntry:
         """Whether the entry outputs to the port and the group, each of which may be ANY (6.4)."""
         actions = self.instructions.actions
         ports = (action.port for action in actions if isinstance(action, Output))
-        return (port == ofp.PortNumber.ANY or port in ports) and (
-            group == ofp.ANY_GROUP or group in group_ids(actions)
-        )
+        has_port = port == ofp.PortNumber.ANY or port in ports
+        return has_port and (group == ofp.ANY_GROUP or group in group_ids(actions))
 
     def expiry(self, used_ns: int) -> tuple[int, RemovedReason] | None:
         """Return when, and by which timeout, an entry last used at `used_ns` expires."""

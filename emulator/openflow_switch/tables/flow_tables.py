@@ -145,18 +145,12 @@ class TableUpdate:
         serial = old.serial if old and not resets else self._new_serial()
         self.resets_counters |= key in self._removed_keys or bool(old and old.serial != serial)
         self.is_changed = True
-        timeouts = mod.idle_s, mod.hard_s
-        self._entries[key] = FlowEntry(
-            serial, *key, mod.instructions, mod.cookie, mod.flags, *timeouts, self._now_ns
-        )
+        rest = mod.cookie, mod.flags, mod.idle_s, mod.hard_s, self._now_ns
+        self._entries[key] = FlowEntry(serial, *key, mod.instructions, *rest)
 
     def _overlaps(self, mod: FlowMod) -> bool:
-        return any(
-            entry.table == mod.table
-            and entry.priority == mod.priority
-            and entry.match.overlaps(mod.match)
-            for entry in self._entries.values()
-        )
+        place, entries = (mod.table, mod.priority), self._entries.values()
+        return any((e.table, e.priority) == place and e.match.overlaps(mod.match) for e in entries)
 
     def _new_serial(self) -> int:
         self._last_serial += 1

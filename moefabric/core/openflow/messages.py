@@ -239,12 +239,9 @@ def encode_flow_mod(
         table: Number of the table.
     """
     length = HEADER.size + _FLOW_MOD.size + len(match) + len(instructions)
-    head = _FLOW_MOD_HEAD.pack(
-        *(ofp.VERSION, _FLOW_MOD_TYPE, length, 0),
-        *(cookie, cookie_mask, table, command, 0, 0, priority),
-        *_ANY_OUTPUT,
-    )
-    return head + match + instructions
+    header = ofp.VERSION, _FLOW_MOD_TYPE, length, 0
+    change = cookie, cookie_mask, table, command, 0, 0, priority
+    return _FLOW_MOD_HEAD.pack(*header, *change, *_ANY_OUTPUT) + match + instructions
 
 
 # --- group-mods -----------------------------------------------------------------------------------
@@ -390,10 +387,9 @@ def encode_multipart_replies(
             parts.append(bytearray())
         parts[-1] += body
     flags = [MORE] * (len(parts) - 1) + [0]
-    return [
-        encode_message(ofp.MessageType.MULTIPART_REPLY, xid, _MULTIPART.pack(kind, flag) + part)
-        for flag, part in zip(flags, parts, strict=True)
-    ]
+    heads = (_MULTIPART.pack(kind, flag) for flag in flags)
+    wires = (head + part for head, part in zip(heads, parts, strict=True))
+    return [encode_message(ofp.MessageType.MULTIPART_REPLY, xid, wire) for wire in wires]
 
 
 @dataclass(frozen=True)

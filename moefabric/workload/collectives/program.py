@@ -332,11 +332,9 @@ class _Lowering:
         self, kind: CollectiveKind, nodes: Sequence[Node], root: int
     ) -> tuple[tuple[int, ...], ...]:
         if kind == "all_to_all":
-            return tuple(
-                node.splits
-                or tuple(e.size for e in cut(Extent("input", 0, node.size), len(nodes), 1))
-                for node in nodes
-            )
+            equal = (cut(Extent("input", 0, node.size), len(nodes), 1) for node in nodes)
+            parts = [tuple(one.size for one in row) for row in equal]
+            return tuple(node.splits or row for node, row in zip(nodes, parts, strict=True))
         if kind in {"broadcast", "scatter"}:
             return ((nodes[root].size,),)
         sizes = {node.size for node in nodes}

@@ -287,9 +287,8 @@ def _with_distances(fitted: GatingParameters, trace: GatingTrace) -> GatingParam
     iterations, _, ranks, _ = trace.tokens.shape
     pairs, steps = _distances(trace)
     for seed in range(_ROUNDS):
-        generated = generate(
-            fitted, ranks=ranks, layers=_LAYERS_OF_ROUND, iterations=min(3, iterations), seed=seed
-        )
+        shape = {"ranks": ranks, "layers": _LAYERS_OF_ROUND, "iterations": min(3, iterations)}
+        generated = generate(fitted, **shape, seed=seed)
         pairs_now, steps_now = _distances(generated)
         overdispersion, concentration = fitted.overdispersion, fitted.concentration
         distance, present = (steps, steps_now) if iterations > 1 else (pairs, pairs_now)

@@ -136,10 +136,9 @@ def repeat_for_servers(
         return repeated
     before, after = server_skew(tokens, servers), server_skew(repeated, servers)
     if after - 1 < (1 - MOST_FLATTENING) * (before - 1):
-        raise ValueError(
-            f"with copies of {recorded} experts the busiest server has {after:.2f} times the mean "
-            f"instead of {before:.2f}: use a trace of {experts} experts, or another seed"
-        )
+        busiest = f"the busiest server has {after:.2f} times the mean instead of {before:.2f}"
+        remedy = f"use a trace of {experts} experts, or another seed"
+        raise ValueError(f"with copies of {recorded} experts {busiest}: {remedy}")
     return repeated
 
 

@@ -178,20 +178,17 @@ class ExecutionGraph:
                 key=lambda member: (member[1].kind == "receive", place.get(member[0], 0)),
             )
 
+    def _calls_of(self, group: str, rank: int) -> Iterator[tuple[CollectiveKind | None, int]]:
+        for node in self.ranks.get(rank, ()):
+            if node.kind == "collective" and node.group == group:
+                yield node.collective, node.root
+
     def _match_faults(self) -> Iterator[str]:
         for name, members in self.groups.items():
-            calls = {
-                rank: [
-                    (node.collective, node.root)
-                    for node in self.ranks.get(rank, ())
-                    if node.kind == "collective" and node.group == name
-                ]
-                for rank in members
-            }
-            for rank in members[1:]:
-                if calls[rank] != calls[members[0]]:
-                    yield f"group {name}: ranks {members[0]} and {rank} call other collectives"
-                    break
+            calls = [list(self._calls_of(name, rank)) for rank in members]
+            others = (rank for rank, own in zip(members, calls, strict=True) if own != calls[0])
+            if (other := next(others, None)) is not None:
+                yield f"group {name}: ranks {members[0]} and {other} call other collectives"
         sizes: defaultdict[tuple[int, int, int], tuple[list[int], list[int]]]
         sizes = defaultdict(lambda: ([], []))
         for rank, nodes in self.ranks.items():

@@ -130,17 +130,12 @@ def fold(graph: ExecutionGraph, ranks: int) -> ExecutionGraph:
 
 
 def _notes(graph: ExecutionGraph, ranks: int, left_out: dict[str, int]) -> Iterator[str]:
-    yield (
-        f"{len(graph.ranks)} ranks are folded onto {ranks}: each one sends the bytes that it sent "
-        "before, to fewer ranks."
-    )
+    onto = f"{len(graph.ranks)} ranks are folded onto {ranks}"
+    yield f"{onto}: each one sends the bytes that it sent before, to fewer ranks."
     for name, size in left_out.items():
         if size:
-            members = len(graph.groups[name])
-            yield (
-                f"Group {name} keeps 1 of {members} ranks: {size} bytes that rank 0 sends in it "
-                "are left out."
-            )
+            keeps = f"Group {name} keeps 1 of {len(graph.groups[name])} ranks"
+            yield f"{keeps}: {size} bytes that rank 0 sends in it are left out."
 
 
 def _folded(node: Node, rank: int, members: Sequence[int], remaining: Sequence[int]) -> Node:

@@ -216,13 +216,10 @@ def merge_layers(layers: Sequence[Layer]) -> Layer:
     """Join the same MoE layer of several EP groups."""
     if len(layers) == 1:
         return layers[0]
+    demand = DemandMatrix.block_diagonal([layer.demand for layer in layers])
     busiest = tuple(tokens for layer in layers for tokens in layer.busiest_tokens)
     assumed = zip(*(layer.split_demands for layer in layers), strict=True)
-    return Layer(
-        DemandMatrix.block_diagonal([layer.demand for layer in layers]),
-        busiest,
-        tuple(map(DemandMatrix.block_diagonal, assumed)),
-    )
+    return Layer(demand, busiest, tuple(map(DemandMatrix.block_diagonal, assumed)))
 
 
 def iteration_operations(

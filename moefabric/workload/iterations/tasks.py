@@ -82,9 +82,8 @@ def latest(lags_of_tasks: Iterable[Lags]) -> Lags:
     for lags in lags_of_tasks:
         for executed, lag in lags.items():
             previous = merged.get(executed, lag)
-            merged[executed] = Lag(
-                max(previous.seconds, lag.seconds), max(previous.compute_s, lag.compute_s)
-            )
+            seconds = max(previous.seconds, lag.seconds)
+            merged[executed] = Lag(seconds, max(previous.compute_s, lag.compute_s))
     return merged or {START: Lag()}
 
 

@@ -250,9 +250,8 @@ def _llama4(keys: _Configuration, name: str) -> Model:
     numbers = keys.entries("moe_layers", int)
     moe_layers = layers // step if numbers is None else len(set(numbers) & set(range(layers)))
     interval = keys.count("no_rope_layer_interval", 4)
-    rotary = keys.entries("no_rope_layers", int) or [
-        int((number + 1) % interval != 0) for number in range(layers)
-    ]
+    default_rotary = [(number + 1) % interval != 0 for number in range(layers)]
+    rotary = keys.entries("no_rope_layers", int) or default_rotary
     default = ["chunked_attention" if flag else "full_attention" for flag in rotary]
     if len(default) != layers:
         keys.fault("no_rope_layers", f"{layers} layers need as many entries, {len(default)} given")
@@ -263,9 +262,8 @@ def _llama4(keys: _Configuration, name: str) -> Model:
 
 def _gpt_oss(keys: _Configuration, name: str) -> Model:
     layers = keys.count("num_hidden_layers")
-    kinds = keys.layer_types(layers) or [
-        "full_attention" if number % 2 else "sliding_attention" for number in range(layers)
-    ]
+    default = ["full_attention" if n % 2 else "sliding_attention" for n in range(layers)]
+    kinds = keys.layer_types(layers) or default
     return _model(keys, name, _grouped(keys, **_window(kinds, keys.count("sliding_window"))))
 
 
