@@ -8,6 +8,7 @@ passive connections from tools that connect to its management socket.
 
 import errno
 import logging
+import os
 import selectors
 import socket
 import ssl
@@ -20,15 +21,112 @@ from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.openflow_switch.agent.connection import (
-    OpenFlowConnection,
-    close_listener,
-    connecting_socket,
-    management_listener,
-)
 from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
 from moefabric.emulator.openflow_switch.agent.session import NEVER, ControllerSession
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+
+_READ_BYTES: Final = 1 << 16  # larger buffers would be mapped and unmapped for each read
+
+
+class OpenFlowConnection:
+    """A session and its non-blocking socket.
+
+    Unread output is kept. While it is, no more input is read from the peer.
+    """
+
+    def __init__(
+        self, sock: socket.socket, session: ControllerSession, selector: selectors.BaseSelector
+    ) -> None:
+        """Take ownership of the socket."""
+        self.sock, self.session, self._selector = sock, session, selector
+        self.ready: Callable[[], None] = lambda: None
+        """Called when the socket can be read or written."""
+        self._events, self._awaits_input = 0, False
+
+    def receive(self, now_ns: int) -> str | None:
+        """Read and process input; return why the connection has ended, if it has."""
+        self._awaits_input = False
+        try:
+            received = self.sock.recv(_READ_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        except OSError as fault:
+            return fault.strerror or str(fault)
+        if not received:
+            return "hung up"
+        self.session.receive(received, now_ns)
+        return None
+
+    def update(self, now_ns: int) -> str | None:
+        """Send output and select the next events; return why the connection has ended, if so."""
+        try:
+            self.session.transmit(self.sock.send, now_ns)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            pass
+        except ssl.SSLWantReadError:  # TLS waits for the peer's part of the handshake
+            self._awaits_input = True
+        except OSError as fault:
+            return fault.strerror or str(fault)
+        if self.session.is_over:
+            return "the session is over"
+        reads = self.session.wants_input or self._awaits_input
+        writes = bool(self.session.unsent_bytes) and not self._awaits_input
+        events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
+        if events != self._events:
+            select = self._selector.modify if self._events else self._selector.register
+            select(self.sock, events, self.ready)
+            self._events = events
+        return None
+
+    def close(self) -> None:
+        """End the session and close the socket; unsent output is lost."""
+        if self._events:
+            with suppress(KeyError):
+                self._selector.unregister(self.sock)
+        self._events = 0
+        self.session.close()
+        self.sock.close()
+
+
+def connecting_socket(controller: tuple[str, int]) -> socket.socket:
+    """Return a socket that is connecting to a controller.
+
+    Raises:
+        OSError: If the connection fails at once.
+    """
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    status = sock.connect_ex(controller)
+    if status not in {0, errno.EINPROGRESS}:
+        sock.close()
+        raise OSError(status, os.strerror(status))
+    return sock
+
+
+def management_listener(path: Path) -> socket.socket:
+    """Listen on a Unix socket for OpenFlow tools of this user and root.
+
+    The new socket replaces a socket that an earlier process left.
+
+    Raises:
+        FabricError: If the socket can't be created.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        os.fchmod(sock.fileno(), 0o600)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_socket():
+            path.unlink()
+        sock.bind(str(path))
+        sock.listen()
+    except OSError as fault:
+        sock.close()
+        reason = fault.strerror or fault
+        raise FabricError(f"{path}: no socket for OpenFlow tools: {reason}") from fault
+    return sock
+
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +287,9 @@ class OpenFlowAgent:
             while connections.passive:
                 connections.passive.pop().close()
         for listener in self._listeners:
-            close_listener(listener)
+            path = Path(listener.getsockname())
+            listener.close()
+            path.unlink(missing_ok=True)
         self._listeners.clear()
         self._selector.close()
 
@@ -248,8 +348,9 @@ class OpenFlowAgent:
         self, connections: SwitchConnections, sock: socket.socket, *, passive: bool
     ) -> OpenFlowConnection:
         session = ControllerSession(connections.switch, time.monotonic_ns(), passive=passive)
-        receive = partial(self._receive, connections)
-        return OpenFlowConnection(sock, session, self._selector, receive)
+        connection = OpenFlowConnection(sock, session, self._selector)
+        connection.ready = partial(self._receive, connections, connection)
+        return connection
 
     def _receive(self, connections: SwitchConnections, connection: OpenFlowConnection) -> None:
         if reason := connection.receive(time.monotonic_ns()):

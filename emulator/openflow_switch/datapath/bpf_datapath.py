@@ -136,9 +136,8 @@ def _create_maps(layout: map_layout.MemoryLayout) -> MapDescriptors:
         memory = bpf_calls.create_memory("switch", layout.length)
         undo.callback(os.close, memory)
         sizes = map_layout.KEY_BYTES, map_layout.VALUE_BYTES, layout.counters
-        table = bpf_calls.create_map(
-            bpf_calls.MAP_TYPE_HASH, "flows", *sizes, bpf_calls.F_NO_PREALLOC
-        )
+        kind, flags = bpf_calls.MAP_TYPE_HASH, bpf_calls.F_NO_PREALLOC
+        table = bpf_calls.create_map(kind, "flows", *sizes, flags)
         undo.callback(os.close, table)
         sizes = 0, 0, map_layout.RING_BYTES
         ring = bpf_calls.create_map(bpf_calls.MAP_TYPE_RINGBUF, "punts", *sizes)
@@ -148,9 +147,8 @@ def _create_maps(layout: map_layout.MemoryLayout) -> MapDescriptors:
 
 def _create_array(undo: ExitStack, name: str, inner: Sequence[int]) -> int:
     """Create an array of maps, and return its descriptor."""
-    outer = bpf_calls.create_map(
-        bpf_calls.MAP_TYPE_ARRAY_OF_MAPS, name, 4, 4, len(inner), inner_fd=inner[0]
-    )
+    kind, sizes = bpf_calls.MAP_TYPE_ARRAY_OF_MAPS, (4, 4, len(inner))
+    outer = bpf_calls.create_map(kind, name, *sizes, inner_fd=inner[0])
     undo.callback(os.close, outer)
     bpf_calls.update_map(outer, {_word(number): _word(fd) for number, fd in enumerate(inner)})
     return outer
@@ -295,13 +293,13 @@ class BpfDatapath:
         put = dict(changes.put)
         if by_id != self._groups:
             dropped = set(changes.drop)
-            put = {
-                key: stored.flow
-                for key, stored in self._flow_map.flows.items()
-                if stored.flow.uses_groups and key not in dropped
-            } | put
+            grouped = {key: one.flow for key, one in self._with_groups() if key not in dropped}
+            put = grouped | put
         self._change(put, changes.drop, by_id)
         self._by_identity, self._groups = changes.by_identity, by_id
+
+    def _with_groups(self) -> Iterator[tuple[FlowKey, StoredFlow]]:
+        return ((key, one) for key, one in self._flow_map.flows.items() if one.flow.uses_groups)
 
     def _repeat(self, flows: Mapping[FlowKey, StoredFlow]) -> None:
         """Compute the steps of some flows anew."""
@@ -366,8 +364,7 @@ class BpfDatapath:
             return
         self.ports[number] = replace(self.ports[number], up=up)
         if any(group.kind is GroupType.FAST_FAILOVER for group in self._groups.values()):
-            flows = self._flow_map.flows.items()
-            self._repeat({key: stored for key, stored in flows if stored.flow.uses_groups})
+            self._repeat(dict(self._with_groups()))
 
     def counters(self, keys: Iterable[FlowKey] | None = None) -> Mapping[FlowKey, FlowCount]:
         """See `Datapath.counters`."""

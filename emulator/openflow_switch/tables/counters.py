@@ -117,7 +117,5 @@ def is_group_counted(number: int, groups: Mapping[int, GroupEntry]) -> bool:
     through other groups.
     """
     previous = [other for other, entry in groups.items() if number in entry.next_groups]
-    return all(
-        executes_all_buckets(groups[other].group.kind) and is_group_counted(other, groups)
-        for other in previous
-    )
+    are_executed = all(executes_all_buckets(groups[other].group.kind) for other in previous)
+    return are_executed and all(is_group_counted(other, groups) for other in previous)

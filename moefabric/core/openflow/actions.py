@@ -124,13 +124,10 @@ def decode_instructions(wire: bytes) -> Instructions:
         refuse_if(len(goto) != 4, ErrorCode.INSTRUCTION_BAD_LEN, "goto-table")
         is_last = goto[0] > ofp.MAX_TABLE
         refuse_if(is_last, ErrorCode.INSTRUCTION_BAD_TABLE, f"table {goto[0]}")
-    return Instructions(
-        decode_actions(bodies.get(ofp.InstructionType.APPLY_ACTIONS, b"")[4:]),
-        decode_actions(bodies.get(ofp.InstructionType.WRITE_ACTIONS, b"")[4:]),
-        ofp.InstructionType.CLEAR_ACTIONS in bodies,
-        None if goto is None else goto[0],
-        wire,
-    )
+    apply = decode_actions(bodies.get(ofp.InstructionType.APPLY_ACTIONS, b"")[4:])
+    write = decode_actions(bodies.get(ofp.InstructionType.WRITE_ACTIONS, b"")[4:])
+    clear = ofp.InstructionType.CLEAR_ACTIONS in bodies
+    return Instructions(apply, write, clear, None if goto is None else goto[0], wire)
 
 
 def _elements(wire: bytes, bad_length: ErrorCode) -> Iterator[tuple[int, bytes]]:

@@ -90,10 +90,8 @@ def ring_orders(call: Call, rings: int) -> list[tuple[int, ...]]:
     counts = {len(ranks) for ranks in members.values()}
     if counts == {1}:
         strides = [s for s in range(1, max(2, call.ranks)) if gcd(s, call.ranks) == 1]
-        return [
-            tuple(place * stride % call.ranks for place in range(call.ranks))
-            for stride in strides[:rings]
-        ]
+        places = range(call.ranks)
+        return [tuple(n * stride % call.ranks for n in places) for stride in strides[:rings]]
     turns = min(rings, max(counts))
     return [
         tuple(chain.from_iterable(np.roll(own, -turn).tolist() for own in members.values()))

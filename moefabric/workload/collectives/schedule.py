@@ -193,7 +193,6 @@ class CollectiveSchedule(Protocol):
         Raises:
             SpecError: If the algorithm can't do this call.
         """
-        ...
 
 
 def buffer_sizes(call: Call, rank: int) -> dict[BufferName, int]:

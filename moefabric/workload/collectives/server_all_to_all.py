@@ -114,18 +114,12 @@ def _places(message: _Message, block: Extent) -> Iterator[Extent]:
 def _messages(call: Call) -> Iterator[_Message]:
     """Yield the messages between servers: over the circuits of a pair, or over the EPS."""
     members = _members(call)
-    eps = {
-        server: [rank for rank in ranks if not call.eps_ranks or rank in call.eps_ranks] or ranks
-        for server, ranks in members.items()
-    }
+    with_nic = call.eps_ranks or range(call.ranks)
+    eps = {s: [r for r in ranks if r in with_nic] or ranks for s, ranks in members.items()}
     for one, sources in members.items():
         for other, targets in members.items():
-            owed = [
-                _Fragment(source, target, 0, call.sizes[source][target])
-                for source in sources
-                for target in targets
-                if call.sizes[source][target]
-            ]
+            pairs = [(s, t) for s in sources for t in targets if call.sizes[s][t]]
+            owed = [_Fragment(s, t, 0, call.sizes[s][t]) for s, t in pairs]
             if one == other or not owed:
                 continue
             if ends := call.circuits.get((one, other)):

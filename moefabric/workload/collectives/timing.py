@@ -36,15 +36,12 @@ class ProgramNetwork(Protocol):
     @property
     def latency_s(self) -> float:
         """Seconds from when links have carried a byte until it arrives."""
-        ...
 
     def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:
         """Return the streams of a message, which together carry its bytes."""
-        ...
 
     def goodput_bps(self, link: Link) -> float:
         """Return the payload rate of a link in bits per second."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -122,11 +119,8 @@ class FabricNetwork:
                     one, other = by_server[near.server], by_server[far.server]
                     ends = one[near.index % len(one)], other[far.index % len(other)]
                     circuits[index[near.server], index[far.server]].append(ends)
-        eps = {
-            ranks[(self.fabric.optical + nic) % len(ranks)]
-            for ranks in by_server.values()
-            for nic in range(self.fabric.electrical)
-        }
+        nics = range(self.fabric.optical, self.fabric.optical + self.fabric.electrical)
+        eps = {ranks[nic % len(ranks)] for ranks in by_server.values() for nic in nics}
         servers = tuple(index[server] for server, _ in self.places)
         ends_of = {pair: tuple(ends) for pair, ends in circuits.items()}
         return RankPlaces(servers, ends_of, tuple(sorted(eps)))

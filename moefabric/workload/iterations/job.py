@@ -91,10 +91,9 @@ def stage_contents(model: Model, stages: int) -> tuple[StageContents, ...]:
     """Return the contents of each pipeline stage: layers in order, and the head at the end."""
     numbers = stage_layers(model.dense_layers + model.layers, stages)
     dense = [sum(number < model.dense_layers for number in stage) for stage in numbers]
-    return tuple(
-        StageContents(len(layers) - count, count, head=stage == stages - 1)
-        for stage, (layers, count) in enumerate(zip(numbers, dense, strict=True))
-    )
+    moe = [len(layers) - count for layers, count in zip(numbers, dense, strict=True)]
+    heads = [stage == stages - 1 for stage in range(stages)]
+    return tuple(map(StageContents, moe, dense, heads))
 
 
 def pipeline_s(stage_s: Sequence[float], micro_batches: int) -> float:

@@ -122,10 +122,8 @@ class _ExpertMoves:
             if operation.kind not in ORDERED_KINDS:
                 return operation
             forth = (operation.kind == "dispatch") == (operation.direction == "forward")
-            demand, *split_demands = (
-                self._tokens(one, to_experts=forth)
-                for one in (operation.demand, *operation.split_demands)
-            )
+            demands = operation.demand, *operation.split_demands
+            demand, *split_demands = (self._tokens(one, to_experts=forth) for one in demands)
             return replace(operation, demand=demand, split_demands=tuple(split_demands))
         if (operation.kind, operation.direction) == ("attention", "forward"):
             longer = tuple(s + self._exchange.codec_s for s in operation.seconds)
