@@ -33,6 +33,9 @@ from moefabric.workload.placement.copy_rule import EACH_EXPERT, CopyRule, routed
 from moefabric.workload.placement.expert_exchange import ExpertExchange
 from moefabric.workload.placement.placements import ExpertPlacement, expert_order
 
+_Place = tuple[int, int, int, int]
+"""Numbers of an iteration, a layer, a region and a micro-batch."""
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -156,26 +159,21 @@ class Workload:
     def layer_of(self, iteration: int, number: int, region: int, micro_batch: int = 0) -> Layer:
         """Return one MoE layer of one region; micro-batches differ by their noise alone."""
         place = iteration, number, region, micro_batch
-        layer = self._actual_layer(*place)
+        layer = self._actual_layer(place)
         if self.split_demand.is_exact:
             return layer
-        demands = tuple(
-            with_error(
-                self._gated_layer(region, gating).demand,
-                self.split_demand.error,
-                self.gating.seed,
-                (*place, n),
-            )
-            for n, gating in enumerate(self._assumed_gatings(*place))
+        error, seed = self.split_demand.error, self.gating.seed
+        assumed = (self._gated_layer(region, gating) for gating in self._assumed_gatings(place))
+        demands = (
+            with_error(layer.demand, error, seed, (*place, n)) for n, layer in enumerate(assumed)
         )
-        return replace(layer, split_demands=demands)
+        return replace(layer, split_demands=tuple(demands))
 
-    def _actual_layer(
-        self, iteration: int, number: int, region: int, micro_batch: int = 0
-    ) -> Layer:
+    def _actual_layer(self, place: _Place) -> Layer:
         """Return a layer with its own demand, without that of splits."""
+        iteration, number, region, _ = place
         if self.copy_rule.is_default:
-            return self._gated_layer(region, self._gating(iteration, number, region, micro_batch))
+            return self._gated_layer(region, self._gating(place))
         order = self.expert_orders[number] if self.expert_orders else range(self.model.experts)
         job, routes = (self.model, self.training), self.gating.layer_routes(iteration, number)
         slots = np.argsort(order)
@@ -184,31 +182,26 @@ class Workload:
     def _gated_layer(self, region: int, gating: Tokens) -> Layer:
         return moe_layer(self.model, self.training, self.placements[region], gating)
 
-    def _assumed_gatings(
-        self, iteration: int, number: int, region: int, micro_batch: int
-    ) -> list[Tokens]:
+    def _assumed_gatings(self, place: _Place) -> list[Tokens]:
         """Return the gatings for which splits are computed."""
-        source = self.split_demand.source
+        (iteration, number, region, _), source = place, self.split_demand.source
         prediction = self.predictions(iteration)[number] if source == "predicted" else None
         if prediction is not None:
             return [prediction.tokens[region]]
         if source == "known":
-            before = range(iteration, iteration + 1)
-        else:
-            iterations = {"last": 1, "recent": RECENT_ITERATIONS}.get(source, 0)
-            before = range(max(self.gating.first, iteration - iterations), iteration)
+            return [self._gating(place)]
+        iterations = {"last": 1, "recent": RECENT_ITERATIONS}.get(source, 0)
+        before = range(max(self.gating.first, iteration - iterations), iteration)
         if not before:
             return [np.ones((self.training.ep, self.model.experts))]
-        return [self._gating(earlier, number, region, micro_batch) for earlier in before]
+        return [self._gating((earlier, *place[1:])) for earlier in before]
 
-    def _gating(
-        self, iteration: int, number: int, region: int, micro_batch: int = 0
-    ) -> NDArray[np.int64]:
-        tokens = self.gating.tokens(iteration, number, region, micro_batch)
-        return tokens[:, self.expert_orders[number]] if self.expert_orders else tokens
+    def _gating(self, place: _Place) -> NDArray[np.int64]:
+        tokens = self.gating.tokens(*place)
+        return tokens[:, self.expert_orders[place[1]]] if self.expert_orders else tokens
 
     def _tokens(self, iteration: int, number: int, region: int) -> NDArray[np.float64]:
-        return self._gating(iteration, number, region).astype(np.float64)
+        return self._gating((iteration, number, region, 0)).astype(np.float64)
 
     def predictions(self, iteration: int) -> tuple[GatingPrediction | None, ...]:
         """Return the gating predictions of an iteration's layers; none without a predictor."""
@@ -262,7 +255,7 @@ class Workload:
             [
                 DemandMatrix.sum_of(
                     [
-                        self._actual_layer(iteration, number, region).demand
+                        self._actual_layer((iteration, number, region, 0)).demand
                         for iteration in iterations
                         for number in self.layers_of(region)
                     ]

@@ -295,9 +295,8 @@ class ControllerSession:
     def send_packet_ins(self, packets: Iterable[ControllerPacket]) -> None:
         """Send packets to the controller; they are lost while it leaves too much unread."""
         for packet in packets:
-            if self._wants(AsyncKind.PACKET_IN, packet.reason) and (
-                self.unsent_bytes <= MAX_UNSENT_BYTES
-            ):
+            has_room = self.unsent_bytes <= MAX_UNSENT_BYTES
+            if has_room and self._wants(AsyncKind.PACKET_IN, packet.reason):
                 entry = packet.entry
                 table, cookie = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
                 self._output += messages.encode_packet_in(

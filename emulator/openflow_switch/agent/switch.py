@@ -4,7 +4,7 @@ A switch outlives the connections of its controllers.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -25,9 +25,9 @@ from moefabric.emulator.openflow_switch.datapath.interface import (
 )
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.tables.counters import (
-    CounterKey,
     SwitchCounters,
     TrafficCount,
+    Visited,
     entry_counters,
 )
 from moefabric.emulator.openflow_switch.tables.entries import FlowEntry, check_groups, check_ports
@@ -175,9 +175,7 @@ class OpenFlowSwitch:
 
     # --- counters ---------------------------------------------------------------------------------
 
-    def _read_counters(
-        self, now_ns: int, visited: Mapping[FlowKey, Iterable[CounterKey]] | None = None
-    ) -> None:
+    def _read_counters(self, now_ns: int, visited: Visited | None = None) -> None:
         """Read the datapath's counters of all flows, or of those in `visited`."""
         counters = self.datapath.counters(None if visited is None else visited.keys())
         among = self._pipeline.counters if visited is None else {k: visited[k] for k in counters}

@@ -22,6 +22,10 @@ CounterKey = int | tuple[str | int, int | None]
 """
 
 
+Visited = Mapping[FlowKey, Iterable[CounterKey]]
+"""The counters of what the packets of each flow visit."""
+
+
 @dataclass(frozen=True)
 class TrafficCount:
     """Packets and bytes, and the time when an increase was last observed."""
@@ -48,12 +52,7 @@ class SwitchCounters:
         """Return a counter."""
         return self.counts.get(key, _NO_TRAFFIC)
 
-    def update(
-        self,
-        counters: Mapping[FlowKey, FlowCount],
-        visited: Mapping[FlowKey, Iterable[CounterKey]],
-        now_ns: int,
-    ) -> None:
+    def update(self, counters: Mapping[FlowKey, FlowCount], visited: Visited, now_ns: int) -> None:
         """Add the increase of the datapath's counters of flows to what their packets visited."""
         for flow, keys in visited.items():
             count, before = counters.get(flow, _ZERO), self.flows.get(flow, _ZERO)

@@ -186,9 +186,8 @@ class TableUpdate:
         is_ipv4 = mod.match.masked.get("eth_type") == (IPV4, 0xFFFF)
         check_groups(actions, self._groups)
         check_ports(actions, self._ports)
-        if not is_ipv4 and any(
-            isinstance(one, SetField) and one.name == "ip_dscp" for one in actions
-        ):
+        names = {one.name for one in actions if isinstance(one, SetField)}
+        if "ip_dscp" in names and not is_ipv4:
             raise OpenFlowError(ErrorCode.ACTION_MATCH_INCONSISTENT, "a DSCP without IPv4")
 
     def _group_mod(self, mod: GroupMod) -> None:

@@ -22,6 +22,7 @@ from moefabric.workload.collectives.schedule import (
     Ranks,
     Schedule,
     Servers,
+    Sizes,
     Step,
     StepKind,
     Via,
@@ -36,6 +37,8 @@ from moefabric.workload.graphs.execution_graph import (
     dependencies,
 )
 
+Schedules = Mapping[CollectiveKind, CollectiveSchedule]
+"""The algorithm of each collective."""
 NO_CALL: Final = -1
 NO_TRANSFER: Final = -1
 _ELEMENT: Final = 4
@@ -233,13 +236,7 @@ class RankPlaces:
     circuits: Mapping[Servers, tuple[Ranks, ...]] = field(default_factory=dict)
     eps_ranks: tuple[int, ...] = ()
 
-    def call(
-        self,
-        kind: CollectiveKind,
-        sizes: tuple[tuple[int, ...], ...],
-        ranks: Sequence[int],
-        root: int = 0,
-    ) -> Call:
+    def call(self, kind: CollectiveKind, sizes: Sizes, ranks: Sequence[int], root: int = 0) -> Call:
         """Return a call of some ranks.
 
         Args:
@@ -260,11 +257,7 @@ class RankPlaces:
         return Call(kind, sizes, len(ranks), root, element, servers, circuits, eps)
 
 
-def lower(
-    graph: ExecutionGraph,
-    schedules: Mapping[CollectiveKind, CollectiveSchedule],
-    places: RankPlaces | None = None,
-) -> Program:
+def lower(graph: ExecutionGraph, schedules: Schedules, places: RankPlaces | None = None) -> Program:
     """Return the program of an execution graph.
 
     Args:
@@ -283,12 +276,7 @@ def lower(
 class _Lowering:
     """The calls of a graph so far, and the schedules that calls share."""
 
-    def __init__(
-        self,
-        graph: ExecutionGraph,
-        schedules: Mapping[CollectiveKind, CollectiveSchedule],
-        places: RankPlaces,
-    ) -> None:
+    def __init__(self, graph: ExecutionGraph, schedules: Schedules, places: RankPlaces) -> None:
         self._graph, self._schedules, self._places = graph, schedules, places
         self._calls: list[ProgramCall] = []
         self._by_node: dict[tuple[int, int], int] = {}
@@ -328,9 +316,7 @@ class _Lowering:
             raise SpecError([(f"group {node.group}", fault)])
         return schedule_call(self._schedules[call.kind], call)
 
-    def _sizes(
-        self, kind: CollectiveKind, nodes: Sequence[Node], root: int
-    ) -> tuple[tuple[int, ...], ...]:
+    def _sizes(self, kind: CollectiveKind, nodes: Sequence[Node], root: int) -> Sizes:
         if kind == "all_to_all":
             equal = (cut(Extent("input", 0, node.size), len(nodes), 1) for node in nodes)
             parts = [tuple(one.size for one in row) for row in equal]

@@ -53,28 +53,25 @@ class Ring:
         for number, order in enumerate(orders):
             shards = [parts[rank][number] for rank in order]
             if call.kind != "all_gather":
-                _pass_around(ranks, order, shards, range(1, call.ranks), "reduce-scatter")
+                _pass_around(ranks, order, shards, add=True)
             if call.kind != "reduce_scatter":
-                _pass_around(ranks, order, shards, range(call.ranks - 1), "all-gather")
+                _pass_around(ranks, order, shards, add=False)
         return schedule_of(self.name, call, ranks)
 
 
 def _pass_around(
-    ranks: Sequence[RankSteps],
-    order: Sequence[int],
-    shards: Sequence[Extent],
-    turns: range,
-    phase: str,
+    ranks: Sequence[RankSteps], order: Sequence[int], shards: Sequence[Extent], *, add: bool
 ) -> None:
     """Add the steps by which shards go from each rank to the next one, turn by turn.
 
-    In turn 0, each rank sends the shard of its own position.
+    In turn 0, each rank sends the shard of its own position. Sums end at their position, after as
+    many turns as there are other ranks; the first of these turns is 1.
     """
-    count = len(order)
-    for turn in turns:
+    count, phase = len(order), "reduce-scatter" if add else "all-gather"
+    for turn in range(add, count - 1 + add):
         for place, rank in enumerate(order):
             following, shard = order[(place + 1) % count], shards[(place - turn) % count]
-            transfer(ranks, rank, following, shard, phase, add=phase == "reduce-scatter")
+            transfer(ranks, rank, following, shard, phase, add=add)
 
 
 def ring_orders(call: Call, rings: int) -> list[tuple[int, ...]]:

@@ -40,6 +40,8 @@ Via = Literal["", "light", "eps"]
 REDUCTIONS: Final[frozenset[CollectiveKind]] = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 """The collectives that add numbers."""
 
+Sizes = tuple[tuple[int, ...], ...]
+"""Sizes of a call, as `Call` has them."""
 Servers = tuple[int, int]
 """A pair of servers, by their indices."""
 Ranks = tuple[int, int]
@@ -107,7 +109,7 @@ class Call:
     """
 
     kind: CollectiveKind
-    sizes: tuple[tuple[int, ...], ...]
+    sizes: Sizes
     ranks: int
     root: int = 0
     element: int = 4

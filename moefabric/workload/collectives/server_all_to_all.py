@@ -181,9 +181,8 @@ class HierarchicalAllToAll:
         """
         members = list(_members(call).values())
         width = len(members[0])
-        if [rank for ranks in members for rank in ranks] != list(range(call.ranks)) or any(
-            len(ranks) != width for ranks in members
-        ):
+        ordered = [rank for ranks in members for rank in ranks]
+        if ordered != list(range(call.ranks)) or {*map(len, members)} != {width}:
             fault = "each server needs the same number of ranks, with neighbouring numbers"
             raise SpecError([(f"schedule {self.name}", fault)])
         ranks = [RankSteps() for _ in range(call.ranks)]

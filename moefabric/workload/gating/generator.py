@@ -23,7 +23,7 @@ import numpy as np
 from annotated_types import Gt, Interval
 from numpy.typing import NDArray
 
-from moefabric.workload.gating.traces import GatingTrace
+from moefabric.workload.gating.traces import Counts, GatingTrace
 
 Popularity = Literal["log-normal", "zipf", "recorded"]
 """Distribution of the popularity of a layer's experts.
@@ -143,9 +143,7 @@ class GatingGenerator:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def tokens(
-        self, iteration: int, layer: int, region: int = 0, micro_batch: int = 0
-    ) -> NDArray[np.int64]:
+    def tokens(self, iteration: int, layer: int, region: int = 0, micro_batch: int = 0) -> Counts:
         """Return the tokens [rank, expert] of one layer; each row sums to tokens x top_k.
 
         Args:
@@ -293,7 +291,7 @@ def _recorded_logs(loads: tuple[float, ...], experts: int) -> FloatArray:
 
 def draw_tokens(
     shares: FloatArray, parameters: GatingParameters, random: np.random.Generator
-) -> NDArray[np.int64]:
+) -> Counts:
     """Draw the tokens of each rank to each expert.
 
     Args:
@@ -337,7 +335,7 @@ def inclusion_probabilities(shares: FloatArray, top_k: int) -> FloatArray:
 
 def systematic_counts(
     inclusion: FloatArray, tokens: int, top_k: int, random: np.random.Generator
-) -> NDArray[np.int64]:
+) -> Counts:
     """Draw how many of a rank's tokens have each expert (systematic sampling, Madow 1949).
 
     Experts in random order are laid along a line of length `top_k`, each as long as its

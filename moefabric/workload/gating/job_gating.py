@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from moefabric.workload.gating.generator import GatingGenerator
 from moefabric.workload.gating.token_routes import LayerRoutes, Pairs, TokenRoutes, coactivation
-from moefabric.workload.gating.traces import add_noise
+from moefabric.workload.gating.traces import Counts, add_noise
 
 
 class RecordedGating:
@@ -23,10 +22,10 @@ class RecordedGating:
     """
 
     def __init__(self, ranks: int, experts: int) -> None:
-        self.layers: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self.layers: dict[tuple[int, int], Counts] = {}
         self._even = np.ones((ranks, experts), np.int64)
 
-    def record(self, iteration: int, layer: int, tokens: NDArray[np.int64]) -> None:
+    def record(self, iteration: int, layer: int, tokens: Counts) -> None:
         """Keep the tokens [rank, expert] of a layer; those of an earlier attempt are replaced."""
         self.layers[iteration, layer] = tokens
 
@@ -34,13 +33,11 @@ class RecordedGating:
         """Return whether the gate of a layer has run."""
         return (iteration, layer) in self.layers
 
-    def tokens(
-        self, iteration: int, layer: int, _region: int, _micro_batch: int = 0
-    ) -> NDArray[np.int64]:
+    def tokens(self, iteration: int, layer: int, _region: int, _micro_batch: int = 0) -> Counts:
         """Return the tokens [rank, expert] of a layer; even ones if its gate hasn't run."""
         return self.layers.get((iteration, layer), self._even)
 
-    def array(self, iterations: int, layers: int) -> NDArray[np.int64]:
+    def array(self, iterations: int, layers: int) -> Counts:
         """Return the tokens [iteration, layer, rank, expert] of the first iterations."""
         places = ((iteration, layer) for iteration in range(iterations) for layer in range(layers))
         tokens = np.array([self.tokens(*place, 0) for place in places])
@@ -65,11 +62,11 @@ class JobGating:
         routes: Routes of the tokens that `history` and `source` count; None if they are unknown.
     """
 
-    source: NDArray[np.int64] | GatingGenerator | RecordedGating
+    source: Counts | GatingGenerator | RecordedGating
     label: str
     noise: float = 0.0
     seed: int = 1
-    history: NDArray[np.int64] | int | None = None
+    history: Counts | int | None = None
     routes: TokenRoutes | None = None
 
     @property
@@ -79,9 +76,7 @@ class JobGating:
             return -(self.history or 0)
         return -len(self.history)
 
-    def tokens(
-        self, iteration: int, layer: int, region: int, micro_batch: int = 0
-    ) -> NDArray[np.int64]:
+    def tokens(self, iteration: int, layer: int, region: int, micro_batch: int = 0) -> Counts:
         """Return the tokens [rank, expert number] of a layer; micro-batches differ by noise."""
         if not isinstance(self.source, np.ndarray):
             return self.source.tokens(iteration - self.first, layer, region, micro_batch)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from moefabric.core.errors import SpecError
 from moefabric.workload.gating.token_routes import TokenRoutes
 
+Counts = NDArray[np.int64]
+"""Numbers of tokens."""
 _MATRIX: Final = "num_global_tokens_per_expert"
 _COUNTS: Final = "counts"
 ROUTES: Final = "routes"
@@ -43,7 +45,7 @@ class GatingTrace:
         ValueError: If the array has other dimensions, is empty, or has a negative count.
     """
 
-    tokens: NDArray[np.int64]
+    tokens: Counts
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -62,19 +64,17 @@ class GatingTrace:
         shares: NDArray[np.float64] = self.tokens / self.tokens.sum(axis=-1, keepdims=True)
         return shares
 
-    def matrix(self, iteration: int, layer: int) -> NDArray[np.int64]:
+    def matrix(self, iteration: int, layer: int) -> Counts:
         """Return the tokens [source rank, expert] of one layer in one iteration.
 
         A trace repeats by iteration and by layer.
         """
         iterations, layers = self.tokens.shape[:2]
-        matrix: NDArray[np.int64] = self.tokens[iteration % iterations, layer % layers]
+        matrix: Counts = self.tokens[iteration % iterations, layer % layers]
         return matrix
 
 
-def repeat_tokens(
-    tokens: NDArray[np.int64], ranks: int, experts: int, seed: int
-) -> NDArray[np.int64]:
+def repeat_tokens(tokens: Counts, ranks: int, experts: int, seed: int) -> Counts:
     """Repeat gating for more ranks and experts.
 
     Ranks are repeated in order: the ranks of a trace of one rank are all alike. Copies of experts
@@ -92,11 +92,11 @@ def repeat_tokens(
     columns = np.arange(experts) % tokens.shape[-1]
     if experts > tokens.shape[-1]:
         columns = np.random.default_rng(seed).permutation(columns)
-    repeated: NDArray[np.int64] = rows[..., columns]
+    repeated: Counts = rows[..., columns]
     return repeated
 
 
-def server_skew(tokens: NDArray[np.int64], servers: int) -> float:
+def server_skew(tokens: Counts, servers: int) -> float:
     """Return the tokens of the busiest server, relative to the mean over servers.
 
     Experts fill the servers in order, evenly. The result is the median over layers and iterations.
@@ -114,9 +114,7 @@ MOST_FLATTENING: Final = 0.5
 """Part of the recorded skew that repetition may remove."""
 
 
-def repeat_for_servers(
-    tokens: NDArray[np.int64], ranks: int, experts: int, servers: int, seed: int
-) -> NDArray[np.int64]:
+def repeat_for_servers(tokens: Counts, ranks: int, experts: int, servers: int, seed: int) -> Counts:
     """Repeat gating as `repeat_tokens` does, unless that makes servers alike.
 
     Args:
@@ -142,9 +140,7 @@ def repeat_for_servers(
     return repeated
 
 
-def add_noise(
-    gating: NDArray[np.int64], sigma: float, seed: int, place: tuple[int, ...]
-) -> NDArray[np.int64]:
+def add_noise(gating: Counts, sigma: float, seed: int, place: tuple[int, ...]) -> Counts:
     """Vary a gating matrix at random, for one layer of a region in one iteration.
 
     Each expert's popularity, and then each rank's share of each expert, is multiplied by
@@ -169,7 +165,7 @@ def add_noise(
     shares = gating * popularity * np.exp(random.normal(0.0, sigma, gating.shape))
     sums = shares.sum(axis=1, keepdims=True)
     scaled = shares / np.where(sums > 0, sums, 1.0) * gating.sum(axis=1, keepdims=True)
-    noisy: NDArray[np.int64] = np.rint(scaled).astype(np.int64)
+    noisy: Counts = np.rint(scaled).astype(np.int64)
     return noisy
 
 

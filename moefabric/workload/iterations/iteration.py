@@ -132,7 +132,8 @@ class Collective:
 
 Operation = Compute | Reconfigure | Collective
 
-Tokens = NDArray[np.int64] | NDArray[np.float64]
+Array = NDArray[np.float64]
+Tokens = NDArray[np.int64] | Array
 """Tokens [rank, expert], counted or predicted."""
 
 
@@ -169,11 +170,7 @@ def moe_layer(model: Model, training: Training, placement: Placement, gating: To
 
 
 def placed_layer(
-    model: Model,
-    training: Training,
-    placement: Placement,
-    tokens: NDArray[np.float64],
-    copies: NDArray[np.float64],
+    model: Model, training: Training, placement: Placement, tokens: Array, copies: Array
 ) -> Layer:
     """Return the MoE layer for tokens and their copies.
 
@@ -191,9 +188,7 @@ def placed_layer(
     return Layer(demand, placement.max_by_server(rank_tokens))
 
 
-def token_copies(
-    model: Model, training: Training, tokens: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def token_copies(model: Model, training: Training, tokens: Array) -> Array:
     """Return how often tokens of each rank go to each server.
 
     Without a node limit, they go there once for each expert. With a limit of M nodes, a token goes
@@ -208,7 +203,7 @@ def token_copies(
     """
     if not model.node_limit:
         return tokens
-    copies: NDArray[np.float64] = tokens * min(1.0, model.node_limit / model.top_k)
+    copies: Array = tokens * min(1.0, model.node_limit / model.top_k)
     return np.minimum(copies, training.rank_tokens)
 
 

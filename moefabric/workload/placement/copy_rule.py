@@ -16,6 +16,9 @@ from moefabric.workload.gating.token_routes import LayerRoutes
 from moefabric.workload.iterations.iteration import Layer, placed_layer
 from moefabric.workload.models.model import Model, Training
 
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
 CopyUnit = Literal["expert", "rank", "server"]
 """That to which a token goes once."""
 
@@ -54,12 +57,12 @@ class RoutedTokens:
         copies: Copies [source rank, server] of tokens that go to a server.
     """
 
-    computed: NDArray[np.float64]
-    copies: NDArray[np.float64]
+    computed: Array
+    copies: Array
 
 
 def routed_tokens(
-    routes: LayerRoutes, placement: Placement, slots: NDArray[np.int64], rule: CopyRule
+    routes: LayerRoutes, placement: Placement, slots: Numbers, rule: CopyRule
 ) -> RoutedTokens:
     """Return the tokens that experts compute, and the copies that go to servers.
 
@@ -93,9 +96,7 @@ def routed_tokens(
     return RoutedTokens(computed.reshape(shape), copies)
 
 
-def _unit_weights(
-    units: NDArray[np.int64], scores: NDArray[Any] | None, count: int
-) -> NDArray[np.float64]:
+def _unit_weights(units: Numbers, scores: NDArray[Any] | None, count: int) -> Array:
     """Return the sum of scores [rank, token, unit]; each choice has 1 without scores.
 
     A choice has a little more than its score: an expert whose score is rounded to 0 is chosen too.
@@ -108,7 +109,7 @@ def _unit_weights(
     return sums.reshape(ranks, tokens, count)
 
 
-def _largest(weights: NDArray[np.float64], limit: int) -> NDArray[np.bool_]:
+def _largest(weights: Array, limit: int) -> NDArray[np.bool_]:
     """Return whether a unit is among the `limit` of largest weight; the lower number wins a tie."""
     place = np.argsort(np.argsort(-weights, axis=-1, kind="stable"), axis=-1)
     among: NDArray[np.bool_] = place < limit
@@ -120,7 +121,7 @@ def routed_layer(
     training: Training,
     placement: Placement,
     routes: LayerRoutes,
-    slots: NDArray[np.int64],
+    slots: Numbers,
     rule: CopyRule,
 ) -> Layer:
     """Return the MoE layer for the routes of tokens.

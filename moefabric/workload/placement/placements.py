@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,9 +143,7 @@ class ByRate:
         return _in_groups(groups.tolist(), experts // ranks)
 
 
-def groups_by_load(
-    load: NDArray[np.int64] | NDArray[np.float64], rates: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def groups_by_load(load: NDArray[Any], rates: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return which group of experts each GPU gets: those of most load the fastest GPUs.
 
     Args:
