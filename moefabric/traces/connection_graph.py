@@ -20,7 +20,7 @@ from moefabric.traces.connection_matrix import (
 from moefabric.traces.files import read_text
 from moefabric.traces.formats import checked_graph
 from moefabric.traces.messages import lowered
-from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node, dependencies
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 
 _PS: Final = 10**12
 """Picoseconds of a second."""
@@ -246,8 +246,8 @@ class _MatrixBuilder:
     def _all_waits(self) -> dict[tuple[int, int], _Waits]:
         own = {
             (rank, number): [(rank, one) for one in waits]
-            for rank, nodes in self.graph.ranks.items()
-            for number, waits in dependencies(nodes).items()
+            for rank in self.graph.ranks
+            for number, waits in self.graph.dependencies(rank).items()
         }
         left = {}
         followers = defaultdict[tuple[int, int], list[tuple[int, int]]](list)

@@ -21,12 +21,7 @@ from moefabric.workload.iterations.iteration import (
     moe_layer,
 )
 from moefabric.workload.iterations.job import stage_layers
-from moefabric.workload.iterations.split_demand import (
-    KNOWN,
-    RECENT_ITERATIONS,
-    SplitDemand,
-    with_error,
-)
+from moefabric.workload.iterations.split_demand import KNOWN, RECENT_ITERATIONS, SplitDemand
 from moefabric.workload.models.model import Model, Training
 from moefabric.workload.placement.collective_order import CONCURRENT, CollectiveOrder
 from moefabric.workload.placement.copy_rule import EACH_EXPERT, CopyRule, routed_layer
@@ -162,11 +157,9 @@ class Workload:
         layer = self._actual_layer(place)
         if self.split_demand.is_exact:
             return layer
-        error, seed = self.split_demand.error, self.gating.seed
-        assumed = (self._gated_layer(region, gating) for gating in self._assumed_gatings(place))
-        demands = (
-            with_error(layer.demand, error, seed, (*place, n)) for n, layer in enumerate(assumed)
-        )
+        assumed = [self._gated_layer(region, gating) for gating in self._assumed_gatings(place)]
+        with_error, seed = self.split_demand.with_error, self.gating.seed
+        demands = (with_error(one.demand, seed, (*place, n)) for n, one in enumerate(assumed))
         return replace(layer, split_demands=tuple(demands))
 
     def _actual_layer(self, place: _Place) -> Layer:

@@ -15,13 +15,7 @@ from moefabric.core.openflow.actions import (
     ToGroup,
     group_ids,
 )
-from moefabric.core.openflow.constants import (
-    ErrorCode,
-    GroupType,
-    OpenFlowError,
-    RemovedReason,
-    refuse_if,
-)
+from moefabric.core.openflow.constants import ErrorCode, GroupType, OpenFlowError, refuse_if
 from moefabric.core.openflow.match import Match
 from moefabric.core.openflow.messages import Bucket, GroupMod
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group
@@ -181,11 +175,11 @@ class FlowEntry:
         has_port = port == ofp.PortNumber.ANY or port in ports
         return has_port and (group == ofp.ANY_GROUP or group in group_ids(actions))
 
-    def expiry(self, used_ns: int) -> tuple[int, RemovedReason] | None:
+    def expiry(self, used_ns: int) -> tuple[int, ofp.RemovedReason] | None:
         """Return when, and by which timeout, an entry last used at `used_ns` expires."""
         timeouts = (
-            (self.created_ns, self.hard_s, RemovedReason.HARD_TIMEOUT),
-            (max(self.created_ns, used_ns), self.idle_s, RemovedReason.IDLE_TIMEOUT),
+            (self.created_ns, self.hard_s, ofp.RemovedReason.HARD_TIMEOUT),
+            (max(self.created_ns, used_ns), self.idle_s, ofp.RemovedReason.IDLE_TIMEOUT),
         )
         expiries = ((start_ns + s * _SECOND_NS, reason) for start_ns, s, reason in timeouts if s)
         return min(expiries, default=None)

@@ -30,12 +30,7 @@ from moefabric.workload.collectives.schedule import (
     schedule_call,
 )
 from moefabric.workload.collectives.steps import RankSteps, schedule_of
-from moefabric.workload.graphs.execution_graph import (
-    CollectiveKind,
-    ExecutionGraph,
-    Node,
-    dependencies,
-)
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 
 Schedules = Mapping[CollectiveKind, CollectiveSchedule]
 """The algorithm of each collective."""
@@ -331,7 +326,7 @@ class _Lowering:
 
     def _operations(self, rank: int, nodes: tuple[Node, ...]) -> tuple[ProgramOperation, ...]:
         """Return a rank's operations, each after those that it waits for."""
-        waits = dependencies(nodes)
+        waits = self._graph.dependencies(rank)
         positions: dict[int, int] = {}
         operations: list[ProgramOperation] = []
         for node in _in_order(nodes, waits):

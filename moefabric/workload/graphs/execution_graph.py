@@ -5,7 +5,7 @@ takes it. Sizes are bytes of the modelled job.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, get_args
@@ -76,20 +76,6 @@ _Meeting = str | tuple[int, ...]
 """A group; sender, receiver and tag of messages; or the place of a computation."""
 
 
-def dependencies(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
-    """Return the operations that each one waits for, the one before it in its stream included."""
-    last: dict[int, int] = {}
-    waits = {}
-    for node in nodes:
-        before = node.after
-        if node.stream >= 0:
-            if (previous := last.get(node.stream)) is not None and previous not in before:
-                before = (*before, previous)
-            last[node.stream] = node.number
-        waits[node.number] = before
-    return waits
-
-
 @dataclass(frozen=True)
 class ExecutionGraph:
     """The operations of all ranks of a job.
@@ -147,10 +133,23 @@ class ExecutionGraph:
     def order_faults(self, rank: int) -> Iterator[str]:
         """Yield a sentence for a rank whose operations wait for ever."""
         try:
-            TopologicalSorter(dependencies(self.ranks[rank])).prepare()
+            TopologicalSorter(self.dependencies(rank)).prepare()
         except CycleError as error:
             stuck = min(error.args[1])
             yield f"rank {rank}, operation {stuck}: it waits for itself, through others"
+
+    def dependencies(self, rank: int) -> dict[int, tuple[int, ...]]:
+        """Return what each operation waits for, the one before it in its stream included."""
+        last: dict[int, int] = {}
+        waits = {}
+        for node in self.ranks[rank]:
+            before = node.after
+            if node.stream >= 0:
+                if (previous := last.get(node.stream)) is not None and previous not in before:
+                    before = (*before, previous)
+                last[node.stream] = node.number
+            waits[node.number] = before
+        return waits
 
     def meetings(self) -> Iterator[list[tuple[int, Node]]]:
         """Yield the operations that end together, with their ranks.

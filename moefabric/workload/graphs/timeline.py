@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.graphs.execution_graph import (
-    CollectiveKind,
-    ExecutionGraph,
-    Node,
-    dependencies,
-)
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +71,8 @@ def timeline(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> Iterator[I
     number_of = {(rank, one.number): n for n, own in enumerate(meetings) for rank, one in own}
     waits = {
         (rank, number): [number_of[rank, one] for one in before]
-        for rank, nodes in graph.ranks.items()
-        for number, before in dependencies(nodes).items()
+        for rank in graph.ranks
+        for number, before in graph.dependencies(rank).items()
     }
     order = TopologicalSorter[int]()
     for n, own in enumerate(meetings):

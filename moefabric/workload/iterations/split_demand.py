@@ -42,25 +42,21 @@ class SplitDemand:
         """Whether splits are computed for the demand that is sent."""
         return self.source == "known" and not self.error
 
+    def with_error(self, demand: DemandMatrix, seed: int, place: tuple[int, ...]) -> DemandMatrix:
+        """Return a demand with each pair's bytes too high or too low by `error`, at random.
+
+        Args:
+            demand: Bytes between servers.
+            seed: Seed of the random numbers.
+            place: (iteration, layer, region, micro-batch, number of the demand); each has a random
+                stream of its own.
+        """
+        if not self.error:
+            return demand
+        random = np.random.default_rng([seed, *place])
+        signs = random.choice((-1.0, 1.0), demand.array.shape)
+        return DemandMatrix(demand.servers, demand.array * (1 + self.error * signs))
+
 
 KNOWN: Final = SplitDemand()
 """Splits are computed for the demand that is sent."""
-
-
-def with_error(
-    demand: DemandMatrix, error: float, seed: int, place: tuple[int, ...]
-) -> DemandMatrix:
-    """Make each pair's bytes too high or too low by a part of them, at random.
-
-    Args:
-        demand: Bytes between servers.
-        error: The part, from 0 to 1; 0 returns the demand unchanged.
-        seed: Seed of the random numbers.
-        place: (iteration, layer, region, micro-batch, number of the demand); each has a random
-            stream of its own.
-    """
-    if not error:
-        return demand
-    random = np.random.default_rng([seed, *place])
-    signs = random.choice((-1.0, 1.0), demand.array.shape)
-    return DemandMatrix(demand.servers, demand.array * (1 + error * signs))

@@ -10,7 +10,7 @@ within the server, exchanged with the backup and distributed within the server, 
 and pass (section 7.5).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -141,11 +141,7 @@ def _gpu_substitutes(
 
 
 def _free_gpu(
-    fabric: Fabric,
-    gpu: Gpu,
-    losses: Losses,
-    unavailable: Collection[str],
-    chosen: Mapping[Gpu, Gpu],
+    fabric: Fabric, gpu: Gpu, losses: Losses, unavailable: frozenset[str], chosen: Mapping[Gpu, Gpu]
 ) -> Gpu:
     region, taken = fabric.region_of[gpu.server].name, {*chosen.values(), *losses.gpus}
     serves = {backup.server: fabric.region_of[lost.server].name for lost, backup in chosen.items()}

@@ -22,6 +22,10 @@ EXPERTS: Final = "experts"
 """Kind of the transfers that move experts."""
 
 
+Groups = Sequence[Sequence[str]]
+"""The servers of each EP group."""
+
+
 class ExpertExchange(Protocol):
     """Chooses the servers that compute a token's experts, and the experts that move there."""
 
@@ -82,10 +86,7 @@ class HybridEp:
 
 
 def with_expert_exchange(
-    operations: Iterable[Operation],
-    exchange: ExpertExchange | None,
-    groups: Sequence[Sequence[str]],
-    model: Model,
+    operations: Iterable[Operation], exchange: ExpertExchange | None, groups: Groups, model: Model
 ) -> Iterator[Operation]:
     """Move experts beside attention of the forward pass, and only the other tokens.
 
@@ -105,9 +106,7 @@ def with_expert_exchange(
 class _ExpertMoves:
     """The change of each operation."""
 
-    def __init__(
-        self, exchange: ExpertExchange, groups: Sequence[Sequence[str]], model: Model
-    ) -> None:
+    def __init__(self, exchange: ExpertExchange, groups: Groups, model: Model) -> None:
         self._exchange = exchange
         self._computing = {tuple(group): exchange.computing(len(group)) for group in groups}
         experts = model.experts / len(groups[0])

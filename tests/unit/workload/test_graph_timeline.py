@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.graphs.execution_graph import (
-    CollectiveKind,
-    ExecutionGraph,
-    Node,
-    dependencies,
-)
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 from moefabric.workload.graphs.timeline import collective_bytes, length_s, sent_bytes, timeline
 
 JOB = ExecutionGraph(
@@ -39,7 +34,7 @@ def test_operations_start_when_what_they_wait_for_ends() -> None:
         (0, 5): (1.0, 2.5), (1, 1): (0.0, 5.0), (1, 2): (5.0, 9.0), (1, 3): (9.0, 13.0),
     }  # fmt: skip
     assert length_s(JOB) == 6.0
-    assert dependencies(JOB.ranks[0])[5] == (4,)
+    assert JOB.dependencies(0)[5] == (4,)
 
 
 @pytest.mark.parametrize(

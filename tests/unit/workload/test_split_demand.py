@@ -14,7 +14,6 @@ from moefabric.workload.iterations.split_demand import (
     RECENT_ITERATIONS,
     SplitDemand,
     SplitDemandSource,
-    with_error,
 )
 from moefabric.workload.models.model import Training
 from moefabric.workload.workload import Workload
@@ -95,7 +94,7 @@ def test_known_demand_needs_no_other() -> None:
 
 
 def test_demand_without_error_is_unchanged() -> None:
-    assert with_error(OWED, 0.0, 1, (0, 0)) is OWED
+    assert SplitDemand().with_error(OWED, 1, (0, 0)) is OWED
     assert assumed(workload("last", 0.0), 5) == assumed(workload("last"), 5)
 
 
@@ -109,10 +108,11 @@ def test_each_pair_is_wrong_by_the_error(error: float) -> None:
 
 
 def test_errors_are_seeded_and_differ_from_place_to_place() -> None:
-    first = with_error(OWED, 0.5, 1, (0, 0))
-    assert first == with_error(OWED, 0.5, 1, (0, 0))
+    wrong = SplitDemand(error=0.5)
+    first = wrong.with_error(OWED, 1, (0, 0))
+    assert first == wrong.with_error(OWED, 1, (0, 0))
     matrix = DemandMatrix([f"s{n}" for n in range(20)], np.ones((20, 20)))
-    drawn = {with_error(matrix, 0.5, seed, (place,)) for seed in (1, 2) for place in (0, 1)}
+    drawn = {wrong.with_error(matrix, seed, (place,)) for seed in (1, 2) for place in (0, 1)}
     assert len(drawn) == 4
     recent = assumed(workload("recent", 0.5), 3)
     assert len({tuple((d.array > demands(n).array).ravel()) for n, d in enumerate(recent)}) == 3
