@@ -5,15 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moefabric.core.openflow.actions import (
-    ALL,
-    IN_PORT,
-    Action,
-    Output,
-    SetField,
-    ToGroup,
-    group_ids,
-)
+from moefabric.core.openflow.actions import Action, Output, SetField, ToGroup, group_ids
 from moefabric.core.openflow.constants import WHOLE_FRAME, GroupType, PortNumber
 from moefabric.core.openflow.match import FlowError
 from moefabric.core.openflow.messages import Bucket
@@ -86,9 +78,9 @@ class Emission:
 
     def output_ports(self, in_port: int, ports: Collection[int]) -> list[int]:
         """Return the ports where a packet from `in_port` leaves; none for a controller copy."""
-        if self.port == ALL:
+        if self.port == PortNumber.ALL:
             return [number for number in sorted(ports) if number != in_port]
-        if self.port == IN_PORT:
+        if self.port == PortNumber.IN_PORT:
             return [in_port] if in_port in ports else []
         if self.port in ports and self.port != in_port:
             return [self.port]
