@@ -49,8 +49,8 @@ The header `baggage` (W3C Baggage) may have ids such as `reconfiguration=1f2e`, 
 
 An error is `{"error": "one line"}` with status 400 (malformed request), 404 (unknown path), 405
 (wrong method), 503 (a device failed) or 500 (a fault of the controller).
-`moefabric.controller.service.http_access` says which requests are refused with 401, 403, 415 or
-421.
+`moefabric.controller.service.http_handler` says which requests are refused with 401, 403, 411, 413,
+415 or 421.
 """
 
 import json
@@ -61,7 +61,6 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_access import Response
 from moefabric.core.errors import ControlError, MoefabricError, SpecError
 
 _LONGEST_WAIT_S: Final = 30.0
@@ -70,6 +69,9 @@ _STATUSES: Final = (
     (ControlError, HTTPStatus.SERVICE_UNAVAILABLE),
     (MoefabricError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
+
+Response = tuple[HTTPStatus, Mapping[str, Any]]
+"""Status and JSON document."""
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_access import HttpAccess
-from moefabric.controller.service.http_handler import NorthboundService
+from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
 from moefabric.controller.service.liveness import BEAT_S
 from moefabric.controller.southbound.ocs.drivers import (
     TIMEOUT_S,

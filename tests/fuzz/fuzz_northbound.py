@@ -17,8 +17,7 @@ from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_access import HttpAccess
-from moefabric.controller.service.http_handler import NorthboundService
+from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
 from moefabric.controller.service.northbound import respond
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules
