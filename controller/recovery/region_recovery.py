@@ -8,11 +8,10 @@ have all failed reachable through a peer.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from moefabric.controller.reconfiguration import Reconciler
+from moefabric.controller.reconfiguration import Reconciler, apply_changes
 from moefabric.controller.recovery.failure_history import FailureHistory, FailureReport
 from moefabric.controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
 from moefabric.controller.recovery.relays import select_relays
-from moefabric.controller.rule_changes import apply_changes
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.failure_kinds import FailureKind

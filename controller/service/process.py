@@ -18,15 +18,15 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
 from moefabric.controller.service.liveness import BEAT_S
-from moefabric.controller.southbound.ocs.drivers import (
+from moefabric.controller.southbound.ocs.login import RetryDelays
+from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
+from moefabric.controller.southbound.ocs.remote_ocs import (
     TIMEOUT_S,
+    RemoteOcs,
     account,
     device_address,
     make_driver,
 )
-from moefabric.controller.southbound.ocs.login import RetryDelays
-from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
-from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
 from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
 from moefabric.controller.southbound.openflow import green
 from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler, Reconfiguration
-from moefabric.controller.rule_changes import apply_changes
+from moefabric.controller.reconfiguration import (
+    DeviceBehaviour,
+    Reconciler,
+    Reconfiguration,
+    apply_changes,
+)
 from moefabric.core.circuits import Circuit, CircuitSet, Transition
 from moefabric.core.eps import Eps
 from moefabric.core.errors import ControlError
