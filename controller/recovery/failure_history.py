@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from moefabric.controller.recovery.failure_state import DetectedFailure
@@ -51,27 +51,25 @@ class FailureReport:
         return DetectedFailure(self.what, FailureKind(self.kind))
 
 
+@dataclass(eq=False)
 class FailureHistory:
     """All failures of a controller that are not cleared, and the latest cleared ones.
 
-    Args:
+    Attributes:
         clock_ns: CLOCK_MONOTONIC.
         event: Makes the events that readers wait for.
-
-    Attributes:
         version: Increases with every change, of circuits too.
     """
 
-    def __init__(
-        self,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-        event: Callable[[], Event] = threading.Event,
-    ) -> None:
-        self._clock_ns, self._event = clock_ns, event
-        self._reports: dict[int, FailureReport] = {}
-        self._last_number = 0
-        self.version = 0
-        self._changed = event()
+    clock_ns: Callable[[], int] = time.monotonic_ns
+    event: Callable[[], Event] = threading.Event
+    version: int = field(default=0, init=False)
+    _reports: dict[int, FailureReport] = field(default_factory=dict, init=False)
+    _last_number: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        """Make the event of the first change."""
+        self._changed = self.event()
 
     def standing(self) -> list[FailureReport]:
         """Return the failures that are not cleared."""
@@ -98,14 +96,14 @@ class FailureHistory:
         """Record an action on a failure, and whether traffic has a path thanks to it."""
         report = self._reports[number]
         actions = f"{report.action}; {action}" if report.action else action
-        recovered_ns = report.recovered_ns or (self._clock_ns() if recovered else None)
+        recovered_ns = report.recovered_ns or (self.clock_ns() if recovered else None)
         self._reports[number] = replace(report, action=actions, recovered_ns=recovered_ns)
         self.publish()
 
     def clear(self, is_over: Callable[[DetectedFailure], bool]) -> list[FailureReport]:
         """Clear the failures that are over; return their reports."""
         over = [report for report in self.standing() if is_over(report.failure)]
-        now_ns = self._clock_ns()
+        now_ns = self.clock_ns()
         for report in over:
             self._reports[report.number] = replace(report, cleared_ns=now_ns)
         if over:
@@ -128,5 +126,5 @@ class FailureHistory:
     def publish(self) -> None:
         """Increase the version, and wake all readers that wait for it."""
         self.version += 1
-        changed, self._changed = self._changed, self._event()
+        changed, self._changed = self._changed, self.event()
         changed.set()

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -37,6 +37,50 @@ from moefabric.planner.plan import Plan, plan
 log = logging.getLogger(__name__)
 
 
+BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper bounds of the classes of phases, in s; a last class has no bound."""
+
+
+class ControllerStatistics:
+    """Counts since the controller's start.
+
+    Attributes:
+        failed: Reconfigurations that ended with an error.
+    """
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._classes: dict[str, list[int]] = {}
+        self._sums_s: defaultdict[str, float] = defaultdict(float)
+
+    def count_request(self, path: str, status: int) -> None:
+        """Count a request by its path, which is one of the interface's, and its HTTP status."""
+        self._requests[path, status] += 1
+
+    def count_reconfiguration(self, phases_s: Mapping[str, float]) -> None:
+        """Count a reconfiguration with the duration of each phase, in s."""
+        for phase, seconds in phases_s.items():
+            classes = self._classes.setdefault(phase, [0] * (len(BOUNDS_S) + 1))
+            classes[bisect_left(BOUNDS_S, seconds)] += 1
+            self._sums_s[phase] += seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Return requests by path and status, failures, and phases as classes and sums."""
+        return {
+            "requests": [
+                {"path": path, "status": status, "count": count}
+                for (path, status), count in sorted(self._requests.items())
+            ],
+            "failed": self.failed,
+            "bounds_s": list(BOUNDS_S),
+            "phases": {
+                phase: {"classes": classes, "sum_s": self._sums_s[phase]}
+                for phase, classes in self._classes.items()
+            },
+        }
+
+
 class ObservableSwitches(PacketSwitches, Protocol):
     """Packet switches whose state can be read."""
 
@@ -61,39 +105,29 @@ CircuitTarget = Callable[[Fabric, CircuitSet, CircuitSet], CircuitSet]
 circuits."""
 
 
+@dataclass(eq=False)
 class Controller:
     """The controller of a region, or of the EPS.
 
     There is one reconfiguration at a time; further requests wait for the lock.
 
-    Args:
-        fabric: The fabric.
-        region: The region; None for the EPS.
+    Attributes:
+        recovery: The recovery of the region, with the reconciler of its circuits, or of the EPS.
         switches: The controller's packet switches.
-        reconciler: The reconciler of the region's circuits; None if there is no OCS.
-        recovery: The recovery of the region or the EPS; None for a new, separate one.
-        lock: Held while circuits change; None for a lock between threads.
+        lock: Held while circuits change.
         clock: Returns the seconds of a monotonic clock.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        region: Region | None,
-        switches: ObservableSwitches,
-        reconciler: Reconciler | None,
-        *,
-        recovery: RegionRecovery | EpsRecovery | None = None,
-        lock: AbstractContextManager[Any] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.fabric, self.region, self.switches = fabric, region, switches
-        self._reconciler, self._adopted = reconciler, reconciler is None
-        self._lock, self.clock = lock or threading.Lock(), clock
-        if recovery is None and region is not None:
-            recovery = RegionRecovery(fabric, region, switches, reconciler)
-        self.recovery = recovery or EpsRecovery(fabric, switches)
-        self.statistics = ControllerStatistics()
+    recovery: RegionRecovery | EpsRecovery
+    switches: ObservableSwitches
+    lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
+    clock: Callable[[], float] = time.perf_counter
+    statistics: ControllerStatistics = field(default_factory=ControllerStatistics)
+
+    def __post_init__(self) -> None:
+        """Begin without a request for circuits."""
+        self.region, self.reconciler = self.recovery.region, self.recovery.reconciler
+        self._adopted = self.reconciler is None
         self._target: CircuitTarget = lambda _, lit, reserved: _beside(reserved, lit)
         """The target of the last request."""
 
@@ -103,7 +137,7 @@ class Controller:
         Raises:
             ControlError: while the OCS or a switch doesn't answer.
         """
-        with self._lock:
+        with self.lock:
             self._adopt()
 
     @property
@@ -112,8 +146,8 @@ class Controller:
         return self._adopted
 
     def _adopt(self) -> None:
-        if not self._adopted and self._reconciler is not None:
-            self._reconciler.adopt()
+        if not self._adopted and self.reconciler is not None:
+            self.reconciler.adopt()
             self._adopted = True
             self.recovery.history.publish()
 
@@ -127,12 +161,12 @@ class Controller:
             "ready": self._adopted and len(ready) == len(self.switches.switches),
             "switches": list(ready),
             "expected": list(self.switches.switches),
-            "ocs": self._adopted if self._reconciler else None,
+            "ocs": self._adopted if self.reconciler else None,
         }
 
     def circuits(self) -> dict[str, Any]:
         """Reply to `GET /circuits`."""
-        lit, dark = (self._reconciler.lit, self._reconciler.dark) if self._reconciler else ((), ())
+        lit, dark = (self.reconciler.lit, self.reconciler.dark) if self.reconciler else ((), ())
         return {"circuits": list(map(str, lit)), "dark": list(map(str, dark))}
 
     def rules(self) -> dict[str, Any]:
@@ -155,7 +189,7 @@ class Controller:
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Reply to `GET /failures`, once the version is later than `after` or `wait_s` is over."""
         reply = self.recovery.history.to_json(after, wait_s)
-        known = self._reconciler is not None and self._adopted
+        known = self.reconciler is not None and self._adopted
         return reply | {"circuits": self.circuits()["circuits"] if known else None}
 
     def relays(self) -> dict[str, Any]:
@@ -187,7 +221,7 @@ class Controller:
             return plan(fabric, region, demand, policy, lit, reserved, horizon)
 
         recovery.retry_dark_nics()
-        with self._lock if recovery.has_light else nullcontext():
+        with self.lock if recovery.has_light else nullcontext():
             if recovery.has_light:
                 self._adopt()
             received_s = self.clock()
@@ -214,8 +248,8 @@ class Controller:
         if "circuits" not in request:
             return self.demand(request, started_s)
         region, reconciler, recovery = self._optical_parts()
-        named = parse_circuits(self.fabric, region, request["circuits"])
-        with self._lock:
+        named = parse_circuits(recovery.wired, region, request["circuits"])
+        with self.lock:
             self._adopt()
             recovery.retry_dark_nics()
             received_s = self.clock()
@@ -257,8 +291,8 @@ class Controller:
                 log.warning("not relayed yet: %s", error)
 
     def _optical_parts(self) -> tuple[Region, Reconciler, RegionRecovery]:
-        if self.region and self._reconciler and isinstance(self.recovery, RegionRecovery):
-            return self.region, self._reconciler, self.recovery
+        if self.region and self.reconciler and isinstance(self.recovery, RegionRecovery):
+            return self.region, self.reconciler, self.recovery
         place = self.region.name if self.region else "the EPS"
         raise SpecError([("", f"{place} has no OCS, so there is no light to change")])
 
@@ -271,9 +305,9 @@ class Controller:
             ControlError: if a device fails; `relight` tries again.
         """
         recovery = self.recovery
-        if not isinstance(recovery, RegionRecovery) or self._reconciler is None:
+        if not isinstance(recovery, RegionRecovery) or self.reconciler is None:
             return False
-        with self._lock:
+        with self.lock:
             self._adopt()
             recovery.relay()
             return recovery.required_circuits != recovery.reserved_circuits
@@ -284,10 +318,10 @@ class Controller:
         Raises:
             ControlError: if a device fails; the next demand tries again.
         """
-        reconciler, recovery = self._reconciler, self.recovery
+        reconciler, recovery = self.reconciler, self.recovery
         if reconciler is None or not isinstance(recovery, RegionRecovery):
             return
-        with self._lock:
+        with self.lock:
             self._adopt()
             recovery.relay()
             target = self._target(recovery.fabric, reconciler.lit, recovery.required_circuits)
@@ -334,47 +368,3 @@ def _reply(
         "dark": list(map(str, outcome.dark)),
         "phases": asdict(phases),
     }
-
-
-BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Upper bounds of the classes of phases, in s; a last class has no bound."""
-
-
-class ControllerStatistics:
-    """Counts since the controller's start.
-
-    Attributes:
-        failed: Reconfigurations that ended with an error.
-    """
-
-    def __init__(self) -> None:
-        self.failed = 0
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._classes: dict[str, list[int]] = {}
-        self._sums_s: defaultdict[str, float] = defaultdict(float)
-
-    def count_request(self, path: str, status: int) -> None:
-        """Count a request by its path, which is one of the interface's, and its HTTP status."""
-        self._requests[path, status] += 1
-
-    def count_reconfiguration(self, phases_s: Mapping[str, float]) -> None:
-        """Count a reconfiguration with the duration of each phase, in s."""
-        for phase, seconds in phases_s.items():
-            classes = self._classes.setdefault(phase, [0] * (len(BOUNDS_S) + 1))
-            classes[bisect_left(BOUNDS_S, seconds)] += 1
-            self._sums_s[phase] += seconds
-
-    def to_json(self) -> dict[str, Any]:
-        """Return requests by path and status, failures, and phases as classes and sums."""
-        return {
-            "requests": [
-                {"path": path, "status": status, "count": count}
-                for (path, status), count in sorted(self._requests.items())
-            ],
-            "failed": self.failed,
-            "bounds_s": list(BOUNDS_S),
-            "phases": {
-                phase: {"classes": classes, "sum_s": self._sums_s[phase]}
-                for phase, classes in self._classes.items()
-            },
-        }

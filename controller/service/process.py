@@ -95,10 +95,8 @@ def serve(
         recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
     else:
         switches = make_switches(fabric.leaves + fabric.spines, eps_rules(fabric))
-        reconciler, recovery = None, EpsRecovery(fabric, switches, history)
-    controller = Controller(
-        fabric, region, switches, reconciler, recovery=recovery, lock=green.lock()
-    )
+        recovery = EpsRecovery(fabric, switches, history)
+    controller = Controller(recovery, switches, green.lock())
     events = NicEventDispatcher(region, fabric.scale.dilation)
     events.starting = lambda: not controller.adopted
     switches.on_port = events.port_changed

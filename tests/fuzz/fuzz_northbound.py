@@ -86,7 +86,7 @@ def _controller(wired: Fabric) -> Controller:
     reconciler = Reconciler(ocs, switches, ocs.clock.now_s, rules=partial(circuit_rules, wired))
     history = FailureHistory(event=PastEvent)
     recovery = RegionRecovery(wired, region, switches, reconciler, None, history)
-    return Controller(wired, region, switches, reconciler, recovery=recovery)
+    return Controller(recovery, switches)
 
 
 logging.getLogger("moefabric.controller").disabled = True

@@ -86,9 +86,7 @@ class Bench:
             partial(self._tell_eps, name),
             FailureHistory(self.clock_ns),
         )
-        return Controller(
-            self.fabric, region, self.switches, reconciler, recovery=recovery, lock=self.lock
-        )
+        return Controller(recovery, self.switches, self.lock)
 
     def _tell_eps(self, region: str, relays: Mapping[str, str]) -> None:
         if self.eps_absent:
