@@ -8,23 +8,13 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from moefabric.config.data_sections import value_of, with_fields_of
-from moefabric.config.input_file import read_yaml
+from moefabric.config.input_file import read_yaml, resolved
 from moefabric.config.section import Document, InputError, Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.server_host import HostLogin, Plug, ServerHost
 
-_PATHS = "identity_file", "ssh_config"
 
-
-@with_fields_of(
-    HostLogin,
-    {"host"},
-    user=Text | None,
-    identity_file=Text | None,
-    jump=list[Text],
-    ssh_config=Text | None,
-    python=Text,
-)
+@with_fields_of(HostLogin, {"host"})
 class LoginSpec(Section):
     """Logins of real servers. The SSH configuration applies to keys that aren't given."""
 
@@ -115,7 +105,9 @@ class HostsSpec(Document):
         """Return the hosts as values, with defaults filled in and paths that start at `folder`."""
         defaults = self.defaults.model_dump(exclude_unset=True)
         entries = [defaults | host.model_dump(exclude_unset=True) for host in self.hosts]
-        return [_with_paths(entry, folder) for entry in entries]
+        for key in ("identity_file", "ssh_config"):
+            entries = resolved(entries, ("*", key), folder)
+        return entries
 
 
 class _OrFile:
@@ -132,40 +124,10 @@ HostList = Annotated[list[HostSpec], _OrFile()]
 """Real servers, or the name of a file with them."""
 
 
-def resolve_hosts(hosts: Any, folder: Path) -> Any:
-    """Return the hosts of an experiment: those of the file that they name, if they name one.
-
-    Args:
-        hosts: Value of the key `hosts`.
-        folder: Folder of the experiment; relative paths start there, or at the file's own folder.
+def hosts_of_file(path: Path) -> list[dict[str, Any]]:
+    """Return the hosts in a file, as values of the key `hosts` of an experiment.
 
     Raises:
         SpecError: With all errors of the file.
     """
-    if isinstance(hosts, str) and hosts:
-        path = folder / Path(hosts).expanduser()
-        return validate(HostsSpec, read_yaml(path), path).entries(path.parent)
-    if isinstance(hosts, list):
-        return [_with_paths(host, folder) if isinstance(host, dict) else host for host in hosts]
-    return hosts
-
-
-def resolve_server_hosts(servers: Any, folder: Path) -> None:
-    """Make the relative paths of a document's real servers start at a folder.
-
-    Args:
-        servers: Value of the key `servers`, changed in place; wrong values stay as they are.
-        folder: Folder of the document.
-    """
-    for server in servers.values() if isinstance(servers, dict) else ():
-        if isinstance(server, dict) and isinstance(host := server.get("host"), dict):
-            server["host"] = _with_paths(host, folder)
-
-
-def _with_paths(host: dict[str, Any], folder: Path) -> dict[str, Any]:
-    paths = {
-        key: str(folder / Path(host[key]).expanduser())
-        for key in _PATHS
-        if isinstance(host.get(key), str) and host[key]
-    }
-    return host | paths
+    return validate(HostsSpec, read_yaml(path), path).entries(path.parent)

@@ -216,6 +216,32 @@ def document_value(value: Any) -> Any:
             return value
 
 
+def resolved(value: Any, steps: Sequence[str], folder: Path) -> Any:
+    """Return a value of a document with the relative paths at a place starting at a folder.
+
+    Args:
+        value: The value; wrong values stay as they are.
+        steps: Keys on the way to the paths; `*` is each key or position. Behind a last step `:`,
+            the paths are the sources of mounts such as `./data:/data`, if they begin with a dot or
+            tilde.
+        folder: The folder.
+    """
+    match value, list(steps):
+        case str(), [] if value:
+            return str(folder / Path(value).expanduser())
+        case str(), [":"] if value.startswith((".", "~")):
+            source, _, rest = value.partition(":")
+            return f"{(folder / Path(source).expanduser()).resolve()}:{rest}"
+        case dict(), [first, *later]:
+            return {
+                key: resolved(entry, later, folder) if first in ("*", key) else entry
+                for key, entry in value.items()
+            }
+        case list(), ["*", *later]:
+            return [resolved(entry, later, folder) for entry in value]
+    return value
+
+
 def _set(
     document: dict[str, Any], steps: Sequence[PathStep], value: Any, *, merge: bool = False
 ) -> bool:

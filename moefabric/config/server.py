@@ -1,11 +1,9 @@
 """Single servers of a fabric that differ from the others."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import Discriminator, Tag
 
 from moefabric.config.data_sections import AsSection
 from moefabric.config.hosts import PluggedHostSpec
@@ -13,30 +11,8 @@ from moefabric.config.section import InputError, Rate, Section, Text
 from moefabric.core.server_container import ExistingContainer, NewContainer, ServerContainer
 from moefabric.core.server_host import ServerHost
 
-_VOLUME: Final = r"^[^:]+:/[^:]*(:(ro|rw))?$"
-
-
-def _check_volume(text: str) -> str:
-    if not re.fullmatch(_VOLUME, text):
-        raise ValueError(f"{text!r} is not a mount such as ./data:/data or ./data:/data:ro")
-    return text
-
-
-Volume = Annotated[
-    str, AfterValidator(_check_volume), Field(json_schema_extra={"pattern": _VOLUME})
-]
-"""Mount, written as `./data:/data` or `./data:/data:ro`."""
-
-
-_CONTAINER: Final = AsSection(
-    image=Text,
-    command=list[Text],
-    volumes=list[Volume],
-    environment=dict[Text, str],
-    user=Text | None,
-)
 ContainerChoice = Annotated[
-    Annotated[Text, Tag("existing")] | Annotated[NewContainer, _CONTAINER, Tag("new")],
+    Annotated[Text, Tag("existing")] | Annotated[NewContainer, AsSection(), Tag("new")],
     Discriminator(lambda value: "existing" if isinstance(value, str) else "new"),
 ]
 """Name or ID of a running container, or a container to start."""
@@ -96,24 +72,3 @@ def server_errors(
         if isinstance(container, str) and owner.setdefault(container, name) != name:
             message = f"{container} is {owner[container]} already: a container is one server"
             yield f"{place}.{name}.container", message
-
-
-def resolve_volumes(servers: Any, folder: Path) -> None:
-    """Make the relative paths in the volumes of a document's servers start at a folder.
-
-    Args:
-        servers: Value of the key `servers`, changed in place; wrong values stay as they are.
-        folder: Folder of the document.
-    """
-    for server in servers.values() if isinstance(servers, dict) else ():
-        container = server.get("container") if isinstance(server, dict) else None
-        volumes = container.get("volumes") if isinstance(container, dict) else None
-        if isinstance(volumes, list):
-            volumes[:] = [_resolved(volume, folder) for volume in volumes]
-
-
-def _resolved(volume: Any, folder: Path) -> Any:
-    if not isinstance(volume, str) or not volume.startswith((".", "~")):
-        return volume
-    source, _, rest = volume.partition(":")
-    return f"{(folder / Path(source).expanduser()).resolve()}:{rest}"
