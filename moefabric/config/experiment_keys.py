@@ -9,7 +9,6 @@ from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
 from moefabric.config.gating import GatingSpec
 from moefabric.config.hosts import HostList
-from moefabric.config.hybrid import HybridSpec
 from moefabric.config.model import ModelSpec
 from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_named
 from moefabric.config.policies import patch_panel_policies, policy_named
@@ -28,6 +27,7 @@ from moefabric.config.section import (
     Name,
     Rate,
     Section,
+    Text,
     UnknownError,
     quantity_field,
 )
@@ -124,6 +124,24 @@ class TrainingSpec(Section):
             load_plugin(PAYLOAD_TRANSFORMS, self.combine_payload),
         )
         return Training(*sizes, *speeds, self.recomputation, payloads)
+
+
+class HybridSpec(Section):
+    """Emulation of some regions; all others exist in the model only."""
+
+    emulated: list[Text] = Field(min_length=1)
+    """Names of the emulated regions: `r0`, `r1` and so on."""
+    background: Literal["replayed", "average", "none"] = "replayed"
+    """Rates of the flows of modelled regions on links that emulated regions use: those of the model
+    over time, their average over an iteration, or no flows. The latter two show what is missed
+    without the first."""
+
+    def region_errors(self, regions: int) -> Iterator[InputError]:
+        """Yield an error for each name that no region of the job has."""
+        for number, name in enumerate(self.emulated):
+            if name not in {f"r{index}" for index in range(regions)}:
+                remedy = f"give r0 to r{regions - 1}"
+                yield f"hybrid.emulated[{number}]", f"{name}: there is no such region; {remedy}"
 
 
 class FabricChoice(NicsSpec):

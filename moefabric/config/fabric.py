@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from moefabric.config.link import EpsLinkSpec
+from moefabric.config.data_sections import AsSection, value_of, with_fields_of
 from moefabric.config.ocs import OcsSpec
 from moefabric.config.section import (
     Document,
@@ -18,11 +18,12 @@ from moefabric.config.section import (
     UnknownError,
     collect_errors,
 )
-from moefabric.config.server import ServerSpec, server_containers, server_errors, server_hosts
+from moefabric.config.server import ServerSpec, server_errors
 from moefabric.core.eps import Eps, EpsKind
+from moefabric.core.link import EpsLink, LinkBehaviour, LinkPlace
 from moefabric.core.ocs import Ocs
 from moefabric.core.paths import MARKS, marks_needed, spine_paths
-from moefabric.core.server_container import ServerContainer
+from moefabric.core.server_container import ExistingContainer, ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale, rate_text
@@ -52,19 +53,28 @@ class RegionSpec(Section):
     ocs: OcsSpec = Field(default_factory=OcsSpec)
     """Optical circuit switch of each region."""
 
-    def port_errors(self, optical: int, place: str) -> Iterator[InputError]:
-        """Yield an error if the OCS has fewer ports than the servers have optical NICs."""
-        ports, needed = self.ocs.ports or self.ocs.profile.ports, self.servers * optical
-        if ports is not None and needed > ports:
-            servers = f"{self.servers} servers of {optical} optical NICs"
-            yield f"{place}.ocs.ports", f"{servers} need {needed} ports, {ports} given"
-
 
 class BackupSpec(Section):
     """Backup servers, which replace lost servers and GPUs. They are connected to the EPS only."""
 
     servers: int = Field(ge=1, le=_MAX_REGION_SERVERS)
     """Number of backup servers."""
+
+
+@with_fields_of(LinkBehaviour, {"rate_bps", "paths", "path_choice"})
+class EpsLinkSpec(Section):
+    """Behaviour of links of the EPS, which a relay in user space gives them.
+
+    A fabric has one relay, which passes some 50,000 packets a second on. A run whose relay is late
+    is degraded.
+    """
+
+    place: Annotated[LinkPlace, Field(strict=False)] = LinkPlace.NICS
+    """`nics`: links between electrical NICs and leaves; `uplinks`: between leaves and spines."""
+
+    def build(self) -> EpsLink:
+        """Return the behaviour that this section describes."""
+        return EpsLink(value_of(self, LinkBehaviour), self.place)
 
 
 class EpsSpec(Section):
@@ -149,22 +159,6 @@ class ScaleSpec(Section):
         return Scale(self.bytes, self.dilation)
 
 
-class ControlTlsSpec(Section):
-    """TLS of the OpenFlow connections. All programs of the control plane use the same files."""
-
-    certificate: str = Field(pattern="^/")
-    """Absolute path of a certificate in PEM."""
-    key: str = Field(pattern="^/")
-    """Absolute path of its private key in PEM, without a password."""
-    ca: str = Field(pattern="^/")
-    """Absolute path of the CA's certificate in PEM. Whoever has a certificate of this CA may
-    control switches, or be one."""
-
-    def build(self) -> ControlTls:
-        """Return the files that this section names."""
-        return ControlTls(self.certificate, self.key, self.ca)
-
-
 class WiringSpec(Section):
     """Wiring that all fabrics of an experiment share."""
 
@@ -189,7 +183,7 @@ class WiringSpec(Section):
     the EPS, as the switch chooses by addresses and ports."""
     switch: Literal["auto", "bpf", "ovs"] = "auto"
     """Datapath of the emulated packet switches."""
-    control_tls: ControlTlsSpec | None = None
+    control_tls: Annotated[ControlTls, AsSection()] | None = None
     """TLS of OpenFlow and of requests to controllers. Default: none; both stay on this machine."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)
     """Servers that are containers or real hosts or have NICs of another rate, by name: `s0`, `s1`
@@ -264,11 +258,6 @@ class WiringSpec(Section):
         yield from server_errors(self.servers, names, f"{place}servers")
 
     @property
-    def certificates(self) -> ControlTls | None:
-        """Certificates of OpenFlow and of requests to controllers, if they use TLS."""
-        return self.control_tls.build() if self.control_tls else None
-
-    @property
     def own_nic_rates(self) -> dict[str, float]:
         """Rates of the NICs of the servers that have one of their own."""
         rates = {name: server.nic_rate for name, server in self.servers.items()}
@@ -277,12 +266,17 @@ class WiringSpec(Section):
     @property
     def containers(self) -> dict[str, ServerContainer]:
         """The servers that are containers."""
-        return server_containers(self.servers)
+        chosen = {name: server.container for name, server in self.servers.items()}
+        return {
+            name: ExistingContainer(one) if isinstance(one, str) else one
+            for name, one in chosen.items()
+            if one is not None
+        }
 
     @property
     def real_hosts(self) -> dict[str, ServerHost]:
         """The servers that are real hosts."""
-        return server_hosts(self.servers)
+        return {name: s.host.build() for name, s in self.servers.items() if s.host is not None}
 
     def connection_errors(
         self, nics: NicsSpec, nics_place: str, place: str = ""
@@ -297,7 +291,12 @@ class WiringSpec(Section):
             yield nics_place, message
         for number, region in enumerate(self.regions):
             with suppress(UnknownError):
-                yield from region.port_errors(nics.optical, f"{place}regions[{number}]")
+                ports = region.ocs.ports or region.ocs.profile.ports
+                needed = region.servers * nics.optical
+                if ports is not None and needed > ports:
+                    servers = f"{region.servers} servers of {nics.optical} optical NICs"
+                    message = f"{servers} need {needed} ports, {ports} given"
+                    yield f"{place}regions[{number}].ocs.ports", message
 
     def forwarding_errors(self, nics: NicsSpec, place: str) -> Iterator[InputError]:
         """Yield an error if servers can't forward, relay trees lack marks, or a rate has no use."""

@@ -129,11 +129,6 @@ def preset(name: str) -> Model:
     return _read_model(_preset_path(name))
 
 
-def preset_source(name: str) -> str:
-    """Return where the sizes of a preset come from."""
-    return validate(ModelSpec, read_yaml(_preset_path(name))).source or ""
-
-
 def read_configuration(path: Path) -> Model:
     """Return the model of a `config.json`, with the name of its folder.
 

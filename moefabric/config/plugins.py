@@ -85,8 +85,9 @@ def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any
         SpecError: If no part has this name, its module can't be imported, or it lacks members.
     """
     part = _loaded(group, reference)
-    members = _members(protocol) if protocol is not None else ()
-    if missing := [name for name in members if not hasattr(part, name)]:
+    if protocol is not None and (
+        missing := [name for name in _members(protocol) if not hasattr(part, name)]
+    ):
         lacks = f"{reference!r} has no {', '.join(missing)}"
         remedy = f"a {GROUPS[group]} has the members of {protocol.__module__}.{protocol.__name__}"
         raise SpecError([(GROUPS[group], f"{lacks}: {remedy}")])

@@ -8,8 +8,7 @@ from pydantic import Discriminator, Tag
 from moefabric.config.data_sections import AsSection
 from moefabric.config.hosts import PluggedHostSpec
 from moefabric.config.section import InputError, Rate, Section, Text
-from moefabric.core.server_container import ExistingContainer, NewContainer, ServerContainer
-from moefabric.core.server_host import ServerHost
+from moefabric.core.server_container import NewContainer
 
 ContainerChoice = Annotated[
     Annotated[Text, Tag("existing")] | Annotated[NewContainer, AsSection(), Tag("new")],
@@ -28,22 +27,6 @@ class ServerSpec(Section):
     nic_rate: Rate | None = None
     """Rate of each of its NICs. Default: `nic_rate` of the wiring. A circuit has the rate of its
     slower NIC; links between leaves and spines suit the fastest NICs."""
-
-    def build_container(self) -> ServerContainer | None:
-        """Return the container that is this server, if it is one."""
-        chosen = self.container
-        return ExistingContainer(chosen) if isinstance(chosen, str) else chosen
-
-
-def server_containers(servers: Mapping[str, ServerSpec]) -> dict[str, ServerContainer]:
-    """Return the containers among special servers, by server."""
-    built = {name: server.build_container() for name, server in servers.items()}
-    return {name: container for name, container in built.items() if container is not None}
-
-
-def server_hosts(servers: Mapping[str, ServerSpec]) -> dict[str, ServerHost]:
-    """Return the real hosts among special servers, by server."""
-    return {name: one.host.build() for name, one in servers.items() if one.host is not None}
 
 
 def server_errors(

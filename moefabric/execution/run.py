@@ -287,7 +287,7 @@ def _fabric_setup(setup: _GroupSetup, placement: MachinePlacement | None) -> Fab
         setup.external,
         wiring.containers,
         wiring.real_hosts,
-        wiring.certificates,
+        wiring.control_tls,
         placement,
     )
 
