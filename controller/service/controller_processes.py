@@ -84,7 +84,7 @@ class ControllerProcesses:
 
     def start_missing(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Start the controllers of a fabric that don't run and need not wait."""
-        for region in controlled_parts(wiring):
+        for region in (*wiring.fabric.regions, *([None] if wiring.fabric.leaves else [])):
             key = run, controller_name(region)
             start = partial(self._start, run, wiring, region)
             self._supervisor.start_due(key, f"controller of {key[1]}", start)
@@ -134,12 +134,15 @@ class ControllerProcesses:
             The exit status of a controller that has failed and never worked, else 0.
         """
         for key, process in list(self.running.items()):
-            self._read_beats(key, process)
             now_s = time.monotonic()
+            with suppress(BlockingIOError):
+                if os.read(process.beats, 4096):
+                    process.heartbeat.beat(now_s)
+                    self.proven.add(key)
             if process.heartbeat.is_hung(now_s):
                 why = f"it has not answered /health for {now_s - process.heartbeat.at_s:.0f} s"
                 self._note(key, "detected", why)
-                process.heartbeat.restart_period(now_s)
+                process.heartbeat.beat(now_s)
                 process.signal(signal.SIGKILL)
             if (code := process.exit_status) is None:
                 continue
@@ -149,12 +152,6 @@ class ControllerProcesses:
                 return code  # its own error message shall be the last line
             self._note_end(key, process, code, delay_s)
         return 0
-
-    def _read_beats(self, key: Key, process: _Controller) -> None:
-        with suppress(BlockingIOError):
-            if os.read(process.beats, 4096):
-                process.heartbeat.beat(time.monotonic())
-                self.proven.add(key)
 
     def _note_end(self, key: Key, process: _Controller, code: int, delay_s: float) -> None:
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
@@ -193,10 +190,11 @@ class ControllerProcesses:
                 log.warning("controller of %s ignores SIGTERM: it is killed", key[1])
             process.reap()
             del self.running[key]
-        for known in (self.ended, self._supervisor.restarts):
-            for key in [key for key in known if run in (None, key[0])]:
-                del known[key]
-        self.proven = {key for key in self.proven if run not in (None, key[0])}
+        for key in {*self.ended, *self._supervisor.restarts, *self.proven}:
+            if run in (None, key[0]):
+                self.ended.pop(key, None)
+                self._supervisor.restarts.pop(key, None)
+                self.proven.discard(key)
 
     def _note(self, key: Key, phase: FailurePhase, why: str) -> None:
         with _noting(key[0], "failure log"):
@@ -212,11 +210,6 @@ def _noting(run: RunDirectory, what: str) -> Iterator[None]:
         pass
     except OSError as error:
         log.warning("%s of %s not written: %s", what, run.name, error.strerror)
-
-
-def controlled_parts(wiring: FabricWiring) -> tuple[Region | None, ...]:
-    """Return the parts that need a controller: all regions, and the EPS (None) if there is one."""
-    return (*wiring.fabric.regions, *([None] if wiring.fabric.leaves else []))
 
 
 def fabric_generation(run: RunDirectory) -> int:

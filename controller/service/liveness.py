@@ -29,20 +29,13 @@ class Heartbeat:
         pid: The process.
         at_s: When it beat, on a monotonic clock.
         waited_s: How long it had waited for a processor by then.
-        has_beaten: Whether it has beaten since it started.
     """
 
     pid: int
     at_s: float
     waited_s: float = 0.0
-    has_beaten: bool = False
 
     def beat(self, now_s: float) -> None:
-        """Note a beat."""
-        self.restart_period(now_s)
-        self.has_beaten = True
-
-    def restart_period(self, now_s: float) -> None:
         """Begin to count the time without a beat."""
         self.at_s, self.waited_s = now_s, processor_wait_s(self.pid)
 
@@ -51,7 +44,7 @@ class Heartbeat:
         if now_s - self.at_s < HUNG_S:
             return False
         if is_traced(self.pid):
-            self.restart_period(now_s)
+            self.beat(now_s)
             return False
         return now_s - self.at_s - (processor_wait_s(self.pid) - self.waited_s) >= HUNG_S
 

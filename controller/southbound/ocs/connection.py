@@ -3,7 +3,7 @@
 import re
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
@@ -30,28 +30,25 @@ class Deadline:
         return max(1e-4, self.instant_s - time.monotonic())
 
 
+@dataclass(eq=False)
 class DeviceConnection:
     """Sends bytes to a device and reads its answers.
 
     Every failure is a NoResponseError that names the device.
 
-    Args:
+    Attributes:
         name: The device's name in errors.
         address: Host and TCP port.
         timeout_s: How long connecting, sending or an answer may take.
         dial: Opens the TCP connection.
     """
 
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        timeout_s: float = 2.0,
-        dial: Dial = socket.create_connection,
-    ) -> None:
-        self.name, self.address, self.timeout_s, self._dial = name, address, timeout_s, dial
-        self._socket: socket.socket | None = None
-        self._inbox = b""
+    name: str
+    address: tuple[str, int]
+    timeout_s: float = 2.0
+    dial: Dial = socket.create_connection
+    _socket: socket.socket | None = field(default=None, init=False)
+    _inbox: bytes = field(default=b"", init=False)
 
     @classmethod
     def of(cls, settings: DriverSettings) -> Self:
@@ -67,7 +64,7 @@ class DeviceConnection:
         """Send all of `data`; connect first if the connection isn't open."""
         try:
             if self._socket is None:
-                self._socket = self._dial(self.address, self.timeout_s)
+                self._socket = self.dial(self.address, self.timeout_s)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(data)

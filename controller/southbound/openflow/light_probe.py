@@ -8,6 +8,7 @@ of servers, and works on any OpenFlow 1.3 switch. Frames have an EtherType for l
 import secrets
 import struct
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -65,43 +66,31 @@ def fibres(fabric: Fabric, circuits: CircuitSet) -> tuple[Fibre, ...]:
 
 
 @dataclass
-class ProbeState:
+class _Probing:
     """The frames of one probing.
 
     Attributes:
         nonce: Identifies its frames.
         fibres: The probed fibres.
-        arrived: Numbers of the fibres whose frame arrived.
+        missing: Numbers of the fibres whose frame has not arrived.
         misdirected: Numbers of the fibres whose frame arrived at another port.
     """
 
     nonce: int
     fibres: Sequence[Fibre]
-    arrived: set[int] = field(default_factory=set)
+    missing: set[int]
     misdirected: set[int] = field(default_factory=set)
-
-    @property
-    def complete(self) -> bool:
-        """Whether the frames of all fibres have arrived."""
-        return len(self.arrived) == len(self.fibres)
 
     def frame_received(self, fibre: int, port: Port) -> None:
         """Record at which port the frame of a fibre has arrived."""
         if fibre < len(self.fibres):
-            expected = self.fibres[fibre].destination == port
-            (self.arrived if expected else self.misdirected).add(fibre)
-
-    @property
-    def missing(self) -> list[int]:
-        """The fibres whose frame has not arrived."""
-        return [number for number in range(len(self.fibres)) if number not in self.arrived]
+            arrives = self.fibres[fibre].destination == port
+            (self.missing.discard if arrives else self.misdirected.add)(fibre)
 
     @property
     def carrying(self) -> CircuitSet:
         """The circuits that carry frames in both directions, and to no other port."""
-        if self.complete and not self.misdirected:
-            return CircuitSet(frozenset(fibre.circuit for fibre in self.fibres))
-        bad = {self.fibres[number].circuit for number in (*self.missing, *self.misdirected)}
+        bad = {self.fibres[number].circuit for number in self.missing | self.misdirected}
         return CircuitSet(frozenset(fibre.circuit for fibre in self.fibres) - bad)
 
 
@@ -120,7 +109,7 @@ class OpenFlowProbe:
     send_frames: Callable[[Mapping[str, Sequence[tuple[int, bytes]]]], None]
     event: Callable[[], Any]
     clock: Callable[[], float] = time.perf_counter
-    _state: ProbeState | None = None
+    _state: _Probing | None = None
     _prepared: tuple[CircuitSet, tuple[Fibre, ...]] | None = None
     _all_arrived: Any = None
 
@@ -131,7 +120,7 @@ class OpenFlowProbe:
         nonce, fibre = parsed
         if self._state and nonce == self._state.nonce:
             self._state.frame_received(fibre, (switch, port))
-            if self._state.complete:
+            if not self._state.missing:
                 self._all_arrived.set()
         return True
 
@@ -149,8 +138,9 @@ class OpenFlowProbe:
         """
         if self._prepared is None or self._prepared[0] != circuits:
             self.prepare(circuits)
-        known, self._prepared = self._prepared, None
-        state = ProbeState(secrets.randbits(64), known[1] if known else ())
+        assert self._prepared is not None
+        (_, probed), self._prepared = self._prepared, None
+        state = _Probing(secrets.randbits(64), probed, set(range(len(probed))))
         self._state, self._all_arrived = state, self.event()
         started_s, waited_s, last_arrival_s = self.clock(), 0.0, 0.0
         round_s = _FIRST_ROUND_S + len(state.fibres) * _FRAME_S
@@ -167,9 +157,9 @@ class OpenFlowProbe:
         finally:
             self._state = None
 
-    def _send_missing(self, state: ProbeState) -> None:
-        frames: dict[str, list[tuple[int, bytes]]] = {}
-        for number in state.missing:
+    def _send_missing(self, state: _Probing) -> None:
+        frames = defaultdict[str, list[tuple[int, bytes]]](list)
+        for number in sorted(state.missing):
             switch, port = state.fibres[number].source
-            frames.setdefault(switch, []).append((port, encode_frame(state.nonce, number)))
+            frames[switch].append((port, encode_frame(state.nonce, number)))
         self.send_frames(frames)
