@@ -135,16 +135,14 @@ def _lit_at_start(wiring: FabricWiring, region: Region) -> CircuitSet:
 
     No circuits are returned if the OCS doesn't answer at once, because it may not run yet.
     """
-    ocs = _ocs(wiring, region, _START_TIMEOUT_S)
-    if ocs is None:
-        return CircuitSet()
-    try:
-        with ocs:
-            ocs.wait_settled(_START_TIMEOUT_S)
-            return ocs.circuits()
-    except ControlError as error:
-        log.info("no circuits at the start: %s", error)
-        return CircuitSet()
+    if ocs := _ocs(wiring, region, _START_TIMEOUT_S):
+        try:
+            with ocs:
+                ocs.wait_settled(_START_TIMEOUT_S)
+                return ocs.circuits()
+        except ControlError as error:
+            log.info("no circuits at the start: %s", error)
+    return CircuitSet()
 
 
 def _reconciler(
@@ -154,14 +152,11 @@ def _reconciler(
     ocs, device = _ocs(wiring, region, TIMEOUT_S), region.ocs
     if ocs is None or device is None:
         return None
+    settle_deadline_s = _SETTLE_MARGIN_S + 2 * (device.settle_ns + device.link_up_ns) / 1e9
     return Reconciler(
         ocs,
         switches,
-        device=DeviceBehaviour(
-            settle_deadline_s=_SETTLE_MARGIN_S + 2 * (device.settle_ns + device.link_up_ns) / 1e9,
-            link_up_s=device.link_up_ns / 1e9,
-            mode=device.control.mode,
-        ),
+        device=DeviceBehaviour(settle_deadline_s, device.link_up_ns / 1e9, device.control.mode),
         probe=switches.probe if device.control.verify is Verification.LIGHT else None,
         rules=partial(circuit_rules, wiring.fabric),
         rules_without=lambda nics: partial(circuit_rules, wiring.fabric, unusable=nics),
@@ -199,22 +194,26 @@ def _beat(own: ControllerClient, beat: Callable[[], None]) -> None:
 
 def _adopt(controller: Controller) -> None:
     """Adopt the lit circuits as soon as the OCS and all switches answer."""
-    delays, retry_s, last_fault = RetryDelays(lost=_ADOPT_RETRY_S), 0.0, ""
+    delays, retry_s, last = RetryDelays(lost=_ADOPT_RETRY_S), 0.0, None
     while True:
         fault = None
         if len(controller.switches.ready) == len(controller.switches.switches):
             try:
                 controller.adopt()
             except ControlError as error:
-                fault = error
-                if str(error) != last_fault:
-                    last_fault = str(error)
-                    log.warning("circuits not adopted yet: %s", error)
+                fault = last = _noted(error, last, "circuits not adopted yet")
             else:
                 log.info("ready")
                 return
         retry_s = delays.after(fault, retry_s)
         green.sleep(retry_s)  # no event announces a starting OCS
+
+
+def _noted(fault: ControlError, last: ControlError | None, what: str) -> ControlError:
+    """Log a fault unless it is like the last one; return it."""
+    if str(fault) != str(last):
+        log.warning("%s: %s", what, fault)
+    return fault
 
 
 def _read_relays(wiring: FabricWiring, controller: Controller, token: str) -> None:
@@ -238,16 +237,13 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
         return
     address = device_address(control, wiring.management.ocs_address(region))
     login, dial = account(control, FACTORY_ACCOUNT), green.create_connection
-    delays, retry_s, fault, last_fault = RetryDelays(), 0.0, None, ""
+    delays, retry_s, fault = RetryDelays(), 0.0, None
     while True:
         try:
             for states in port_states(wiring.fabric, region, address, dial, login):
                 retry_s = 0.0
                 events.ocs_ports_changed(states)
         except ControlError as error:
-            fault = error
-            if str(error) != last_fault:
-                last_fault = str(error)
-                log.warning("no alarms: %s", error)
+            fault = _noted(error, fault, "no alarms")
         retry_s = delays.after(fault, retry_s)
         green.sleep(retry_s)  # no event announces a device
