@@ -65,28 +65,21 @@ class _Loader(yaml.SafeLoader):
             return
         raise yaml.composer.ComposerError(None, None, problem, mark)
 
-    def construct_mapping(
-        self, node: yaml.MappingNode, *args: Any, **options: Any
-    ) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, *args: Any, **options: Any) -> Any:
         keys: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key.value} is given twice", key.start_mark
-                )
+                problem = f"{key.value} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             keys.add(key.value)
         return super().construct_mapping(node, *args, **options)
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
     """Return the nodes directly in a node."""
-    match node:
-        case yaml.MappingNode():
-            return [child for pair in node.value for child in pair]
-        case yaml.SequenceNode():
-            return list(node.value)
-        case _:
-            return []
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 _Loader.add_implicit_resolver(
@@ -192,13 +185,12 @@ def change_keys(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
     Raises:
         SpecError: If a place isn't one of the document.
     """
-    errors = []
-    for place, value in changes.items():
-        if (steps := path_steps(place)) and _set(
-            document, steps, document_value(value), merge=True
-        ):
-            continue
-        errors.append((place, "is no place in this document"))
+    errors = [
+        (place, "is no place in this document")
+        for place, value in changes.items()
+        if not (steps := path_steps(place))
+        or not _set(document, steps, document_value(value), merge=True)
+    ]
     if errors:
         raise SpecError(errors)
 

@@ -1,8 +1,7 @@
 """Validates documents: finds every error at once, each with its place, in the order of the file."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -14,20 +13,18 @@ from moefabric.core.errors import SpecError
 
 S = TypeVar("S", bound=Section)
 
-RENAMED_KEYS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {
-        ("", "patience"): "controller_timeout",
-        ("fabrics", "first"): "dispatch_light",
-        ("fabrics", "patched"): "patch_panel_nics",
-        ("failures", "how"): "mode",
-        ("failures", "what"): "targets",
-        ("gating", "every"): "step_stride",
-        ("gating", "first"): "first_step",
-        ("nics", "patched"): "patch_panel_nics",
-        ("training", "regions"): "schedule",
-        ("training", "restore"): "checkpoint_load",
-    }
-)
+RENAMED_KEYS: Final[Mapping[tuple[str, str], str]] = {
+    ("", "patience"): "controller_timeout",
+    ("fabrics", "first"): "dispatch_light",
+    ("fabrics", "patched"): "patch_panel_nics",
+    ("failures", "how"): "mode",
+    ("failures", "what"): "targets",
+    ("gating", "every"): "step_stride",
+    ("gating", "first"): "first_step",
+    ("nics", "patched"): "patch_panel_nics",
+    ("training", "regions"): "schedule",
+    ("training", "restore"): "checkpoint_load",
+}
 """New name of a key, by the key's section (empty for the outermost one) and its former name."""
 
 _UNKNOWN_KEY: Final = "is not a key here"
@@ -120,26 +117,20 @@ def _with_current_keys(
     value: Any, errors: list[InputError], section: str = "", place: str = ""
 ) -> Any:
     """Return `value` with renamed keys replaced, and append an error for each of them."""
-    match value:
-        case dict():
-            return dict(_current_items(value, errors, section, place))
-        case list():
-            return [
-                _with_current_keys(entry, errors, section, f"{place}[{index}]")
-                for index, entry in enumerate(value)
-            ]
-        case _:
-            return value
-
-
-def _current_items(
-    mapping: Mapping[Any, Any], errors: list[InputError], section: str, place: str
-) -> Iterator[tuple[Any, Any]]:
-    for key, entry in mapping.items():
+    if isinstance(value, list):
+        return [
+            _with_current_keys(entry, errors, section, f"{place}[{index}]")
+            for index, entry in enumerate(value)
+        ]
+    if not isinstance(value, dict):
+        return value
+    current = {}
+    for key, entry in value.items():
         key_place = f"{place}.{key}" if place else str(key)
         if new_key := RENAMED_KEYS.get((section, key)):
             errors.append((key_place, f"is now called {new_key}"))
-        yield new_key or key, _with_current_keys(entry, errors, str(key), key_place)
+        current[new_key or key] = _with_current_keys(entry, errors, str(key), key_place)
+    return current
 
 
 def _place(location: tuple[PathStep, ...], document: Any) -> str:
