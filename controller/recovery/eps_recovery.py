@@ -59,7 +59,7 @@ class EpsRecovery:
             server = Nic.parse(report.what).server
             recovered = bool(self.fabric.usable_electrical(server)) or server in self.relays
             action = fault or self._describe_path(report.what)
-            self.history.record_action(report.number, action, recovered=recovered and not fault)
+            self.history.record_action(report, action, recovered=recovered and not fault)
         self.history.clear(lambda failure: not persists(self.wired, failure, now))
         return False
 
@@ -88,7 +88,7 @@ class EpsRecovery:
         self._update_rules(self.fabric, {*region.servers})
         for report in self.history.standing():
             if report.recovered_ns is None and Nic.parse(report.what).server in self.relays:
-                self.history.record_action(report.number, self._describe_path(report.what))
+                self.history.record_action(report, self._describe_path(report.what))
         return {"relays": self.relays}
 
     @property

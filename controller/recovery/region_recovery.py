@@ -6,6 +6,7 @@ have all failed reachable through a peer.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -54,8 +55,8 @@ class RegionRecovery:
         self._states, self._rules = NicStates(), server_rules(self.wired, self.region)
         self._retried: frozenset[Nic] = frozenset()
         """NICs without light that plans may use again."""
-        self._awaiting_relay: dict[str, list[int]] = {}
-        """By server, the numbers of the failures that are recovered once it has a relay."""
+        self._awaiting_relay = defaultdict[str, list[FailureReport]](list)
+        """By server, the failures that are recovered once it has a relay."""
         if self.reconciler:
             self.reconciler.drop = self._eps_uses_circuits
 
@@ -95,10 +96,10 @@ class RegionRecovery:
         fault = self._update_rules()
         for report in reports:
             if fault:
-                self.history.record_action(report.number, fault, recovered=False)
+                self.history.record_action(report, fault, recovered=False)
             else:
                 self._record_recovery(report)
-        self._clear_failures()
+        self.history.clear(lambda failure: not persists(self.wired, failure, now))
         optical = any(nic.kind is NicKind.OPTICAL for nic in before.out ^ now.out)
         return optical or self._select_relays() != self.relay_circuits
 
@@ -157,7 +158,7 @@ class RegionRecovery:
                 server = Nic.parse(report.what).server
                 usable = self.fabric.usable_electrical(server)
                 if not usable:
-                    self._awaiting_relay.setdefault(server, []).append(report.number)
+                    self._awaiting_relay[server].append(report)
                     return
                 action = f"{server} sends by {', '.join(map(str, usable))}"
             case FailureKind.SERVER:
@@ -167,13 +168,7 @@ class RegionRecovery:
             case _:
                 rebuilt = ", relay trees avoid it" if self.fabric.forwarding else ""
                 action = f"its pair is on the EPS{rebuilt}"
-        self.history.record_action(report.number, action)
-
-    def _clear_failures(self) -> None:
-        over = self.history.clear(lambda f: not persists(self.wired, f, self._states))
-        cleared = {report.number for report in over}
-        for server, numbers in self._awaiting_relay.items():
-            self._awaiting_relay[server] = [n for n in numbers if n not in cleared]
+        self.history.record_action(report, action)
 
     # --- when circuits may change ----------------------------------------------------------------
 
@@ -206,15 +201,16 @@ class RegionRecovery:
         if self.reconciler:
             self.reconciler.drop = self._eps_uses_circuits
         for server, circuit in usable.items():
-            for number in self._awaiting_relay.pop(server, []):
-                action = f"{relays[server]} relays for {server} over {circuit}"
-                self.history.record_action(number, action)
+            for report in self._awaiting_relay.pop(server, []):
+                if report.cleared_ns is None:
+                    action = f"{relays[server]} relays for {server} over {circuit}"
+                    self.history.record_action(report, action)
 
     def record_action(self, kinds: Collection[FailureKind], action: str) -> None:
         """Record an action for all failures of some kinds that are not cleared."""
         for report in self.history.standing():
             if report.kind in kinds and action not in report.action:
-                self.history.record_action(report.number, action)
+                self.history.record_action(report, action)
 
 
 def _relays(circuits: Mapping[str, Circuit]) -> dict[str, str]:

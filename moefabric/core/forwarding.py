@@ -17,7 +17,7 @@ Packets without a mark take the first circuit of their two servers.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -46,11 +46,8 @@ def next_hops(circuits: CircuitSet) -> NextHops:
         distances = _distances(neighbours, destination)
         for server, distance in distances.items():
             if distance:
-                hops[server, destination] = tuple(
-                    sorted(
-                        nic for nic, peer in neighbours[server] if distances[peer] == distance - 1
-                    )
-                )
+                nearer = [nic for nic, far in neighbours[server] if distances[far] < distance]
+                hops[server, destination] = tuple(sorted(nearer))
     return MappingProxyType(hops)
 
 
@@ -85,12 +82,19 @@ def route(circuits: CircuitSet, src: str, dst: str, mark: str) -> tuple[tuple[st
     Returns:
         Links as in `moefabric.core.routes.route`; none if circuits don't connect the servers.
     """
-    hops, far_ends = next_hops(circuits), _far_ends(circuits)
-    links, server = list[tuple[str, str]](), src
+    hops = next_hops(circuits)
+    if src != dst and (src, dst) not in hops:
+        return ()
+    return _links(circuits, src, dst, lambda server: select_nic(hops[server, dst], mark))
+
+
+def _links(
+    circuits: CircuitSet, src: str, dst: str, nic_of: Callable[[str], Nic]
+) -> tuple[tuple[str, str], ...]:
+    """Return the directed links to a server, given the NIC by which packets leave each server."""
+    links, server, far_ends = list[tuple[str, str]](), src, _far_ends(circuits)
     while server != dst:
-        if (server, dst) not in hops:
-            return ()
-        nic = select_nic(hops[server, dst], mark)
+        nic = nic_of(server)
         links += [(str(nic), "ocs"), ("ocs", str(far_ends[nic]))]
         server = far_ends[nic].server
     return tuple(links)
@@ -253,12 +257,8 @@ def tree_route(circuits: CircuitSet, src: str, dst: str, root: str) -> tuple[tup
     tree = relay_trees(circuits).get(root)
     if tree is None or not (tree.reaches(src) and tree.reaches(dst)):
         return ()
-    links, server, far_ends = list[tuple[str, str]](), src, _far_ends(circuits)
-    while server != dst:
-        nic = tree.down.get(server, {}).get(dst) or tree.up[server]
-        links += [(str(nic), "ocs"), ("ocs", str(far_ends[nic]))]
-        server = far_ends[nic].server
-    return tuple(links)
+    up, down = tree.up, tree.down
+    return _links(circuits, src, dst, lambda server: down.get(server, {}).get(dst) or up[server])
 
 
 def _tree_rules(fabric: Fabric, circuits: CircuitSet) -> Iterator[Rule]:
