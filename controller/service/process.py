@@ -16,8 +16,8 @@ from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
+from moefabric.controller.service.controller_processes import BEAT_S
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
-from moefabric.controller.service.liveness import BEAT_S
 from moefabric.controller.southbound.ocs.login import RetryDelays
 from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
 from moefabric.controller.southbound.ocs.remote_ocs import (

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
+from moefabric.config.hosts import ServerSpec, server_errors
 from moefabric.config.ocs import OcsSpec
 from moefabric.config.section import (
     Document,
@@ -18,7 +19,6 @@ from moefabric.config.section import (
     UnknownError,
     collect_errors,
 )
-from moefabric.config.server import ServerSpec, server_errors
 from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.link import EpsLink, LinkBehaviour, LinkPlace
 from moefabric.core.ocs import Ocs

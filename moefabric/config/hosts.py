@@ -1,16 +1,17 @@
-"""Real servers as users write them: in an experiment, or in a file of their own."""
+"""Servers that are real hosts or containers, as users write them; files of real hosts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, GetJsonSchemaHandler
+from pydantic import Discriminator, Field, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema
 
-from moefabric.config.data_sections import value_of, with_fields_of
+from moefabric.config.data_sections import AsSection, value_of, with_fields_of
 from moefabric.config.input_file import read_yaml, resolved
-from moefabric.config.section import Document, InputError, Section, Text
+from moefabric.config.section import Document, InputError, Rate, Section, Text
 from moefabric.config.validation import validate
+from moefabric.core.server_container import NewContainer
 from moefabric.core.server_host import HostLogin, Plug, ServerHost
 
 
@@ -131,3 +132,50 @@ def hosts_of_file(path: Path) -> list[dict[str, Any]]:
         SpecError: With all errors of the file.
     """
     return validate(HostsSpec, read_yaml(path), path).entries(path.parent)
+
+
+ContainerChoice = Annotated[
+    Annotated[Text, Tag("existing")] | Annotated[NewContainer, AsSection(), Tag("new")],
+    Discriminator(lambda value: "existing" if isinstance(value, str) else "new"),
+]
+"""Name or ID of a running container, or a container to start."""
+
+
+class ServerSpec(Section):
+    """Server that differs from the others: a container, a real host, or NICs of another rate."""
+
+    container: ContainerChoice | None = None
+    """Container that is this server: the name or ID of a running one, or what to start."""
+    host: PluggedHostSpec | None = None
+    """Real host that is this server."""
+    nic_rate: Rate | None = None
+    """Rate of each of its NICs. Default: `nic_rate` of the wiring. A circuit has the rate of its
+    slower NIC; links between leaves and spines suit the fastest NICs."""
+
+
+def server_errors(
+    servers: Mapping[str, ServerSpec], names: Sequence[str], place: str
+) -> Iterator[InputError]:
+    """Yield errors for servers that the fabric lacks and containers that are several servers.
+
+    Args:
+        servers: The special servers, by name.
+        names: All servers of the fabric.
+        place: Where the special servers are in the file.
+    """
+    known = f"{names[0]} to {names[-1]}" if names else "none"
+    for name in servers.keys() - {*names}:
+        yield f"{place}.{name}", f"no such server; there are {known}"
+    for name, server in servers.items():
+        if server.container is not None and server.host is not None:
+            yield f"{place}.{name}", "a server is a container or a host: leave one of them out"
+        if not server.model_fields_set:
+            yield f"{place}.{name}", "nothing given: give container, host or nic_rate"
+        if server.host is not None:
+            yield from server.host.plug.errors(f"{place}.{name}.host.plug")
+    owner: dict[str, str] = {}
+    for name, server in servers.items():
+        container = server.container
+        if isinstance(container, str) and owner.setdefault(container, name) != name:
+            message = f"{container} is {owner[container]} already: a container is one server"
+            yield f"{place}.{name}.container", message

@@ -26,8 +26,7 @@ from types import MappingProxyType
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_path
-from moefabric.core.rules import DROP, Rule, RuleChange, direct_rules
-from moefabric.core.spread_rules import spread_rules
+from moefabric.core.rules import DROP, Rule, RuleChange, direct_rules, eps_bound_rules
 from moefabric.core.topology import Fabric
 
 NextHops = Mapping[tuple[str, str], tuple[Nic, ...]]
@@ -327,3 +326,39 @@ def tree_marks(rules: Iterable[Rule]) -> frozenset[str]:
 
 def _is_of_tree(rule: Rule) -> bool:
     return rule.path is not None and rule.path[0] == "r"
+
+
+def spread_rules(
+    fabric: Fabric, circuits: CircuitSet, unusable: frozenset[Nic] = frozenset()
+) -> frozenset[Rule]:
+    """Return the rules for unmarked packets of pairs with circuits.
+
+    The weights are those of a uniform all-to-all: each circuit serves its pair alone, while the
+    electrical NICs of a server serve all its peers.
+
+    Args:
+        unusable: NICs that carry nothing; without a usable electrical NIC at both ends, flows are
+            spread over circuits only.
+    """
+    working = fabric.without_nics(unusable) if unusable else fabric
+    peers = len(fabric.servers) - 1
+    nics: dict[tuple[str, str], list[Nic]] = {}
+    for circuit in circuits:
+        for near, far in circuit.directions:
+            nics.setdefault((near.server, far.server), []).append(near)
+    rules = set[Rule]()
+    for (server, to), own in nics.items():
+        parts = tuple((str(nic), peers) for nic in sorted(own))
+        electrical = len(working.usable_electrical(server))
+        if electrical and working.usable_electrical(to):
+            parts += ((_eps_port(working, server, to), electrical),)
+        spread = parts if len(parts) > 1 else ()
+        rules.add(Rule(server, to, parts[0][0], light=True, spread=spread))
+    return frozenset(rules)
+
+
+def _eps_port(fabric: Fabric, server: str, to: str) -> str:
+    """Return the electrical NIC by which a server's unmarked packets to a peer leave."""
+    rules = eps_bound_rules(fabric, fabric.region_of[server], server)
+    out = {rule.to: rule.out for rule in rules if rule.path is None}
+    return out.get(to, out["*"])
