@@ -64,11 +64,6 @@ from moefabric.controller.service.controller import Controller
 from moefabric.core.errors import ControlError, MoefabricError, SpecError
 
 _LONGEST_WAIT_S: Final = 30.0
-_STATUSES: Final = (
-    (SpecError, HTTPStatus.BAD_REQUEST),
-    (ControlError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (MoefabricError, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
 
 Response = tuple[HTTPStatus, Mapping[str, Any]]
 """Status and JSON document."""
@@ -117,7 +112,10 @@ def _executed(reply: Callable[[], dict[str, Any]], request: str) -> Response:
     try:
         return HTTPStatus.OK, reply()
     except MoefabricError as error:
-        status = next(status for kind, status in _STATUSES if isinstance(error, kind))
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        if isinstance(error, SpecError | ControlError):
+            is_request = isinstance(error, SpecError)
+            status = HTTPStatus.BAD_REQUEST if is_request else HTTPStatus.SERVICE_UNAVAILABLE
         return status, {"error": "; ".join(str(error).splitlines())}
     except Exception:  # a programming error costs one response, not the controller
         log.exception("%s failed", request)

@@ -97,10 +97,15 @@ def serve(
         switches = make_switches(fabric.leaves + fabric.spines, eps_rules(fabric))
         recovery = EpsRecovery(fabric, switches, history)
     controller = Controller(recovery, switches, green.lock())
-    events = NicEventDispatcher(region, fabric.scale.dilation)
-    events.starting = lambda: not controller.adopted
+    events = NicEventDispatcher(
+        region,
+        fabric.scale.dilation,
+        lambda: not controller.adopted,
+        recovery.handle_events,
+        controller.relay,
+        controller.relight,
+    )
     switches.on_port = events.port_changed
-    events.start(recovery.handle_events, controller.relay, controller.relight)
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
     tls = wiring.control_tls.context(server_side=True) if wiring.control_tls else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count, islice
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -208,15 +209,13 @@ class WiringSpec(Section):
 
     def build_fabric(self, name: str, nics: NicsSpec, scale: Scale, eps: EpsSpec) -> Fabric:
         """Return the fabric of this wiring with these NICs and packet switches."""
-        regions, first = [], 0
+        servers, regions = map("s{}".format, count()), list[Region]()
         for index, region in enumerate(self.expanded_regions):
-            servers = tuple(f"s{first + i}" for i in range(region.servers))
-            first += region.servers
-            ocs = _ocs(region, index, nics, scale)
-            regions.append(Region(f"r{index}", index, servers, ocs))
+            members, ocs = islice(servers, region.servers), _ocs(region, index, nics, scale)
+            regions.append(Region(f"r{index}", index, tuple(members), ocs))
         if self.backups:
-            servers = tuple(f"s{first + i}" for i in range(self.backups))
-            regions.append(Region("backup", len(regions), servers, None, backup=True))
+            members = islice(servers, self.backups)
+            regions.append(Region("backup", len(regions), tuple(members), None, backup=True))
         return Fabric(
             name=name,
             regions=tuple(regions),
@@ -238,12 +237,12 @@ class WiringSpec(Section):
 
     def size_errors(self, place: str = "") -> Iterator[InputError]:
         """Yield errors if there are more regions or servers than addresses."""
-        regions = len(self.expanded_regions)
-        if regions > _MAX_REGIONS:
-            yield f"{place}regions", _too_many(regions, "regions", _MAX_REGIONS)
-        servers = self.server_count + self.backups
-        if servers > _MAX_SERVERS:
-            yield f"{place}regions", _too_many(servers, "servers", _MAX_SERVERS)
+        regions, servers = len(self.expanded_regions), self.server_count + self.backups
+        limits = (regions, "regions", _MAX_REGIONS), (servers, "servers", _MAX_SERVERS)
+        for number, kind, limit in limits:
+            if number > limit:
+                message = f"{number} {kind} are more than the {limit} that one fabric can have"
+                yield f"{place}regions", message
 
     def modelled_size_errors(self, place: str = "") -> Iterator[InputError]:
         """Yield an error if there are more servers than predictions take."""
@@ -344,10 +343,6 @@ class WiringSpec(Section):
                 bounds = f"between {rate_text(SLOWEST_BPS)} and {rate_text(FASTEST_BPS)}"
                 remedy = f"links are shaped {bounds}: change scale.bytes"
                 yield place, f"{nic_rate} is {rate_text(emulated)} on the wire; {remedy}"
-
-
-def _too_many(number: int, kind: str, limit: int) -> str:
-    return f"{number} {kind} are more than the {limit} that one fabric can have"
 
 
 def _ocs(region: RegionSpec, index: int, nics: NicsSpec, scale: Scale) -> Ocs | None:

@@ -85,7 +85,4 @@ class Addressing:
     @cached_property
     def _macs(self) -> dict[str, str]:
         octets = {server: self.prefix(server).network_address.packed for server in self._addresses}
-        return {
-            server: "02:00:" + ":".join(f"{octet:02x}" for octet in packed[:3]) + ":01"
-            for server, packed in octets.items()
-        }
+        return {server: f"02:00:{packed[:3].hex(':')}:01" for server, packed in octets.items()}
