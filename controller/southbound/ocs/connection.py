@@ -2,32 +2,14 @@
 
 import re
 import socket
-import time
 from dataclasses import dataclass, field
 from typing import Final, Self
 
 from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
 from moefabric.core.ocs_dialect import DriverSettings
+from moefabric.runtime.waiting import Deadline
 
 _MOST_BYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """An instant, and the timeout that led to it."""
-
-    timeout_s: float
-    instant_s: float
-
-    @classmethod
-    def after(cls, timeout_s: float) -> Self:
-        """Return the deadline that is `timeout_s` from now."""
-        return cls(timeout_s, time.monotonic() + timeout_s)
-
-    @property
-    def remaining_s(self) -> float:
-        """Seconds left, at least 0.1 ms, because a socket with timeout 0 doesn't wait at all."""
-        return max(1e-4, self.instant_s - time.monotonic())
 
 
 @dataclass(eq=False)
@@ -95,10 +77,11 @@ class DeviceConnection:
         if self._socket is None:
             raise self._closed("not connected")
         try:
-            self._socket.settimeout(deadline.remaining_s)
+            # A socket with timeout 0 doesn't wait at all.
+            self._socket.settimeout(max(1e-4, deadline.remaining_s))
             data = self._socket.recv(65536)
         except TimeoutError as error:
-            late = self._closed(f"no answer to {request} within {deadline.timeout_s:g} s")
+            late = self._closed(f"no answer to {request} within {deadline.wait_s:g} s")
             raise ResponseTimeoutError(str(late)) from error
         except OSError as error:
             raise self._closed(reason(error)) from error

@@ -128,21 +128,6 @@ class GreenQueue(Generic[T]):
         return items + [self._queue.get() for _ in range(self._queue.qsize())]
 
 
-def _secured(
-    connection: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext
-) -> socket.socket | None:
-    """Return a connection after the server's part of a TLS handshake; None if that fails."""
-    connection.settimeout(_TLS_HANDSHAKE_S)
-    try:
-        secured: socket.socket = GreenSSLSocket(connection, server_side=True, _context=tls)
-    except OSError as error:  # ssl.SSLError and TimeoutError, too
-        log.warning("%s:%d: no TLS: %s", *peer[:2], error)
-        connection.close()
-        return None
-    secured.settimeout(None)
-    return secured
-
-
 def serve_connections(
     address: tuple[str, int],
     purpose: str,
@@ -167,16 +152,19 @@ def serve_connections(
         # With SO_REUSEPORT, a leftover controller would get some of the connections.
         listener = eventlet.listen(address, backlog=_LISTEN_BACKLOG, reuse_port=False)
     except OSError as error:
-        raise ControlError(
-            f"{address[0]}:{address[1]}: can't listen for {purpose}: {error.strerror}"
-        ) from error
+        place = f"{address[0]}:{address[1]}"
+        raise ControlError(f"{place}: can't listen for {purpose}: {error.strerror}") from error
 
     def serve_one(connection: socket.socket, peer: tuple[str, int]) -> None:
-        if tls is not None:
-            secured = _secured(connection, peer, tls)
-            if secured is None:
-                return
-            connection = secured
+        try:
+            if tls is not None:
+                connection.settimeout(_TLS_HANDSHAKE_S)
+                connection = GreenSSLSocket(connection, server_side=True, _context=tls)
+                connection.settimeout(None)
+        except OSError as error:  # ssl.SSLError and TimeoutError, too
+            log.warning("%s:%d: no TLS: %s", *peer[:2], error)
+            connection.close()
+            return
         with connection, suppress(ConnectionError, TimeoutError):  # the peer hung up
             serve(connection, peer)
 
