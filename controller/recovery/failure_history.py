@@ -11,7 +11,7 @@ from moefabric.controller.recovery.failure_state import DetectedFailure
 from moefabric.core.failure_kinds import FailureKind
 
 MOST_CLEARED: Final = 1000
-"""How many cleared failures the history keeps."""
+"""Number of cleared failures that the history keeps."""
 
 
 class Event(Protocol):

@@ -184,22 +184,19 @@ class RequestStream(io.RawIOBase):
         """
         if self._bytes_left <= 0:
             raise ConnectionAbortedError("a request is too large")
-        count = self._receive(memoryview(buffer)[: self._bytes_left])
-        self._bytes_left -= count
-        return count
-
-    def _receive(self, view: memoryview) -> int:
-        left_s = max(self._deadline - self._clock(), 1e-3)
-        self._connection.settimeout(None if left_s == inf else left_s)
+        view, left_s = memoryview(buffer)[: self._bytes_left], self._deadline - self._clock()
+        self._connection.settimeout(None if left_s == inf else max(left_s, 1e-3))
         try:
-            return self._connection.recv_into(view)
+            count = self._connection.recv_into(view)
         except TimeoutError:
             # The deadline is the peer's: what has arrived while this process was busy counts.
             self._connection.settimeout(0)
             try:
-                return self._connection.recv_into(view)
+                count = self._connection.recv_into(view)
             except BlockingIOError:
                 raise TimeoutError("the request did not arrive in time") from None
+        self._bytes_left -= count
+        return count
 
 
 @dataclass

@@ -60,12 +60,8 @@ class Addressing:
         net, region, position, gpu = address.to_bytes(4, "big")
         if net != _NET or region >= len(self.servers) or not 1 <= gpu <= self.gpus:
             return None
-        servers = self._servers_by_index[region]
+        servers = tuple(self.servers.values())[region]
         return servers[position] if position < len(servers) else None
-
-    @cached_property
-    def _servers_by_index(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(self.servers.values())
 
     def gateway(self, server: str) -> str | None:
         """Return the next hop of a server to other regions; None in a fabric of one region.

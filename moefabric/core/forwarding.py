@@ -16,7 +16,7 @@ Its agent receives a transfer and sends it again, both without a mark, so there 
 Packets without a mark take the first circuit of their two servers.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,10 +36,9 @@ NextHops = Mapping[tuple[str, str], tuple[Nic, ...]]
 @lru_cache(maxsize=16)
 def next_hops(circuits: CircuitSet) -> NextHops:
     """Return the next hops over circuits; a pair that they don't connect has none."""
-    neighbours: dict[str, list[tuple[Nic, str]]] = {}
-    for circuit in circuits:
-        for near, far in circuit.directions:
-            neighbours.setdefault(near.server, []).append((near, far.server))
+    neighbours = defaultdict[str, list[tuple[Nic, str]]](list)
+    for near, far in _far_ends(circuits).items():
+        neighbours[near.server].append((near, far.server))
     hops: dict[tuple[str, str], tuple[Nic, ...]] = {}
     for destination in neighbours:
         distances = _distances(neighbours, destination)
@@ -179,11 +178,10 @@ def relay_trees(circuits: CircuitSet) -> Mapping[str, RelayTree]:
 
 def _neighbours(circuits: CircuitSet) -> dict[str, list[str]]:
     """Return the servers at the far ends of each server's circuits, once each, in order."""
-    found: dict[str, dict[str, None]] = {}
-    for circuit in circuits:
-        for near, far in circuit.directions:
-            found.setdefault(near.server, {})[far.server] = None
-    return {server: list(found[server]) for server in sorted(found)}
+    peers = defaultdict[str, dict[str, None]](dict)
+    for near, far in _far_ends(circuits).items():
+        peers[near.server][far.server] = None
+    return {server: list(peers[server]) for server in sorted(peers)}
 
 
 def _relay_tree(
@@ -331,7 +329,10 @@ def _is_of_tree(rule: Rule) -> bool:
 def spread_rules(
     fabric: Fabric, circuits: CircuitSet, unusable: frozenset[Nic] = frozenset()
 ) -> frozenset[Rule]:
-    """Return the rules for unmarked packets of pairs with circuits.
+    """Return the rules that spread the unmarked flows of pairs with circuits over these and the EPS.
+
+    A flow keeps its path while the rules stay, so its packets arrive in order. The switch chooses
+    the path by a hash of addresses and ports.
 
     The weights are those of a uniform all-to-all: each circuit serves its pair alone, while the
     electrical NICs of a server serve all its peers.
@@ -342,23 +343,17 @@ def spread_rules(
     """
     working = fabric.without_nics(unusable) if unusable else fabric
     peers = len(fabric.servers) - 1
-    nics: dict[tuple[str, str], list[Nic]] = {}
-    for circuit in circuits:
-        for near, far in circuit.directions:
-            nics.setdefault((near.server, far.server), []).append(near)
+    nics = defaultdict[tuple[str, str], list[Nic]](list)
+    for near, far in _far_ends(circuits).items():
+        nics[near.server, far.server].append(near)
     rules = set[Rule]()
     for (server, to), own in nics.items():
         parts = tuple((str(nic), peers) for nic in sorted(own))
         electrical = len(working.usable_electrical(server))
         if electrical and working.usable_electrical(to):
-            parts += ((_eps_port(working, server, to), electrical),)
+            bound = eps_bound_rules(working, working.region_of[server], server)
+            out = {rule.to: rule.out for rule in bound if rule.path is None}
+            parts += ((out.get(to, out["*"]), electrical),)
         spread = parts if len(parts) > 1 else ()
         rules.add(Rule(server, to, parts[0][0], light=True, spread=spread))
     return frozenset(rules)
-
-
-def _eps_port(fabric: Fabric, server: str, to: str) -> str:
-    """Return the electrical NIC by which a server's unmarked packets to a peer leave."""
-    rules = eps_bound_rules(fabric, fabric.region_of[server], server)
-    out = {rule.to: rule.out for rule in rules if rule.path is None}
-    return out.get(to, out["*"])

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from math import inf
 from typing import Final, Protocol, Self, runtime_checkable
 
 from moefabric.config.plugins import OCS_DRIVERS, load_plugin
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 3
 _CACHE_S: Final = 0.1
 """Time for which cross-connects that were read count as the device's state, except in safe mode."""
+_NEVER: Final[tuple[float, tuple[CrossConnect, ...]]] = -inf, ()
+"""Instant at which cross-connects were read, and the cross-connects."""
 
 
 class DeviceDriver(Protocol):
@@ -91,7 +94,7 @@ class RemoteOcs:
             raise ValueError(f"{region.name} has no OCS")
         self.fabric, self.region, self.name, self._driver = fabric, region, region.ocs.name, driver
         wired, n = len(region.servers) * fabric.optical, region.ocs.ports
-        self._recent: tuple[float, tuple[CrossConnect, ...]] | None = None
+        self._recent = _NEVER
         self._own_ports = frozenset(range(1, wired + 1)) | frozenset(range(n + 1, n + wired + 1))
 
     def __enter__(self) -> Self:
@@ -122,7 +125,9 @@ class RemoteOcs:
         if transition.is_empty and mode is CrossConnectMode.SAFE:
             return
         request = requested_change(self.fabric, self.region, transition)
-        before = self._read() if mode is CrossConnectMode.SAFE else self._read_recent()
+        (read_s, before), self._recent = self._recent, _NEVER  # what `circuits` has read, once
+        if mode is CrossConnectMode.SAFE or time.monotonic() - read_s >= _CACHE_S:
+            before = self._read()
         try:
             change = plan_change(before, request, mode, self._own_ports)
         except PortConflictError as error:
@@ -157,13 +162,6 @@ class RemoteOcs:
         except NoResponseError as error:
             log.info("reading again: %s", error)
             return self._driver.cross_connects()
-
-    def _read_recent(self) -> tuple[CrossConnect, ...]:
-        """Return, once, the cross-connects that `circuits` has just read; else read them."""
-        recent, self._recent = self._recent, None
-        if recent and time.monotonic() - recent[0] < _CACHE_S:
-            return recent[1]
-        return self._read()
 
     def _apply(self, change: CrossConnectChange, before: tuple[CrossConnect, ...]) -> str | None:
         """Apply a change, and after a lost answer its missing part; return the refusal."""

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 IN_USE, DEAD = handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER  # states of a connection
 HANDSHAKE_S: Final = 10.0
-"""How long a switch may take from its connection until its ports are known."""
+"""Time from a connection of a switch until its ports must be known."""
 MOST_HANDSHAKES: Final = 256
 """Connections whose handshake may be unfinished at once; more than a region has switches."""
 _READ_BYTES: Final = 1 << 16
