@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import Final, NoReturn, Protocol, TypeVar
+from functools import lru_cache
+from typing import Final, Protocol, TypeVar
 
 from moefabric.core import transition
 from moefabric.core.circuits import Circuit, CircuitSet
@@ -49,19 +49,6 @@ class Background(Protocol):
             function: The function.
             now: Whether it begins now, or else when the caller waits for something.
         """
-
-
-def call_at_once(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:  # noqa: ARG001 - it always is
-    """Call a function now; return a function that returns its result or raises its error."""
-    try:
-        result = function()
-    except ControlError as error:
-        return partial(_raise, error)
-    return lambda: result
-
-
-def _raise(error: ControlError) -> NoReturn:
-    raise error
 
 
 @dataclass(frozen=True)
@@ -109,13 +96,13 @@ class Reconciler:
     Attributes:
         ocs: The region's OCS.
         switches: Its server switches.
+        background: Calls functions while the reconciler waits for devices.
         clock: Returns the seconds of a monotonic clock.
         device: Time limits of the OCS and its command mode.
         probe: Proves light by frames; None to trust the device.
         rules: Returns the rules that put traffic on circuits.
         rules_without: Returns the function of these rules if some NICs carry nothing. Default: the
             rules depend on circuits only.
-        background: Calls functions while the reconciler waits for devices.
         lit: The circuits that carry traffic; at first, those that the switches' first rules use.
             These rules go like those of other circuits when a NIC is excluded, or if `adopt` finds
             no light.
@@ -127,12 +114,12 @@ class Reconciler:
 
     ocs: OpticalSwitch
     switches: PacketSwitches
+    background: Background
     clock: Callable[[], float] = time.perf_counter
     device: DeviceBehaviour = _DEFAULT_DEVICE
     probe: LightProbe | None = None
     rules: transition.CircuitRules = direct_rules
     rules_without: Callable[[frozenset[Nic]], transition.CircuitRules] | None = None
-    background: Background = call_at_once
     lit: CircuitSet = _NO_CIRCUITS
     dark: CircuitSet = field(default=_NO_CIRCUITS, init=False)
     excluded: frozenset[Nic] = field(default=frozenset(), init=False)

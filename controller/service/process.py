@@ -161,11 +161,11 @@ def _reconciler(
     return Reconciler(
         ocs,
         switches,
+        green.start,
         device=DeviceBehaviour(settle_deadline_s, device.link_up_ns / 1e9, device.control.mode),
         probe=switches.probe if device.control.verify is Verification.LIGHT else None,
         rules=partial(circuit_rules, wiring.fabric),
         rules_without=lambda nics: partial(circuit_rules, wiring.fabric, unusable=nics),
-        background=green.start,
         lit=lit,
     )
 

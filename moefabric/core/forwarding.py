@@ -329,7 +329,7 @@ def _is_of_tree(rule: Rule) -> bool:
 def spread_rules(
     fabric: Fabric, circuits: CircuitSet, unusable: frozenset[Nic] = frozenset()
 ) -> frozenset[Rule]:
-    """Return the rules that spread the unmarked flows of pairs with circuits over these and the EPS.
+    """Return the rules that spread unmarked flows of pairs with circuits over these and the EPS.
 
     A flow keeps its path while the rules stay, so its packets arrive in order. The switch chooses
     the path by a hash of addresses and ports.

@@ -18,6 +18,7 @@ from moefabric.core.nic import Nic, NicKind
 from moefabric.core.routes import Link
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric
+from tests.support.background import call_at_once
 from tests.support.memory_ocs import MemoryOcs
 from tests.support.memory_switches import MemorySwitches
 
@@ -73,6 +74,7 @@ class Bench:
             reconciler = Reconciler(
                 ocs,
                 self.switches,
+                call_at_once,
                 ocs.clock.now_s,
                 probe=ocs,
                 rules=rules,

@@ -25,6 +25,7 @@ from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.runtime.structured_log import JsonFormatter
 from tests.support import faulty_policies
+from tests.support.background import call_at_once
 from tests.support.memory_ocs import MemoryOcs
 from tests.support.memory_switches import MemorySwitches
 from tests.support.northbound import TOKEN, served
@@ -58,7 +59,7 @@ class Bench:
     def __init__(self, wired: Fabric = FABRIC) -> None:
         region = wired.regions[0]
         self.ocs, self.switches = MemoryOcs(wired, region), ObservedSwitches(wired)
-        reconciler = Reconciler(self.ocs, self.switches)
+        reconciler = Reconciler(self.ocs, self.switches, call_at_once)
         recovery = RegionRecovery(wired, region, self.switches, reconciler)
         self.controller = Controller(recovery, self.switches)
 
@@ -431,7 +432,7 @@ class Crowded(MemoryOcs):
 
 def test_concurrent_reconfigurations_are_serialised() -> None:
     ocs, switches = Crowded(FABRIC, REGION), ObservedSwitches(FABRIC)
-    recovery = RegionRecovery(FABRIC, REGION, switches, Reconciler(ocs, switches))
+    recovery = RegionRecovery(FABRIC, REGION, switches, Reconciler(ocs, switches, call_at_once))
     controller = Controller(recovery, switches, green.lock())
     lit: list[str] = []
 
