@@ -111,16 +111,17 @@ def respond(
 def _executed(reply: Callable[[], dict[str, Any]], request: str) -> Response:
     try:
         return HTTPStatus.OK, reply()
+    except SpecError as error:
+        status, fault = HTTPStatus.BAD_REQUEST, str(error)
+    except ControlError as error:
+        status, fault = HTTPStatus.SERVICE_UNAVAILABLE, str(error)
     except MoefabricError as error:
-        status = HTTPStatus.INTERNAL_SERVER_ERROR
-        if isinstance(error, SpecError | ControlError):
-            is_request = isinstance(error, SpecError)
-            status = HTTPStatus.BAD_REQUEST if is_request else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, {"error": "; ".join(str(error).splitlines())}
+        status, fault = HTTPStatus.INTERNAL_SERVER_ERROR, str(error)
     except Exception:  # a programming error costs one response, not the controller
         log.exception("%s failed", request)
         fault = "the controller failed; its log says where"
-        return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": fault}
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return status, {"error": "; ".join(fault.splitlines())}
 
 
 def _wait_parameters(query: str) -> tuple[int | None, float]:

@@ -139,13 +139,6 @@ class HybridSpec(Section):
     over time, their average over an iteration, or no flows. The latter two show what is missed
     without the first."""
 
-    def region_errors(self, regions: int) -> Iterator[InputError]:
-        """Yield an error for each name that no region of the job has."""
-        for number, name in enumerate(self.emulated):
-            if name not in {f"r{index}" for index in range(regions)}:
-                remedy = f"give r0 to r{regions - 1}"
-                yield f"hybrid.emulated[{number}]", f"{name}: there is no such region; {remedy}"
-
 
 class FabricChoice(NicsSpec):
     """A fabric to compare: its NICs, and the policy that plans its circuits."""
@@ -485,7 +478,10 @@ class ExperimentSpec(Document):
         if (hybrid := self.hybrid) is None:
             return
         shape, regions = self.training.shape, len(self.wiring.expanded_regions)
-        yield from hybrid.region_errors(regions)
+        for number, name in enumerate(hybrid.emulated):
+            if name not in {f"r{index}" for index in range(regions)}:
+                remedy = f"give r0 to r{regions - 1}"
+                yield f"hybrid.emulated[{number}]", f"{name}: there is no such region; {remedy}"
         if not self.training.independent:
             yield "hybrid", "regions depend on each other step by step: training.schedule: lockstep"
         if regions != shape.regions:

@@ -9,10 +9,10 @@ from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 
 _SERVER_PATHS: Final = ("container.volumes.*.:", "host.identity_file", "host.ssh_config")
+_HOST_PATHS: Final = ("hosts.*.identity_file", "hosts.*.ssh_config")
 _PATHS: Final = (
     "model.config",
-    "hosts.*.identity_file",
-    "hosts.*.ssh_config",
+    *_HOST_PATHS,
     *(f"{at}servers.*.{path}" for at in ("", "wiring.") for path in _SERVER_PATHS),
 )
 """Places of relative paths in documents, as `resolved` takes them."""
@@ -94,7 +94,7 @@ def read_experiment(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     return document
 
 
-def resolve_paths(document: dict[str, Any], folder: Path) -> None:
+def resolve_paths(document: dict[str, Any], folder: Path, places: Sequence[str] = _PATHS) -> None:
     """Make the paths of model, servers and hosts in a document start at a folder.
 
     Paths of gating and of programs stay as they are: who reads them knows the folder.
@@ -102,14 +102,15 @@ def resolve_paths(document: dict[str, Any], folder: Path) -> None:
     Args:
         document: Contents of the file, changed in place; wrong values stay as they are.
         folder: Folder of the file.
+        places: Places of the paths.
 
     Raises:
         SpecError: With all errors of a file of hosts that the document names.
     """
     file = document.get("hosts")
-    for place in _PATHS:
+    for place in places:
         document |= resolved(document, place.split("."), folder)
-    if isinstance(file, str) and file:
+    if isinstance(file, str) and file and "fabric" not in document:
         from moefabric.config.hosts import hosts_of_file
 
         document["hosts"] = hosts_of_file(folder / Path(file).expanduser())
@@ -133,9 +134,7 @@ def experiment_of(document: Mapping[str, Any]) -> "ExperimentSpec":
         SpecError: With all errors of the values.
     """
     from moefabric.config.experiment import ExperimentSpec
-    from moefabric.config.hosts import hosts_of_file
 
     values = document_value(document)
-    if isinstance(file := values.get("hosts"), str) and file:
-        values["hosts"] = hosts_of_file(Path(file).expanduser())
+    resolve_paths(values, Path(), _HOST_PATHS)
     return validate(ExperimentSpec, values)

@@ -76,12 +76,12 @@ class FailureEvent:
     why: str = ""
 
     def about(self, name: str) -> bool:
-        """Whether the event concerns a component, or the server that holds it."""
+        """Return whether the event concerns a component, or the server that holds it."""
         in_server = self.kind is FailureKind.SERVER and name.partition("/")[0] in self.what
         return name in self.what or in_server
 
     def about_injected(self, injection: "FailureEvent") -> bool:
-        """Whether the event concerns components that `injection` made fail."""
+        """Return whether the event concerns components that `injection` made fail."""
         kinds = {injection.kind, *injection.kind.traits.detected_as}
         return self.kind in kinds and any(self.about(name) for name in injection.what)
 
@@ -119,7 +119,7 @@ class FailureRecord:
         planned_ns: Sequence[int] = (),
         reopened_ns: Sequence[int] = (),
     ) -> bool:
-        """Whether the failure affected an activity whose plan didn't take it into account.
+        """Return whether the failure affected an activity whose plan didn't take it into account.
 
         Args:
             planned_ns: Instants at which circuits were planned anew, ascending.
@@ -150,7 +150,7 @@ class FailureRecord:
             yield self.cleared_ns, self.cleared_ns if later is None else later
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
-        """Whether a component was broken during some of that time.
+        """Return whether a component was broken during some of that time.
 
         A controller restarts by itself; every other component stays broken until it is cleared.
         """

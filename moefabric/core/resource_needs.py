@@ -64,7 +64,7 @@ class ResourceNeeds:
         return f"{cores} and {self.memory_bytes / _MB:.0f} MB"
 
     def fit_in(self, free: "ResourceNeeds") -> bool:
-        """Whether free resources are enough."""
+        """Return whether free resources are enough."""
         return self.cores <= free.cores and self.memory_bytes <= free.memory_bytes
 
 

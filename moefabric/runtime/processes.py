@@ -112,7 +112,7 @@ def wait_ended(pidfds: Iterable[int], deadline: Deadline) -> set[int]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process (state T of proc(5))."""
+    """Return whether a signal has stopped a process (state T of proc(5))."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

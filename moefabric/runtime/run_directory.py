@@ -212,11 +212,11 @@ class RunDirectory:
             return ""
 
     def has_died(self) -> bool:
-        """Whether a fabric process has run here and was killed."""
+        """Return whether a fabric process has run here and was killed."""
         return self.life_file.exists() and not self.is_alive()
 
     def is_alive(self) -> bool:
-        """Whether the fabric process runs, in this container or another one."""
+        """Return whether the fabric process runs, in this container or another one."""
         try:
             with self.life_file.open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
