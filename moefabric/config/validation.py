@@ -27,23 +27,22 @@ RENAMED_KEYS: Final[Mapping[tuple[str, str], str]] = {
 }
 """New name of a key, by the key's section (empty for the outermost one) and its former name."""
 
-_UNKNOWN_KEY: Final = "is not a key here"
-_KEY_MESSAGES: Final = {
-    "extra_forbidden": _UNKNOWN_KEY,
-    "invalid_key": _UNKNOWN_KEY,
-    "missing": "is missing",
-}
-_VALUE_MESSAGES: Final = {
+_KEY_ERRORS: Final = {"extra_forbidden", "invalid_key", "missing"}
+"""Errors of keys, whose values matter nothing."""
+_MESSAGES: Final = {
     "bool_type": "true or false is needed",
     "enum": "{expected} is needed",
+    "extra_forbidden": "is not a key here",
     "finite_number": "a finite number is needed",
     "float_type": "a number is needed",
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
     "int_type": "a whole number is needed",
+    "invalid_key": "is not a key here",
     "less_than_equal": "must be at most {le:g}",
     "list_type": "a list is needed",
     "literal_error": "{expected} is needed",
+    "missing": "is missing",
     "model_type": "a mapping of keys is needed",
     "path_type": "text is needed",
     "string_pattern_mismatch": (
@@ -87,13 +86,11 @@ def validate(kind: type[S], document: dict[str, Any], path: Path | None = None) 
 
 def error_message(error: ErrorDetails) -> str:
     """Return what is wrong with a value, and what was given instead."""
-    kind = error["type"]
-    if kind in _KEY_MESSAGES:
-        return _KEY_MESSAGES[kind]
-    if kind in _VALUE_MESSAGES:
-        message = _VALUE_MESSAGES[kind].format(**error.get("ctx", {}))
-        return f"{message}, {_value_text(error['input'])} given"
-    return error["msg"].removeprefix("Value error, ")
+    if error["type"] not in _MESSAGES:
+        return error["msg"].removeprefix("Value error, ")
+    message = _MESSAGES[error["type"]].format(**error.get("ctx", {}))
+    is_of_key = error["type"] in _KEY_ERRORS
+    return message if is_of_key else f"{message}, {_value_text(error['input'])} given"
 
 
 def _value_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 import re
 import socket
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Self
 
 from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
@@ -53,6 +54,13 @@ class DeviceConnection:
         except OSError as error:
             raise self._closed(reason(error)) from error
 
+    def keep_alive(self, seconds: int) -> None:
+        """Probe an idle peer after some seconds, at this interval, as many times (tcp(7))."""
+        if self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+                self._socket.setsockopt(socket.IPPROTO_TCP, option, seconds)
+
     def read_until(
         self, end: re.Pattern[bytes], request: str, deadline: Deadline | None = None
     ) -> bytes:
@@ -76,12 +84,13 @@ class DeviceConnection:
     def _receive(self, request: str, deadline: Deadline) -> bytes:
         if self._socket is None:
             raise self._closed("not connected")
+        left_s = max(1e-4, deadline.remaining_s)  # a socket with timeout 0 doesn't wait at all
         try:
-            # A socket with timeout 0 doesn't wait at all.
-            self._socket.settimeout(max(1e-4, deadline.remaining_s))
+            self._socket.settimeout(None if left_s == inf else left_s)
             data = self._socket.recv(65536)
         except TimeoutError as error:
-            late = self._closed(f"no answer to {request} within {deadline.wait_s:g} s")
+            why = f"no answer to {request} within {deadline.wait_s:g} s"
+            late = self._closed(reason(error) if left_s == inf else why)
             raise ResponseTimeoutError(str(late)) from error
         except OSError as error:
             raise self._closed(reason(error)) from error
