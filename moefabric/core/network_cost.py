@@ -111,20 +111,13 @@ def network_usd(network: NetworkInventory, rate_bps: float) -> float:
     """
     price = prices(rate_bps)
     above = 1 / network.oversubscription
-    electrical = (
-        (2 + 4 * above) * price.transceiver
-        + (1 + 4 * above) * price.electrical_port
-        + (1 + 2 * above) * FIBRE_USD
+    clos = (2 + 4 * above) * price.transceiver + (1 + 4 * above) * price.electrical_port
+    nics = (
+        (network.electrical, clos + (1 + 2 * above) * FIBRE_USD),
+        (network.optical, price.transceiver + price.ocs_port + FIBRE_USD),
+        (network.patch_panel_nics, price.transceiver + price.patch_port + FIBRE_USD),
     )
-    optical = price.transceiver + price.ocs_port + FIBRE_USD
-    panel = price.transceiver + price.patch_port + FIBRE_USD
-    nics = (network.electrical + network.optical + network.patch_panel_nics) * price.nic
-    links = (
-        network.electrical * electrical
-        + network.optical * optical
-        + network.patch_panel_nics * panel
-    )
-    return network.servers * (nics + links)
+    return network.servers * sum(number * (price.nic + links) for number, links in nics)
 
 
 def paper_network_usd(name: str, servers: int, rate_bps: float) -> float:
