@@ -29,6 +29,7 @@ GROUPS: Final[dict[str, str]] = {}
 
 
 def _group(name: str, noun: str) -> str:
+    """Add a group to `GROUPS`; return its name."""
     group = f"moefabric.{name}"
     GROUPS[group] = noun
     return group
