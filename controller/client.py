@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from ssl import SSLContext
 from typing import Any, Final, Self, TypeVar
@@ -102,7 +102,7 @@ class ControllerClient:
 
     def with_timeout(self, timeout_s: float) -> "ControllerClient":
         """Return a client of the same controller with another timeout and its own connection."""
-        return replace(self, timeout_s=timeout_s)
+        return ControllerClient(self.address, self.token, timeout_s, self.dial)
 
     def __enter__(self) -> Self:
         return self
