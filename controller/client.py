@@ -6,6 +6,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from ssl import SSLContext
 from typing import Any, Final, Self, TypeVar
@@ -51,29 +52,28 @@ def tls_dial(tls: ControlTls, dial: Dial = _dial, wrap: TlsWrap = SSLContext.wra
     return dial_tls
 
 
+@dataclass(eq=False)
 class ControllerClient:
     """Sends requests to one controller. Every failure raises a ControlError that names it.
 
     `moefabric.controller.service.northbound` documents the fields of requests and replies.
 
-    Args:
+    Attributes:
         address: Host and TCP port of the northbound interface.
         token: The fabric's token.
         timeout_s: How long one reply may take.
         dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
     """
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        token: str,
-        timeout_s: float = 60.0,
-        dial: Dial = socket.create_connection,
-    ) -> None:
-        self.address, self.timeout_s = address, timeout_s
-        self._token, self._dial = token, dial
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self._http = HttpClient("controller", address, timeout_s, dial, headers)
+    address: tuple[str, int]
+    token: str = field(repr=False)
+    timeout_s: float = 60.0
+    dial: Dial = socket.create_connection
+
+    def __post_init__(self) -> None:
+        """Prepare a connection, which opens with the first request."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        self._http = HttpClient("controller", self.address, self.timeout_s, self.dial, headers)
 
     @classmethod
     def of_region(
@@ -102,7 +102,7 @@ class ControllerClient:
 
     def with_timeout(self, timeout_s: float) -> "ControllerClient":
         """Return a client of the same controller with another timeout and its own connection."""
-        return ControllerClient(self.address, self._token, timeout_s, self._dial)
+        return ControllerClient(self.address, self.token, timeout_s, self.dial)
 
     def __enter__(self) -> Self:
         return self

@@ -7,22 +7,22 @@ So at no instant do the rules use a circuit that is not lit.
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Final, NoReturn, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final, Protocol, TypeVar
 
-from moefabric.controller.rule_changes import apply_changes
 from moefabric.core import transition
 from moefabric.core.circuits import Circuit, CircuitSet
-from moefabric.core.errors import ControlError
-from moefabric.core.forwarding import rule_changes
+from moefabric.core.errors import ControlError, UnconfirmedError
+from moefabric.core.forwarding import rule_changes, tree_marks
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import CrossConnectMode
 from moefabric.core.protocols import LightProbe, OpticalSwitch, PacketSwitches
 from moefabric.core.rules import Rule, RuleChange, direct_rules
-from moefabric.core.transition import ReconfigurationPhases, VerifyStep
+from moefabric.core.transition import Admission, ReconfigurationPhases, ReconfigurationPlan
 
 log = logging.getLogger(__name__)
 
@@ -49,19 +49,6 @@ class Background(Protocol):
             function: The function.
             now: Whether it begins now, or else when the caller waits for something.
         """
-
-
-def call_at_once(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:  # noqa: ARG001 - it always is
-    """Call a function now; return a function that returns its result or raises its error."""
-    try:
-        result = function()
-    except ControlError as error:
-        return partial(_raise, error)
-    return lambda: result
-
-
-def _raise(error: ControlError) -> NoReturn:
-    raise error
 
 
 @dataclass(frozen=True)
@@ -100,71 +87,50 @@ class Reconfiguration:
     phases: ReconfigurationPhases
 
 
-@dataclass(frozen=True)
-class _ExpectedAdmission:
-    """Steps after a verification that finds frames on all new circuits, prepared in advance."""
-
-    rules: transition.CircuitRules
-    drop: bool
-    steps: tuple[transition.ReconfigurationStep, ...]
-
-
-def _cached(rules: transition.CircuitRules) -> transition.CircuitRules:
-    return lru_cache(maxsize=_CACHED_RULES)(rules)
-
-
+@dataclass(eq=False)
 class Reconciler:
     """Moves the circuits of one region to a target and keeps the rules safe meanwhile.
 
     Call `adopt` first, because only the device knows which circuits carry light at the start.
 
-    Args:
+    Attributes:
         ocs: The region's OCS.
         switches: Its server switches.
+        background: Calls functions while the reconciler waits for devices.
         clock: Returns the seconds of a monotonic clock.
         device: Time limits of the OCS and its command mode.
         probe: Proves light by frames; None to trust the device.
         rules: Returns the rules that put traffic on circuits.
         rules_without: Returns the function of these rules if some NICs carry nothing. Default: the
             rules depend on circuits only.
-        background: Calls functions while the reconciler waits for devices.
-        lit: The circuits that the switches' first rules use. These rules go like those of other
-            circuits when a NIC is excluded, or if `adopt` finds no light.
-
-    Attributes:
-        lit: The circuits that carry traffic.
+        lit: The circuits that carry traffic; at first, those that the switches' first rules use.
+            These rules go like those of other circuits when a NIC is excluded, or if `adopt` finds
+            no light.
         dark: The circuits that no frame passed when they were last probed.
         excluded: NICs whose circuits carry no traffic, lit or not.
         drop: Whether packets of a relay tree are dropped while its rules change, because the EPS
             could bring them back (`moefabric.core.forwarding.rule_changes`).
     """
 
-    def __init__(
-        self,
-        ocs: OpticalSwitch,
-        switches: PacketSwitches,
-        clock: Callable[[], float] = time.perf_counter,
-        device: DeviceBehaviour = _DEFAULT_DEVICE,
-        probe: LightProbe | None = None,
-        rules: transition.CircuitRules = direct_rules,
-        rules_without: Callable[[frozenset[Nic]], transition.CircuitRules] | None = None,
-        background: Background = call_at_once,
-        lit: CircuitSet = _NO_CIRCUITS,
-    ) -> None:
-        self.ocs, self.switches, self._clock = ocs, switches, clock
-        self._settle_deadline_s, self._mode = device.settle_deadline_s, device.mode
-        self._probe_timeout_s = _PROBE_TIMEOUT_S + device.link_up_s
-        self._probe, self._background = probe, background
-        self._rules, self._rules_without = _cached(rules), rules_without
-        self._expected: Callable[[], _ExpectedAdmission] | None = None
-        self._shown: CircuitSet | None = None
-        """What the OCS reported when the last command had settled, until it is verified."""
-        self._meanwhile: Callable[[], object] | None = None
-        self._reading: Callable[[], CircuitSet] | None = None
-        """Waits for what the OCS reports, if `reading_ahead` has asked it."""
-        self.lit, self.dark = lit, CircuitSet()
-        self.excluded: frozenset[Nic] = frozenset()
-        self.drop, self._device_gone = False, False
+    ocs: OpticalSwitch
+    switches: PacketSwitches
+    background: Background
+    clock: Callable[[], float] = time.perf_counter
+    device: DeviceBehaviour = _DEFAULT_DEVICE
+    probe: LightProbe | None = None
+    rules: transition.CircuitRules = direct_rules
+    rules_without: Callable[[frozenset[Nic]], transition.CircuitRules] | None = None
+    lit: CircuitSet = _NO_CIRCUITS
+    dark: CircuitSet = field(default=_NO_CIRCUITS, init=False)
+    excluded: frozenset[Nic] = field(default=frozenset(), init=False)
+    drop: bool = field(default=False, init=False)
+    _device_gone: bool = field(default=False, init=False)
+    _reading: Callable[[], CircuitSet] | None = field(default=None, init=False)
+    """Waits for what the OCS reports, if `reading_ahead` has asked it."""
+
+    def __post_init__(self) -> None:
+        """Keep the rules of the last circuits."""
+        self.rules = lru_cache(maxsize=_CACHED_RULES)(self.rules)
 
     def adopt(self) -> CircuitSet:
         """Put traffic on the circuits that are lit, and return them.
@@ -172,7 +138,7 @@ class Reconciler:
         Raises:
             ControlError: if the OCS or a packet switch doesn't answer.
         """
-        self.ocs.wait_settled(self._settle_deadline_s)
+        self.ocs.wait_settled(self.device.settle_deadline_s)
         carrying, _ = self._probe_circuits(self.ocs.circuits().without_nics(self.excluded))
         self._use(carrying)
         return carrying
@@ -189,17 +155,17 @@ class Reconciler:
         Returns:
             The changes of rules that take traffic off these circuits, for `apply_changes`.
         """
-        before = self._rules(self.lit)
+        before = self.rules(self.lit)
         self.excluded, self._device_gone = nics, device_gone
         self.lit = self.lit.without_nics(nics)
-        if self._rules_without:
-            self._rules = _cached(self._rules_without(nics))
-        return rule_changes(before, self._rules(self.lit), drop=self.drop)
+        if self.rules_without:
+            self.rules = lru_cache(maxsize=_CACHED_RULES)(self.rules_without(nics))
+        return rule_changes(before, self.rules(self.lit), drop=self.drop)
 
     @contextmanager
     def reading_ahead(self) -> Iterator[None]:
         """Ask the OCS for its circuits now; `reconcile` uses the answer within this context."""
-        self._reading = self._background(self.ocs.circuits, now=True)
+        self._reading = self.background(self.ocs.circuits, now=True)
         try:
             yield
         finally:
@@ -221,24 +187,20 @@ class Reconciler:
             ControlError: if a device refuses, or the OCS ends up with other circuits. Traffic is
                 then on the circuits that are lit, and on the EPS for all other pairs.
         """
-        started_s, before, seconds = self._clock(), self.lit, dict[str, float]()
+        started_s, before, seconds = self.clock(), self.lit, defaultdict[str, float](float)
         target = target.without_nics(self.excluded)
         kept = CircuitSet(self.lit.circuits & target.circuits)
-        self._expected = self._shown = None
-        self._meanwhile = meanwhile
         try:
             shown = self._divert_and_read(kept, seconds)
-            todo = list(
-                transition.reconfiguration_steps(
-                    self.lit, shown, target, self._mode, self._rules, drop=self.drop
-                )
+            plan = transition.reconfiguration_plan(
+                self.lit, shown, target, self.device.mode, self.rules, drop=self.drop
             )
             self.lit = CircuitSet(self.lit.circuits & shown.circuits & target.circuits)
-            for place, step in enumerate(todo):
-                todo += self._execute(step, todo[place + 1 :], seconds)
+            if plan is not None:
+                self._execute(plan, meanwhile, seconds)
         except ControlError as error:
             raise ControlError(f"{error}; {self._fall_back(kept, before)}") from error
-        phases = replace(ReconfigurationPhases(), **seconds, total_s=self._clock() - started_s)
+        phases = replace(ReconfigurationPhases(), **seconds, total_s=self.clock() - started_s)
         dark = CircuitSet(target.circuits - self.lit.circuits)
         return Reconfiguration(before, self.lit, dark, phases)
 
@@ -246,76 +208,77 @@ class Reconciler:
         """Take traffic off all circuits but `kept`; return the OCS's reports until then."""
         reading, self._reading = self._reading, None
         if reading is None:
-            reading = self._background(self.ocs.circuits, now=True)
+            reading = self.background(self.ocs.circuits, now=True)
         try:
             if kept != self.lit:
                 lit, self.lit = self.lit, kept
-                divert = rule_changes(self._rules(lit), self._rules(kept), drop=self.drop)
-                self._execute(transition.DivertStep(divert), (), seconds)
+                divert = rule_changes(self.rules(lit), self.rules(kept), drop=self.drop)
+                self._divert(divert, seconds)
         finally:
             with self._timed(seconds, "command_s"):
                 shown = reading()
         return shown
 
+    def _divert(self, changes: Sequence[RuleChange], seconds: dict[str, float]) -> None:
+        with self._timed(seconds, "divert_s"):
+            apply_changes(self.switches, [c for c in changes if not c.is_empty])
+
     def _execute(
         self,
-        step: transition.ReconfigurationStep,
-        following: Sequence[transition.ReconfigurationStep],
+        plan: ReconfigurationPlan,
+        meanwhile: Callable[[], object] | None,
         seconds: dict[str, float],
-    ) -> tuple[transition.ReconfigurationStep, ...]:
-        """Execute a step and add up its time; return the steps that follow from its outcome."""
-        match step:
-            case transition.DivertStep(changes):
-                with self._timed(seconds, "divert_s"):
-                    apply_changes(self.switches, [c for c in changes if not c.is_empty])
-            case transition.CommandStep(change):
-                with self._timed(seconds, "command_s"):
-                    self.ocs.reconfigure(change, self._mode)
-                verification = next((s for s in following if isinstance(s, VerifyStep)), None)
-                if verification:
-                    prepare = partial(self._prepare_admission, verification)
-                    self._expected = self._background(prepare)
-                with self._timed(seconds, "settle_s"):
-                    self._shown = self.ocs.settled_circuits(self._settle_deadline_s)
-            case VerifyStep():
-                with self._timed(seconds, "verify_s"):
-                    carrying, waited_s = self._verify(step)
-                seconds["verify_s"] -= waited_s
-                seconds["settle_s"] = seconds.get("settle_s", 0.0) + waited_s
-                return self._admission(step, carrying)
-            case transition.AdmitStep(changes, carrying):
-                self.lit = carrying.without_nics(self.excluded)
-                with self._timed(seconds, "admit_s"):
-                    if self.lit != carrying:
-                        changes = self._full_changes(carrying)
-                    apply_changes(self.switches, changes)
-        return ()
+    ) -> None:
+        """Execute a plan and the admission of its circuits, and add up the time of each step."""
+        rules, drop = self.rules, self.drop
 
-    def _prepare_admission(self, step: VerifyStep) -> _ExpectedAdmission:
-        """Compute and encode the admission of all new circuits, while they settle."""
-        if self._probe:
-            self._probe.prepare(step.added)
-        rules, drop = self._rules, self.drop
-        steps = transition.admission_steps(step, step.added, rules, drop=drop)
-        for admission in steps:
-            if isinstance(admission, transition.AdmitStep) and admission.changes:
-                self.switches.prepare(admission.changes[0])
-        if self._meanwhile:
-            self._meanwhile()
-        return _ExpectedAdmission(rules, drop, steps)
+        def prepare() -> Admission:
+            """Compute and encode the admission of all new circuits, while they settle."""
+            if self.probe:
+                self.probe.prepare(plan.added)
+            expected = transition.admission(plan, plan.added, rules, drop=drop)
+            self.switches.prepare(expected.changes[0])
+            if meanwhile:
+                meanwhile()
+            return expected
 
-    def _admission(
-        self, step: VerifyStep, carrying: CircuitSet
-    ) -> tuple[transition.ReconfigurationStep, ...]:
-        """Return the steps after a verification, prepared or not."""
-        expected = self._expected() if self._expected else None
-        current = self._rules, self.drop
-        if expected and carrying == step.added and (expected.rules, expected.drop) == current:
-            return expected.steps
-        return transition.admission_steps(step, carrying, self._rules, drop=self.drop)
+        self._divert(plan.divert, seconds)
+        prepared, shown = None, None
+        if not plan.command.is_empty:
+            with self._timed(seconds, "command_s"):
+                self.ocs.reconfigure(plan.command, self.device.mode)
+            prepared = self.background(prepare)
+            shown = self._settled(seconds)
+        with self._timed(seconds, "verify_s"):
+            proved, waited_s = self._verify(plan, shown)
+        seconds["verify_s"] -= waited_s
+        seconds["settle_s"] += waited_s
+        admission = prepared() if prepared else None
+        if admission is None or proved != plan.added or (rules, drop) != (self.rules, self.drop):
+            admission = transition.admission(plan, proved, self.rules, drop=self.drop)
+        if not admission.removal.is_empty:
+            with self._timed(seconds, "command_s"):
+                self.ocs.reconfigure(admission.removal, self.device.mode)
+            self._settled(seconds)
+        self.lit, changes = admission.carrying.without_nics(self.excluded), admission.changes
+        with self._timed(seconds, "admit_s"):
+            if self.lit != admission.carrying:
+                changes = self._full_changes(admission.carrying)
+            apply_changes(self.switches, changes)
 
-    def _verify(self, step: VerifyStep) -> tuple[CircuitSet, float]:
+    def _settled(self, seconds: dict[str, float]) -> CircuitSet:
+        """Wait until light has settled; return what the OCS reports then."""
+        with self._timed(seconds, "settle_s"):
+            return self.ocs.settled_circuits(self.device.settle_deadline_s)
+
+    def _verify(
+        self, plan: ReconfigurationPlan, shown: CircuitSet | None
+    ) -> tuple[CircuitSet, float]:
         """Compare the OCS with the target and probe new circuits.
+
+        Args:
+            plan: The plan.
+            shown: What the OCS has just reported; None to ask it.
 
         Returns:
             The new circuits that carry frames, and how long their light was late, in seconds.
@@ -323,26 +286,26 @@ class Reconciler:
         Raises:
             ControlError: if the device shows other circuits.
         """
-        shown = self.ocs.circuits() if self._shown is None else self._shown
-        missing = CircuitSet(step.target.circuits - shown.circuits)
-        unexpected = CircuitSet(step.removed.circuits & shown.circuits)
+        shown = self.ocs.circuits() if shown is None else shown
+        missing = CircuitSet(plan.target.circuits - shown.circuits)
+        unexpected = CircuitSet(plan.command.teardown.circuits & shown.circuits)
         faults = [f"lacks {missing}"] if missing else []
         faults += [f"shows besides {unexpected}"] if unexpected else []
         if faults:
             raise ControlError(f"the OCS {' and '.join(faults)}")
-        return self._probe_circuits(step.added)
+        return self._probe_circuits(plan.added)
 
     def _probe_circuits(self, circuits: CircuitSet) -> tuple[CircuitSet, float]:
         """Return the circuits that carry frames, and the time until the last one did, in s."""
-        if self._probe is None or not circuits.circuits:
+        if self.probe is None or not circuits.circuits:
             return circuits, 0.0
         suspects = CircuitSet(circuits.circuits & self.dark.circuits)
         others = CircuitSet(circuits.circuits - suspects.circuits) if suspects else circuits
         carrying, waited_s = set[Circuit](), 0.0
-        timeouts_s = self._probe_timeout_s, _DARK_PROBE_TIMEOUT_S
+        timeouts_s = _PROBE_TIMEOUT_S + self.device.link_up_s, _DARK_PROBE_TIMEOUT_S
         for probed, timeout_s in zip((others, suspects), timeouts_s, strict=True):
             if probed:
-                result = self._probe.probe(probed, timeout_s)
+                result = self.probe.probe(probed, timeout_s)
                 carrying |= result.carrying.circuits
                 waited_s += result.waited_s
         if dark := CircuitSet(circuits.circuits - carrying):
@@ -391,13 +354,39 @@ class Reconciler:
 
         They add all rules, because after a fault it is unknown which of them a switch has.
         """
-        target = self._rules(self.lit)
-        earlier = frozenset[Rule]().union(*map(self._rules, before))
+        target = self.rules(self.lit)
+        earlier = frozenset[Rule]().union(*map(self.rules, before))
         *first, last = rule_changes(earlier, target, drop=self.drop)
         return (*first, RuleChange(last.delete, target))
 
     @contextmanager
     def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[None]:
-        started_s = self._clock()
+        started_s = self.clock()
         yield
-        seconds[phase] = seconds.get(phase, 0.0) + self._clock() - started_s
+        seconds[phase] += self.clock() - started_s
+
+
+def apply_changes(switches: PacketSwitches, changes: Sequence[RuleChange]) -> None:
+    """Apply changes one after the other, as `moefabric.core.forwarding.rule_changes` requires.
+
+    A switch that doesn't confirm may still forward by a tree's old rules. No other switch gets new
+    rules of that tree then, unless the switch is no longer part of it.
+
+    Raises:
+        ControlError: if a switch doesn't confirm; the others have their rules by then.
+    """
+    errors, unsafe = list[str](), frozenset[str]()
+    for number, change in enumerate(changes):
+        if unsafe:
+            safe = frozenset(rule for rule in change.add if rule.path not in unsafe)
+            change = RuleChange(change.delete, safe)  # noqa: PLW2901 - what is left of it
+        try:
+            switches.apply(change)
+        except UnconfirmedError as error:
+            errors.append(str(error))
+            absent = error.switches
+            old = (rule for rule in change.delete if rule.switch in absent)
+            new = (r for later in changes[number + 1 :] for r in later.add if r.switch in absent)
+            unsafe |= tree_marks(old) & tree_marks(new)
+    if errors:
+        raise ControlError("; ".join(dict.fromkeys(errors)))

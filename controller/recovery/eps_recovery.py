@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
@@ -15,23 +16,26 @@ from moefabric.core.topology import Fabric
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class EpsRecovery:
     """Changes the rules of leaves and spines so that they use only NICs and relays that work.
 
-    Args:
-        fabric: The fabric; the switches start with its rules.
+    Attributes:
+        wired: The fabric; the switches start with its rules.
         switches: The EPS's switches.
         history: The failure history to report to.
-
-    Attributes:
         fabric: The fabric without the NICs that have failed.
     """
 
-    def __init__(
-        self, fabric: Fabric, switches: PacketSwitches, history: FailureHistory | None = None
-    ) -> None:
-        self.fabric, self.history = fabric, history or FailureHistory()
-        self._whole_fabric, self._switches, self._states = fabric, switches, NicStates()
+    wired: Fabric
+    switches: PacketSwitches
+    history: FailureHistory = field(default_factory=FailureHistory)
+    region: ClassVar[None] = None
+    reconciler: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        """Begin with NICs that all work."""
+        self.fabric, self._states = self.wired, NicStates()
         self._announced: dict[str, Mapping[str, str]] = {}
         """Relays by server, as each region announced them."""
         self._relays_in_rules: Mapping[str, str] = {}
@@ -42,9 +46,9 @@ class EpsRecovery:
         if now == before:
             return False
         self._states = now
-        failures = new_failures(self._whole_fabric, (), before, now)
+        failures = new_failures(self.wired, (), before, now)
         reports = self.history.add(failures, min(event.at_ns for event in events))
-        earlier, self.fabric = self.fabric, self._whole_fabric.without_nics(now.out)
+        earlier, self.fabric = self.fabric, self.wired.without_nics(now.out)
         fault = ""
         try:
             self._update_rules(earlier, {nic.server for nic in before.out ^ now.out})
@@ -55,14 +59,14 @@ class EpsRecovery:
             server = Nic.parse(report.what).server
             recovered = bool(self.fabric.usable_electrical(server)) or server in self.relays
             action = fault or self._describe_path(report.what)
-            self.history.record_action(report.number, action, recovered=recovered and not fault)
-        self.history.clear(lambda failure: not persists(self._whole_fabric, failure, now))
+            self.history.record_action(report, action, recovered=recovered and not fault)
+        self.history.clear(lambda failure: not persists(self.wired, failure, now))
         return False
 
     def _describe_path(self, failed_nic: str) -> str:
         nic = Nic.parse(failed_nic)
         if usable := self.fabric.usable_electrical(nic.server):
-            leaf = self._whole_fabric.eps_wiring.leaf_of_nic(nic)
+            leaf = self.wired.eps_wiring.leaf_of_nic(nic)
             return f"{leaf} reaches {nic.server} by {', '.join(map(str, usable))}"
         relay = self.relays.get(nic.server)
         return f"{nic.server} is reached by {relay}" if relay else f"{nic.server} waits for a relay"
@@ -75,7 +79,7 @@ class EpsRecovery:
             ControlError: if a switch doesn't confirm its rules.
         """
         name, relays = request.get("region"), request.get("relays")
-        region = next((r for r in self._whole_fabric.regions if r.name == name), None)
+        region = next((r for r in self.wired.regions if r.name == name), None)
         if region is None or not isinstance(relays, dict):
             raise SpecError([("region", "a region's name and its `relays` are needed")])
         if unknown := sorted({*relays, *relays.values()} - {*region.servers}):
@@ -84,7 +88,7 @@ class EpsRecovery:
         self._update_rules(self.fabric, {*region.servers})
         for report in self.history.standing():
             if report.recovered_ns is None and Nic.parse(report.what).server in self.relays:
-                self.history.record_action(report.number, self._describe_path(report.what))
+                self.history.record_action(report, self._describe_path(report.what))
         return {"relays": self.relays}
 
     @property
@@ -107,4 +111,4 @@ class EpsRecovery:
         target = (rule for s in concerned for rule in eps_rules_to(self.fabric, s, relays))
         change = RuleChange.between(current, target)
         if change.delete or change.add:
-            self._switches.apply(change)
+            self.switches.apply(change)

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
@@ -29,6 +30,7 @@ _CIRCUITS_S: Final = 0.025
 _SAMPLES: Final = 8
 
 
+@dataclass
 class DilatedWork:
     """Work on failures that takes as long in model time as it takes in wall time.
 
@@ -38,28 +40,23 @@ class DilatedWork:
     whose duration isn't known by then: it is expected to be the median of the last ones. The
     difference of both is all that a run at dilation d wins or loses, times 1 - 1/d in model time.
 
-    Args:
+    Attributes:
         dilation: Factor by which the run's times are stretched.
         first_s: Expected seconds of the first work.
         sleep: Waits for so many seconds.
         clock_s: Seconds of a monotonic clock.
     """
 
-    def __init__(
-        self,
-        dilation: float,
-        first_s: float,
-        sleep: Callable[[float], object],
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._dilation, self._first_s = dilation, first_s
-        self._sleep, self._clock_s = sleep, clock_s
-        self._took_s = deque[float](maxlen=_SAMPLES)
+    dilation: float
+    first_s: float
+    sleep: Callable[[float], object]
+    clock_s: Callable[[], float] = time.monotonic
+    _took_s: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
     @property
     def expected_s(self) -> float:
         """The expected seconds of the next work."""
-        return median(self._took_s) if self._took_s else self._first_s
+        return median(self._took_s) if self._took_s else self.first_s
 
     @contextmanager
     def delayed(self, since_s: float = 0.0, settle_s: float = 0.0) -> Iterator[None]:
@@ -69,43 +66,50 @@ class DilatedWork:
             since_s: Seconds since the cause of the work.
             settle_s: Seconds of settling in the work, which are dilated already.
         """
-        if self._dilation > 1:
-            self._sleep((self._dilation - 1) * (since_s + self.expected_s))
-        started_s = self._clock_s()
+        if self.dilation > 1:
+            self.sleep((self.dilation - 1) * (since_s + self.expected_s))
+        started_s = self.clock_s()
         yield
-        took_s = self._clock_s() - started_s
+        took_s = self.clock_s() - started_s
         self._took_s.append(took_s - settle_s if took_s > settle_s else took_s)
 
 
+@dataclass(eq=False)
 class NicEventDispatcher:
     """Queues NIC events and delivers them from two green threads: rules first, circuits later.
 
-    Args:
+    Attributes:
         region: The controller's region; None for the EPS.
         dilation: Factor by which the run's times are stretched. The controller's work and its
             pauses are stretched, too.
+        starting: Whether the controller has not adopted circuits yet. The NICs that are out then
+            are part of its start, which is not stretched. It would else probe their circuits first.
+        handle_events: Changes the rules; returns whether circuits or relays should change too.
+        relay: Uses lit circuits for relays; returns whether a server needs further circuits.
+        relight: Plans and lights circuits again. Both are called again after a ControlError.
         clock_ns: CLOCK_MONOTONIC.
     """
 
-    def __init__(
-        self,
-        region: Region | None,
-        dilation: float = 1.0,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
-        self._clock_ns, self._dilation = clock_ns, dilation
-        self._rules = DilatedWork(dilation, _RULES_S, green.sleep)
-        self._circuits = DilatedWork(dilation, _CIRCUITS_S, green.sleep)
-        ocs = region.ocs if region else None
+    region: Region | None
+    dilation: float
+    starting: Callable[[], bool]
+    handle_events: Callable[[list[NicEvent]], bool]
+    relay: Callable[[], bool]
+    relight: Callable[[], None]
+    clock_ns: Callable[[], int] = time.monotonic_ns
+
+    def __post_init__(self) -> None:
+        """Deliver all events from now on."""
+        self._rules = DilatedWork(self.dilation, _RULES_S, green.sleep)
+        self._circuits = DilatedWork(self.dilation, _CIRCUITS_S, green.sleep)
+        ocs = self.region.ocs if self.region else None
         self._settle_s = (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0
-        self.starting: Callable[[], bool] = lambda: False
-        """Whether the controller has not adopted circuits yet. The NICs that are out then are part
-        of its start, which is not stretched. It would else probe their circuits first."""
         self._idle_ns = 0
         """Since when there has been nothing to deliver."""
-        self._links_follow_light = bool(region and region.ocs and region.ocs.link_down)
-        self._events = green.GreenQueue[NicEvent]()
-        self._repair_due = green.GreenEvent()
+        self._links_follow_light = bool(ocs and ocs.link_down)
+        self._events, self._repair_due = green.GreenQueue[NicEvent](), green.GreenEvent()
+        green.spawn(self._deliver)
+        green.spawn(self._repair)
 
     def port_changed(self, _switch: str, peer: str, up: bool) -> None:  # noqa: FBT001 - a callback
         """Queue a link change of a packet switch's port, unless no NIC is plugged in there."""
@@ -113,43 +117,25 @@ class NicEventDispatcher:
             return
         nic = Nic.parse(peer)
         follows_light = self._links_follow_light and nic.kind is NicKind.OPTICAL
-        self._events.put(NicEvent(nic, up, self._clock_ns(), follows_light=follows_light))
+        self._events.put(NicEvent(nic, up, self.clock_ns(), follows_light=follows_light))
 
     def ocs_ports_changed(self, states: Sequence[tuple[Nic, bool]]) -> None:
         """Queue state changes of OCS ports, each named by its NIC."""
-        now_ns = self._clock_ns()
+        now_ns = self.clock_ns()
         for nic, works in states:
             self._events.put(NicEvent(nic, works, now_ns, ocs_port=True))
 
-    def start(
-        self,
-        handle_events: Callable[[list[NicEvent]], bool],
-        relay: Callable[[], bool],
-        relight: Callable[[], None],
-    ) -> None:
-        """Deliver all events from now on.
-
-        After a ControlError, `relay` and `relight` are called again later.
-
-        Args:
-            handle_events: Changes the rules; returns whether circuits or relays should change too.
-            relay: Uses lit circuits for relays; returns whether a server needs further circuits.
-            relight: Plans and lights circuits again.
-        """
-        green.spawn(self._deliver, handle_events)
-        green.spawn(self._repair, relay, relight)
-
-    def _deliver(self, handle_events: Callable[[list[NicEvent]], bool]) -> None:
+    def _deliver(self) -> None:
         while True:
             events = self._events.take_all()
             try:
                 with self._delayed(events):
-                    repair = handle_events(events)
+                    repair = self.handle_events(events)
                 if repair:
                     self._repair_due.set()
             except Exception:  # a programming error must not lose later events
                 log.exception("events not handled: %s", events)
-            self._idle_ns = self._clock_ns()
+            self._idle_ns = self.clock_ns()
 
     def _delayed(self, events: Sequence[NicEvent]) -> AbstractContextManager[None]:
         """Return the delay of the work on events.
@@ -160,16 +146,16 @@ class NicEventDispatcher:
         if self.starting() or all(event.follows_light and not event.up for event in events):
             return nullcontext()
         first_ns = max(self._idle_ns, min(event.at_ns for event in events))
-        return self._rules.delayed((self._clock_ns() - first_ns) / NS_PER_S)
+        return self._rules.delayed((self.clock_ns() - first_ns) / NS_PER_S)
 
     def _wait_quiet(self) -> None:
         """Wait until no event comes for a while; limit the wait in case a NIC keeps flapping."""
         for _ in range(_MOST_QUIET_WAITS):
-            if not self._repair_due.wait(self._dilation * _QUIET_S):
+            if not self._repair_due.wait(self.dilation * _QUIET_S):
                 return
             self._repair_due = green.GreenEvent()
 
-    def _repair(self, relay: Callable[[], bool], relight: Callable[[], None]) -> None:
+    def _repair(self) -> None:
         """Repair circuits after failures, in a thread of its own because that may take long."""
         while True:
             while not self._repair_due.wait(3600):
@@ -178,16 +164,16 @@ class NicEventDispatcher:
             for retry_s in _RETRY_S:
                 try:
                     with self._rules.delayed():
-                        needs_circuits = relay()
+                        needs_circuits = self.relay()
                     if not needs_circuits:
                         self._wait_quiet()
                     with self._circuits.delayed(settle_s=self._settle_s):
-                        relight()
+                        self.relight()
                     break
                 except ControlError as error:
                     log.warning("circuits or relays not restored yet: %s", error)
                 except Exception:  # a programming error in one repair must not end the later ones
                     log.exception("circuits not restored")
                     break
-                if self._repair_due.wait(self._dilation * retry_s):
+                if self._repair_due.wait(self.dilation * retry_s):
                     break

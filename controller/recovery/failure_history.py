@@ -3,14 +3,15 @@
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import Any, Final, Protocol
 
 from moefabric.controller.recovery.failure_state import DetectedFailure
 from moefabric.core.failure_kinds import FailureKind
 
 MOST_CLEARED: Final = 1000
-"""How many cleared failures the history keeps."""
+"""Number of cleared failures that the history keeps."""
 
 
 class Event(Protocol):
@@ -23,14 +24,14 @@ class Event(Protocol):
         """Wait until `set` is called, for a number of seconds at most."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FailureReport:
     """One failure. Instants are CLOCK_MONOTONIC.
 
     Attributes:
         number: Number of the report, from 1.
         what: The failed component.
-        kind: Value of its `FailureKind`.
+        kind: Its kind.
         detected_ns: When the controller noticed it.
         recovered_ns: When traffic had another path; None for not yet.
         cleared_ns: When the component worked again; None for not yet.
@@ -39,7 +40,7 @@ class FailureReport:
 
     number: int
     what: str
-    kind: str
+    kind: FailureKind
     detected_ns: int
     recovered_ns: int | None = None
     cleared_ns: int | None = None
@@ -48,69 +49,62 @@ class FailureReport:
     @property
     def failure(self) -> DetectedFailure:
         """The failure that this report is about."""
-        return DetectedFailure(self.what, FailureKind(self.kind))
+        return DetectedFailure(self.what, self.kind)
 
 
+@dataclass(eq=False)
 class FailureHistory:
     """All failures of a controller that are not cleared, and the latest cleared ones.
 
-    Args:
+    Attributes:
         clock_ns: CLOCK_MONOTONIC.
         event: Makes the events that readers wait for.
-
-    Attributes:
         version: Increases with every change, of circuits too.
     """
 
-    def __init__(
-        self,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-        event: Callable[[], Event] = threading.Event,
-    ) -> None:
-        self._clock_ns, self._event = clock_ns, event
-        self._reports: dict[int, FailureReport] = {}
-        self._last_number = 0
-        self.version = 0
-        self._changed = event()
+    clock_ns: Callable[[], int] = time.monotonic_ns
+    event: Callable[[], Event] = threading.Event
+    version: int = field(default=0, init=False)
+    _reports: list[FailureReport] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        """Make the event of the first change."""
+        self._changed, self._numbers = self.event(), count(1)
 
     def standing(self) -> list[FailureReport]:
         """Return the failures that are not cleared."""
-        return [report for report in self._reports.values() if report.cleared_ns is None]
+        return [report for report in self._reports if report.cleared_ns is None]
 
     def add(self, failures: Iterable[DetectedFailure], at_ns: int) -> list[FailureReport]:
         """Add failures that were detected at an instant; return reports of those that are new."""
         standing = {report.failure for report in self.standing()}
-        reports = list[FailureReport]()
-        for failure in failures:
-            if failure not in standing:
-                self._last_number += 1
-                report = FailureReport(self._last_number, failure.what, failure.kind.value, at_ns)
-                self._reports[report.number] = report
-                reports.append(report)
-        cleared = [n for n, report in self._reports.items() if report.cleared_ns is not None]
-        for number in cleared[:-MOST_CLEARED]:
-            del self._reports[number]
+        reports = [
+            FailureReport(next(self._numbers), failure.what, failure.kind, at_ns)
+            for failure in failures
+            if failure not in standing
+        ]
+        cleared = [report for report in self._reports if report.cleared_ns is not None]
+        for report in cleared[:-MOST_CLEARED]:
+            self._reports.remove(report)
+        self._reports += reports
         if reports:
             self.publish()
         return reports
 
-    def record_action(self, number: int, action: str, *, recovered: bool = True) -> None:
+    def record_action(self, report: FailureReport, action: str, *, recovered: bool = True) -> None:
         """Record an action on a failure, and whether traffic has a path thanks to it."""
-        report = self._reports[number]
-        actions = f"{report.action}; {action}" if report.action else action
-        recovered_ns = report.recovered_ns or (self._clock_ns() if recovered else None)
-        self._reports[number] = replace(report, action=actions, recovered_ns=recovered_ns)
+        report.action += f"; {action}" if report.action else action
+        report.recovered_ns = report.recovered_ns or (self.clock_ns() if recovered else None)
         self.publish()
 
-    def clear(self, is_over: Callable[[DetectedFailure], bool]) -> list[FailureReport]:
-        """Clear the failures that are over; return their reports."""
+    def clear(self, is_over: Callable[[DetectedFailure], bool]) -> None:
+        """Clear the failures that are over."""
         over = [report for report in self.standing() if is_over(report.failure)]
-        now_ns = self._clock_ns()
+        now_ns = self.clock_ns()
         for report in over:
-            self._reports[report.number] = replace(report, cleared_ns=now_ns)
+            report.cleared_ns = now_ns
         if over:
             self.publish()
-        return over
 
     def to_json(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Return `version` and `failures`.
@@ -122,11 +116,11 @@ class FailureHistory:
         changed = self._changed  # before the comparison: a later version sets this event
         if after is not None and self.version <= after:
             changed.wait(wait_s)
-        reports = [asdict(report) for report in self._reports.values()]
+        reports = [asdict(report) for report in self._reports]
         return {"version": self.version, "failures": reports}
 
     def publish(self) -> None:
         """Increase the version, and wake all readers that wait for it."""
         self.version += 1
-        changed, self._changed = self._changed, self._event()
+        changed, self._changed = self._changed, self.event()
         changed.set()

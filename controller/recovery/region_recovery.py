@@ -6,13 +6,14 @@ have all failed reachable through a peer.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from moefabric.controller.reconfiguration import Reconciler
+from moefabric.controller.reconfiguration import Reconciler, apply_changes
 from moefabric.controller.recovery.failure_history import FailureHistory, FailureReport
 from moefabric.controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
 from moefabric.controller.recovery.relays import select_relays
-from moefabric.controller.rule_changes import apply_changes
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.failure_kinds import FailureKind
@@ -24,44 +25,40 @@ from moefabric.core.topology import Fabric, Region
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class RegionRecovery:
     """Changes the rules of a region's servers so that they use working NICs and circuits.
 
-    Args:
-        fabric: The fabric; the switches start with its rules.
+    Attributes:
+        wired: The fabric; the switches start with its rules.
         region: The region.
         switches: Its server switches.
         reconciler: The reconciler of the region's circuits; None if the region has no OCS.
-        announce_relays: Tells the EPS's controller the region's relays, which replace earlier ones;
-            raises ControlError if that controller doesn't comply. None if there is no EPS.
+        announce: Tells the EPS's controller the region's relays, which replace earlier ones; raises
+            ControlError if that controller doesn't comply. None if there is no EPS.
         history: The failure history to report to.
-
-    Attributes:
         fabric: The fabric without the NICs that have failed.
         relay_circuits: The circuit to the relay of each server that uses one.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        region: Region,
-        switches: PacketSwitches,
-        reconciler: Reconciler | None,
-        announce_relays: Callable[[Mapping[str, str]], None] | None = None,
-        history: FailureHistory | None = None,
-    ) -> None:
-        self.fabric, self.history = fabric, history or FailureHistory()
-        self.relay_circuits: dict[str, Circuit] = {}
-        self._whole_fabric, self._region = fabric, region
-        self._switches, self._reconciler = switches, reconciler
-        self._announce_relays, self._announced = announce_relays, dict[str, str]()
-        self._states, self._rules = NicStates(), server_rules(fabric, region)
+    wired: Fabric
+    region: Region
+    switches: PacketSwitches
+    reconciler: Reconciler | None
+    announce: Callable[[Mapping[str, str]], None] | None = None
+    history: FailureHistory = field(default_factory=FailureHistory)
+
+    def __post_init__(self) -> None:
+        """Begin with NICs that all work."""
+        self.fabric, self.relay_circuits = self.wired, dict[str, Circuit]()
+        self._announced: dict[str, str] = {}
+        self._states, self._rules = NicStates(), server_rules(self.wired, self.region)
         self._retried: frozenset[Nic] = frozenset()
         """NICs without light that plans may use again."""
-        self._awaiting_relay: dict[str, list[int]] = {}
-        """By server, the numbers of the failures that are recovered once it has a relay."""
-        if reconciler:
-            reconciler.drop = self._eps_uses_circuits
+        self._awaiting_relay = defaultdict[str, list[FailureReport]](list)
+        """By server, the failures that are recovered once it has a relay."""
+        if self.reconciler:
+            self.reconciler.drop = self._eps_uses_circuits
 
     @property
     def reserved_circuits(self) -> CircuitSet:
@@ -81,7 +78,7 @@ class RegionRecovery:
     @property
     def has_light(self) -> bool:
         """Whether any optical NIC of the region works."""
-        return any(self.fabric.usable_optical(server) for server in self._region.servers)
+        return any(self.fabric.usable_optical(server) for server in self.region.servers)
 
     # --- at once ---------------------------------------------------------------------------------
 
@@ -94,15 +91,15 @@ class RegionRecovery:
             return False
         self._states = now
         self._retried &= now.dark & before.dark
-        failures = new_failures(self._whole_fabric, [self._region], before, now)
+        failures = new_failures(self.wired, [self.region], before, now)
         reports = self.history.add(failures, min(event.at_ns for event in events))
         fault = self._update_rules()
         for report in reports:
             if fault:
-                self.history.record_action(report.number, fault, recovered=False)
+                self.history.record_action(report, fault, recovered=False)
             else:
                 self._record_recovery(report)
-        self._clear_failures()
+        self.history.clear(lambda failure: not persists(self.wired, failure, now))
         optical = any(nic.kind is NicKind.OPTICAL for nic in before.out ^ now.out)
         return optical or self._select_relays() != self.relay_circuits
 
@@ -116,16 +113,16 @@ class RegionRecovery:
         """Adapt the rules to the NICs that work; return the error if a switch doesn't comply."""
         states = self._states
         out = states.down | states.failed_ports | (states.dark - self._retried)
-        self.fabric = self._whole_fabric.without_nics(out)
+        self.fabric = self.wired.without_nics(out)
         self.relay_circuits = {
             server: circuit
             for server, circuit in self.relay_circuits.items()
             if not {circuit.a, circuit.b} & out
         }
         changes: Sequence[RuleChange] = ()
-        if self._reconciler:
-            self._reconciler.drop = self._eps_uses_circuits
-            changes = self._reconciler.exclude_nics(out, device_gone=not self.has_light)
+        if self.reconciler:
+            self.reconciler.drop = self._eps_uses_circuits
+            changes = self.reconciler.exclude_nics(out, device_gone=not self.has_light)
         try:
             self._change_rules(changes)
         except ControlError as error:
@@ -140,19 +137,19 @@ class RegionRecovery:
         A server that has just lost its electrical NICs gets a relay soon.
         """
         fabric = self.fabric
-        isolated = not all(map(fabric.usable_electrical, self._region.servers))
+        isolated = not all(map(fabric.usable_electrical, self.region.servers))
         return isolated or bool(self.relay_circuits or self._announced)
 
     def _change_rules(self, circuit_changes: Sequence[RuleChange] = ()) -> None:
         """Update the rules without circuits, and apply changes of circuit rules with them."""
-        target = server_rules(self.fabric, self._region, self.relay_circuits)
+        target = server_rules(self.fabric, self.region, self.relay_circuits)
         change, self._rules = RuleChange.between(self._rules, target), target
         if circuit_changes:
             first, *later = circuit_changes
             change = RuleChange(change.delete | first.delete, change.add | first.add)
-            apply_changes(self._switches, (change, *later))
+            apply_changes(self.switches, (change, *later))
         elif not change.is_empty:
-            self._switches.apply(change)
+            self.switches.apply(change)
 
     def _record_recovery(self, report: FailureReport) -> None:
         """Record how traffic avoids a failure, unless it has to wait for a relay."""
@@ -161,33 +158,27 @@ class RegionRecovery:
                 server = Nic.parse(report.what).server
                 usable = self.fabric.usable_electrical(server)
                 if not usable:
-                    self._awaiting_relay.setdefault(server, []).append(report.number)
+                    self._awaiting_relay[server].append(report)
                     return
                 action = f"{server} sends by {', '.join(map(str, usable))}"
             case FailureKind.SERVER:
                 action = "no circuit to it carries traffic"
             case FailureKind.OCS:
-                action = f"all of {self._region.name} is on the EPS"
+                action = f"all of {self.region.name} is on the EPS"
             case _:
                 rebuilt = ", relay trees avoid it" if self.fabric.forwarding else ""
                 action = f"its pair is on the EPS{rebuilt}"
-        self.history.record_action(report.number, action)
-
-    def _clear_failures(self) -> None:
-        over = self.history.clear(lambda f: not persists(self._whole_fabric, f, self._states))
-        cleared = {report.number for report in over}
-        for server, numbers in self._awaiting_relay.items():
-            self._awaiting_relay[server] = [n for n in numbers if n not in cleared]
+        self.history.record_action(report, action)
 
     # --- when circuits may change ----------------------------------------------------------------
 
     def _lit(self) -> CircuitSet:
-        return self._reconciler.lit if self._reconciler else CircuitSet()
+        return self.reconciler.lit if self.reconciler else CircuitSet()
 
     def _select_relays(self) -> dict[str, Circuit]:
-        if self._reconciler is None:
+        if self.reconciler is None:
             return {}
-        return select_relays(self.fabric, self._region, self._lit(), self.relay_circuits)
+        return select_relays(self.fabric, self.region, self._lit(), self.relay_circuits)
 
     def relay(self) -> None:
         """Use the relays whose circuits are lit, and no others.
@@ -204,21 +195,22 @@ class RegionRecovery:
             self._change_rules()
         relays = _relays(usable)
         if relays != self._announced:
-            if self._announce_relays:
-                self._announce_relays(relays)
+            if self.announce:
+                self.announce(relays)
             self._announced = relays
-        if self._reconciler:
-            self._reconciler.drop = self._eps_uses_circuits
+        if self.reconciler:
+            self.reconciler.drop = self._eps_uses_circuits
         for server, circuit in usable.items():
-            for number in self._awaiting_relay.pop(server, []):
-                action = f"{relays[server]} relays for {server} over {circuit}"
-                self.history.record_action(number, action)
+            for report in self._awaiting_relay.pop(server, []):
+                if report.cleared_ns is None:
+                    action = f"{relays[server]} relays for {server} over {circuit}"
+                    self.history.record_action(report, action)
 
     def record_action(self, kinds: Collection[FailureKind], action: str) -> None:
         """Record an action for all failures of some kinds that are not cleared."""
         for report in self.history.standing():
             if report.kind in kinds and action not in report.action:
-                self.history.record_action(report.number, action)
+                self.history.record_action(report, action)
 
 
 def _relays(circuits: Mapping[str, Circuit]) -> dict[str, str]:

@@ -6,35 +6,78 @@
 import logging
 import threading
 import time
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from moefabric.config.guarded_policy import GuardedPolicy, guarded_policy, policy_faults
+from moefabric.config.guarded_policy import LIMIT_S, GuardedPolicy, guarded_policy, policy_faults
+from moefabric.controller.client import MOST_PLAN_LIMIT_S
 from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.region_recovery import RegionRecovery
-from moefabric.controller.service.request_fields import (
-    parse_circuits,
-    parse_demand,
-    parse_horizon,
-    parse_limit_s,
-)
-from moefabric.controller.service.statistics import ControllerStatistics
 from moefabric.controller.southbound.openflow.flow_entries import RuleCounter
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
+from moefabric.planner.horizon import Horizon
 from moefabric.planner.plan import Plan, plan
 
 log = logging.getLogger(__name__)
+
+_MOST_BYTES: Final = 1e24
+"""Far more than a cluster moves, and sums of it are finite."""
+_MOST_COUNT: Final = 10**9
+BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper bounds of the classes of phases, in s; a last class has no bound."""
+
+
+class ControllerStatistics:
+    """Counts since the controller's start.
+
+    Attributes:
+        failed: Reconfigurations that ended with an error.
+    """
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._classes: dict[str, list[int]] = {}
+        self._sums_s: defaultdict[str, float] = defaultdict(float)
+
+    def count_request(self, path: str, status: int) -> None:
+        """Count a request by its path, which is one of the interface's, and its HTTP status."""
+        self._requests[path, status] += 1
+
+    def count_reconfiguration(self, phases_s: Mapping[str, float]) -> None:
+        """Count a reconfiguration with the duration of each phase, in s."""
+        for phase, seconds in phases_s.items():
+            classes = self._classes.setdefault(phase, [0] * (len(BOUNDS_S) + 1))
+            classes[bisect_left(BOUNDS_S, seconds)] += 1
+            self._sums_s[phase] += seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Return requests by path and status, failures, and phases as classes and sums."""
+        return {
+            "requests": [
+                {"path": path, "status": status, "count": count}
+                for (path, status), count in sorted(self._requests.items())
+            ],
+            "failed": self.failed,
+            "bounds_s": list(BOUNDS_S),
+            "phases": {
+                phase: {"classes": classes, "sum_s": self._sums_s[phase]}
+                for phase, classes in self._classes.items()
+            },
+        }
 
 
 class ObservableSwitches(PacketSwitches, Protocol):
@@ -61,39 +104,29 @@ CircuitTarget = Callable[[Fabric, CircuitSet, CircuitSet], CircuitSet]
 circuits."""
 
 
+@dataclass(eq=False)
 class Controller:
     """The controller of a region, or of the EPS.
 
     There is one reconfiguration at a time; further requests wait for the lock.
 
-    Args:
-        fabric: The fabric.
-        region: The region; None for the EPS.
+    Attributes:
+        recovery: The recovery of the region, with the reconciler of its circuits, or of the EPS.
         switches: The controller's packet switches.
-        reconciler: The reconciler of the region's circuits; None if there is no OCS.
-        recovery: The recovery of the region or the EPS; None for a new, separate one.
-        lock: Held while circuits change; None for a lock between threads.
+        lock: Held while circuits change.
         clock: Returns the seconds of a monotonic clock.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        region: Region | None,
-        switches: ObservableSwitches,
-        reconciler: Reconciler | None,
-        *,
-        recovery: RegionRecovery | EpsRecovery | None = None,
-        lock: AbstractContextManager[Any] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.fabric, self.region, self.switches = fabric, region, switches
-        self._reconciler, self._adopted = reconciler, reconciler is None
-        self._lock, self.clock = lock or threading.Lock(), clock
-        if recovery is None and region is not None:
-            recovery = RegionRecovery(fabric, region, switches, reconciler)
-        self.recovery = recovery or EpsRecovery(fabric, switches)
-        self.statistics = ControllerStatistics()
+    recovery: RegionRecovery | EpsRecovery
+    switches: ObservableSwitches
+    lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
+    clock: Callable[[], float] = time.perf_counter
+    statistics: ControllerStatistics = field(default_factory=ControllerStatistics)
+
+    def __post_init__(self) -> None:
+        """Begin without a request for circuits."""
+        self.region, self.reconciler = self.recovery.region, self.recovery.reconciler
+        self._adopted = self.reconciler is None
         self._target: CircuitTarget = lambda _, lit, reserved: _beside(reserved, lit)
         """The target of the last request."""
 
@@ -103,7 +136,7 @@ class Controller:
         Raises:
             ControlError: while the OCS or a switch doesn't answer.
         """
-        with self._lock:
+        with self.lock:
             self._adopt()
 
     @property
@@ -112,8 +145,8 @@ class Controller:
         return self._adopted
 
     def _adopt(self) -> None:
-        if not self._adopted and self._reconciler is not None:
-            self._reconciler.adopt()
+        if not self._adopted and self.reconciler is not None:
+            self.reconciler.adopt()
             self._adopted = True
             self.recovery.history.publish()
 
@@ -127,12 +160,12 @@ class Controller:
             "ready": self._adopted and len(ready) == len(self.switches.switches),
             "switches": list(ready),
             "expected": list(self.switches.switches),
-            "ocs": self._adopted if self._reconciler else None,
+            "ocs": self._adopted if self.reconciler else None,
         }
 
     def circuits(self) -> dict[str, Any]:
         """Reply to `GET /circuits`."""
-        lit, dark = (self._reconciler.lit, self._reconciler.dark) if self._reconciler else ((), ())
+        lit, dark = (self.reconciler.lit, self.reconciler.dark) if self.reconciler else ((), ())
         return {"circuits": list(map(str, lit)), "dark": list(map(str, dark))}
 
     def rules(self) -> dict[str, Any]:
@@ -155,7 +188,7 @@ class Controller:
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Reply to `GET /failures`, once the version is later than `after` or `wait_s` is over."""
         reply = self.recovery.history.to_json(after, wait_s)
-        known = self._reconciler is not None and self._adopted
+        known = self.reconciler is not None and self._adopted
         return reply | {"circuits": self.circuits()["circuits"] if known else None}
 
     def relays(self) -> dict[str, Any]:
@@ -187,7 +220,7 @@ class Controller:
             return plan(fabric, region, demand, policy, lit, reserved, horizon)
 
         recovery.retry_dark_nics()
-        with self._lock if recovery.has_light else nullcontext():
+        with self.lock if recovery.has_light else nullcontext():
             if recovery.has_light:
                 self._adopt()
             received_s = self.clock()
@@ -214,8 +247,8 @@ class Controller:
         if "circuits" not in request:
             return self.demand(request, started_s)
         region, reconciler, recovery = self._optical_parts()
-        named = parse_circuits(self.fabric, region, request["circuits"])
-        with self._lock:
+        named = parse_circuits(recovery.wired, region, request["circuits"])
+        with self.lock:
             self._adopt()
             recovery.retry_dark_nics()
             received_s = self.clock()
@@ -257,8 +290,8 @@ class Controller:
                 log.warning("not relayed yet: %s", error)
 
     def _optical_parts(self) -> tuple[Region, Reconciler, RegionRecovery]:
-        if self.region and self._reconciler and isinstance(self.recovery, RegionRecovery):
-            return self.region, self._reconciler, self.recovery
+        if self.region and self.reconciler and isinstance(self.recovery, RegionRecovery):
+            return self.region, self.reconciler, self.recovery
         place = self.region.name if self.region else "the EPS"
         raise SpecError([("", f"{place} has no OCS, so there is no light to change")])
 
@@ -271,9 +304,9 @@ class Controller:
             ControlError: if a device fails; `relight` tries again.
         """
         recovery = self.recovery
-        if not isinstance(recovery, RegionRecovery) or self._reconciler is None:
+        if not isinstance(recovery, RegionRecovery) or self.reconciler is None:
             return False
-        with self._lock:
+        with self.lock:
             self._adopt()
             recovery.relay()
             return recovery.required_circuits != recovery.reserved_circuits
@@ -284,10 +317,10 @@ class Controller:
         Raises:
             ControlError: if a device fails; the next demand tries again.
         """
-        reconciler, recovery = self._reconciler, self.recovery
+        reconciler, recovery = self.reconciler, self.recovery
         if reconciler is None or not isinstance(recovery, RegionRecovery):
             return
-        with self._lock:
+        with self.lock:
             self._adopt()
             recovery.relay()
             target = self._target(recovery.fabric, reconciler.lit, recovery.required_circuits)
@@ -334,3 +367,60 @@ def _reply(
         "dark": list(map(str, outcome.dark)),
         "phases": asdict(phases),
     }
+
+
+def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
+    """Return the circuits of a request.
+
+    Raises:
+        SpecError: if one is malformed, or has an end that is not an optical NIC of the region.
+    """
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SpecError([("circuits", "a list of names such as s0/o0~s3/o2 is needed")])
+    try:
+        circuits = CircuitSet.of(names)
+    except ValueError as error:
+        raise SpecError([("circuits", str(error))]) from error
+    optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
+    if strange := sorted(map(str, circuits.nics - optical)):
+        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}"
+        raise SpecError([("circuits", fault)])
+    return circuits
+
+
+def parse_demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
+    """Return the demand matrix of a request, whose servers are the region's by default."""
+    if "demand" not in request:
+        fault = "missing: a list of rows of bytes, from row's server to column's"
+        raise SpecError([("demand", fault)])
+    servers = request.get("servers", list(region.servers))
+    if not isinstance(servers, list):
+        raise SpecError([("servers", "a list of names is needed")])
+    try:
+        demand = DemandMatrix(tuple(map(str, servers)), request["demand"])
+    except (ValueError, TypeError, OverflowError) as error:
+        raise SpecError([("demand", str(error))]) from error
+    if demand.array.max(initial=0.0) > _MOST_BYTES:
+        raise SpecError([("demand", f"at most {_MOST_BYTES:g} bytes are possible")])
+    return demand
+
+
+def parse_limit_s(request: Mapping[str, Any]) -> float:
+    """Return the seconds that a policy of another package may take."""
+    limit_s = request.get("plan_limit_s", LIMIT_S)
+    if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or not limit_s > 0:
+        raise SpecError([("plan_limit_s", f"seconds above zero are needed, not {limit_s!r}")])
+    if limit_s > MOST_PLAN_LIMIT_S:
+        raise SpecError([("plan_limit_s", f"at most {MOST_PLAN_LIMIT_S:g} s are possible")])
+    return float(limit_s)
+
+
+def parse_horizon(request: Mapping[str, Any]) -> Horizon | None:
+    """Return the coming all-to-alls that a request names; None if it names none."""
+    known = request.get("all_to_alls")
+    if known is None:
+        return None
+    counts = known.values() if isinstance(known, dict) and set(known) == {"alike", "left"} else (0,)
+    if not all(type(count) is int and 0 < count <= _MOST_COUNT for count in counts):
+        raise SpecError([("all_to_alls", "two numbers above zero are needed, alike and left")])
+    return Horizon(**known)

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from moefabric.controller.client import ControllerClient
-from moefabric.controller.service.liveness import Heartbeat
 from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailurePhase
 from moefabric.core.topology import Region
+from moefabric.core.units import NS_PER_S
 from moefabric.runtime.failure_log import append_failure_event
-from moefabric.runtime.forking import fork
-from moefabric.runtime.processes import Process, Supervisor, end_processes
+from moefabric.runtime.processes import Process, Supervisor, end_processes, fork
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,62 @@ RunController = Callable[[RunDirectory, FabricWiring, Region | None, Beat], int]
 """Runs a controller in a forked process, calls `Beat` while it works, returns the exit status."""
 Key = tuple[RunDirectory, str]
 """Run directory, and name of the region or `eps`."""
+BEAT_S: Final = 1.0
+"""Interval of beats."""
+HUNG_S: Final = 60.0
+"""Time without a beat, besides that of waiting for a processor, after which a controller hangs.
+Planning keeps a controller from beating for 55 s at most: a policy of others has 15 s to load, and
+20 s for its circuits and for its split."""
+
+
+@dataclass
+class Heartbeat:
+    """The last sign of life of a controller, which asks itself for `/health` and then beats.
+
+    What keeps it from beating counts, unless it is that other processes have the processors: the
+    time for which the kernel lets a runnable process wait (field 2 of /proc/PID/schedstat) is left
+    out, so that a controller on a busy machine isn't taken for one that hangs. One that is stopped
+    by a signal does count, and one that a debugger traces doesn't.
+
+    Attributes:
+        pid: The process.
+        at_s: When it beat, on a monotonic clock.
+        waited_s: How long it had waited for a processor by then.
+    """
+
+    pid: int
+    at_s: float
+    waited_s: float = 0.0
+
+    def beat(self, now_s: float) -> None:
+        """Begin to count the time without a beat."""
+        self.at_s, self.waited_s = now_s, processor_wait_s(self.pid)
+
+    def is_hung(self, now_s: float) -> bool:
+        """Return whether the process hangs, and isn't just slow."""
+        if now_s - self.at_s < HUNG_S:
+            return False
+        if is_traced(self.pid):
+            self.beat(now_s)
+            return False
+        return now_s - self.at_s - (processor_wait_s(self.pid) - self.waited_s) >= HUNG_S
+
+
+def processor_wait_s(pid: int) -> float:
+    """Return how long a process has been runnable without a processor; 0 if nothing is known."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / NS_PER_S
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def is_traced(pid: int) -> bool:
+    """Return whether a debugger traces a process."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return not any(line.split() == ["TracerPid:", "0"] for line in status.splitlines())
 
 
 def controller_name(region: Region | None) -> str:
@@ -84,7 +140,7 @@ class ControllerProcesses:
 
     def start_missing(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Start the controllers of a fabric that don't run and need not wait."""
-        for region in controlled_parts(wiring):
+        for region in (*wiring.fabric.regions, *([None] if wiring.fabric.leaves else [])):
             key = run, controller_name(region)
             start = partial(self._start, run, wiring, region)
             self._supervisor.start_due(key, f"controller of {key[1]}", start)
@@ -134,12 +190,15 @@ class ControllerProcesses:
             The exit status of a controller that has failed and never worked, else 0.
         """
         for key, process in list(self.running.items()):
-            self._read_beats(key, process)
             now_s = time.monotonic()
+            with suppress(BlockingIOError):
+                if os.read(process.beats, 4096):
+                    process.heartbeat.beat(now_s)
+                    self.proven.add(key)
             if process.heartbeat.is_hung(now_s):
                 why = f"it has not answered /health for {now_s - process.heartbeat.at_s:.0f} s"
                 self._note(key, "detected", why)
-                process.heartbeat.restart_period(now_s)
+                process.heartbeat.beat(now_s)
                 process.signal(signal.SIGKILL)
             if (code := process.exit_status) is None:
                 continue
@@ -149,12 +208,6 @@ class ControllerProcesses:
                 return code  # its own error message shall be the last line
             self._note_end(key, process, code, delay_s)
         return 0
-
-    def _read_beats(self, key: Key, process: _Controller) -> None:
-        with suppress(BlockingIOError):
-            if os.read(process.beats, 4096):
-                process.heartbeat.beat(time.monotonic())
-                self.proven.add(key)
 
     def _note_end(self, key: Key, process: _Controller, code: int, delay_s: float) -> None:
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
@@ -193,10 +246,11 @@ class ControllerProcesses:
                 log.warning("controller of %s ignores SIGTERM: it is killed", key[1])
             process.reap()
             del self.running[key]
-        for known in (self.ended, self._supervisor.restarts):
-            for key in [key for key in known if run in (None, key[0])]:
-                del known[key]
-        self.proven = {key for key in self.proven if run not in (None, key[0])}
+        for key in {*self.ended, *self._supervisor.restarts, *self.proven}:
+            if run in (None, key[0]):
+                self.ended.pop(key, None)
+                self._supervisor.restarts.pop(key, None)
+                self.proven.discard(key)
 
     def _note(self, key: Key, phase: FailurePhase, why: str) -> None:
         with _noting(key[0], "failure log"):
@@ -212,11 +266,6 @@ def _noting(run: RunDirectory, what: str) -> Iterator[None]:
         pass
     except OSError as error:
         log.warning("%s of %s not written: %s", what, run.name, error.strerror)
-
-
-def controlled_parts(wiring: FabricWiring) -> tuple[Region | None, ...]:
-    """Return the parts that need a controller: all regions, and the EPS (None) if there is one."""
-    return (*wiring.fabric.regions, *([None] if wiring.fabric.leaves else []))
 
 
 def fabric_generation(run: RunDirectory) -> int:

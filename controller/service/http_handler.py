@@ -1,20 +1,25 @@
-"""HTTP/1.1 connections to a controller: deadlines, limits and refusals around each request."""
+"""HTTP/1.1 connections to a controller: deadlines, limits and refusals around each request.
 
+A browser sends requests of any web page to any address. It adds `Origin`, can't set `Authorization`
+without a preflight request, and a page whose host name was rebound to this address (DNS rebinding)
+has that name in `Host`.
+"""
+
+import hmac
 import io
 import json
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from math import inf
 from socketserver import BaseServer
-from typing import Any, Final, cast
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
-from moefabric.controller.service.connection_limit import ConnectionLimit
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_access import HttpAccess, Response
 from moefabric.controller.service.northbound import respond
 from moefabric.runtime.structured_log import ids_of_baggage, log_context
 
@@ -27,7 +32,119 @@ _REQUEST_S: Final = 10.0
 in one piece."""
 _RESPONSE_S: Final = 30.0
 
+_MOST_STRANGERS: Final = 64
+_MOST_TRUSTED: Final = 256
+"""Each region's controller, the clients of a run, and observers have one each."""
+
 log = logging.getLogger(__name__)
+C = TypeVar("C", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class HttpAccess:
+    """The requests that a listener accepts: those with the fabric's token, and of no web page.
+
+    Attributes:
+        token: The fabric's token.
+        address: Host and TCP port of the listener.
+    """
+
+    token: str = field(repr=False)
+    address: tuple[str, int]
+
+    def refusals(self, method: str, headers: Message) -> Iterator[tuple[HTTPStatus, str]]:
+        """Yield status and reason of each refusal; none if a request is accepted.
+
+        Args:
+            method: HTTP method.
+            headers: The request's headers.
+        """
+        host = f"{self.address[0]}:{self.address[1]}"
+        if headers.get("Host") != host:
+            error = f"Host is not {host}: use the address that `moefabric inspect` shows"
+            yield HTTPStatus.MISDIRECTED_REQUEST, error
+        if "Origin" in headers:
+            yield HTTPStatus.FORBIDDEN, "requests of web pages (Origin) are refused"
+        scheme, _, credentials = headers.get("Authorization", "").partition(" ")
+        presented = credentials.strip().encode(errors="replace")
+        if not hmac.compare_digest(self.token.encode(), presented) or scheme.lower() != "bearer":
+            remedy = "with the token in the run directory of the fabric"
+            error = f"Authorization: Bearer TOKEN is needed, {remedy}: /run/moefabric/FABRIC/token"
+            yield HTTPStatus.UNAUTHORIZED, error
+        media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if method == "POST" and media_type != "application/json":
+            yield HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type: application/json is needed"
+        length = headers.get("Content-Length", "0" if method == "GET" else "")
+        if not length.isdecimal() or "Transfer-Encoding" in headers:
+            yield HTTPStatus.LENGTH_REQUIRED, "a Content-Length is needed"
+        elif len(length) > len(str(MOST_BODY_BYTES)) or int(length) > MOST_BODY_BYTES:
+            error = f"Content-Length: at most {MOST_BODY_BYTES} bytes are accepted"
+            yield HTTPStatus.REQUEST_ENTITY_TOO_LARGE, error
+
+
+class ConnectionLimit(Generic[C]):
+    """Open connections of a listener, the one that is idle for longest first.
+
+    A connection is trusted after its first accepted request. Peers that have no token can therefore
+    crowd out only each other.
+
+    Args:
+        close: Ends a connection; whoever serves it then removes it.
+        most_strangers: The most connections without an accepted request.
+        most_trusted: The most connections with one.
+    """
+
+    def __init__(
+        self,
+        close: Callable[[C], object],
+        most_strangers: int = _MOST_STRANGERS,
+        most_trusted: int = _MOST_TRUSTED,
+    ) -> None:
+        self._close = close
+        self._most_strangers, self._most_trusted = most_strangers, most_trusted
+        self._states: dict[C, Literal["stranger", "idle", "busy"]] = {}
+        self.evicted = 0
+        """Connections that were closed for others."""
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def add(self, connection: C) -> None:
+        """Keep a new connection; close the oldest one without an accepted request if need be."""
+        self._evict_beyond(self._most_strangers - 1, "stranger")
+        self._states[connection] = "stranger"
+
+    def begin_request(self, connection: C) -> bool:
+        """Trust a connection whose request is accepted.
+
+        Returns:
+            Whether the request may be served; not if too many others are being served.
+        """
+        busy = sum(state == "busy" for state in self._states.values())
+        if busy >= self._most_trusted:
+            return False
+        self.remove(connection)
+        self._evict_beyond(self._most_trusted - busy - 1, "idle")
+        self._states[connection] = "busy"
+        return True
+
+    def end_request(self, connection: C) -> None:
+        """Regard a connection as idle, since its response has been sent."""
+        if self._states.get(connection) == "busy":
+            self.remove(connection)
+            self._states[connection] = "idle"
+
+    def remove(self, connection: C) -> None:
+        """Forget a connection."""
+        self._states.pop(connection, None)
+
+    def _evict_beyond(self, most: int, state: str) -> None:
+        """Close the first of the connections in a state if there are more of them than may be."""
+        connections = [one for one, current in self._states.items() if current == state]
+        if len(connections) > most:
+            self.remove(connections[0])
+            self.evicted += 1
+            self._close(connections[0])
 
 
 def hang_up(connection: socket.socket) -> None:
@@ -67,24 +184,19 @@ class RequestStream(io.RawIOBase):
         """
         if self._bytes_left <= 0:
             raise ConnectionAbortedError("a request is too large")
-        count = self._receive(memoryview(buffer)[: self._bytes_left])
-        self._bytes_left -= count
-        return count
-
-    def _receive(self, view: memoryview) -> int:
-        if self._deadline == inf:
-            self._connection.settimeout(None)
-            return self._connection.recv_into(view)
-        self._connection.settimeout(max(self._deadline - self._clock(), 1e-3))
+        view, left_s = memoryview(buffer)[: self._bytes_left], self._deadline - self._clock()
+        self._connection.settimeout(None if left_s == inf else max(left_s, 1e-3))
         try:
-            return self._connection.recv_into(view)
+            count = self._connection.recv_into(view)
         except TimeoutError:
             # The deadline is the peer's: what has arrived while this process was busy counts.
             self._connection.settimeout(0)
             try:
-                return self._connection.recv_into(view)
+                count = self._connection.recv_into(view)
             except BlockingIOError:
                 raise TimeoutError("the request did not arrive in time") from None
+        self._bytes_left -= count
+        return count
 
 
 @dataclass
@@ -152,16 +264,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.service.connections.end_request(self.connection)
 
     def do_GET(self) -> None:
-        """Serve a query."""
-        self._serve()
-
-    def do_POST(self) -> None:
-        """Serve a command."""
-        self._serve()
-
-    def _serve(self) -> None:
+        """Serve a query or a command."""
         service, started_s = self.service, self.service.controller.clock()
-        if refusal := service.access.refusal(self.command, self.headers) or self._size_refusal():
+        for refusal in service.access.refusals(self.command, self.headers):
             self._refuse(*refusal)
             return
         if not service.connections.begin_request(self.connection):
@@ -177,26 +282,17 @@ class _Handler(BaseHTTPRequestHandler):
             response = respond(service.controller, self.command, self.path, body, started_s)
         self._send(*response)
 
-    def _size_refusal(self) -> Response | None:
-        """Return the response to a request whose body is too large or of unknown size."""
-        default = "0" if self.command == "GET" else ""
-        length = self.headers.get("Content-Length", default)
-        if not length.isdecimal() or "Transfer-Encoding" in self.headers:
-            return HTTPStatus.LENGTH_REQUIRED, {"error": "a Content-Length is needed"}
-        if len(length) > len(str(MOST_BODY_BYTES)) or int(length) > MOST_BODY_BYTES:
-            error = f"Content-Length: at most {MOST_BODY_BYTES} bytes are accepted"
-            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": error}
-        return None
+    do_POST = do_GET  # noqa: N815 - http.server's name
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Respond to a request that can't be parsed, and close the connection."""
         status = HTTPStatus(code)
-        self._refuse(status, {"error": message or explain or status.phrase})
+        self._refuse(status, message or explain or status.phrase)
 
-    def _refuse(self, status: HTTPStatus, document: Mapping[str, Any]) -> None:
+    def _refuse(self, status: HTTPStatus, error: str) -> None:
         self.close_connection = True  # the rest of the request is not read
         self.service.controller.statistics.count_request("refused", status)
-        self._send(status, document)
+        self._send(status, {"error": error})
 
     def _send(self, status: HTTPStatus, document: Mapping[str, Any]) -> None:
         body = json.dumps(document).encode()

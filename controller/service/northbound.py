@@ -49,8 +49,8 @@ The header `baggage` (W3C Baggage) may have ids such as `reconfiguration=1f2e`, 
 
 An error is `{"error": "one line"}` with status 400 (malformed request), 404 (unknown path), 405
 (wrong method), 503 (a device failed) or 500 (a fault of the controller).
-`moefabric.controller.service.http_access` says which requests are refused with 401, 403, 415 or
-421.
+`moefabric.controller.service.http_handler` says which requests are refused with 401, 403, 411, 413,
+415 or 421.
 """
 
 import json
@@ -61,15 +61,12 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_access import Response
 from moefabric.core.errors import ControlError, MoefabricError, SpecError
 
 _LONGEST_WAIT_S: Final = 30.0
-_STATUSES: Final = (
-    (SpecError, HTTPStatus.BAD_REQUEST),
-    (ControlError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (MoefabricError, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
+
+Response = tuple[HTTPStatus, Mapping[str, Any]]
+"""Status and JSON document."""
 
 log = logging.getLogger(__name__)
 
@@ -114,13 +111,17 @@ def respond(
 def _executed(reply: Callable[[], dict[str, Any]], request: str) -> Response:
     try:
         return HTTPStatus.OK, reply()
+    except SpecError as error:
+        status, fault = HTTPStatus.BAD_REQUEST, str(error)
+    except ControlError as error:
+        status, fault = HTTPStatus.SERVICE_UNAVAILABLE, str(error)
     except MoefabricError as error:
-        status = next(status for kind, status in _STATUSES if isinstance(error, kind))
-        return status, {"error": "; ".join(str(error).splitlines())}
+        status, fault = HTTPStatus.INTERNAL_SERVER_ERROR, str(error)
     except Exception:  # a programming error costs one response, not the controller
         log.exception("%s failed", request)
         fault = "the controller failed; its log says where"
-        return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": fault}
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return status, {"error": "; ".join(fault.splitlines())}
 
 
 def _wait_parameters(query: str) -> tuple[int | None, float]:

@@ -16,18 +16,17 @@ from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_access import HttpAccess
-from moefabric.controller.service.http_handler import NorthboundService
-from moefabric.controller.service.liveness import BEAT_S
-from moefabric.controller.southbound.ocs.drivers import (
+from moefabric.controller.service.controller_processes import BEAT_S
+from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
+from moefabric.controller.southbound.ocs.login import RetryDelays
+from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
+from moefabric.controller.southbound.ocs.remote_ocs import (
     TIMEOUT_S,
+    RemoteOcs,
     account,
     device_address,
     make_driver,
 )
-from moefabric.controller.southbound.ocs.login import RetryDelays
-from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
-from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
 from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
 from moefabric.controller.southbound.openflow import green
 from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
@@ -96,14 +95,17 @@ def serve(
         recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
     else:
         switches = make_switches(fabric.leaves + fabric.spines, eps_rules(fabric))
-        reconciler, recovery = None, EpsRecovery(fabric, switches, history)
-    controller = Controller(
-        fabric, region, switches, reconciler, recovery=recovery, lock=green.lock()
+        recovery = EpsRecovery(fabric, switches, history)
+    controller = Controller(recovery, switches, green.lock())
+    events = NicEventDispatcher(
+        region,
+        fabric.scale.dilation,
+        lambda: not controller.adopted,
+        recovery.handle_events,
+        controller.relay,
+        controller.relight,
     )
-    events = NicEventDispatcher(region, fabric.scale.dilation)
-    events.starting = lambda: not controller.adopted
     switches.on_port = events.port_changed
-    events.start(recovery.handle_events, controller.relay, controller.relight)
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
     tls = wiring.control_tls.context(server_side=True) if wiring.control_tls else None
@@ -138,16 +140,14 @@ def _lit_at_start(wiring: FabricWiring, region: Region) -> CircuitSet:
 
     No circuits are returned if the OCS doesn't answer at once, because it may not run yet.
     """
-    ocs = _ocs(wiring, region, _START_TIMEOUT_S)
-    if ocs is None:
-        return CircuitSet()
-    try:
-        with ocs:
-            ocs.wait_settled(_START_TIMEOUT_S)
-            return ocs.circuits()
-    except ControlError as error:
-        log.info("no circuits at the start: %s", error)
-        return CircuitSet()
+    if ocs := _ocs(wiring, region, _START_TIMEOUT_S):
+        try:
+            with ocs:
+                ocs.wait_settled(_START_TIMEOUT_S)
+                return ocs.circuits()
+        except ControlError as error:
+            log.info("no circuits at the start: %s", error)
+    return CircuitSet()
 
 
 def _reconciler(
@@ -157,18 +157,15 @@ def _reconciler(
     ocs, device = _ocs(wiring, region, TIMEOUT_S), region.ocs
     if ocs is None or device is None:
         return None
+    settle_deadline_s = _SETTLE_MARGIN_S + 2 * (device.settle_ns + device.link_up_ns) / 1e9
     return Reconciler(
         ocs,
         switches,
-        device=DeviceBehaviour(
-            settle_deadline_s=_SETTLE_MARGIN_S + 2 * (device.settle_ns + device.link_up_ns) / 1e9,
-            link_up_s=device.link_up_ns / 1e9,
-            mode=device.control.mode,
-        ),
+        green.start,
+        device=DeviceBehaviour(settle_deadline_s, device.link_up_ns / 1e9, device.control.mode),
         probe=switches.probe if device.control.verify is Verification.LIGHT else None,
         rules=partial(circuit_rules, wiring.fabric),
         rules_without=lambda nics: partial(circuit_rules, wiring.fabric, unusable=nics),
-        background=green.start,
         lit=lit,
     )
 
@@ -202,22 +199,26 @@ def _beat(own: ControllerClient, beat: Callable[[], None]) -> None:
 
 def _adopt(controller: Controller) -> None:
     """Adopt the lit circuits as soon as the OCS and all switches answer."""
-    delays, retry_s, last_fault = RetryDelays(lost=_ADOPT_RETRY_S), 0.0, ""
+    delays, retry_s, last = RetryDelays(lost=_ADOPT_RETRY_S), 0.0, None
     while True:
         fault = None
         if len(controller.switches.ready) == len(controller.switches.switches):
             try:
                 controller.adopt()
             except ControlError as error:
-                fault = error
-                if str(error) != last_fault:
-                    last_fault = str(error)
-                    log.warning("circuits not adopted yet: %s", error)
+                fault = last = _noted(error, last, "circuits not adopted yet")
             else:
                 log.info("ready")
                 return
         retry_s = delays.after(fault, retry_s)
         green.sleep(retry_s)  # no event announces a starting OCS
+
+
+def _noted(fault: ControlError, last: ControlError | None, what: str) -> ControlError:
+    """Log a fault unless it is like the last one; return it."""
+    if str(fault) != str(last):
+        log.warning("%s: %s", what, fault)
+    return fault
 
 
 def _read_relays(wiring: FabricWiring, controller: Controller, token: str) -> None:
@@ -241,16 +242,13 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
         return
     address = device_address(control, wiring.management.ocs_address(region))
     login, dial = account(control, FACTORY_ACCOUNT), green.create_connection
-    delays, retry_s, fault, last_fault = RetryDelays(), 0.0, None, ""
+    delays, retry_s, fault = RetryDelays(), 0.0, None
     while True:
         try:
             for states in port_states(wiring.fabric, region, address, dial, login):
                 retry_s = 0.0
                 events.ocs_ports_changed(states)
         except ControlError as error:
-            fault = error
-            if str(error) != last_fault:
-                last_fault = str(error)
-                log.warning("no alarms: %s", error)
+            fault = _noted(error, fault, "no alarms")
         retry_s = delays.after(fault, retry_s)
         green.sleep(retry_s)  # no event announces a device

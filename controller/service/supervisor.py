@@ -74,37 +74,28 @@ def supervise(run: RunDirectory) -> int:
     Returns:
         0, or the exit status of a controller that failed and never worked; then all are stopped.
     """
-    processes = ControllerProcesses(_run_controller)
-    return _supervise(processes, lambda: [run], processes.reap)
+    return _supervise(lambda: [run], watches=False)
 
 
 def watch(root: Path) -> int:
     """Run the controllers of every fabric in a folder while its wiring is there, until SIGTERM."""
-    processes = ControllerProcesses(_run_controller, reports_failed_start=False)
-
-    def reap() -> int:
-        processes.reap()
-        for run in {run for run, _ in processes.running}:
-            processes.stop_replaced(run)
-        return 0
 
     def runs() -> Iterator[RunDirectory]:
         directories = (RunDirectory(file.parent) for file in sorted(root.glob("*/fabric.json")))
         return (run for run in directories if not run.has_died())
 
-    return _supervise(processes, runs, reap)
+    return _supervise(runs, watches=True)
 
 
-def _supervise(
-    processes: ControllerProcesses,
-    runs: Callable[[], Iterable[RunDirectory]],
-    reap: Callable[[], int],
-) -> int:
+def _supervise(runs: Callable[[], Iterable[RunDirectory]], *, watches: bool) -> int:
+    processes = ControllerProcesses(_run_controller, reports_failed_start=not watches)
     try:
         # Polls, because no single event covers folders, processes and controllers' health.
         while signal.sigtimedwait(STOP_SIGNALS, _POLL_S) is None:
-            if status := reap():
+            if status := processes.reap():
                 return status
+            for run in {run for run, _ in processes.running if watches}:
+                processes.stop_replaced(run)
             for run in runs():
                 if wiring := read_wiring(run):
                     processes.start_missing(run, wiring)

@@ -120,7 +120,7 @@ class EmulatedFabric:
                     self.spec.containers, with_shells(self.name, self.spec.real_hosts), placement
                 ),
                 owner=os.getpid(),  # until the controllers are ready
-                control_tls=self.spec.certificates,
+                control_tls=self.spec.control_tls,
             )
             # Another process may have brought it up meanwhile.
             lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()

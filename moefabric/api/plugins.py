@@ -12,8 +12,7 @@ Example:
         sizes = validate(Sizes, read_yaml(path, ()), path)
 """
 
-from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.input_file import read_text, read_yaml
 from moefabric.config.loader import experiment_of, fabric_of, load_experiment
 from moefabric.config.model import InputPath

@@ -94,12 +94,8 @@ class AsSection:
         def mapping(built: Any) -> Any:
             if not isinstance(built, source):
                 return built
-            keys = {one.name: _key(one.name) for one in dataclasses.fields(source)}
-            return {
-                key: getattr(built, name)
-                for name, key in keys.items()
-                if key in section.model_fields
-            }
+            keys = _keys(source, section)
+            return {key: getattr(built, name) for name, key in keys.items()}
 
         return no_info_wrap_validator_function(
             value,
@@ -156,11 +152,16 @@ def value_of(section: Section, kind: type[T], **more: Any) -> T:
     Raises:
         UnknownError: If a value of the section is wrong or missing.
     """
-    names = [one.name for one in dataclasses.fields(kind)]  # type: ignore[arg-type]  # is one
-    keys = {name: _key(name) for name in names if _key(name) in type(section).model_fields}
+    keys = _keys(kind, type(section))
     values = {name: getattr(section, key) for name, key in keys.items()}
-    kept = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
-    return kind(**kept, **more)
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return kind(**values | lists, **more)
+
+
+def _keys(kind: type[Any], section: type[Section]) -> dict[str, str]:
+    """Return the key of each field of a data class that has one in a section."""
+    names = [one.name for one in dataclasses.fields(kind)]
+    return {name: _key(name) for name in names if _key(name) in section.model_fields}
 
 
 def _unit(name: str) -> str:

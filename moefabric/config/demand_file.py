@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +23,7 @@ def read_demand(path: Path, servers: int | None = None) -> list[list[float]]:
     Raises:
         SpecError: With all errors of the file, each with its place.
     """
-    rows = read_json(path)
-    if errors := list(_errors(rows, servers)):
-        raise SpecError(
-            [(f"{path}: {place}" if place else str(path), message) for place, message in errors]
-        )
-    return [[float(value) for value in row] for row in rows]
+    return _checked(read_json(path), servers, lambda place: f"{path}: {place}".removesuffix(": "))
 
 
 def check_demand(rows: Any, servers: int | None, place: str) -> list[list[float]]:
@@ -43,9 +38,14 @@ def check_demand(rows: Any, servers: int | None, place: str) -> list[list[float]
         SpecError: With all errors of the matrix.
     """
     plain = rows.tolist() if hasattr(rows, "tolist") else [list(row) for row in rows]
-    if errors := list(_errors(plain, servers)):
-        raise SpecError([(f"{place}{inner}", message) for inner, message in errors])
-    return [[float(value) for value in row] for row in plain]
+    return _checked(plain, servers, lambda inner: f"{place}{inner}")
+
+
+def _checked(rows: Any, servers: int | None, place: Callable[[str], str]) -> list[list[float]]:
+    """Return rows as numbers; raise SpecError with all errors, at the places that `place` makes."""
+    if errors := [(place(inner), message) for inner, message in _errors(rows, servers)]:
+        raise SpecError(errors)
+    return [[float(value) for value in row] for row in rows]
 
 
 def _errors(rows: Any, servers: int | None) -> Iterator[InputError]:
@@ -62,12 +62,7 @@ def _errors(rows: Any, servers: int | None) -> Iterator[InputError]:
         if len(row) != size:
             yield f"[{i}]", f"the matrix is not square: {size} rows, {len(row)} numbers in this row"
         for j, value in enumerate(row):
-            if not _is_byte_count(value):
+            # The integer itself is compared, since it may be too large for a float.
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= _MAX_BYTES:
                 yield f"[{i}][{j}]", f"{json.dumps(value)} is not a number of bytes"
-
-
-def _is_byte_count(value: Any) -> bool:
-    # The integer itself is compared, since it may be too large for a float.
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_BYTES
-    )

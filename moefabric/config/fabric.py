@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count, islice
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from moefabric.config.link import EpsLinkSpec
+from moefabric.config.data_sections import AsSection, value_of, with_fields_of
+from moefabric.config.hosts import ServerSpec, server_errors
 from moefabric.config.ocs import OcsSpec
 from moefabric.config.section import (
     Document,
@@ -18,11 +20,11 @@ from moefabric.config.section import (
     UnknownError,
     collect_errors,
 )
-from moefabric.config.server import ServerSpec, server_containers, server_errors, server_hosts
 from moefabric.core.eps import Eps, EpsKind
+from moefabric.core.link import EpsLink, LinkBehaviour, LinkPlace
 from moefabric.core.ocs import Ocs
 from moefabric.core.paths import MARKS, marks_needed, spine_paths
-from moefabric.core.server_container import ServerContainer
+from moefabric.core.server_container import ExistingContainer, ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale, rate_text
@@ -52,19 +54,28 @@ class RegionSpec(Section):
     ocs: OcsSpec = Field(default_factory=OcsSpec)
     """Optical circuit switch of each region."""
 
-    def port_errors(self, optical: int, place: str) -> Iterator[InputError]:
-        """Yield an error if the OCS has fewer ports than the servers have optical NICs."""
-        ports, needed = self.ocs.ports or self.ocs.profile.ports, self.servers * optical
-        if ports is not None and needed > ports:
-            servers = f"{self.servers} servers of {optical} optical NICs"
-            yield f"{place}.ocs.ports", f"{servers} need {needed} ports, {ports} given"
-
 
 class BackupSpec(Section):
     """Backup servers, which replace lost servers and GPUs. They are connected to the EPS only."""
 
     servers: int = Field(ge=1, le=_MAX_REGION_SERVERS)
     """Number of backup servers."""
+
+
+@with_fields_of(LinkBehaviour, {"rate_bps", "paths", "path_choice"})
+class EpsLinkSpec(Section):
+    """Behaviour of links of the EPS, which a relay in user space gives them.
+
+    A fabric has one relay, which passes some 50,000 packets a second on. A run whose relay is late
+    is degraded.
+    """
+
+    place: Annotated[LinkPlace, Field(strict=False)] = LinkPlace.NICS
+    """`nics`: links between electrical NICs and leaves; `uplinks`: between leaves and spines."""
+
+    def build(self) -> EpsLink:
+        """Return the behaviour that this section describes."""
+        return EpsLink(value_of(self, LinkBehaviour), self.place)
 
 
 class EpsSpec(Section):
@@ -149,22 +160,6 @@ class ScaleSpec(Section):
         return Scale(self.bytes, self.dilation)
 
 
-class ControlTlsSpec(Section):
-    """TLS of the OpenFlow connections. All programs of the control plane use the same files."""
-
-    certificate: str = Field(pattern="^/")
-    """Absolute path of a certificate in PEM."""
-    key: str = Field(pattern="^/")
-    """Absolute path of its private key in PEM, without a password."""
-    ca: str = Field(pattern="^/")
-    """Absolute path of the CA's certificate in PEM. Whoever has a certificate of this CA may
-    control switches, or be one."""
-
-    def build(self) -> ControlTls:
-        """Return the files that this section names."""
-        return ControlTls(self.certificate, self.key, self.ca)
-
-
 class WiringSpec(Section):
     """Wiring that all fabrics of an experiment share."""
 
@@ -189,7 +184,7 @@ class WiringSpec(Section):
     the EPS, as the switch chooses by addresses and ports."""
     switch: Literal["auto", "bpf", "ovs"] = "auto"
     """Datapath of the emulated packet switches."""
-    control_tls: ControlTlsSpec | None = None
+    control_tls: Annotated[ControlTls, AsSection()] | None = None
     """TLS of OpenFlow and of requests to controllers. Default: none; both stay on this machine."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)
     """Servers that are containers or real hosts or have NICs of another rate, by name: `s0`, `s1`
@@ -214,15 +209,13 @@ class WiringSpec(Section):
 
     def build_fabric(self, name: str, nics: NicsSpec, scale: Scale, eps: EpsSpec) -> Fabric:
         """Return the fabric of this wiring with these NICs and packet switches."""
-        regions, first = [], 0
+        servers, regions = map("s{}".format, count()), list[Region]()
         for index, region in enumerate(self.expanded_regions):
-            servers = tuple(f"s{first + i}" for i in range(region.servers))
-            first += region.servers
-            ocs = _ocs(region, index, nics, scale)
-            regions.append(Region(f"r{index}", index, servers, ocs))
+            members, ocs = islice(servers, region.servers), _ocs(region, index, nics, scale)
+            regions.append(Region(f"r{index}", index, tuple(members), ocs))
         if self.backups:
-            servers = tuple(f"s{first + i}" for i in range(self.backups))
-            regions.append(Region("backup", len(regions), servers, None, backup=True))
+            members = islice(servers, self.backups)
+            regions.append(Region("backup", len(regions), tuple(members), None, backup=True))
         return Fabric(
             name=name,
             regions=tuple(regions),
@@ -244,12 +237,12 @@ class WiringSpec(Section):
 
     def size_errors(self, place: str = "") -> Iterator[InputError]:
         """Yield errors if there are more regions or servers than addresses."""
-        regions = len(self.expanded_regions)
-        if regions > _MAX_REGIONS:
-            yield f"{place}regions", _too_many(regions, "regions", _MAX_REGIONS)
-        servers = self.server_count + self.backups
-        if servers > _MAX_SERVERS:
-            yield f"{place}regions", _too_many(servers, "servers", _MAX_SERVERS)
+        regions, servers = len(self.expanded_regions), self.server_count + self.backups
+        limits = (regions, "regions", _MAX_REGIONS), (servers, "servers", _MAX_SERVERS)
+        for number, kind, limit in limits:
+            if number > limit:
+                message = f"{number} {kind} are more than the {limit} that one fabric can have"
+                yield f"{place}regions", message
 
     def modelled_size_errors(self, place: str = "") -> Iterator[InputError]:
         """Yield an error if there are more servers than predictions take."""
@@ -264,11 +257,6 @@ class WiringSpec(Section):
         yield from server_errors(self.servers, names, f"{place}servers")
 
     @property
-    def certificates(self) -> ControlTls | None:
-        """Certificates of OpenFlow and of requests to controllers, if they use TLS."""
-        return self.control_tls.build() if self.control_tls else None
-
-    @property
     def own_nic_rates(self) -> dict[str, float]:
         """Rates of the NICs of the servers that have one of their own."""
         rates = {name: server.nic_rate for name, server in self.servers.items()}
@@ -277,12 +265,17 @@ class WiringSpec(Section):
     @property
     def containers(self) -> dict[str, ServerContainer]:
         """The servers that are containers."""
-        return server_containers(self.servers)
+        chosen = {name: server.container for name, server in self.servers.items()}
+        return {
+            name: ExistingContainer(one) if isinstance(one, str) else one
+            for name, one in chosen.items()
+            if one is not None
+        }
 
     @property
     def real_hosts(self) -> dict[str, ServerHost]:
         """The servers that are real hosts."""
-        return server_hosts(self.servers)
+        return {name: s.host.build() for name, s in self.servers.items() if s.host is not None}
 
     def connection_errors(
         self, nics: NicsSpec, nics_place: str, place: str = ""
@@ -297,7 +290,12 @@ class WiringSpec(Section):
             yield nics_place, message
         for number, region in enumerate(self.regions):
             with suppress(UnknownError):
-                yield from region.port_errors(nics.optical, f"{place}regions[{number}]")
+                ports = region.ocs.ports or region.ocs.profile.ports
+                needed = region.servers * nics.optical
+                if ports is not None and needed > ports:
+                    servers = f"{region.servers} servers of {nics.optical} optical NICs"
+                    message = f"{servers} need {needed} ports, {ports} given"
+                    yield f"{place}regions[{number}].ocs.ports", message
 
     def forwarding_errors(self, nics: NicsSpec, place: str) -> Iterator[InputError]:
         """Yield an error if servers can't forward, relay trees lack marks, or a rate has no use."""
@@ -345,10 +343,6 @@ class WiringSpec(Section):
                 bounds = f"between {rate_text(SLOWEST_BPS)} and {rate_text(FASTEST_BPS)}"
                 remedy = f"links are shaped {bounds}: change scale.bytes"
                 yield place, f"{nic_rate} is {rate_text(emulated)} on the wire; {remedy}"
-
-
-def _too_many(number: int, kind: str, limit: int) -> str:
-    return f"{number} {kind} are more than the {limit} that one fabric can have"
 
 
 def _ocs(region: RegionSpec, index: int, nics: NicsSpec, scale: Scale) -> Ocs | None:

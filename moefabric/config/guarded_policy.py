@@ -71,36 +71,14 @@ class GuardedPolicy:
     ) -> None:
         self.policy, self.reference, self.limit_s = policy, reference, limit_s
         self._faults = faults or _Faults()
+        self.name, self.reconfigures = str(policy.name), bool(policy.reconfigures)
+        self.forwards, self.splits_by_demand = bool(policy.forwards), bool(policy.splits_by_demand)
+        self.suits_patch_panel = bool(policy.suits_patch_panel)
 
     @property
     def faults(self) -> tuple[str, ...]:
         """The different failures of the policy, in order."""
         return tuple(self._faults.texts)
-
-    @property
-    def name(self) -> str:
-        """The name that specifications use."""
-        return str(self.policy.name)
-
-    @property
-    def reconfigures(self) -> bool:
-        """Whether circuits change while a job runs."""
-        return bool(self.policy.reconfigures)
-
-    @property
-    def forwards(self) -> bool:
-        """Whether the split sends bytes through other servers."""
-        return bool(self.policy.forwards)
-
-    @property
-    def splits_by_demand(self) -> bool:
-        """Whether the split divides a pair's bytes by the demand of all pairs."""
-        return bool(self.policy.splits_by_demand)
-
-    @property
-    def suits_patch_panel(self) -> bool:
-        """Whether the circuits are set once and connect servers without an EPS."""
-        return bool(self.policy.suits_patch_panel)
 
     def with_horizon(self, horizon: Horizon) -> "GuardedPolicy":
         """Return the policy that knows the all-to-alls to come, if it weighs them."""

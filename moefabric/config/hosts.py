@@ -1,30 +1,21 @@
-"""Real servers as users write them: in an experiment, or in a file of their own."""
+"""Servers that are real hosts or containers, as users write them; files of real hosts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, GetJsonSchemaHandler
+from pydantic import Discriminator, Field, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema
 
-from moefabric.config.data_sections import value_of, with_fields_of
-from moefabric.config.input_file import read_yaml
-from moefabric.config.section import Document, InputError, Section, Text
+from moefabric.config.data_sections import AsSection, value_of, with_fields_of
+from moefabric.config.input_file import read_yaml, resolved
+from moefabric.config.section import Document, InputError, Rate, Section, Text
 from moefabric.config.validation import validate
+from moefabric.core.server_container import NewContainer
 from moefabric.core.server_host import HostLogin, Plug, ServerHost
 
-_PATHS = "identity_file", "ssh_config"
 
-
-@with_fields_of(
-    HostLogin,
-    {"host"},
-    user=Text | None,
-    identity_file=Text | None,
-    jump=list[Text],
-    ssh_config=Text | None,
-    python=Text,
-)
+@with_fields_of(HostLogin, {"host"})
 class LoginSpec(Section):
     """Logins of real servers. The SSH configuration applies to keys that aren't given."""
 
@@ -115,7 +106,9 @@ class HostsSpec(Document):
         """Return the hosts as values, with defaults filled in and paths that start at `folder`."""
         defaults = self.defaults.model_dump(exclude_unset=True)
         entries = [defaults | host.model_dump(exclude_unset=True) for host in self.hosts]
-        return [_with_paths(entry, folder) for entry in entries]
+        for key in ("identity_file", "ssh_config"):
+            entries = resolved(entries, ("*", key), folder)
+        return entries
 
 
 class _OrFile:
@@ -132,40 +125,57 @@ HostList = Annotated[list[HostSpec], _OrFile()]
 """Real servers, or the name of a file with them."""
 
 
-def resolve_hosts(hosts: Any, folder: Path) -> Any:
-    """Return the hosts of an experiment: those of the file that they name, if they name one.
-
-    Args:
-        hosts: Value of the key `hosts`.
-        folder: Folder of the experiment; relative paths start there, or at the file's own folder.
+def hosts_of_file(path: Path) -> list[dict[str, Any]]:
+    """Return the hosts in a file, as values of the key `hosts` of an experiment.
 
     Raises:
         SpecError: With all errors of the file.
     """
-    if isinstance(hosts, str) and hosts:
-        path = folder / Path(hosts).expanduser()
-        return validate(HostsSpec, read_yaml(path), path).entries(path.parent)
-    if isinstance(hosts, list):
-        return [_with_paths(host, folder) if isinstance(host, dict) else host for host in hosts]
-    return hosts
+    return validate(HostsSpec, read_yaml(path), path).entries(path.parent)
 
 
-def resolve_server_hosts(servers: Any, folder: Path) -> None:
-    """Make the relative paths of a document's real servers start at a folder.
+ContainerChoice = Annotated[
+    Annotated[Text, Tag("existing")] | Annotated[NewContainer, AsSection(), Tag("new")],
+    Discriminator(lambda value: "existing" if isinstance(value, str) else "new"),
+]
+"""Name or ID of a running container, or a container to start."""
+
+
+class ServerSpec(Section):
+    """Server that differs from the others: a container, a real host, or NICs of another rate."""
+
+    container: ContainerChoice | None = None
+    """Container that is this server: the name or ID of a running one, or what to start."""
+    host: PluggedHostSpec | None = None
+    """Real host that is this server."""
+    nic_rate: Rate | None = None
+    """Rate of each of its NICs. Default: `nic_rate` of the wiring. A circuit has the rate of its
+    slower NIC; links between leaves and spines suit the fastest NICs."""
+
+
+def server_errors(
+    servers: Mapping[str, ServerSpec], names: Sequence[str], place: str
+) -> Iterator[InputError]:
+    """Yield errors for servers that the fabric lacks and containers that are several servers.
 
     Args:
-        servers: Value of the key `servers`, changed in place; wrong values stay as they are.
-        folder: Folder of the document.
+        servers: The special servers, by name.
+        names: All servers of the fabric.
+        place: Where the special servers are in the file.
     """
-    for server in servers.values() if isinstance(servers, dict) else ():
-        if isinstance(server, dict) and isinstance(host := server.get("host"), dict):
-            server["host"] = _with_paths(host, folder)
-
-
-def _with_paths(host: dict[str, Any], folder: Path) -> dict[str, Any]:
-    paths = {
-        key: str(folder / Path(host[key]).expanduser())
-        for key in _PATHS
-        if isinstance(host.get(key), str) and host[key]
-    }
-    return host | paths
+    known = f"{names[0]} to {names[-1]}" if names else "none"
+    for name in servers.keys() - {*names}:
+        yield f"{place}.{name}", f"no such server; there are {known}"
+    for name, server in servers.items():
+        if server.container is not None and server.host is not None:
+            yield f"{place}.{name}", "a server is a container or a host: leave one of them out"
+        if not server.model_fields_set:
+            yield f"{place}.{name}", "nothing given: give container, host or nic_rate"
+        if server.host is not None:
+            yield from server.host.plug.errors(f"{place}.{name}.host.plug")
+    owner: dict[str, str] = {}
+    for name, server in servers.items():
+        container = server.container
+        if isinstance(container, str) and owner.setdefault(container, name) != name:
+            message = f"{container} is {owner[container]} already: a container is one server"
+            yield f"{place}.{name}.container", message

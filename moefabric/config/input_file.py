@@ -65,28 +65,21 @@ class _Loader(yaml.SafeLoader):
             return
         raise yaml.composer.ComposerError(None, None, problem, mark)
 
-    def construct_mapping(
-        self, node: yaml.MappingNode, *args: Any, **options: Any
-    ) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, *args: Any, **options: Any) -> Any:
         keys: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key.value} is given twice", key.start_mark
-                )
+                problem = f"{key.value} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             keys.add(key.value)
         return super().construct_mapping(node, *args, **options)
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
     """Return the nodes directly in a node."""
-    match node:
-        case yaml.MappingNode():
-            return [child for pair in node.value for child in pair]
-        case yaml.SequenceNode():
-            return list(node.value)
-        case _:
-            return []
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 _Loader.add_implicit_resolver(
@@ -192,13 +185,12 @@ def change_keys(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
     Raises:
         SpecError: If a place isn't one of the document.
     """
-    errors = []
-    for place, value in changes.items():
-        if (steps := path_steps(place)) and _set(
-            document, steps, document_value(value), merge=True
-        ):
-            continue
-        errors.append((place, "is no place in this document"))
+    errors = [
+        (place, "is no place in this document")
+        for place, value in changes.items()
+        if not (steps := path_steps(place))
+        or not _set(document, steps, document_value(value), merge=True)
+    ]
     if errors:
         raise SpecError(errors)
 
@@ -214,6 +206,32 @@ def document_value(value: Any) -> Any:
             return str(value)
         case _:
             return value
+
+
+def resolved(value: Any, steps: Sequence[str], folder: Path) -> Any:
+    """Return a value of a document with the relative paths at a place starting at a folder.
+
+    Args:
+        value: The value; wrong values stay as they are.
+        steps: Keys on the way to the paths; `*` is each key or position. Behind a last step `:`,
+            the paths are the sources of mounts such as `./data:/data`, if they begin with a dot or
+            tilde.
+        folder: The folder.
+    """
+    match value, list(steps):
+        case str(), [] if value:
+            return str(folder / Path(value).expanduser())
+        case str(), [":"] if value.startswith((".", "~")):
+            source, _, rest = value.partition(":")
+            return f"{(folder / Path(source).expanduser()).resolve()}:{rest}"
+        case dict(), [first, *later]:
+            return {
+                key: resolved(entry, later, folder) if first in ("*", key) else entry
+                for key, entry in value.items()
+            }
+        case list(), ["*", *later]:
+            return [resolved(entry, later, folder) for entry in value]
+    return value
 
 
 def _set(

@@ -2,12 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from moefabric.config.input_file import change_keys, document_value, read_yaml
-from moefabric.config.server import resolve_volumes
+from moefabric.config.input_file import change_keys, document_value, read_yaml, resolved
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
+
+_SERVER_PATHS: Final = ("container.volumes.*.:", "host.identity_file", "host.ssh_config")
+_HOST_PATHS: Final = ("hosts.*.identity_file", "hosts.*.ssh_config")
+_PATHS: Final = (
+    "model.config",
+    *_HOST_PATHS,
+    *(f"{at}servers.*.{path}" for at in ("", "wiring.") for path in _SERVER_PATHS),
+)
+"""Places of relative paths in documents, as `resolved` takes them."""
 
 if TYPE_CHECKING:
     from moefabric.config.experiment import ExperimentSpec
@@ -28,15 +36,13 @@ def load_fabric(
         SpecError: With all errors of the file.
     """
     from moefabric.config.fabric import FabricSpec
-    from moefabric.config.hosts import resolve_server_hosts
 
     document = read_yaml(path, settings)
     change_keys(document, changes or {})
     if "experiment" in document and "fabric" not in document:
         message = "describes an experiment, which `moefabric run` takes; a fabric is needed"
         raise SpecError([(str(path), message)])
-    resolve_volumes(document.get("servers"), path.parent)
-    resolve_server_hosts(document.get("servers"), path.parent)
+    resolve_paths(document, path.parent)
     return validate(FabricSpec, document, path)
 
 
@@ -88,28 +94,26 @@ def read_experiment(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     return document
 
 
-def resolve_paths(document: dict[str, Any], folder: Path) -> None:
-    """Make the paths of model, servers and hosts in an experiment's document start at a folder.
+def resolve_paths(document: dict[str, Any], folder: Path, places: Sequence[str] = _PATHS) -> None:
+    """Make the paths of model, servers and hosts in a document start at a folder.
 
     Paths of gating and of programs stay as they are: who reads them knows the folder.
 
     Args:
         document: Contents of the file, changed in place; wrong values stay as they are.
         folder: Folder of the file.
+        places: Places of the paths.
 
     Raises:
         SpecError: With all errors of a file of hosts that the document names.
     """
-    from moefabric.config.hosts import resolve_hosts, resolve_server_hosts
-    from moefabric.config.model import resolve_config
+    file = document.get("hosts")
+    for place in places:
+        document |= resolved(document, place.split("."), folder)
+    if isinstance(file, str) and file and "fabric" not in document:
+        from moefabric.config.hosts import hosts_of_file
 
-    if "model" in document:
-        document["model"] = resolve_config(document["model"], folder)
-    if isinstance(wiring := document.get("wiring"), dict):
-        resolve_volumes(wiring.get("servers"), folder)
-        resolve_server_hosts(wiring.get("servers"), folder)
-    if "hosts" in document:
-        document["hosts"] = resolve_hosts(document["hosts"], folder)
+        document["hosts"] = hosts_of_file(folder / Path(file).expanduser())
 
 
 def fabric_of(document: Mapping[str, Any]) -> "FabricSpec":
@@ -130,9 +134,7 @@ def experiment_of(document: Mapping[str, Any]) -> "ExperimentSpec":
         SpecError: With all errors of the values.
     """
     from moefabric.config.experiment import ExperimentSpec
-    from moefabric.config.hosts import resolve_hosts
 
     values = document_value(document)
-    if "hosts" in values:
-        values["hosts"] = resolve_hosts(values["hosts"], Path())
+    resolve_paths(values, Path(), _HOST_PATHS)
     return validate(ExperimentSpec, values)

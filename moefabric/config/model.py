@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Required
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from moefabric.config.data_sections import AsSection, with_fields_of
-from moefabric.config.input_file import read_json, read_yaml
+from moefabric.config.input_file import read_json, read_yaml, resolved
 from moefabric.config.section import Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
@@ -128,11 +128,6 @@ def preset(name: str) -> Model:
     return _read_model(_preset_path(name))
 
 
-def preset_source(name: str) -> str:
-    """Return where the sizes of a preset come from."""
-    return validate(ModelSpec, read_yaml(_preset_path(name))).source or ""
-
-
 def read_configuration(path: Path) -> Model:
     """Return the model of a `config.json`, with the name of its folder.
 
@@ -174,17 +169,10 @@ def _preset_path(name: str) -> Path:
 
 def _read_model(path: Path) -> Model:
     document = read_yaml(path)
-    section = validate(ModelSpec, resolve_config(document, path.parent), path)
+    section = validate(ModelSpec, resolved(document, ["config"], path.parent), path)
     try:
         model = section.build()
     except SpecError as error:
         errors = [(f"{path}: {place}", message) for place, message in error.errors]
         raise SpecError(errors) from error
     return model if section.name or section.config else replace(model, name=path.stem)
-
-
-def resolve_config(model: Any, folder: Path) -> Any:
-    """Return the section of a model whose configuration's path starts at `folder`."""
-    if isinstance(model, dict) and isinstance(config := model.get("config"), str):
-        return model | {"config": str(folder / config)}
-    return model

@@ -1,18 +1,19 @@
 """Optical circuit switch of a region, as users write it."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from moefabric.config.data_sections import value_of
+from moefabric.config.data_sections import value_of, with_fields_of
 from moefabric.config.ocs_profile import OcsProfile
 from moefabric.config.references import OcsDriverReference
-from moefabric.config.section import DurationNs, Section, Text
-from moefabric.core.ocs import CrossConnectMode, DeviceProfile, Ocs, OcsControl, Verification
+from moefabric.config.section import DurationNs, Section
+from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl
 from moefabric.core.units import Scale
 
 
+@with_fields_of(OcsControl, driver=OcsDriverReference)
 class OcsSpec(Section):
     """Optical circuit switch (OCS) of a region, and how its controller reaches it."""
 
@@ -29,25 +30,6 @@ class OcsSpec(Section):
     up."""
     startup: Literal["preserve", "volatile"] | None = None
     """Whether cross-connects survive a restart of the switch. Default: the profile's."""
-    driver: OcsDriverReference = "scpi"
-    """Driver with which the controller commands the switch: the name of its protocol, or
-    `package.module:Name`."""
-    address: Text | None = None
-    """Address of a real switch. Default: the emulated one."""
-    port: int | None = Field(default=None, ge=1, le=65535)
-    """TCP port of the switch. Default: the protocol's."""
-    user: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
-    """User name. Default: the factory account."""
-    password_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
-        None
-    )
-    """Environment variable that holds the password. Default: the factory password."""
-    mode: Annotated[CrossConnectMode, Field(strict=False)] = CrossConnectMode.OVERWRITE
-    """What happens to existing cross-connects that are in the way of a change: `safe` refuses the
-    change, `update` removes them, `overwrite` removes all others of the region too."""
-    verify: Annotated[Verification, Field(strict=False)] = Verification.LIGHT
-    """When traffic may use a circuit: once frames have passed it (`light`), or once the switch
-    reports it (`read-back`)."""
 
     def build(self, name: str, ports_needed: int, scale: Scale) -> Ocs:
         """Return the OCS that this section describes, with times on the wall clock."""

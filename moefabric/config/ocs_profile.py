@@ -1,6 +1,5 @@
 """Profiles of optical circuit switches (OCS): the shipped ones, and YAML files of users."""
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -15,7 +14,6 @@ from moefabric.config.input_file import read_yaml
 from moefabric.config.plugins import (
     OCS_DIALECTS,
     OCS_PROFILES,
-    built_in_names,
     load_plugin,
     ocs_dialect,
     plugin_names,
@@ -32,17 +30,13 @@ class ProfileSpec(Section):
     """A profile file: behaviour of one kind of optical circuit switch."""
 
 
-def profile_section(dialects: Iterable[str]) -> type[ProfileSpec]:
+@cache
+def profile_section(*dialects: str) -> type[ProfileSpec]:
     """Return the keys of a profile file, with a section of options for each of these dialects.
 
     Raises:
         SpecError: If a dialect can't be loaded.
     """
-    return _profile_section(tuple(dialects))
-
-
-@cache
-def _profile_section(dialects: tuple[str, ...]) -> type[ProfileSpec]:
     options = {name: ocs_dialect(name).options for name in dialects}
     sections: dict[str, Any] = {
         name: (Annotated[data_class, AsSection()], Field(default_factory=data_class))
@@ -55,12 +49,7 @@ def _profile_section(dialects: tuple[str, ...]) -> type[ProfileSpec]:
 
 def full_profile_section() -> type[ProfileSpec]:
     """Return the keys of a profile file with the options of all registered dialects."""
-    return profile_section(plugin_names(OCS_DIALECTS))
-
-
-def shipped_profiles() -> list[str]:
-    """Return the names of the shipped profiles."""
-    return sorted(built_in_names(OCS_PROFILES))
+    return profile_section(*plugin_names(OCS_DIALECTS))
 
 
 def load_profile(name: str) -> DeviceProfile:
@@ -86,7 +75,7 @@ def load_profile(name: str) -> DeviceProfile:
         path = Path(str(files(profile) / f"{name}.yaml"))
     document = read_yaml(path)
     dialects = [key for key in document if key in plugin_names(OCS_DIALECTS)]
-    section = validate(profile_section(dialects), document)
+    section = validate(profile_section(*dialects), document)
     options = {dialect: asdict(getattr(section, dialect)) for dialect in dialects}
     return value_of(section, DeviceProfile, name=path.stem, dialects=options)
 

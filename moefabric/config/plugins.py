@@ -12,51 +12,42 @@ number, a word, true or false.
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isclass, isfunction
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs_dialect import OcsDialect
 from moefabric.core.transport import Transport
 
-POLICIES: Final = "moefabric.policies"
-PLACEMENTS: Final = "moefabric.placements"
-PAYLOAD_TRANSFORMS: Final = "moefabric.payload_transforms"
-COLLECTIVE_ORDERS: Final = "moefabric.collective_orders"
-EXPERT_EXCHANGES: Final = "moefabric.expert_exchanges"
-SCHEDULES: Final = "moefabric.schedules"
-TRANSPORTS: Final = "moefabric.transports"
-TRACE_READERS: Final = "moefabric.trace_readers"
-TRACE_WRITERS: Final = "moefabric.trace_writers"
-STUDIES: Final = "moefabric.studies"
-OCS_DIALECTS: Final = "moefabric.ocs_dialects"
-OCS_DRIVERS: Final = "moefabric.ocs_drivers"
-OCS_PROFILES: Final = "moefabric.ocs_profiles"
-
-GROUPS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        POLICIES: "policy",
-        PLACEMENTS: "placement",
-        PAYLOAD_TRANSFORMS: "payload transform",
-        COLLECTIVE_ORDERS: "collective order",
-        EXPERT_EXCHANGES: "expert exchange",
-        SCHEDULES: "schedule",
-        TRANSPORTS: "transport",
-        TRACE_READERS: "trace reader",
-        TRACE_WRITERS: "trace writer",
-        STUDIES: "study",
-        OCS_DIALECTS: "OCS dialect",
-        OCS_DRIVERS: "OCS driver",
-        OCS_PROFILES: "OCS profile",
-    }
-)
+GROUPS: Final[dict[str, str]] = {}
 """The noun of each group's parts, which messages use."""
+
+
+def _group(name: str, noun: str) -> str:
+    """Add a group to `GROUPS`; return its name."""
+    group = f"moefabric.{name}"
+    GROUPS[group] = noun
+    return group
+
+
+POLICIES: Final = _group("policies", "policy")
+PLACEMENTS: Final = _group("placements", "placement")
+PAYLOAD_TRANSFORMS: Final = _group("payload_transforms", "payload transform")
+COLLECTIVE_ORDERS: Final = _group("collective_orders", "collective order")
+EXPERT_EXCHANGES: Final = _group("expert_exchanges", "expert exchange")
+SCHEDULES: Final = _group("schedules", "schedule")
+TRANSPORTS: Final = _group("transports", "transport")
+TRACE_READERS: Final = _group("trace_readers", "trace reader")
+TRACE_WRITERS: Final = _group("trace_writers", "trace writer")
+STUDIES: Final = _group("studies", "study")
+OCS_DIALECTS: Final = _group("ocs_dialects", "OCS dialect")
+OCS_DRIVERS: Final = _group("ocs_drivers", "OCS driver")
+OCS_PROFILES: Final = _group("ocs_profiles", "OCS profile")
 
 
 def plugin_names(group: str) -> tuple[str, ...]:
@@ -95,7 +86,9 @@ def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any
         SpecError: If no part has this name, its module can't be imported, or it lacks members.
     """
     part = _loaded(group, reference)
-    if protocol is not None and (missing := _missing_members(part, protocol)):
+    if protocol is not None and (
+        missing := [name for name in _members(protocol) if not hasattr(part, name)]
+    ):
         lacks = f"{reference!r} has no {', '.join(missing)}"
         remedy = f"a {GROUPS[group]} has the members of {protocol.__module__}.{protocol.__name__}"
         raise SpecError([(GROUPS[group], f"{lacks}: {remedy}")])
@@ -166,10 +159,8 @@ def _value(text: str) -> int | float | bool | str:
     if text in {"true", "false"}:
         return text == "true"
     for number in (int, float):
-        try:
+        with suppress(ValueError):
             return number(text)
-        except ValueError:
-            continue
     return text
 
 
@@ -202,18 +193,13 @@ def _loaded(group: str, reference: str) -> Any:
 def _current_folder_on_path() -> Iterator[None]:
     """Let modules be imported from the current folder too, as `python -m` does."""
     folder = str(Path.cwd())
-    if folder in sys.path or "" in sys.path:
-        yield
-        return
-    sys.path.append(folder)
+    added = [] if folder in sys.path or "" in sys.path else [folder]
+    sys.path += added
     try:
         yield
     finally:
-        sys.path.remove(folder)
-
-
-def _missing_members(part: object, protocol: type) -> list[str]:
-    return [name for name in _members(protocol) if not hasattr(part, name)]
+        for one in added:
+            sys.path.remove(one)
 
 
 @cache

@@ -1,22 +1,15 @@
 """Types of values that name a plug-in, for specifications."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
-from pydantic.config import JsonDict
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
-from moefabric.config.plugins import (
-    COLLECTIVE_ORDERS,
-    EXPERT_EXCHANGES,
-    OCS_DRIVERS,
-    PAYLOAD_TRANSFORMS,
-    PLACEMENTS,
-    POLICIES,
-    TRANSPORTS,
-    built_in_names,
-    load_plugin,
-)
+from moefabric.config import plugins
+from moefabric.config.plugins import built_in_names, load_plugin
+from moefabric.config.section import Text
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs_dialect import OcsDriverFactory
 from moefabric.core.transport import Transport
@@ -27,53 +20,49 @@ from moefabric.workload.placement.expert_exchange import ExpertExchange
 from moefabric.workload.placement.placements import ExpertPlacement
 
 
-def _known(group: str, protocol: type) -> Callable[[str], str]:
-    """Return a validator that refuses a reference to a part that can't be used."""
+@dataclass(frozen=True)
+class _Reference:
+    """Metadata of a text: it names a part that can be used.
 
-    def check(reference: str) -> str:
-        if reference in built_in_names(group):
-            return reference  # the tests load them; importing them here would take time
-        try:
-            load_plugin(group, reference, protocol)
-        except SpecError as error:
-            raise ValueError(error.errors[0][1]) from error
+    Attributes:
+        group: Group of the part.
+        protocol: The Protocol whose members the part must have.
+    """
+
+    group: str
+    protocol: type
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "examples": list(built_in_names(self.group))}
+
+    def _check(self, reference: str) -> str:
+        # The tests load built-in parts; importing them here would take time.
+        if reference not in built_in_names(self.group):
+            try:
+                load_plugin(self.group, reference, self.protocol)
+            except SpecError as error:
+                raise ValueError(error.errors[0][1]) from error
         return reference
 
-    return check
 
-
-def _field(group: str) -> Any:
-    """Return a field whose schema has the built-in names as examples."""
-
-    def add_examples(schema: JsonDict) -> None:
-        schema["examples"] = list(built_in_names(group))
-
-    return Field(min_length=1, json_schema_extra=add_examples)
-
-
-OcsDriverReference = Annotated[
-    str, _field(OCS_DRIVERS), AfterValidator(_known(OCS_DRIVERS, OcsDriverFactory))
-]
+OcsDriverReference = Annotated[Text, _Reference(plugins.OCS_DRIVERS, OcsDriverFactory)]
 """Name of an OCS driver, or `package.module:Name`."""
-PolicyReference = Annotated[str, _field(POLICIES), AfterValidator(_known(POLICIES, Policy))]
+PolicyReference = Annotated[Text, _Reference(plugins.POLICIES, Policy)]
 """Name of a policy, or `package.module:Name`."""
-TransportReference = Annotated[
-    str, _field(TRANSPORTS), AfterValidator(_known(TRANSPORTS, Transport))
-]
+TransportReference = Annotated[Text, _Reference(plugins.TRANSPORTS, Transport)]
 """Name of a transport, or `package.module:Name`, and maybe arguments: `name(key=value)`."""
-PlacementReference = Annotated[
-    str, _field(PLACEMENTS), AfterValidator(_known(PLACEMENTS, ExpertPlacement))
-]
+PlacementReference = Annotated[Text, _Reference(plugins.PLACEMENTS, ExpertPlacement)]
 """Name of a placement of experts, or `package.module:Name`, and maybe arguments."""
-PayloadReference = Annotated[
-    str, _field(PAYLOAD_TRANSFORMS), AfterValidator(_known(PAYLOAD_TRANSFORMS, PayloadTransform))
-]
+PayloadReference = Annotated[Text, _Reference(plugins.PAYLOAD_TRANSFORMS, PayloadTransform)]
 """Name of a payload transform, or `package.module:Name`, and maybe arguments."""
-CollectiveOrderReference = Annotated[
-    str, _field(COLLECTIVE_ORDERS), AfterValidator(_known(COLLECTIVE_ORDERS, CollectiveOrder))
-]
+CollectiveOrderReference = Annotated[Text, _Reference(plugins.COLLECTIVE_ORDERS, CollectiveOrder)]
 """Name of an order of all-to-alls, or `package.module:Name`, and maybe arguments."""
-ExpertExchangeReference = Annotated[
-    str, _field(EXPERT_EXCHANGES), AfterValidator(_known(EXPERT_EXCHANGES, ExpertExchange))
-]
+ExpertExchangeReference = Annotated[Text, _Reference(plugins.EXPERT_EXCHANGES, ExpertExchange)]
 """Name of an exchange of experts, or `package.module:Name`, and maybe arguments."""

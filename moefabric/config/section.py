@@ -34,36 +34,29 @@ PARTIAL: Final = object()
 _UNKNOWN: Final = object()
 
 
-def _quantity(value: object, example: str) -> str | float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is not {example}")  # noqa: TRY004 - pydantic needs it
-    return value
+def _parsed(
+    parse: Callable[[Any], float], example: str, above: float, refusal: str, *, finite: bool = True
+) -> BeforeValidator:
+    """Return a validator that parses a quantity.
 
+    Args:
+        parse: Returns the number that a text or a number stands for.
+        example: What is needed, for errors.
+        above: The number must be greater.
+        refusal: What a number is that isn't.
+        finite: Whether infinity is refused as no quantity at all.
+    """
 
-def _rate(value: object) -> float:
-    rate = units.rate_bps(_quantity(value, "a rate such as 100Gb/s"))
-    if not 0 < rate < inf:
-        raise ValueError(f"{value!r} is not a rate above zero")
-    return rate
+    def validate(value: object) -> float:
+        is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        if not is_plain or (finite and isinstance(value, float) and not isfinite(value)):
+            raise ValueError(f"{value!r} is not {example}")
+        number = parse(value)
+        if not above < number < inf:
+            raise ValueError(f"{value!r} is {refusal}")
+        return number
 
-
-def _duration(value: object) -> int:
-    seconds = _quantity(value, "a duration such as 25ms")
-    if isinstance(seconds, float) and not isfinite(seconds):
-        raise ValueError(f"{value!r} is not a duration such as 25ms")
-    duration = units.duration_ns(seconds)
-    if duration < 0:
-        raise ValueError(f"{value!r} is negative")
-    return duration
-
-
-def _size(value: object) -> int:
-    size = _quantity(value, "a size such as 2GB")
-    if isinstance(size, float) and not isfinite(size):
-        raise ValueError(f"{value!r} is not a size such as 2GB")
-    if (number := units.size_bytes(size)) < 1:
-        raise ValueError(f"{value!r} is not a size above zero")
-    return number
+    return BeforeValidator(validate)
 
 
 def _quantity_schema(unit: str, pattern: str, example: str) -> WithJsonSchema:
@@ -77,16 +70,20 @@ def _quantity_schema(unit: str, pattern: str, example: str) -> WithJsonSchema:
 
 Rate = Annotated[
     float,
-    BeforeValidator(_rate),
+    _parsed(units.rate_bps, "a rate such as 100Gb/s", 0, "not a rate above zero", finite=False),
     _quantity_schema("bits per second", "([kmgtKMGT]?(b/s|bps|bit|bit/s))?", "100Gb/s"),
 ]
 """Bits per second, written as `100Gb/s`."""
 DurationNs = Annotated[
-    int, BeforeValidator(_duration), _quantity_schema("seconds", "(ns|us|µs|μs|ms|s|min)?", "25ms")
+    int,
+    _parsed(units.duration_ns, "a duration such as 25ms", -1, "negative"),
+    _quantity_schema("seconds", "(ns|us|µs|μs|ms|s|min)?", "25ms"),
 ]
 """Nanoseconds, written as `25ms`."""
 ByteSize = Annotated[
-    int, BeforeValidator(_size), _quantity_schema("bytes", "(B|[kMGT]i?B)?", "2GB")
+    int,
+    _parsed(units.size_bytes, "a size such as 2GB", 0, "not a size above zero"),
+    _quantity_schema("bytes", "(B|[kMGT]i?B)?", "2GB"),
 ]
 """Bytes, written as `2GB` or `512MiB`."""
 

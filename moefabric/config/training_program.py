@@ -11,6 +11,7 @@ from moefabric.config.section import InputError, Section, Text
 from moefabric.workload.models.model import Model, Training
 
 _ELEMENT_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+_NAMES: Final = ("iterations", "layers", "experts", "ranks", "seed", "checkpoint")
 LOSS: Final = r"^step (?P<step>\d+) loss (?P<loss>\S+)"
 """Default of `loss`."""
 
@@ -71,8 +72,8 @@ class TrainSpec(Section):
         Args:
             values: Values that are not keys of this section.
         """
-        known = {**self.model_dump(include={"hidden", "sequence", "batch", "dtype"}), **values}
-        known["checkpoint_every"] = self.checkpoint_every
+        keys = {"hidden", "sequence", "batch", "dtype", "checkpoint_every"}
+        known = {**values, **self.model_dump(include=keys)}
         return [argument.format_map(known) for argument in self.arguments]
 
     def errors(self, model: Model, training: Training) -> Iterator[InputError]:
@@ -84,9 +85,7 @@ class TrainSpec(Section):
         else:
             if not {"step", "loss"} <= groups.keys():
                 yield "train.loss", "the groups (?P<step>...) and (?P<loss>...) are needed"
-        names = dict.fromkeys(
-            ("iterations", "layers", "experts", "ranks", "seed", "checkpoint"), ""
-        )
+        names = dict.fromkeys(_NAMES, "")
         for number, argument in enumerate(self.arguments):
             try:
                 argument.format_map({**self.model_dump(), **names})

@@ -1,8 +1,7 @@
 """Validates documents: finds every error at once, each with its place, in the order of the file."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -14,39 +13,36 @@ from moefabric.core.errors import SpecError
 
 S = TypeVar("S", bound=Section)
 
-RENAMED_KEYS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {
-        ("", "patience"): "controller_timeout",
-        ("fabrics", "first"): "dispatch_light",
-        ("fabrics", "patched"): "patch_panel_nics",
-        ("failures", "how"): "mode",
-        ("failures", "what"): "targets",
-        ("gating", "every"): "step_stride",
-        ("gating", "first"): "first_step",
-        ("nics", "patched"): "patch_panel_nics",
-        ("training", "regions"): "schedule",
-        ("training", "restore"): "checkpoint_load",
-    }
-)
+RENAMED_KEYS: Final[Mapping[tuple[str, str], str]] = {
+    ("", "patience"): "controller_timeout",
+    ("fabrics", "first"): "dispatch_light",
+    ("fabrics", "patched"): "patch_panel_nics",
+    ("failures", "how"): "mode",
+    ("failures", "what"): "targets",
+    ("gating", "every"): "step_stride",
+    ("gating", "first"): "first_step",
+    ("nics", "patched"): "patch_panel_nics",
+    ("training", "regions"): "schedule",
+    ("training", "restore"): "checkpoint_load",
+}
 """New name of a key, by the key's section (empty for the outermost one) and its former name."""
 
-_UNKNOWN_KEY: Final = "is not a key here"
-_KEY_MESSAGES: Final = {
-    "extra_forbidden": _UNKNOWN_KEY,
-    "invalid_key": _UNKNOWN_KEY,
-    "missing": "is missing",
-}
-_VALUE_MESSAGES: Final = {
+_KEY_ERRORS: Final = {"extra_forbidden", "invalid_key", "missing"}
+"""Errors of keys, whose values matter nothing."""
+_MESSAGES: Final = {
     "bool_type": "true or false is needed",
     "enum": "{expected} is needed",
+    "extra_forbidden": "is not a key here",
     "finite_number": "a finite number is needed",
     "float_type": "a number is needed",
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
     "int_type": "a whole number is needed",
+    "invalid_key": "is not a key here",
     "less_than_equal": "must be at most {le:g}",
     "list_type": "a list is needed",
     "literal_error": "{expected} is needed",
+    "missing": "is missing",
     "model_type": "a mapping of keys is needed",
     "path_type": "text is needed",
     "string_pattern_mismatch": (
@@ -90,13 +86,11 @@ def validate(kind: type[S], document: dict[str, Any], path: Path | None = None) 
 
 def error_message(error: ErrorDetails) -> str:
     """Return what is wrong with a value, and what was given instead."""
-    kind = error["type"]
-    if kind in _KEY_MESSAGES:
-        return _KEY_MESSAGES[kind]
-    if kind in _VALUE_MESSAGES:
-        message = _VALUE_MESSAGES[kind].format(**error.get("ctx", {}))
-        return f"{message}, {_value_text(error['input'])} given"
-    return error["msg"].removeprefix("Value error, ")
+    if error["type"] not in _MESSAGES:
+        return error["msg"].removeprefix("Value error, ")
+    message = _MESSAGES[error["type"]].format(**error.get("ctx", {}))
+    is_of_key = error["type"] in _KEY_ERRORS
+    return message if is_of_key else f"{message}, {_value_text(error['input'])} given"
 
 
 def _value_text(value: Any) -> str:
@@ -120,26 +114,20 @@ def _with_current_keys(
     value: Any, errors: list[InputError], section: str = "", place: str = ""
 ) -> Any:
     """Return `value` with renamed keys replaced, and append an error for each of them."""
-    match value:
-        case dict():
-            return dict(_current_items(value, errors, section, place))
-        case list():
-            return [
-                _with_current_keys(entry, errors, section, f"{place}[{index}]")
-                for index, entry in enumerate(value)
-            ]
-        case _:
-            return value
-
-
-def _current_items(
-    mapping: Mapping[Any, Any], errors: list[InputError], section: str, place: str
-) -> Iterator[tuple[Any, Any]]:
-    for key, entry in mapping.items():
+    if isinstance(value, list):
+        return [
+            _with_current_keys(entry, errors, section, f"{place}[{index}]")
+            for index, entry in enumerate(value)
+        ]
+    if not isinstance(value, dict):
+        return value
+    current = {}
+    for key, entry in value.items():
         key_place = f"{place}.{key}" if place else str(key)
         if new_key := RENAMED_KEYS.get((section, key)):
             errors.append((key_place, f"is now called {new_key}"))
-        yield new_key or key, _with_current_keys(entry, errors, str(key), key_place)
+        current[new_key or key] = _with_current_keys(entry, errors, str(key), key_place)
+    return current
 
 
 def _place(location: tuple[PathStep, ...], document: Any) -> str:

@@ -60,12 +60,8 @@ class Addressing:
         net, region, position, gpu = address.to_bytes(4, "big")
         if net != _NET or region >= len(self.servers) or not 1 <= gpu <= self.gpus:
             return None
-        servers = self._servers_by_index[region]
+        servers = tuple(self.servers.values())[region]
         return servers[position] if position < len(servers) else None
-
-    @cached_property
-    def _servers_by_index(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(self.servers.values())
 
     def gateway(self, server: str) -> str | None:
         """Return the next hop of a server to other regions; None in a fabric of one region.
@@ -85,7 +81,4 @@ class Addressing:
     @cached_property
     def _macs(self) -> dict[str, str]:
         octets = {server: self.prefix(server).network_address.packed for server in self._addresses}
-        return {
-            server: "02:00:" + ":".join(f"{octet:02x}" for octet in packed[:3]) + ":01"
-            for server, packed in octets.items()
-        }
+        return {server: f"02:00:{packed[:3].hex(':')}:01" for server, packed in octets.items()}

@@ -82,10 +82,9 @@ class Circuit:
         Raises:
             ValueError: If the circuit doesn't end on the server.
         """
-        for nic in (self.a, self.b):
-            if nic.server == server:
-                return nic
-        raise ValueError(f"{self} doesn't end on {server}")
+        if server not in self.pair:
+            raise ValueError(f"{self} doesn't end on {server}")
+        return self.a if self.a.server == server else self.b
 
     def far_end(self, server: str) -> Nic:
         """Return the end opposite to a server.

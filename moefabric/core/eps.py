@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import accumulate, pairwise, product
+from itertools import islice, product, repeat
 from math import ceil
 
 from moefabric.core.link import EpsLink
@@ -93,16 +93,11 @@ class EpsWiring:
     @cached_property
     def pods(self) -> tuple[tuple[str, ...], ...]:
         """The servers of each pod: a group of servers whose NICs end on the same leaves."""
-        servers = tuple(self.nics)
-        ends = tuple(accumulate(self._pod_sizes(len(servers)), initial=0))
-        return tuple(servers[first:end] for first, end in pairwise(ends))
-
-    def _pod_sizes(self, servers: int) -> tuple[int, ...]:
         if self.eps is None:
             return ()
-        most = self.eps.servers_per_leaf
-        pods = ceil(servers / most)
-        return self.eps.pods or tuple(min(most, servers - most * pod) for pod in range(pods))
+        servers, most = iter(self.nics), self.eps.servers_per_leaf
+        sizes = self.eps.pods or repeat(most, ceil(len(self.nics) / most))
+        return tuple(tuple(islice(servers, size)) for size in sizes)
 
     @property
     def rail_optimised(self) -> bool:

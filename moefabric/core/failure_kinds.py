@@ -8,7 +8,6 @@ the failure log then know it.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final, Literal
 
 from moefabric.core.topology import Fabric
@@ -75,76 +74,63 @@ class FailureTraits:
     components: str = ""
 
 
-def _is_nic(fabric: Fabric, name: str) -> bool:
-    return any(name == str(nic) for server in fabric.servers for nic in fabric.nics(server))
+def _has_electrical_nic(fabric: Fabric, name: str) -> bool:
+    return name in {str(nic) for server in fabric.servers for nic in fabric.electrical_nics(server)}
 
 
-def _is_electrical_nic(fabric: Fabric, name: str) -> bool:
-    return _is_nic(fabric, name) and not _is_optical_nic(fabric, name)
+def _has_optical_nic(fabric: Fabric, name: str) -> bool:
+    return name in {str(nic) for server in fabric.servers for nic in fabric.optical_nics(server)}
 
 
-def _is_optical_nic(fabric: Fabric, name: str) -> bool:
-    return any(name == str(nic) for server in fabric.servers for nic in fabric.optical_nics(server))
-
-
-def _is_ocs(fabric: Fabric, name: str) -> bool:
-    return any(region.ocs is not None and region.ocs.name == name for region in fabric.regions)
-
-
-def _is_gpu(fabric: Fabric, name: str) -> bool:
+def _has_gpu(fabric: Fabric, name: str) -> bool:
     server, _, index = name.partition("/")
     return server in fabric.server_index and index.isdecimal() and int(index) < fabric.gpus
 
 
-def _is_server(fabric: Fabric, name: str) -> bool:
-    return name in fabric.server_index
-
-
-def _is_controller(fabric: Fabric, name: str) -> bool:
-    return name in {"eps", *(region.name for region in fabric.regions)}
-
-
-_TRAITS: Final[Mapping[FailureKind, FailureTraits]] = MappingProxyType(
-    {
-        FailureKind.NIC: FailureTraits(
-            _is_nic,
-            injection="fabric",
-            detected_as=(FailureKind.ELECTRICAL_NIC, FailureKind.OPTICAL_NIC, FailureKind.SERVER),
-            plan_avoids=True,
-            plan_returns=True,
-            summary="Take the links of NICs down.",
-            description="Take the links of NICs such as s0/e0 and s0/o1 down.\n\n"
-            "Neither end of the link has carrier, and frames are dropped.",
-            components="nics",
-        ),
-        FailureKind.ELECTRICAL_NIC: FailureTraits(_is_electrical_nic),
-        FailureKind.OPTICAL_NIC: FailureTraits(_is_optical_nic),
-        FailureKind.OCS_PORT: FailureTraits(
-            _is_optical_nic,
-            injection="fabric",
-            detected_as=(FailureKind.OPTICAL_NIC,),
-            plan_avoids=True,
-            plan_returns=True,
-        ),
-        FailureKind.OCS: FailureTraits(
-            _is_ocs, injection="fabric", plan_avoids=True, plan_returns=True
-        ),
-        FailureKind.GPU: FailureTraits(_is_gpu, injection="agent", loses_ranks=True),
-        FailureKind.SERVER: FailureTraits(
-            _is_server,
-            injection="fabric",
-            plan_returns=True,
-            loses_ranks=True,
-            summary="Suspend servers.",
-            description="Suspend servers such as s3: stop their agents' processes and take all"
-            " their NICs down.",
-            components="servers",
-        ),
-        FailureKind.CONTROLLER: FailureTraits(
-            _is_controller, injection="controller", restarts=True
-        ),
-    }
-)
+_TRAITS: Final[Mapping[FailureKind, FailureTraits]] = {
+    FailureKind.NIC: FailureTraits(
+        lambda *place: _has_electrical_nic(*place) or _has_optical_nic(*place),
+        injection="fabric",
+        detected_as=(FailureKind.ELECTRICAL_NIC, FailureKind.OPTICAL_NIC, FailureKind.SERVER),
+        plan_avoids=True,
+        plan_returns=True,
+        summary="Take the links of NICs down.",
+        description="Take the links of NICs such as s0/e0 and s0/o1 down.\n\n"
+        "Neither end of the link has carrier, and frames are dropped.",
+        components="nics",
+    ),
+    FailureKind.ELECTRICAL_NIC: FailureTraits(_has_electrical_nic),
+    FailureKind.OPTICAL_NIC: FailureTraits(_has_optical_nic),
+    FailureKind.OCS_PORT: FailureTraits(
+        _has_optical_nic,
+        injection="fabric",
+        detected_as=(FailureKind.OPTICAL_NIC,),
+        plan_avoids=True,
+        plan_returns=True,
+    ),
+    FailureKind.OCS: FailureTraits(
+        lambda fabric, name: any(r.ocs and r.ocs.name == name for r in fabric.regions),
+        injection="fabric",
+        plan_avoids=True,
+        plan_returns=True,
+    ),
+    FailureKind.GPU: FailureTraits(_has_gpu, injection="agent", loses_ranks=True),
+    FailureKind.SERVER: FailureTraits(
+        lambda fabric, name: name in fabric.server_index,
+        injection="fabric",
+        plan_returns=True,
+        loses_ranks=True,
+        summary="Suspend servers.",
+        description="Suspend servers such as s3: stop their agents' processes and take all"
+        " their NICs down.",
+        components="servers",
+    ),
+    FailureKind.CONTROLLER: FailureTraits(
+        lambda fabric, name: name in {"eps", *(region.name for region in fabric.regions)},
+        injection="controller",
+        restarts=True,
+    ),
+}
 
 INJECTABLE: Final = tuple(kind for kind in FailureKind if kind.traits.injection is not None)
 """Kinds that users inject."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
+from statistics import median
 from typing import Any, Literal
 
 from moefabric.core.failure_kinds import FailureKind
@@ -75,12 +76,12 @@ class FailureEvent:
     why: str = ""
 
     def about(self, name: str) -> bool:
-        """Whether the event concerns a component, or the server that holds it."""
+        """Return whether the event concerns a component, or the server that holds it."""
         in_server = self.kind is FailureKind.SERVER and name.partition("/")[0] in self.what
         return name in self.what or in_server
 
     def about_injected(self, injection: "FailureEvent") -> bool:
-        """Whether the event concerns components that `injection` made fail."""
+        """Return whether the event concerns components that `injection` made fail."""
         kinds = {injection.kind, *injection.kind.traits.detected_as}
         return self.kind in kinds and any(self.about(name) for name in injection.what)
 
@@ -118,17 +119,16 @@ class FailureRecord:
         planned_ns: Sequence[int] = (),
         reopened_ns: Sequence[int] = (),
     ) -> bool:
-        """Whether the failure affected an activity whose plan didn't take it into account.
+        """Return whether the failure affected an activity whose plan didn't take it into account.
 
         Args:
             planned_ns: Instants at which circuits were planned anew, ascending.
             reopened_ns: Instants at which reopened connections had carried their first bytes,
                 ascending.
         """
-        reopened = reopened_ns if self.kind.traits.loses_ranks else ()
         spans = list(self._disturbed_spans(planned_ns))
-        if self.recovered_ns is not None:
-            slow_until = _first_after(reopened, self.recovered_ns)
+        if self.recovered_ns is not None and self.kind.traits.loses_ranks:
+            slow_until = _first_after(reopened_ns, self.recovered_ns)
             spans += [(self.recovered_ns, slow_until)] if slow_until is not None else []
         return any(begin < end_ns and (end is None or start_ns < end) for begin, end in spans)
 
@@ -150,7 +150,7 @@ class FailureRecord:
             yield self.cleared_ns, self.cleared_ns if later is None else later
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
-        """Whether a component was broken during some of that time.
+        """Return whether a component was broken during some of that time.
 
         A controller restarts by itself; every other component stays broken until it is cleared.
         """
@@ -178,12 +178,17 @@ def failure_records(events: Sequence[FailureEvent]) -> list[FailureRecord]:
             continue
         later = [event for event in events[position + 1 :] if event.about_injected(injection)]
         until = next((event.at_ns for event in later if event.phase == "inject"), inf)
-        later = [event for event in later if event.at_ns < until]
-        cleared = next((event.at_ns for event in later if event.phase == "clear"), None)
+        cleared = next((e.at_ns for e in later if e.phase == "clear" and e.at_ns < until), None)
         # Events after the clearing are about the return of the component.
-        before = [event for event in later if cleared is None or event.at_ns <= cleared]
-        detections = [event for event in before if event.phase == "detected"]
-        recoveries = [event for event in before if event.phase == "recovered"]
+        before = [e for e in later if e.at_ns < until and (cleared is None or e.at_ns <= cleared)]
+        detections, recoveries = (
+            [event for event in before if event.phase == phase]
+            for phase in ("detected", "recovered")
+        )
+        detected_by, action = (
+            "; ".join(dict.fromkeys(event.why for event in some if event.why))
+            for some in (detections, recoveries)
+        )
         records.append(
             FailureRecord(
                 injection.kind,
@@ -192,15 +197,11 @@ def failure_records(events: Sequence[FailureEvent]) -> list[FailureRecord]:
                 detections[0].at_ns if detections else None,
                 _recovered_ns(injection, recoveries),
                 cleared,
-                _joined(detections),
-                _joined(recoveries),
+                detected_by,
+                action,
             )
         )
     return records
-
-
-def _joined(events: Sequence[FailureEvent]) -> str:
-    return "; ".join(dict.fromkeys(event.why for event in events if event.why))
 
 
 def _recovered_ns(injection: FailureEvent, recoveries: Sequence[FailureEvent]) -> int | None:
@@ -211,22 +212,6 @@ def _recovered_ns(injection: FailureEvent, recoveries: Sequence[FailureEvent]) -
     ]
     recovered = [at for at in firsts if at is not None]
     return max(recovered) if len(recovered) == len(firsts) else None
-
-
-def healthy_windows(
-    failures: Iterable[FailureRecord], windows: Iterable[IterationWindow]
-) -> list[IterationWindow]:
-    """Return the iterations in which no component was broken or being cleared."""
-    known = list(failures)
-    return [
-        window
-        for window in windows
-        if not any(
-            failure.overlaps(window.start_ns, window.end_ns)
-            or failure.disturbs(window.start_ns, window.end_ns)
-            for failure in known
-        )
-    ]
 
 
 def failures_json(
@@ -241,9 +226,21 @@ def failures_json(
     median of the healthy ones, `slow_down_after` does so for the later iterations in which the
     failure lasted. Either is None without such iterations.
     """
-    healthy = sorted(window.seconds for window in healthy_windows(failures, windows))
-    base = (healthy[(len(healthy) - 1) // 2] + healthy[len(healthy) // 2]) / 2 if healthy else None
+    healthy = [window.seconds for window in healthy_windows(failures, windows)]
+    base = median(healthy) if healthy else None
     return [_failure_json(failure, windows, base, model_s) for failure in failures]
+
+
+def healthy_windows(
+    failures: Sequence[FailureRecord], windows: Iterable[IterationWindow]
+) -> list[IterationWindow]:
+    """Return the iterations in which no component was broken or being cleared."""
+
+    def is_healthy(window: IterationWindow) -> bool:
+        span = window.start_ns, window.end_ns
+        return not any(failure.overlaps(*span) or failure.disturbs(*span) for failure in failures)
+
+    return list(filter(is_healthy, windows))
 
 
 def _failure_json(

@@ -16,8 +16,8 @@ Its agent receives a transfer and sends it again, both without a mark, so there 
 Packets without a mark take the first circuit of their two servers.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -26,8 +26,7 @@ from types import MappingProxyType
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_path
-from moefabric.core.rules import DROP, Rule, RuleChange, direct_rules
-from moefabric.core.spread_rules import spread_rules
+from moefabric.core.rules import DROP, Rule, RuleChange, direct_rules, eps_bound_rules
 from moefabric.core.topology import Fabric
 
 NextHops = Mapping[tuple[str, str], tuple[Nic, ...]]
@@ -37,20 +36,16 @@ NextHops = Mapping[tuple[str, str], tuple[Nic, ...]]
 @lru_cache(maxsize=16)
 def next_hops(circuits: CircuitSet) -> NextHops:
     """Return the next hops over circuits; a pair that they don't connect has none."""
-    neighbours: dict[str, list[tuple[Nic, str]]] = {}
-    for circuit in circuits:
-        for near, far in circuit.directions:
-            neighbours.setdefault(near.server, []).append((near, far.server))
+    neighbours = defaultdict[str, list[tuple[Nic, str]]](list)
+    for near, far in _far_ends(circuits).items():
+        neighbours[near.server].append((near, far.server))
     hops: dict[tuple[str, str], tuple[Nic, ...]] = {}
     for destination in neighbours:
         distances = _distances(neighbours, destination)
         for server, distance in distances.items():
             if distance:
-                hops[server, destination] = tuple(
-                    sorted(
-                        nic for nic, peer in neighbours[server] if distances[peer] == distance - 1
-                    )
-                )
+                nearer = [nic for nic, far in neighbours[server] if distances[far] < distance]
+                hops[server, destination] = tuple(sorted(nearer))
     return MappingProxyType(hops)
 
 
@@ -85,12 +80,19 @@ def route(circuits: CircuitSet, src: str, dst: str, mark: str) -> tuple[tuple[st
     Returns:
         Links as in `moefabric.core.routes.route`; none if circuits don't connect the servers.
     """
-    hops, far_ends = next_hops(circuits), _far_ends(circuits)
-    links, server = list[tuple[str, str]](), src
+    hops = next_hops(circuits)
+    if src != dst and (src, dst) not in hops:
+        return ()
+    return _links(circuits, src, dst, lambda server: select_nic(hops[server, dst], mark))
+
+
+def _links(
+    circuits: CircuitSet, src: str, dst: str, nic_of: Callable[[str], Nic]
+) -> tuple[tuple[str, str], ...]:
+    """Return the directed links to a server, given the NIC by which packets leave each server."""
+    links, server, far_ends = list[tuple[str, str]](), src, _far_ends(circuits)
     while server != dst:
-        if (server, dst) not in hops:
-            return ()
-        nic = select_nic(hops[server, dst], mark)
+        nic = nic_of(server)
         links += [(str(nic), "ocs"), ("ocs", str(far_ends[nic]))]
         server = far_ends[nic].server
     return tuple(links)
@@ -176,11 +178,10 @@ def relay_trees(circuits: CircuitSet) -> Mapping[str, RelayTree]:
 
 def _neighbours(circuits: CircuitSet) -> dict[str, list[str]]:
     """Return the servers at the far ends of each server's circuits, once each, in order."""
-    found: dict[str, dict[str, None]] = {}
-    for circuit in circuits:
-        for near, far in circuit.directions:
-            found.setdefault(near.server, {})[far.server] = None
-    return {server: list(found[server]) for server in sorted(found)}
+    peers = defaultdict[str, dict[str, None]](dict)
+    for near, far in _far_ends(circuits).items():
+        peers[near.server][far.server] = None
+    return {server: list(peers[server]) for server in sorted(peers)}
 
 
 def _relay_tree(
@@ -253,12 +254,8 @@ def tree_route(circuits: CircuitSet, src: str, dst: str, root: str) -> tuple[tup
     tree = relay_trees(circuits).get(root)
     if tree is None or not (tree.reaches(src) and tree.reaches(dst)):
         return ()
-    links, server, far_ends = list[tuple[str, str]](), src, _far_ends(circuits)
-    while server != dst:
-        nic = tree.down.get(server, {}).get(dst) or tree.up[server]
-        links += [(str(nic), "ocs"), ("ocs", str(far_ends[nic]))]
-        server = far_ends[nic].server
-    return tuple(links)
+    up, down = tree.up, tree.down
+    return _links(circuits, src, dst, lambda server: down.get(server, {}).get(dst) or up[server])
 
 
 def _tree_rules(fabric: Fabric, circuits: CircuitSet) -> Iterator[Rule]:
@@ -327,3 +324,36 @@ def tree_marks(rules: Iterable[Rule]) -> frozenset[str]:
 
 def _is_of_tree(rule: Rule) -> bool:
     return rule.path is not None and rule.path[0] == "r"
+
+
+def spread_rules(
+    fabric: Fabric, circuits: CircuitSet, unusable: frozenset[Nic] = frozenset()
+) -> frozenset[Rule]:
+    """Return the rules that spread unmarked flows of pairs with circuits over these and the EPS.
+
+    A flow keeps its path while the rules stay, so its packets arrive in order. The switch chooses
+    the path by a hash of addresses and ports.
+
+    The weights are those of a uniform all-to-all: each circuit serves its pair alone, while the
+    electrical NICs of a server serve all its peers.
+
+    Args:
+        unusable: NICs that carry nothing; without a usable electrical NIC at both ends, flows are
+            spread over circuits only.
+    """
+    working = fabric.without_nics(unusable) if unusable else fabric
+    peers = len(fabric.servers) - 1
+    nics = defaultdict[tuple[str, str], list[Nic]](list)
+    for near, far in _far_ends(circuits).items():
+        nics[near.server, far.server].append(near)
+    rules = set[Rule]()
+    for (server, to), own in nics.items():
+        parts = tuple((str(nic), peers) for nic in sorted(own))
+        electrical = len(working.usable_electrical(server))
+        if electrical and working.usable_electrical(to):
+            bound = eps_bound_rules(working, working.region_of[server], server)
+            out = {rule.to: rule.out for rule in bound if rule.path is None}
+            parts += ((out.get(to, out["*"]), electrical),)
+        spread = parts if len(parts) > 1 else ()
+        rules.add(Rule(server, to, parts[0][0], light=True, spread=spread))
+    return frozenset(rules)

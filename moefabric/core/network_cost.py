@@ -7,7 +7,6 @@ is 500 m long. `tests/unit/core/test_network_cost.py` checks that the published 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 from moefabric.core.errors import SpecError
@@ -29,14 +28,12 @@ class Prices:
     patch_port: float = 100.0
 
 
-PRICES: Final[Mapping[float, Prices]] = MappingProxyType(
-    {
-        100e9: Prices(99, 659, 187),
-        200e9: Prices(239, 1079, 374),
-        400e9: Prices(659, 1499, 1090),
-        800e9: Prices(1399, 2248, 1400),
-    }
-)
+PRICES: Final[Mapping[float, Prices]] = {
+    100e9: Prices(99, 659, 187),
+    200e9: Prices(239, 1079, 374),
+    400e9: Prices(659, 1499, 1090),
+    800e9: Prices(1399, 2248, 1400),
+}
 """By NIC rate in bits per second.
 
 No 800 Gb/s NIC is on sale: its price is 1.5 times that of the 400 Gb/s NIC.
@@ -62,15 +59,13 @@ class NetworkInventory:
     oversubscription: float = 1.0
 
 
-NETWORKS: Final[Mapping[str, NetworkInventory]] = MappingProxyType(
-    {
-        "fat-tree": NetworkInventory(1, 8),
-        "oversubscribed": NetworkInventory(1, 8, oversubscription=3.0),
-        "rail-optimised": NetworkInventory(1, 8),
-        "mixnet": NetworkInventory(1, 2, 6),
-        "topoopt": NetworkInventory(1, 0, 0, 8),
-    }
-)
+NETWORKS: Final[Mapping[str, NetworkInventory]] = {
+    "fat-tree": NetworkInventory(1, 8),
+    "oversubscribed": NetworkInventory(1, 8, oversubscription=3.0),
+    "rail-optimised": NetworkInventory(1, 8),
+    "mixnet": NetworkInventory(1, 2, 6),
+    "topoopt": NetworkInventory(1, 0, 0, 8),
+}
 """One server with eight NICs on each of the paper's networks."""
 
 
@@ -116,20 +111,13 @@ def network_usd(network: NetworkInventory, rate_bps: float) -> float:
     """
     price = prices(rate_bps)
     above = 1 / network.oversubscription
-    electrical = (
-        (2 + 4 * above) * price.transceiver
-        + (1 + 4 * above) * price.electrical_port
-        + (1 + 2 * above) * FIBRE_USD
+    clos = (2 + 4 * above) * price.transceiver + (1 + 4 * above) * price.electrical_port
+    nics = (
+        (network.electrical, clos + (1 + 2 * above) * FIBRE_USD),
+        (network.optical, price.transceiver + price.ocs_port + FIBRE_USD),
+        (network.patch_panel_nics, price.transceiver + price.patch_port + FIBRE_USD),
     )
-    optical = price.transceiver + price.ocs_port + FIBRE_USD
-    panel = price.transceiver + price.patch_port + FIBRE_USD
-    nics = (network.electrical + network.optical + network.patch_panel_nics) * price.nic
-    links = (
-        network.electrical * electrical
-        + network.optical * optical
-        + network.patch_panel_nics * panel
-    )
-    return network.servers * (nics + links)
+    return network.servers * sum(number * (price.nic + links) for number, links in nics)
 
 
 def paper_network_usd(name: str, servers: int, rate_bps: float) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Interval, Le, MinLen
 
 DARK_NS: Final = 25_000_000
 """Time for which a port is dark after a command, unless a profile or a fabric file sets it: 25 ms,
@@ -44,6 +44,8 @@ USER_NAME: Final = Spelling(
 PASSWORD: Final = Spelling(
     "[A-Za-z0-9_.-]{0,128}", "up to 128 letters, digits, dots, dashes and underscores"
 )
+_LOGIN: Final = Spelling("[A-Za-z0-9_.-]+", "letters, digits, dots, dashes and underscores")
+_VARIABLE: Final = Spelling("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")
 _IdentityText = Annotated[str, Spelling('[^,"]+', "text without commas and quotes")]
 
 
@@ -192,17 +194,22 @@ class OcsControl:
     """A controller's access to a switch; by default to the emulated one, at its own address."""
 
     driver: str = "scpi"
-    """Name of an OCS driver, or `package.module:Name`."""
-    address: str | None = None
-    """Name or address of a switch that isn't the emulated one."""
-    port: int | None = None
-    """TCP port; None is the well-known port of the driver's protocol."""
-    user: str | None = None
-    """Account name; None is the factory account."""
-    password_env: str | None = None
-    """Environment variable that holds the password; None is the factory password."""
+    """Driver with which the controller commands the switch: the name of its protocol, or
+    `package.module:Name`."""
+    address: Annotated[str, MinLen(1)] | None = None
+    """Address of a real switch. Default: the emulated one."""
+    port: Annotated[int, Interval(ge=1, le=65535)] | None = None
+    """TCP port of the switch. Default: the protocol's."""
+    user: Annotated[str, _LOGIN] | None = None
+    """User name. Default: the factory account."""
+    password_env: Annotated[str, _VARIABLE] | None = None
+    """Environment variable that holds the password. Default: the factory password."""
     mode: CrossConnectMode = CrossConnectMode.OVERWRITE
+    """What happens to existing cross-connects that are in the way of a change: `safe` refuses the
+    change, `update` removes them, `overwrite` removes all others of the region too."""
     verify: Verification = Verification.LIGHT
+    """When traffic may use a circuit: once frames have passed it (`light`), or once the switch
+    reports it (`read-back`)."""
 
 
 @dataclass(frozen=True)

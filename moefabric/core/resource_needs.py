@@ -64,7 +64,7 @@ class ResourceNeeds:
         return f"{cores} and {self.memory_bytes / _MB:.0f} MB"
 
     def fit_in(self, free: "ResourceNeeds") -> bool:
-        """Whether free resources are enough."""
+        """Return whether free resources are enough."""
         return self.cores <= free.cores and self.memory_bytes <= free.memory_bytes
 
 
@@ -84,23 +84,23 @@ def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> Resou
         region: One of its regions.
         datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
     """
-    share = SINGLE_PACKET_SHARE if drops_packets(fabric) else 1.0
     nics_bps = sum(len(fabric.nics(server)) * fabric.rate_bps(server) for server in region.servers)
-    carried_bps = fabric.scale.rate_bps(nics_bps)
-    servers = len(region.servers)
-    cores = max(
-        _PART_CORES + servers * _SERVER_CORES, carried_bps / (CARRIED_BPS[datapath] * share)
-    )
+    carrying, servers = _cores(fabric, nics_bps, CARRIED_BPS[datapath]), len(region.servers)
+    cores = max(_PART_CORES + servers * _SERVER_CORES, carrying)
     return ResourceNeeds(cores, _PART_BYTES + servers * _SERVER_BYTES)
+
+
+def _cores(fabric: Fabric, nics_bps: float, core_bps: float) -> float:
+    """Return the cores that carry the bytes of NICs at their emulated rate."""
+    share = SINGLE_PACKET_SHARE if drops_packets(fabric) else 1.0
+    return fabric.scale.rate_bps(nics_bps) / (core_bps * share)
 
 
 def eps_needs(fabric: Fabric) -> ResourceNeeds:
     """Return the needs of the leaves and spines of a fabric, without its regions."""
-    share = SINGLE_PACKET_SHARE if drops_packets(fabric) else 1.0
     nics_bps = fabric.electrical * sum(fabric.rates_bps)
-    carried_bps = fabric.scale.rate_bps(nics_bps)
-    relays = carried_bps / RELAYED_BPS if fabric.eps_link else 0.0
-    cores = max(_PART_CORES, carried_bps / (TUNNELLED_BPS * share) + relays)
+    relays = fabric.scale.rate_bps(nics_bps) / RELAYED_BPS if fabric.eps_link else 0.0
+    cores = max(_PART_CORES, _cores(fabric, nics_bps, TUNNELLED_BPS) + relays)
     return ResourceNeeds(cores, _PART_BYTES)
 
 

@@ -75,9 +75,7 @@ def transit_rules(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[R
 
     Circuits to the destination still come first.
     """
-    return frozenset(
-        {Rule(switch, to, out)} | {Rule(switch, to, out, mark) for mark in _marks(fabric)}
-    )
+    return frozenset(Rule(switch, to, out, mark) for mark in (None, *_marks(fabric)))
 
 
 def eps_rules(fabric: Fabric, relays: Mapping[str, str] = _NO_RELAYS) -> frozenset[Rule]:
@@ -92,12 +90,9 @@ def eps_rules(fabric: Fabric, relays: Mapping[str, str] = _NO_RELAYS) -> frozens
     Returns:
         Rules to all servers.
     """
-    rules: set[Rule] = set()
-    for leaf in fabric.leaves:
-        rules |= _marked_up_rules(fabric, leaf)
-    return frozenset(rules).union(
-        *(eps_rules_to(fabric, server, relays) for server in fabric.servers)
-    )
+    up = (_marked_up_rules(fabric, leaf) for leaf in fabric.leaves)
+    to_servers = (eps_rules_to(fabric, server, relays) for server in fabric.servers)
+    return frozenset[Rule]().union(*up, *to_servers)
 
 
 def eps_rules_to(
@@ -267,11 +262,6 @@ class RuleChange:
         add = after - before
         replaced = {rule.match for rule in add}
         return cls(frozenset(rule for rule in before - after if rule.match not in replaced), add)
-
-    @property
-    def switches(self) -> tuple[str, ...]:
-        """The switches concerned, sorted."""
-        return tuple(sorted({rule.switch for rule in self.delete | self.add}))
 
     @property
     def is_empty(self) -> bool:

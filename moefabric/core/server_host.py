@@ -4,8 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Interval
+from annotated_types import Interval, MinLen
 
+_Text = Annotated[str, MinLen(1)]
 SshClient = Literal["auto", "openssh", "paramiko"]
 
 
@@ -17,16 +18,16 @@ class HostLogin:
     """Name of the host in the SSH configuration, or its address."""
     port: Annotated[int, Interval(ge=1, le=65535)] | None = None
     """Port of the SSH server. Default: the SSH configuration's, or 22."""
-    user: str | None = None
+    user: _Text | None = None
     """User to log in as; needs no privileges. Default: the SSH configuration's, or your own."""
-    identity_file: str | None = None
+    identity_file: _Text | None = None
     """Private key. Default: the SSH configuration's, those of ssh-agent, and `~/.ssh/id_*`."""
-    jump: tuple[str, ...] = ()
+    jump: tuple[_Text, ...] = ()
     """Hosts to go through, in order, each written as `host`, `user@host` or `user@host:port`.
     Default: those of the SSH configuration."""
-    ssh_config: str | None = None
+    ssh_config: _Text | None = None
     """SSH configuration file. Default: `~/.ssh/config` and `/etc/ssh/ssh_config`."""
-    python: str = "python3"
+    python: _Text = "python3"
     """Python interpreter on the server, 3.8 or later."""
     client: SshClient = "auto"
     """SSH client on this machine: `openssh`, `paramiko`, or `auto`, which is OpenSSH's if that is

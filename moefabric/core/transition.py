@@ -13,54 +13,39 @@ CircuitRules = Callable[[CircuitSet], frozenset[Rule]]
 
 
 @dataclass(frozen=True)
-class DivertStep:
-    """Take traffic off circuits that go dark or are dark; until AdmitStep, their pairs use the EPS.
-
-    `changes` are the result of `moefabric.core.forwarding.rule_changes`.
-    """
-
-    changes: tuple[RuleChange, ...]
-
-
-@dataclass(frozen=True)
-class CommandStep:
-    """Command the OCS."""
-
-    change: Transition
-
-
-@dataclass(frozen=True)
-class VerifyStep:
-    """Verify the circuits before any traffic relies on them.
+class ReconfigurationPlan:
+    """The steps to new circuits, up to their verification: divert, command, verify.
 
     Attributes:
-        target: Circuits that the OCS must report.
-        removed: Circuits that it must not report.
-        added: Circuits that must carry light.
+        target: Circuits that the OCS must report afterwards.
+        divert: Changes of rules (`moefabric.core.forwarding.rule_changes`) that take traffic off
+            circuits that go dark or are dark. Until the admission, their pairs use the EPS.
+        command: What the OCS has to change, if anything. It must not report the teardown any more.
+        added: Circuits that must carry light before any traffic relies on them.
     """
 
     target: CircuitSet
-    removed: CircuitSet
+    divert: tuple[RuleChange, ...]
+    command: Transition
     added: CircuitSet
 
 
 @dataclass(frozen=True)
-class AdmitStep:
-    """Let traffic onto new circuits.
+class Admission:
+    """The steps after a verification: take dark circuits out again, let traffic onto the others.
 
     Attributes:
-        changes: Rules to change, as in `DivertStep`.
+        removal: What the OCS has to change, if anything.
+        changes: Changes of rules, as in `ReconfigurationPlan`.
         carrying: All circuits that carry traffic afterwards.
     """
 
+    removal: Transition
     changes: tuple[RuleChange, ...]
     carrying: CircuitSet
 
 
-ReconfigurationStep = DivertStep | CommandStep | VerifyStep | AdmitStep
-
-
-def reconfiguration_steps(
+def reconfiguration_plan(
     carrying: CircuitSet,
     reported: CircuitSet,
     target: CircuitSet,
@@ -68,62 +53,54 @@ def reconfiguration_steps(
     rules: CircuitRules = direct_rules,
     *,
     drop: bool = False,
-) -> tuple[ReconfigurationStep, ...]:
-    """Return the steps to new circuits, up to their verification. Packets never meet dark circuits.
+) -> ReconfigurationPlan | None:
+    """Return the steps to new circuits, in which packets never meet dark ones; None without a step.
 
     Args:
         carrying: Circuits that carry traffic.
         reported: Circuits that the OCS reports. Those that carry no traffic stay, unless the mode
             overwrites them.
-        target: Circuits that are wanted.
+        target: Circuits to light.
         mode: The treatment of cross-connects that are in the way.
         rules: Returns the rules that put traffic on circuits.
         drop: As in `moefabric.core.forwarding.rule_changes`.
-
-    Returns:
-        The steps; none if nothing has to change.
     """
     common = CircuitSet(carrying.circuits & reported.circuits & target.circuits)
     leaving = reported.circuits - target.circuits
     overwrites = mode is CrossConnectMode.OVERWRITE
     removed = CircuitSet(leaving if overwrites else leaving & carrying.circuits)
     if not removed.circuits and carrying == common == target:
-        return ()
-    change = Transition(
+        return None
+    command = Transition(
         teardown=removed,
         kept=CircuitSet(reported.circuits & target.circuits),
         setup=CircuitSet(target.circuits - reported.circuits),
     )
-    return (
-        DivertStep(rule_changes(rules(carrying), rules(common), drop=drop)),
-        *(() if change.is_empty else (CommandStep(change),)),
-        VerifyStep(target, removed, CircuitSet(target.circuits - common.circuits)),
-    )
+    divert = rule_changes(rules(carrying), rules(common), drop=drop)
+    added = CircuitSet(target.circuits - common.circuits)
+    return ReconfigurationPlan(target, divert, command, added)
 
 
-def admission_steps(
-    verified: VerifyStep,
-    carrying: CircuitSet,
+def admission(
+    plan: ReconfigurationPlan,
+    proved: CircuitSet,
     rules: CircuitRules = direct_rules,
     *,
     drop: bool = False,
-) -> tuple[ReconfigurationStep, ...]:
-    """Return the steps after verification.
-
-    New circuits without light are taken out again, and traffic is admitted to the others.
+) -> Admission:
+    """Return the steps after the verification of a plan.
 
     Args:
-        verified: The verification.
-        carrying: Circuits through which frames came.
+        plan: The plan.
+        proved: The added circuits through which frames came.
         rules: Returns the rules that put traffic on circuits.
         drop: As in `moefabric.core.forwarding.rule_changes`.
     """
-    before = CircuitSet(verified.target.circuits - verified.added.circuits)
-    dark = CircuitSet(verified.added.circuits - carrying.circuits)
-    lit = CircuitSet(verified.target.circuits - dark.circuits)
-    removal = CommandStep(Transition(teardown=dark, kept=lit, setup=CircuitSet()))
-    admission = AdmitStep(rule_changes(rules(before), rules(lit), drop=drop), lit)
-    return (removal, admission) if dark.circuits else (admission,)
+    before = CircuitSet(plan.target.circuits - plan.added.circuits)
+    dark = CircuitSet(plan.added.circuits - proved.circuits)
+    lit = CircuitSet(plan.target.circuits - dark.circuits)
+    removal = Transition(teardown=dark, kept=lit, setup=CircuitSet())
+    return Admission(removal, rule_changes(rules(before), rules(lit), drop=drop), lit)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from moefabric.agents.fleet.fleet import Fleet
-from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet

@@ -10,8 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Protocol, Self
 
 from moefabric.agents.fleet.fleet import Fleet
-from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError

@@ -13,8 +13,7 @@ from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 
-from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
 from moefabric.core.machines import MachinePlacement
@@ -287,7 +286,7 @@ def _fabric_setup(setup: _GroupSetup, placement: MachinePlacement | None) -> Fab
         setup.external,
         wiring.containers,
         wiring.real_hosts,
-        wiring.certificates,
+        wiring.control_tls,
         placement,
     )
 

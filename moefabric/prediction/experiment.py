@@ -6,8 +6,7 @@ from math import ceil
 from pathlib import Path
 from statistics import fmean, median
 
-from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale

@@ -6,8 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy
 from moefabric.core.errors import SpecError
 from moefabric.core.fabric_part import fabric_part

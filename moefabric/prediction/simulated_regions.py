@@ -13,8 +13,7 @@ from math import gcd, lcm, log, pi, sqrt
 from statistics import NormalDist, fmean, stdev
 from typing import Final
 
-from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.core.errors import SpecError
 from moefabric.prediction.job_prediction import JobPrediction
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.config.experiment import ExperimentSpec
-from moefabric.config.experiment_keys import FabricChoice
+from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import (
     COLLECTIVE_ORDERS,
     EXPERT_EXCHANGES,

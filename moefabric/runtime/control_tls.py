@@ -2,23 +2,25 @@
 
 import ssl
 from dataclasses import dataclass
+from typing import Annotated
 
 from moefabric.core.errors import ControlError
+from moefabric.core.ocs import Spelling
+
+_Path = Annotated[str, Spelling("/.*", "an absolute path")]
 
 
 @dataclass(frozen=True)
 class ControlTls:
-    """Files of a certificate, its private key, and the CA that signs the peers' certificates.
+    """TLS of the OpenFlow connections. All programs of the control plane use the same files."""
 
-    Attributes:
-        certificate: Certificate in PEM, perhaps with the intermediate ones.
-        key: Its private key in PEM, without a password.
-        ca: Certificates in PEM that peers' certificates must lead to.
-    """
-
-    certificate: str
-    key: str
-    ca: str
+    certificate: _Path
+    """Absolute path of a certificate in PEM."""
+    key: _Path
+    """Absolute path of its private key in PEM, without a password."""
+    ca: _Path
+    """Absolute path of the CA's certificate in PEM. Whoever has a certificate of this CA may
+    control switches, or be one."""
 
     def context(self, *, server_side: bool) -> ssl.SSLContext:
         """Return the context of one side; each side demands a certificate of the other.

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -69,12 +69,12 @@ def idle_shares(samples: Sequence[CpuSample], windows: Sequence[tuple[int, int]]
     return [s.idle for s in samples if 2 * covered_ns(s) >= s.end_ns - s.start_ns]
 
 
+@dataclass
 class IdleShares:
     """The idle shares of a replay, piece by piece: samples and windows come when they are over."""
 
-    def __init__(self) -> None:
-        self._samples: list[CpuSample] = []
-        self._windows: list[tuple[int, int]] = []
+    _samples: list[CpuSample] = field(default_factory=list)
+    _windows: list[tuple[int, int]] = field(default_factory=list)
 
     def of(
         self,
@@ -107,25 +107,25 @@ def _idle_share(before: Sequence[int], after: Sequence[int]) -> float | None:
     return sum(passed[3:5]) / sum(passed) if sum(passed) else None
 
 
+@dataclass(eq=False)
 class CpuSampler:
     """Context that samples the idle share of usable cores, leaving out the ticks of CPU steal.
 
     With several machines, a sample is the share of the busiest one.
+
+    Attributes:
+        every_s: Seconds between samples.
+        other_ticks: Returns the CPU times of other machines, by machine.
+        samples: The samples since the last call of `take_samples`.
     """
 
-    def __init__(
-        self, every_s: float = 0.5, other_ticks: Callable[[], Mapping[str, Sequence[int]]] = dict
-    ) -> None:
-        """Prepare to sample.
+    every_s: float = 0.5
+    other_ticks: Callable[[], Mapping[str, Sequence[int]]] = dict
+    samples: list[CpuSample] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
 
-        Args:
-            every_s: Seconds between samples.
-            other_ticks: Returns the CPU times of other machines, by machine.
-        """
-        self._other_ticks = other_ticks
-        self.samples: list[CpuSample] = []
-        self._every_s = every_s
-        self._stop = threading.Event()
+    def __post_init__(self) -> None:
+        """Prepare to sample."""
         self._thread = threading.Thread(target=self._sample, name="cpu", daemon=True)
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ class CpuSampler:
 
     def _sample(self) -> None:
         before, start_ns = self._ticks(), time.monotonic_ns()
-        while not self._stop.wait(self._every_s):
+        while not self._stop.wait(self.every_s):
             ticks, end_ns = self._ticks(), time.monotonic_ns()
             machines = before.keys() & ticks.keys()
             shares = [_idle_share(before[machine], ticks[machine]) for machine in machines]
@@ -155,4 +155,4 @@ class CpuSampler:
             before, start_ns = ticks, end_ns
 
     def _ticks(self) -> dict[str, Sequence[int]]:
-        return {"": _cpu_ticks(), **self._other_ticks()}
+        return {"": _cpu_ticks(), **self.other_ticks()}

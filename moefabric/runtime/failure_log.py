@@ -76,14 +76,10 @@ def read_failure_log(run_dir: RunDirectory) -> list[FailureEvent]:
     except FileNotFoundError:
         return []
     whole, _, _unfinished = text.rpartition("\n")
-    found = [_event(line) for line in whole.split("\n") if line]
-    events = [event for event in found if event is not None]
-    if len(events) < len(found):
-        log.warning(
-            "%s: skipped %d lines that are no events",
-            run_dir.path / FAILURE_LOG,
-            len(found) - len(events),
-        )
+    lines = list(filter(None, whole.split("\n")))
+    events = [event for event in map(_event, lines) if event is not None]
+    if skipped := len(lines) - len(events):
+        log.warning("%s: skipped %d lines that are no events", run_dir.path / FAILURE_LOG, skipped)
     return sorted(events, key=lambda event: event.at_ns)
 
 

@@ -123,10 +123,42 @@ def run_root() -> Path:
 
 
 @dataclass(frozen=True)
+class _Entry:
+    """Attribute of a run directory: the path of one of its entries."""
+
+    name: str
+
+    def __get__(self, run: "RunDirectory", _kind: type) -> Path:
+        return run.path / self.name
+
+
+@dataclass(frozen=True)
 class RunDirectory:
     """Directory of a running fabric with its wiring file, sockets, process ids and logs."""
 
     path: Path
+    wiring_file = _Entry("fabric.json")
+    """`FabricWiring` as JSON. It exists as soon as controllers may start."""
+    hosts_file = _Entry("hosts")
+    """Names and addresses of the fabric: /etc/hosts of its servers and OCSes."""
+    control_socket = _Entry("control.sock")
+    """Unix socket of the fabric process."""
+    token_file = _Entry("token")
+    """The fabric's token: only root and the user who started the fabric can read it."""
+    machines_file = _Entry("machines.json")
+    """The other machines of a fabric on several, with their secrets, at its head."""
+    machines_socket = _Entry("machines.sock")
+    """Unix socket of the process that holds the parts on other machines, at the head."""
+    identity_file = _Entry("identity")
+    """The fabric's identity; it exists from before the first to after the last process."""
+    life_file = _Entry("life")
+    """File that the fabric process keeps locked (flock(2)) until its end."""
+    run_status_file = _Entry("run-status.json")
+    """State of the run that uses the fabric, as JSON; absent while none does."""
+    switches = _Entry("switches")
+    """Directory of the electrical switches. `NAME.mgmt` is a unix socket for OpenFlow tools."""
+    log_folder = _Entry("log")
+    """Folder of the logs: `PROCESS.jsonl` of log lines, `PROCESS.log` of its other output."""
 
     @classmethod
     def of_fabric(cls, name: str) -> "RunDirectory":
@@ -137,36 +169,6 @@ class RunDirectory:
     def name(self) -> str:
         """The fabric's name."""
         return self.path.name
-
-    @property
-    def wiring_file(self) -> Path:
-        """`FabricWiring` as JSON. It exists as soon as controllers may start."""
-        return self.path / "fabric.json"
-
-    @property
-    def hosts_file(self) -> Path:
-        """Names and addresses of the fabric: /etc/hosts of its servers and OCSes."""
-        return self.path / "hosts"
-
-    @property
-    def control_socket(self) -> Path:
-        """Unix socket of the fabric process."""
-        return self.path / "control.sock"
-
-    @property
-    def token_file(self) -> Path:
-        """The fabric's token: only root and the user who started the fabric can read it."""
-        return self.path / "token"
-
-    @property
-    def machines_file(self) -> Path:
-        """The other machines of a fabric on several, with their secrets, at its head."""
-        return self.path / "machines.json"
-
-    @property
-    def machines_socket(self) -> Path:
-        """Unix socket of the process that holds the parts on other machines, at the head."""
-        return self.path / "machines.sock"
 
     def make_token(self, token: str = "") -> None:
         """Write the token that requests to the fabric's control plane must carry.
@@ -196,11 +198,6 @@ class RunDirectory:
                 "who started the fabric"
             ) from error
 
-    @property
-    def identity_file(self) -> Path:
-        """The fabric's identity; it exists from before the first to after the last process."""
-        return self.path / "identity"
-
     def make_identity(self) -> str:
         """Write and return a new random identity, which marks all that `down` removes."""
         identity = secrets.token_hex(_IDENTITY_BYTES)
@@ -214,17 +211,12 @@ class RunDirectory:
         except OSError:
             return ""
 
-    @property
-    def life_file(self) -> Path:
-        """File that the fabric process keeps locked (flock(2)) until its end."""
-        return self.path / "life"
-
     def has_died(self) -> bool:
-        """Whether a fabric process has run here and was killed."""
+        """Return whether a fabric process has run here and was killed."""
         return self.life_file.exists() and not self.is_alive()
 
     def is_alive(self) -> bool:
-        """Whether the fabric process runs, in this container or another one."""
+        """Return whether the fabric process runs, in this container or another one."""
         try:
             with self.life_file.open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -234,20 +226,10 @@ class RunDirectory:
             return False
         return False
 
-    @property
-    def run_status_file(self) -> Path:
-        """State of the run that uses the fabric, as JSON; absent while none does."""
-        return self.path / "run-status.json"
-
     def ocs_socket(self, region: Region) -> Path:
         """Return the unix socket that hands a region's crossbar to its OCS process."""
         assert region.ocs is not None
         return self.path / f"{region.ocs.name}.handoff"
-
-    @property
-    def switches(self) -> Path:
-        """Directory of the electrical switches. `NAME.mgmt` is a unix socket for OpenFlow tools."""
-        return self.path / "switches"
 
     def agent_socket(self, server: str) -> Path:
         """Return the unix socket of a server's agent."""
@@ -263,11 +245,6 @@ class RunDirectory:
         The file exists only while the controller runs on this machine.
         """
         return self.path / "controllers" / f"{region.name if region else 'eps'}.pid"
-
-    @property
-    def log_folder(self) -> Path:
-        """Folder of the logs: `PROCESS.jsonl` of log lines, `PROCESS.log` of its other output."""
-        return self.path / "log"
 
     def log_file(self, process: str) -> Path:
         """Return the file with the output of a process."""

@@ -150,13 +150,11 @@ def _attach(
 
 
 def _handler(process: str, folder: Path | None) -> logging.Handler:
-    if folder is not None:
-        try:
+    with suppress(OSError):  # a folder of a real server, or one that is mounted read-only
+        if folder is not None:
             return logging.handlers.RotatingFileHandler(
                 folder / f"{process}{SUFFIX}", maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8"
             )
-        except OSError:
-            pass  # such as a folder of a real server, or one that is mounted read-only
     return logging.StreamHandler(sys.stderr)
 
 

@@ -14,14 +14,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Deadline:
-    """Instant of `time.monotonic()` at which a wait gives up."""
+    """Instant of `time.monotonic()` at which a wait gives up, and the seconds that it lasts."""
 
     at_s: float
+    wait_s: float
 
     @classmethod
     def after(cls, seconds: float) -> Self:
         """Return the deadline that many seconds from now."""
-        return cls(time.monotonic() + seconds)
+        return cls(time.monotonic() + seconds, seconds)
 
     @property
     def remaining_s(self) -> float:

@@ -16,8 +16,7 @@ from moefabric.controller.southbound.ocs.cross_connects import (
     difference,
     plan_change,
 )
-from moefabric.controller.southbound.ocs.drivers import device_address, make_driver
-from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver
+from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver, device_address, make_driver
 from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.nic import Nic

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from moefabric.controller.southbound.ocs.drivers import device_address, make_driver
-from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
+from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs, device_address, make_driver
 from moefabric.controller.southbound.ocs.scpi import Scpi, ScpiDriver
 from moefabric.core.circuits import CircuitSet, Transition
 from moefabric.core.errors import ControlError, SpecError

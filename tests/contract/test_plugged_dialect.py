@@ -8,8 +8,7 @@ import pytest
 from moefabric.config import plugins
 from moefabric.config.ocs_profile import load_profile
 from moefabric.config.plugins import ocs_dialects
-from moefabric.controller.southbound.ocs.drivers import device_address, make_driver
-from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs
+from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs, device_address, make_driver
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime

@@ -17,12 +17,12 @@ from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_access import HttpAccess
-from moefabric.controller.service.http_handler import NorthboundService
+from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
 from moefabric.controller.service.northbound import respond
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules
 from moefabric.core.topology import Fabric
+from tests.support.background import call_at_once
 from tests.support.fabrics import fabric
 from tests.support.fuzzing import FuzzTarget
 from tests.support.memory_ocs import MemoryOcs
@@ -84,10 +84,12 @@ class PastEvent:
 def _controller(wired: Fabric) -> Controller:
     region, switches = wired.regions[0], ObservedSwitches(wired)
     ocs = MemoryOcs(wired, region)
-    reconciler = Reconciler(ocs, switches, ocs.clock.now_s, rules=partial(circuit_rules, wired))
+    reconciler = Reconciler(
+        ocs, switches, call_at_once, ocs.clock.now_s, rules=partial(circuit_rules, wired)
+    )
     history = FailureHistory(event=PastEvent)
     recovery = RegionRecovery(wired, region, switches, reconciler, None, history)
-    return Controller(wired, region, switches, reconciler, recovery=recovery)
+    return Controller(recovery, switches)
 
 
 logging.getLogger("moefabric.controller").disabled = True

@@ -53,7 +53,7 @@ class MemorySwitches:
                 self.circuit_rules = frozenset(
                     r for r in self.circuit_rules if r.match != rule.match
                 ) | {rule}
-        if absent := sorted(self.gone & set(change.switches)):
+        if absent := sorted(self.gone & {rule.switch for rule in change.delete | change.add}):
             raise UnconfirmedError(f"{', '.join(absent)}: not connected", absent)
 
     def _add(self, rule: Rule) -> None:

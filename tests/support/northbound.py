@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
-from moefabric.controller.service.connection_limit import ConnectionLimit
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_access import HttpAccess
-from moefabric.controller.service.http_handler import NorthboundService, hang_up
+from moefabric.controller.service.http_handler import (
+    ConnectionLimit,
+    HttpAccess,
+    NorthboundService,
+    hang_up,
+)
 from moefabric.controller.southbound.openflow import green
 
 TOKEN = "5" * 64

@@ -18,6 +18,7 @@ from moefabric.core.nic import Nic, NicKind
 from moefabric.core.routes import Link
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric
+from tests.support.background import call_at_once
 from tests.support.memory_ocs import MemoryOcs
 from tests.support.memory_switches import MemorySwitches
 
@@ -73,6 +74,7 @@ class Bench:
             reconciler = Reconciler(
                 ocs,
                 self.switches,
+                call_at_once,
                 ocs.clock.now_s,
                 probe=ocs,
                 rules=rules,
@@ -86,9 +88,7 @@ class Bench:
             partial(self._tell_eps, name),
             FailureHistory(self.clock_ns),
         )
-        return Controller(
-            self.fabric, region, self.switches, reconciler, recovery=recovery, lock=self.lock
-        )
+        return Controller(recovery, self.switches, self.lock)
 
     def _tell_eps(self, region: str, relays: Mapping[str, str]) -> None:
         if self.eps_absent:

@@ -2,56 +2,36 @@
 
 import re
 import socket
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Self
 
 from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
 from moefabric.core.ocs_dialect import DriverSettings
+from moefabric.runtime.waiting import Deadline
 
 _MOST_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True)
-class Deadline:
-    """An instant, and the timeout that led to it."""
-
-    timeout_s: float
-    instant_s: float
-
-    @classmethod
-    def after(cls, timeout_s: float) -> Self:
-        """Return the deadline that is `timeout_s` from now."""
-        return cls(timeout_s, time.monotonic() + timeout_s)
-
-    @property
-    def remaining_s(self) -> float:
-        """Seconds left, at least 0.1 ms, because a socket with timeout 0 doesn't wait at all."""
-        return max(1e-4, self.instant_s - time.monotonic())
-
-
+@dataclass(eq=False)
 class DeviceConnection:
     """Sends bytes to a device and reads its answers.
 
     Every failure is a NoResponseError that names the device.
 
-    Args:
+    Attributes:
         name: The device's name in errors.
         address: Host and TCP port.
         timeout_s: How long connecting, sending or an answer may take.
         dial: Opens the TCP connection.
     """
 
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        timeout_s: float = 2.0,
-        dial: Dial = socket.create_connection,
-    ) -> None:
-        self.name, self.address, self.timeout_s, self._dial = name, address, timeout_s, dial
-        self._socket: socket.socket | None = None
-        self._inbox = b""
+    name: str
+    address: tuple[str, int]
+    timeout_s: float = 2.0
+    dial: Dial = socket.create_connection
+    _socket: socket.socket | None = field(default=None, init=False)
+    _inbox: bytes = field(default=b"", init=False)
 
     @classmethod
     def of(cls, settings: DriverSettings) -> Self:
@@ -67,12 +47,19 @@ class DeviceConnection:
         """Send all of `data`; connect first if the connection isn't open."""
         try:
             if self._socket is None:
-                self._socket = self._dial(self.address, self.timeout_s)
+                self._socket = self.dial(self.address, self.timeout_s)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(data)
         except OSError as error:
             raise self._closed(reason(error)) from error
+
+    def keep_alive(self, seconds: int) -> None:
+        """Probe an idle peer after some seconds, at this interval, as many times (tcp(7))."""
+        if self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
+                self._socket.setsockopt(socket.IPPROTO_TCP, option, seconds)
 
     def read_until(
         self, end: re.Pattern[bytes], request: str, deadline: Deadline | None = None
@@ -97,11 +84,13 @@ class DeviceConnection:
     def _receive(self, request: str, deadline: Deadline) -> bytes:
         if self._socket is None:
             raise self._closed("not connected")
+        left_s = max(1e-4, deadline.remaining_s)  # a socket with timeout 0 doesn't wait at all
         try:
-            self._socket.settimeout(deadline.remaining_s)
+            self._socket.settimeout(None if left_s == inf else left_s)
             data = self._socket.recv(65536)
         except TimeoutError as error:
-            late = self._closed(f"no answer to {request} within {deadline.timeout_s:g} s")
+            why = f"no answer to {request} within {deadline.wait_s:g} s"
+            late = self._closed(reason(error) if left_s == inf else why)
             raise ResponseTimeoutError(str(late)) from error
         except OSError as error:
             raise self._closed(reason(error)) from error

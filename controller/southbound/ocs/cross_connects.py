@@ -52,7 +52,7 @@ def plan_change(
     current: Collection[CrossConnect],
     request: RequestedChange,
     mode: CrossConnectMode,
-    own_ports: Collection[int] | None = None,
+    own_ports: frozenset[int] | None = None,
 ) -> CrossConnectChange:
     """Return the change that a device has to execute.
 
@@ -75,9 +75,7 @@ def plan_change(
     others = before - target
     remove = {c for c in others if c in request.teardown or c[0] in inputs or c[1] in outputs}
     if mode is CrossConnectMode.OVERWRITE:
-        remove |= {
-            (p, q) for p, q in others if own_ports is None or p in own_ports or q in own_ports
-        }
+        remove |= {c for c in others if own_ports is None or own_ports & {*c}}
     return CrossConnectChange(tuple(sorted(remove)), tuple(sorted(new)))
 
 

@@ -5,12 +5,14 @@ A device reports `REPT ALM EQPT` with a line for each port and condition (Telcor
 """
 
 import re
-import socket
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
+from math import inf
 from typing import Final
 
-from moefabric.controller.http_client import Dial, reason
+from moefabric.controller.http_client import Dial
+from moefabric.controller.southbound.ocs.connection import DeviceConnection
 from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END, check_account
 from moefabric.core.errors import ControlError
@@ -18,6 +20,7 @@ from moefabric.core.nic import Nic
 from moefabric.core.ocs import OcsControl
 from moefabric.core.ocs_ports import nic_at
 from moefabric.core.topology import Fabric, Region
+from moefabric.runtime.waiting import Deadline
 
 PortStates = list[tuple[Nic, bool]]
 """NICs, and whether the OCS port of each works."""
@@ -30,7 +33,7 @@ _STANDING: Final = re.compile(r"^M +standing +COMPLD", re.MULTILINE)
 _REPORT: Final = "REPT ALM EQPT"
 _CONNECT_TIMEOUT_S: Final = 2.0
 _KEEPALIVE: Final = 3
-"""Idle seconds, interval in seconds and number of keep-alive probes (tcp(7))."""
+"""Idle seconds, interval in seconds and number of keep-alive probes."""
 
 
 def alarm_control(control: OcsControl) -> OcsControl | None:
@@ -89,38 +92,21 @@ def port_states(
         ControlError: if no session can be opened, or when it ends.
     """
     nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
-    try:
-        with dial(address, _CONNECT_TIMEOUT_S) as session:
-            for message in _messages(session, account):
-                if _LOGIN_DENIED.search(message):
-                    raise LoginRefusedError(
-                        f"alarms: the device refuses the login as {account[0]}: set "
-                        "ocs.user and ocs.password_env"
-                    )
-                if _DENIED.search(message):
-                    raise ControlError(f"alarms: {' '.join(message.split())}")
-                states = nic_states(fabric, region, parse_alarms(message))
-                if _STANDING.search(message):
-                    yield [(nic, (nic, False) not in states) for nic in nics]
-                elif _REPORT in message:
-                    yield states
-    except OSError as error:
-        raise ControlError(f"alarms of {address[0]}:{address[1]}: {reason(error)}") from error
-    raise ControlError("alarms: the device hung up")
-
-
-def _messages(session: socket.socket, account: tuple[str, str]) -> Iterator[str]:
-    """Log in, ask for standing alarms and yield all messages of the device."""
-    session.settimeout(None)
-    session.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT):
-        session.setsockopt(socket.IPPROTO_TCP, option, _KEEPALIVE)
     user, password = check_account(account)
     login = f"ACT-USER::{user}:login::{password};\r\n"
-    session.sendall(f"{login}RTRV-ALM-EQPT::ALL:standing:;\r\n".encode("ascii"))
-    inbox = b""
-    while data := session.recv(65536):
-        inbox += data
-        while match := MESSAGE_END.search(inbox):
-            message, inbox = inbox[: match.end()], inbox[match.end() :]
-            yield message.decode("ascii", "replace").replace("\r", "")
+    with closing(DeviceConnection("alarms", address, _CONNECT_TIMEOUT_S, dial)) as session:
+        session.send(f"{login}RTRV-ALM-EQPT::ALL:standing:;\r\n".encode("ascii"))
+        session.keep_alive(_KEEPALIVE)
+        while True:
+            read = session.read_until(MESSAGE_END, "alarms", Deadline.after(inf))
+            message = read.decode("ascii", "replace").replace("\r", "")
+            if _LOGIN_DENIED.search(message):
+                remedy = "set ocs.user and ocs.password_env"
+                raise LoginRefusedError(f"alarms: the device refuses the login as {user}: {remedy}")
+            if _DENIED.search(message):
+                raise ControlError(f"alarms: {' '.join(message.split())}")
+            states = nic_states(fabric, region, parse_alarms(message))
+            if _STANDING.search(message):
+                yield [(nic, (nic, False) not in states) for nic in nics]
+            elif _REPORT in message:
+                yield states

@@ -5,10 +5,15 @@ and only the missing changes are commanded again.
 """
 
 import logging
+import os
+import socket
 import time
+from collections.abc import Callable
+from math import inf
 from typing import Final, Protocol, Self, runtime_checkable
 
-from moefabric.controller.http_client import NoResponseError, ResponseTimeoutError
+from moefabric.config.plugins import OCS_DRIVERS, load_plugin
+from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError
 from moefabric.controller.southbound.ocs.cross_connects import (
     CrossConnect,
     CrossConnectChange,
@@ -20,7 +25,8 @@ from moefabric.controller.southbound.ocs.cross_connects import (
 from moefabric.core import circuits
 from moefabric.core.circuits import CircuitSet, Transition
 from moefabric.core.errors import ControlError
-from moefabric.core.ocs import CrossConnectMode
+from moefabric.core.ocs import CrossConnectMode, Ocs, OcsControl
+from moefabric.core.ocs_dialect import DriverSettings, OcsDriverFactory
 from moefabric.core.topology import Fabric, Region
 
 log = logging.getLogger(__name__)
@@ -28,6 +34,8 @@ log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 3
 _CACHE_S: Final = 0.1
 """Time for which cross-connects that were read count as the device's state, except in safe mode."""
+_NEVER: Final[tuple[float, tuple[CrossConnect, ...]]] = -inf, ()
+"""Instant at which cross-connects were read, and the cross-connects."""
 
 
 class DeviceDriver(Protocol):
@@ -86,7 +94,7 @@ class RemoteOcs:
             raise ValueError(f"{region.name} has no OCS")
         self.fabric, self.region, self.name, self._driver = fabric, region, region.ocs.name, driver
         wired, n = len(region.servers) * fabric.optical, region.ocs.ports
-        self._recent: tuple[float, tuple[CrossConnect, ...]] | None = None
+        self._recent = _NEVER
         self._own_ports = frozenset(range(1, wired + 1)) | frozenset(range(n + 1, n + wired + 1))
 
     def __enter__(self) -> Self:
@@ -117,7 +125,9 @@ class RemoteOcs:
         if transition.is_empty and mode is CrossConnectMode.SAFE:
             return
         request = requested_change(self.fabric, self.region, transition)
-        before = self._read() if mode is CrossConnectMode.SAFE else self._read_recent()
+        (read_s, before), self._recent = self._recent, _NEVER  # what `circuits` has read, once
+        if mode is CrossConnectMode.SAFE or time.monotonic() - read_s >= _CACHE_S:
+            before = self._read()
         try:
             change = plan_change(before, request, mode, self._own_ports)
         except PortConflictError as error:
@@ -153,13 +163,6 @@ class RemoteOcs:
             log.info("reading again: %s", error)
             return self._driver.cross_connects()
 
-    def _read_recent(self) -> tuple[CrossConnect, ...]:
-        """Return, once, the cross-connects that `circuits` has just read; else read them."""
-        recent, self._recent = self._recent, None
-        if recent and time.monotonic() - recent[0] < _CACHE_S:
-            return recent[1]
-        return self._read()
-
     def _apply(self, change: CrossConnectChange, before: tuple[CrossConnect, ...]) -> str | None:
         """Apply a change, and after a lost answer its missing part; return the refusal."""
         target = change.applied_to(before)
@@ -185,3 +188,56 @@ class RemoteOcs:
         if refusal is None:
             return "nothing has changed"
         return f"part of it may be done, for it can't be undone either: {refusal}"
+
+
+TIMEOUT_S: Final = 2.0
+"""Timeout for an answer that doesn't wait for light."""
+
+
+def _factory(control: OcsControl) -> OcsDriverFactory:
+    factory: OcsDriverFactory = load_plugin(OCS_DRIVERS, control.driver, OcsDriverFactory)
+    return factory
+
+
+def device_address(control: OcsControl, emulated_host: str) -> tuple[str, int]:
+    """Return host and port of the OCS: the configured ones, else those of the emulated OCS."""
+    return control.address or emulated_host, control.port or _factory(control).default_port
+
+
+def account(control: OcsControl, factory: tuple[str, str]) -> tuple[str, str]:
+    """Return the configured user and password, else the factory's.
+
+    The configuration names an environment variable that contains the password.
+
+    Raises:
+        ControlError: if that variable is not set.
+    """
+    user, password = control.user or factory[0], factory[1]
+    if (name := control.password_env) is not None:
+        if name not in os.environ:
+            raise ControlError(f"ocs.password_env: {name} is not in the controller's environment")
+        password = os.environ[name]
+    return user, password
+
+
+def make_driver(
+    ocs: Ocs,
+    address: tuple[str, int],
+    timeout_s: float = TIMEOUT_S,
+    dial: Dial = socket.create_connection,
+    sleep: Callable[[float], object] = time.sleep,
+) -> DeviceDriver:
+    """Return the driver for an OCS at an address; nothing is connected yet.
+
+    Args:
+        ocs: The OCS and how it is controlled.
+        address: Host and TCP port.
+        timeout_s: How long an answer that doesn't wait for light may take.
+        dial: Opens TCP connections; in a process that runs on Eventlet, one of Eventlet's.
+        sleep: Waits for a number of seconds; in a process that runs on Eventlet, Eventlet's.
+    """
+    factory = _factory(ocs.control)
+    user, password = account(ocs.control, factory.factory_account)
+    settings = DriverSettings(ocs, address, timeout_s, user, password, dial, sleep)
+    driver: DeviceDriver = factory.open(settings)
+    return driver

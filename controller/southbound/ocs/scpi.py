@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from moefabric.controller.southbound.ocs.connection import Deadline, DeviceConnection
+from moefabric.controller.southbound.ocs.connection import DeviceConnection
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs_dialect import DriverSettings
+from moefabric.runtime.waiting import Deadline
 
 _STATE: Final = ":oxc:swit:conn:stat?"
 _OPERATION_COMPLETE: Final = "*opc?"

@@ -7,16 +7,17 @@ each at the start of a line. Autonomous messages (`A  12 REPT ...`) are skipped 
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from moefabric.controller.http_client import NoResponseError
-from moefabric.controller.southbound.ocs.connection import Deadline, DeviceConnection
+from moefabric.controller.southbound.ocs.connection import DeviceConnection
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs_dialect import DriverSettings
+from moefabric.runtime.waiting import Deadline
 
 FACTORY_ACCOUNT: Final = ("root", "root")
 """User and password of a Polatis device as delivered."""
@@ -74,11 +75,6 @@ def parse_message(message: str) -> Tl1Response | None:
     return None
 
 
-def format_ports(ports: Iterable[int]) -> str:
-    """Return ports as a TL1 list: `1&4&10`."""
-    return "&".join(map(str, ports))
-
-
 class Tl1Driver:
     """A `DeviceDriver` that speaks TL1.
 
@@ -90,18 +86,18 @@ class Tl1Driver:
     def __init__(
         self, connection: DeviceConnection, account: tuple[str, str] = FACTORY_ACCOUNT
     ) -> None:
-        self._connection, self.name = connection, connection.name
-        self._account = account
-        self._last_tag = 0
+        self._connection, self.name, self._account = connection, connection.name, account
+        self._tags = map(str, count(1))
         self._pending: set[str] = set()
         """Tags of commands that are accepted but not completed."""
         self._responses: dict[str, Tl1Response] = {}
         """Responses to pending commands that came while another one was awaited."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; no command is pending in the next session."""
         self._connection.close()
-        self._reset_session()
+        self._pending.clear()
+        self._responses.clear()
 
     def cross_connects(self) -> tuple[CrossConnect, ...]:
         """Return the cross-connects by `RTRV-PATCH`; raise NoResponseError if it is denied."""
@@ -121,10 +117,10 @@ class Tl1Driver:
         """
         tags: dict[str, str] = {}
         if change.remove:
-            inputs = format_ports(p for p, _ in change.remove)
+            inputs = "&".join(str(p) for p, _ in change.remove)
             tags[self._command(f"DLT-PATCH::{inputs}")] = "DLT-PATCH"
         if change.add:
-            inputs, outputs = map(format_ports, zip(*change.add, strict=True))
+            inputs, outputs = ("&".join(map(str, ports)) for ports in zip(*change.add, strict=True))
             tags[self._command(f"ENT-PATCH::{inputs},{outputs}")] = "ENT-PATCH"
         self._pending.update(tags)
         deadline = Deadline.after(self._connection.timeout_s + _SLOW_S)
@@ -145,7 +141,7 @@ class Tl1Driver:
     def _command(self, command: str) -> str:
         """Send a command such as `ENT-PATCH::1,9`, after a login if needed; return its tag."""
         if not self._connection.is_open:
-            self._reset_session()
+            self.close()
             user, password = check_account(self._account)
             tag = self._send(f"ACT-USER::{user}", f":{password}")
             deadline = Deadline.after(self._connection.timeout_s)
@@ -155,13 +151,8 @@ class Tl1Driver:
                 raise LoginRefusedError(f"{self.name}: no login as {user}: {response}")
         return self._send(command)
 
-    def _reset_session(self) -> None:
-        self._pending.clear()
-        self._responses.clear()
-
     def _send(self, command: str, parameters: str = "") -> str:
-        self._last_tag += 1
-        tag = str(self._last_tag)
+        tag = next(self._tags)
         self._connection.send(f"{command}:{tag}:{parameters};\r\n".encode("ascii"))
         return tag
 
@@ -174,7 +165,7 @@ class Tl1Driver:
             try:
                 message = self._connection.read_until(MESSAGE_END, verb, deadline)
             except NoResponseError:
-                self._reset_session()
+                self.close()
                 raise
             response = parse_message(message.decode("ascii", "replace").replace("\r", ""))
             if response and (response.tag == tag or response.tag in self._pending):

@@ -21,6 +21,7 @@ from eventlet.hubs import trampoline, use_hub
 from eventlet.queue import LightQueue
 from eventlet.semaphore import Semaphore
 
+from moefabric.controller.http_client import Dial
 from moefabric.core.errors import ControlError
 
 T = TypeVar("T")
@@ -32,6 +33,15 @@ _ACCEPT_RETRY_S: Final = 0.02, 1.0
 _TLS_HANDSHAKE_S: Final = 10.0
 _LISTEN_BACKLOG: Final = 512
 
+sleep: Final[Callable[[float], object]] = eventlet.sleep
+"""Lets other green threads run for a number of seconds."""
+spawn: Final[Callable[..., object]] = eventlet.spawn
+"""Calls a function, with arguments, in a green thread."""
+lock: Final[Callable[[], AbstractContextManager[Any]]] = Semaphore
+"""Returns a lock between green threads."""
+create_connection: Final[Dial] = green_socket.create_connection
+"""Opens a TCP connection that blocks its green thread only."""
+
 
 def start_hub() -> None:
     """Give this process its own Eventlet hub; an inherited one shares the parent's epoll.
@@ -41,11 +51,6 @@ def start_hub() -> None:
     use_hub()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def spawn(function: Callable[..., object], *arguments: object) -> None:
-    """Call a function in a green thread."""
-    eventlet.spawn(function, *arguments)
 
 
 def start(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
@@ -62,16 +67,8 @@ def start(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
     if now:
         sleep(0)
 
-    def result() -> T:
-        value: T = outcome.wait()
-        return value
-
+    result: Callable[[], T] = outcome.wait
     return result
-
-
-def sleep(seconds: float) -> None:
-    """Let other green threads run for a time."""
-    eventlet.sleep(seconds)
 
 
 @contextmanager
@@ -87,18 +84,6 @@ def after(seconds: float, function: Callable[[], object]) -> Iterator[None]:
 def wait_readable(descriptor: int) -> None:
     """Wait until a file descriptor can be read."""
     trampoline(descriptor, read=True)
-
-
-def lock() -> AbstractContextManager[Any]:
-    """Return a lock between green threads."""
-    semaphore: AbstractContextManager[Any] = Semaphore(1)
-    return semaphore
-
-
-def create_connection(address: tuple[str, int], timeout_s: float) -> socket.socket:
-    """Open a TCP connection that blocks its green thread only."""
-    connection: socket.socket = green_socket.create_connection(address, timeout_s)
-    return connection
 
 
 def wrap_tls(context: ssl.SSLContext, connection: socket.socket) -> socket.socket:
@@ -117,21 +102,16 @@ class GreenEvent:
     def __init__(self) -> None:
         self._event = eventlet.Event()
 
-    def is_set(self) -> bool:
-        """Whether it has happened."""
-        return bool(self._event.ready())
-
     def set(self) -> None:
         """Wake all green threads that wait; a second call does nothing."""
-        if not self.is_set():
+        if not self._event.ready():
             self._event.send()
 
     def wait(self, seconds: float) -> bool:
         """Wait for the event, for at most `seconds`; return whether it has happened."""
-        if not self.is_set():
-            with eventlet.Timeout(seconds, False):
-                self._event.wait()
-        return self.is_set()
+        with eventlet.Timeout(seconds, False):
+            self._event.wait()
+        return bool(self._event.ready())
 
 
 class GreenQueue(Generic[T]):
@@ -139,33 +119,13 @@ class GreenQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._queue: Any = LightQueue()
-
-    def put(self, item: T) -> None:
-        """Append an item."""
-        self._queue.put(item)
+        self.put: Callable[[T], None] = self._queue.put
 
     def take_all(self) -> list[T]:
         """Wait for an item, let ready threads append more, and return all."""
         items = [self._queue.get()]
         sleep(0)
-        while not self._queue.empty():
-            items.append(self._queue.get())
-        return items
-
-
-def _secured(
-    connection: socket.socket, peer: tuple[str, int], tls: ssl.SSLContext
-) -> socket.socket | None:
-    """Return a connection after the server's part of a TLS handshake; None if that fails."""
-    connection.settimeout(_TLS_HANDSHAKE_S)
-    try:
-        secured: socket.socket = GreenSSLSocket(connection, server_side=True, _context=tls)
-    except OSError as error:  # ssl.SSLError and TimeoutError, too
-        log.warning("%s:%d: no TLS: %s", *peer[:2], error)
-        connection.close()
-        return None
-    secured.settimeout(None)
-    return secured
+        return items + [self._queue.get() for _ in range(self._queue.qsize())]
 
 
 def serve_connections(
@@ -192,16 +152,19 @@ def serve_connections(
         # With SO_REUSEPORT, a leftover controller would get some of the connections.
         listener = eventlet.listen(address, backlog=_LISTEN_BACKLOG, reuse_port=False)
     except OSError as error:
-        raise ControlError(
-            f"{address[0]}:{address[1]}: can't listen for {purpose}: {error.strerror}"
-        ) from error
+        place = f"{address[0]}:{address[1]}"
+        raise ControlError(f"{place}: can't listen for {purpose}: {error.strerror}") from error
 
     def serve_one(connection: socket.socket, peer: tuple[str, int]) -> None:
-        if tls is not None:
-            secured = _secured(connection, peer, tls)
-            if secured is None:
-                return
-            connection = secured
+        try:
+            if tls is not None:
+                connection.settimeout(_TLS_HANDSHAKE_S)
+                connection = GreenSSLSocket(connection, server_side=True, _context=tls)
+                connection.settimeout(None)
+        except OSError as error:  # ssl.SSLError and TimeoutError, too
+            log.warning("%s:%d: no TLS: %s", *peer[:2], error)
+            connection.close()
+            return
         with connection, suppress(ConnectionError, TimeoutError):  # the peer hung up
             serve(connection, peer)
 

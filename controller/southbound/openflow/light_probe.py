@@ -5,11 +5,12 @@ of servers, and works on any OpenFlow 1.3 switch. Frames have an EtherType for l
 (IEEE Std 802-2014, 9.2.4) and leave an optical port by its fibre only.
 """
 
+import secrets
 import struct
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from random import SystemRandom
 from typing import Any, Final
 
 from moefabric.core.circuits import Circuit, CircuitSet
@@ -65,69 +66,52 @@ def fibres(fabric: Fabric, circuits: CircuitSet) -> tuple[Fibre, ...]:
 
 
 @dataclass
-class ProbeState:
+class _Probing:
     """The frames of one probing.
 
     Attributes:
         nonce: Identifies its frames.
         fibres: The probed fibres.
-        arrived: Numbers of the fibres whose frame arrived.
+        missing: Numbers of the fibres whose frame has not arrived.
         misdirected: Numbers of the fibres whose frame arrived at another port.
     """
 
     nonce: int
     fibres: Sequence[Fibre]
-    arrived: set[int] = field(default_factory=set)
+    missing: set[int]
     misdirected: set[int] = field(default_factory=set)
-
-    @property
-    def complete(self) -> bool:
-        """Whether the frames of all fibres have arrived."""
-        return len(self.arrived) == len(self.fibres)
 
     def frame_received(self, fibre: int, port: Port) -> None:
         """Record at which port the frame of a fibre has arrived."""
         if fibre < len(self.fibres):
-            expected = self.fibres[fibre].destination == port
-            (self.arrived if expected else self.misdirected).add(fibre)
-
-    @property
-    def missing(self) -> list[int]:
-        """The fibres whose frame has not arrived."""
-        return [number for number in range(len(self.fibres)) if number not in self.arrived]
+            arrives = self.fibres[fibre].destination == port
+            (self.missing.discard if arrives else self.misdirected.add)(fibre)
 
     @property
     def carrying(self) -> CircuitSet:
         """The circuits that carry frames in both directions, and to no other port."""
-        if self.complete and not self.misdirected:
-            return CircuitSet(frozenset(fibre.circuit for fibre in self.fibres))
-        bad = {self.fibres[number].circuit for number in (*self.missing, *self.misdirected)}
+        bad = {self.fibres[number].circuit for number in self.missing | self.misdirected}
         return CircuitSet(frozenset(fibre.circuit for fibre in self.fibres) - bad)
 
 
+@dataclass(eq=False)
 class OpenFlowProbe:
     """A `LightProbe` by packet-outs and packet-ins, one probing at a time.
 
-    Args:
+    Attributes:
         fabric: The fabric.
         send_frames: Sends frames out of ports, by switch; raises ControlError if one is absent.
         event: Makes an event with `set()` and `wait(seconds)`.
         clock: Returns the seconds of a monotonic clock.
     """
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        send_frames: Callable[[Mapping[str, Sequence[tuple[int, bytes]]]], None],
-        event: Callable[[], Any],
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._fabric, self._send_frames = fabric, send_frames
-        self._event, self._clock = event, clock
-        self._random = SystemRandom()
-        self._state: ProbeState | None = None
-        self._prepared: tuple[CircuitSet, tuple[Fibre, ...]] | None = None
-        self._all_arrived: Any = None
+    fabric: Fabric
+    send_frames: Callable[[Mapping[str, Sequence[tuple[int, bytes]]]], None]
+    event: Callable[[], Any]
+    clock: Callable[[], float] = time.perf_counter
+    _state: _Probing | None = None
+    _prepared: tuple[CircuitSet, tuple[Fibre, ...]] | None = None
+    _all_arrived: Any = None
 
     def frame_received(self, switch: str, port: int, frame: bytes) -> bool:
         """Take a packet-in; return whether it is a probe, of this probing or an earlier one."""
@@ -136,13 +120,13 @@ class OpenFlowProbe:
         nonce, fibre = parsed
         if self._state and nonce == self._state.nonce:
             self._state.frame_received(fibre, (switch, port))
-            if self._state.complete:
+            if not self._state.missing:
                 self._all_arrived.set()
         return True
 
     def prepare(self, circuits: CircuitSet) -> None:
         """Look up the ports of circuits that will probably be probed next."""
-        self._prepared = circuits, fibres(self._fabric, circuits)
+        self._prepared = circuits, fibres(self.fabric, circuits)
 
     def probe(self, circuits: CircuitSet, timeout_s: float) -> ProbeResult:
         """Probe circuits until each carries frames, or none has arrived for `timeout_s`.
@@ -154,27 +138,28 @@ class OpenFlowProbe:
         """
         if self._prepared is None or self._prepared[0] != circuits:
             self.prepare(circuits)
-        known, self._prepared = self._prepared, None
-        state = ProbeState(self._random.getrandbits(64), known[1] if known else ())
-        self._state, self._all_arrived = state, self._event()
-        started_s, waited_s, last_arrival_s = self._clock(), 0.0, 0.0
+        assert self._prepared is not None
+        (_, probed), self._prepared = self._prepared, None
+        state = _Probing(secrets.randbits(64), probed, set(range(len(probed))))
+        self._state, self._all_arrived = state, self.event()
+        started_s, waited_s, last_arrival_s = self.clock(), 0.0, 0.0
         round_s = _FIRST_ROUND_S + len(state.fibres) * _FRAME_S
         try:
             while True:
-                sent_s, missing = self._clock() - started_s, len(state.missing)
+                sent_s, missing = self.clock() - started_s, len(state.missing)
                 self._send_missing(state)
                 complete = self._all_arrived.wait(min(round_s, timeout_s))
                 if len(state.missing) < missing:
-                    waited_s, last_arrival_s = sent_s, self._clock() - started_s
-                if complete or self._clock() - started_s >= last_arrival_s + timeout_s:
+                    waited_s, last_arrival_s = sent_s, self.clock() - started_s
+                if complete or self.clock() - started_s >= last_arrival_s + timeout_s:
                     return ProbeResult(state.carrying, waited_s)
                 round_s = min(2 * round_s, _LONGEST_ROUND_S)
         finally:
             self._state = None
 
-    def _send_missing(self, state: ProbeState) -> None:
-        frames: dict[str, list[tuple[int, bytes]]] = {}
-        for number in state.missing:
+    def _send_missing(self, state: _Probing) -> None:
+        frames = defaultdict[str, list[tuple[int, bytes]]](list)
+        for number in sorted(state.missing):
             switch, port = state.fibres[number].source
-            frames.setdefault(switch, []).append((port, encode_frame(state.nonce, number)))
-        self._send_frames(frames)
+            frames[switch].append((port, encode_frame(state.nonce, number)))
+        self.send_frames(frames)

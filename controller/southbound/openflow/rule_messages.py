@@ -1,6 +1,8 @@
 """The flow-mods of rules, which are encoded once and sent many times."""
 
+from collections import defaultdict
 from collections.abc import Iterable
+from itertools import count
 
 from moefabric.controller.southbound.openflow import messages
 from moefabric.controller.southbound.openflow.flow_entries import flow_entry, ordered_rules
@@ -22,8 +24,9 @@ class RuleMessages:
 
     def __init__(self, fabric: Fabric, cookie: int) -> None:
         self._fabric, self._cookie = fabric, cookie
-        self._group_numbers: dict[Buckets, int] = {}
-        self._present: dict[str, set[Buckets]] = {}  # groups by switch
+        self._group_numbers = defaultdict[Buckets, int](count(1).__next__)
+        """Number of each group, which stands for the same buckets on every switch."""
+        self._present: defaultdict[str, set[Buckets]] = defaultdict(set)  # groups by switch
         self._flow_mods: dict[tuple[Rule, bool], bytes] = {}
         self._prepared: tuple[RuleChange, dict[str, list[Request]]] | None = None
 
@@ -49,7 +52,7 @@ class RuleMessages:
         flow_mod = self._flow_mods.get((rule, add))
         if flow_mod is None:
             entry = flow_entry(self._fabric, rule)
-            group = self._number(entry.buckets) if entry.buckets else None
+            group = self._group_numbers[entry.buckets] if entry.buckets else None
             if add:
                 flow_mod = messages.addition(entry, self._cookie, group)
             else:
@@ -58,10 +61,6 @@ class RuleMessages:
         return flow_mod
 
     # --- groups that flows are spread by ---------------------------------------------------------
-
-    def _number(self, buckets: Buckets) -> int:
-        """Return the number of a group, which stands for the same buckets on every switch."""
-        return self._group_numbers.setdefault(buckets, len(self._group_numbers) + 1)
 
     def forget_groups(self, switch: str) -> None:
         """Forget the groups of a switch, which has none now."""
@@ -83,25 +82,20 @@ class RuleMessages:
 
     def missing_groups(self, switch: str, rules: Iterable[Rule]) -> list[Request]:
         """Return the group-mods that add the groups of rules which a switch doesn't have."""
-        present = self._present.setdefault(switch, set())
+        present = self._present[switch]
         missing = sorted(self._buckets(switch, rules) - present)
         present.update(missing)
-        return [
-            (messages.group_addition(self._number(buckets), buckets), f"{switch}: a group")
-            for buckets in missing
-        ]
+        add, what = messages.group_addition, f"{switch}: a group"
+        return [(add(self._group_numbers[buckets], buckets), what) for buckets in missing]
 
     def _unneeded_groups(self, switch: str, rules: Iterable[Rule]) -> list[Request]:
         """Return the group-mods that delete the groups which no rule of a switch needs any more."""
-        present = self._present.get(switch)
-        if not present:
+        if not (present := self._present[switch]):
             return []
         unneeded = sorted(present - self._buckets(switch, rules))
         present.difference_update(unneeded)
-        return [
-            (messages.group_deletion(self._number(buckets)), f"{switch}: end of a group")
-            for buckets in unneeded
-        ]
+        delete, what = messages.group_deletion, f"{switch}: end of a group"
+        return [(delete(self._group_numbers[buckets]), what) for buckets in unneeded]
 
     def _buckets(self, switch: str, rules: Iterable[Rule]) -> set[Buckets]:
         spread = (rule for rule in rules if rule.spread and rule.switch == switch)

@@ -215,12 +215,9 @@ class RyuSwitches:
             for rule in self._rules.values()
             if rule.switch == batch.switch
         }
-        counters = [
-            RuleCounter(rule, count.packets, count.bytes)
-            for count in batch.counts
-            if (rule := by_match.get(count.match))
-        ]
-        return sorted(counters, key=lambda counter: counter.rule.match)
+        counts = [(by_match[one.match], one) for one in batch.counts if one.match in by_match]
+        counts.sort(key=lambda counted: counted[0].match)
+        return [RuleCounter(rule, count.packets, count.bytes) for rule, count in counts]
 
     # --- Ryu's events ----------------------------------------------------------------------------
 
@@ -246,28 +243,25 @@ class RyuSwitches:
             self.disconnected(earlier)
         self._datapaths[switch] = datapath
         self._messages.forget_groups(switch)
-        groups: list[Request] = [
-            (messages.group_deletion(), "deletion of all groups"),
-            *self._messages.missing_groups(switch, self._rules.values()),
-        ]
-        mods = groups if self.fabric.spreads_unmarked else []
-        mods += [
-            (self._messages.of_rule(rule, add=True), rule)
-            for rule in self._rules.values()
-            if rule.switch == switch
-        ]
-        if switch in self.fabric.server_index:
-            to_arp = messages.arp_to_controller(self.cookie)
-            to_probe = messages.probes_to_controller(self.cookie, light_probe.ETHERTYPE)
-            mods.append((to_arp, f"{switch}: ARP to the controller"))
-            mods.append((to_probe, f"{switch}: probes of light to the controller"))
-        mods.append((messages.BARRIER, "barrier"))
-        mods += [
-            (message, "deletion of entries of other controllers")
-            for message in messages.deletions_of_others(self.cookie)
-        ]
-        green.spawn(self._await_initial_rules, datapath, self._send(switch, datapath, mods))
+        batch = self._send(switch, datapath, self._initial_messages(switch))
+        green.spawn(self._await_initial_rules, datapath, batch)
         self._report_ports(switch, datapath.ports.values())
+
+    def _initial_messages(self, switch: str) -> Iterator[Request]:
+        """Yield all entries of a switch, and the deletions of those of other controllers."""
+        if self.fabric.spreads_unmarked:
+            yield messages.group_deletion(), "deletion of all groups"
+            yield from self._messages.missing_groups(switch, self._rules.values())
+        for rule in self._rules.values():
+            if rule.switch == switch:
+                yield self._messages.of_rule(rule, add=True), rule
+        if switch in self.fabric.server_index:
+            yield messages.arp_to_controller(self.cookie), f"{switch}: ARP to the controller"
+            to_probe = messages.probes_to_controller(self.cookie, light_probe.ETHERTYPE)
+            yield to_probe, f"{switch}: probes of light to the controller"
+        yield messages.BARRIER, "barrier"
+        for message in messages.deletions_of_others(self.cookie):
+            yield message, "deletion of entries of other controllers"
 
     def _await_initial_rules(self, datapath: Any, batch: _Batch) -> None:
         if self._wait([batch]):
@@ -275,10 +269,14 @@ class RyuSwitches:
         else:
             self._ready.add(batch.switch)
 
+    def _connected_switch(self, datapath: Any) -> str | None:
+        """Return the switch whose present connection this is."""
+        switch = self._by_dpid.get(datapath.id, "")
+        return switch if self._datapaths.get(switch) is datapath else None
+
     def disconnected(self, datapath: Any) -> None:
         """Forget a switch and end all batches that it has not confirmed."""
-        switch = self._by_dpid.get(datapath.id, "")
-        if self._datapaths.get(switch) is not datapath:
+        if (switch := self._connected_switch(datapath)) is None:
             return
         del self._datapaths[switch]
         self._ready.discard(switch)
@@ -293,8 +291,7 @@ class RyuSwitches:
         Raises:
             OpenFlowError: If a length in it is wrong.
         """
-        switch = self._by_dpid.get(datapath.id, "")
-        if self._datapaths.get(switch) is not datapath:
+        if (switch := self._connected_switch(datapath)) is None:
             return
         match message.type:
             case MessageType.BARRIER_REPLY:
@@ -318,8 +315,7 @@ class RyuSwitches:
 
     def port_changed(self, datapath: Any, port: Any) -> None:
         """Report the link of a port of a connected switch."""
-        switch = self._by_dpid.get(datapath.id, "")
-        if self._datapaths.get(switch) is datapath:
+        if switch := self._connected_switch(datapath):
             self._report_ports(switch, [port])
 
     def _packet_received(self, switch: str, datapath: Any, port: int, frame: bytes) -> None:

@@ -12,6 +12,7 @@ import logging
 import secrets
 import socket
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from moefabric.controller.southbound.openflow import frame_check, framework, green, messages
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 IN_USE, DEAD = handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER  # states of a connection
 HANDSHAKE_S: Final = 10.0
-"""How long a switch may take from its connection until its ports are known."""
+"""Time from a connection of a switch until its ports must be known."""
 MOST_HANDSHAKES: Final = 256
 """Connections whose handshake may be unfinished at once; more than a region has switches."""
 _READ_BYTES: Final = 1 << 16
@@ -114,22 +115,17 @@ class SwitchConnection(Datapath):
             except TimeoutError:
                 continue
             except OSError:
-                return
+                received = b""
             if not received:
                 return
-            unread = self._process(unread + received)
+            complete, unread = split_messages(unread + received)
+            for message in complete:
+                if self.state != DEAD:
+                    self._process_message(message)
             since_pause += len(received)
             if since_pause >= _READ_BYTES:
                 since_pause = 0
                 green.sleep(0)  # a switch that sends without end must not stop the others
-
-    def _process(self, received: bytes) -> bytes:
-        """Process the complete messages among the received bytes; return the rest."""
-        complete, rest = split_messages(received)
-        for message in complete:
-            if self.state != DEAD:
-                self._process_message(message)
-        return rest
 
     def _process_message(self, message: Message) -> None:
         for_framework = frame_check.check(message)
@@ -161,21 +157,20 @@ class SwitchConnection(Datapath):
                 handle(event)
 
 
+@dataclass
 class SwitchServer:
-    """Serves the switches that connect from known hosts."""
+    """Serves the switches that connect from known hosts.
 
-    def __init__(
-        self, hosts: Collection[str] | None, handle: MessageHandler, token: str | None = None
-    ) -> None:
-        """Start without connections.
+    Attributes:
+        hosts: Addresses that switches may have; None for any.
+        handle: As for `SwitchConnection`.
+        token: As for `SwitchConnection`.
+    """
 
-        Args:
-            hosts: Addresses that switches may have; None for any.
-            handle: As for `SwitchConnection`.
-            token: As for `SwitchConnection`.
-        """
-        self._hosts, self._handle, self._token = hosts, handle, token
-        self._connections = list[SwitchConnection]()
+    hosts: Collection[str] | None
+    handle: MessageHandler
+    token: str | None = None
+    _connections: list[SwitchConnection] = field(default_factory=list)
 
     def serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
         """Serve a switch that has connected, until it disconnects.
@@ -183,13 +178,13 @@ class SwitchServer:
         Too many unfinished handshakes end the oldest of them, so that silent connections don't
         keep a switch out.
         """
-        if self._hosts is not None and address[0] not in self._hosts:
+        if self.hosts is not None and address[0] not in self.hosts:
             log.warning("%s:%d: refused: no switch of this fabric has this address", *address[:2])
             return
         unfinished = [known for known in self._connections if known.state != IN_USE]
         if len(unfinished) >= MOST_HANDSHAKES:
             unfinished[0].refuse(f"{MOST_HANDSHAKES} handshakes are unfinished")
-        switch = SwitchConnection(connection, address, self._handle, self._token)
+        switch = SwitchConnection(connection, address, self.handle, self.token)
         self._connections.append(switch)
         try:
             with contextlib.closing(switch):

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
-from moefabric.controller.southbound.ocs.drivers import device_address, make_driver
+from moefabric.controller.southbound.ocs.remote_ocs import device_address, make_driver
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.runtime.run_directory import RunDirectory

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from moefabric.config.hosts import login_of
-from moefabric.config.loader import load_experiment, load_fabric
+from moefabric.config.loader import experiment_of, load_experiment, load_fabric
 from moefabric.core.errors import SpecError
 from moefabric.core.server_host import HostLogin, Plug
 from moefabric.ui.cli.main import main
@@ -55,6 +56,13 @@ def test_all_fabrics_run_on_the_hosts_of_an_option(tmp_path: Path) -> None:
     spec = load_experiment(experiment, hosts=hosts)
     assert [host.ssh for host in spec.hosts] == ["gpu1", "gpu2", "spare"]
     assert spec.fabrics[0].hosts
+
+
+def test_hosts_given_in_python_have_paths_of_the_home_folder() -> None:
+    keys = yaml.safe_load(EXPERIMENT) | {"hosts": [{"ssh": f"g{n}"} for n in range(2)]}
+    keys["hosts"][0]["identity_file"] = "~/keys/lab"
+    host = experiment_of(keys).hosts[0]
+    assert login_of(host).identity_file == str(Path.home() / "keys/lab")
 
 
 def test_errors_of_a_hosts_file_name_that_file(tmp_path: Path) -> None:

@@ -2,20 +2,15 @@
 
 import json
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from moefabric.config.input_file import read_yaml
 from moefabric.config.loader import load_experiment
-from moefabric.config.model import (
-    ModelSpec,
-    load_model,
-    preset,
-    preset_source,
-    presets,
-    read_configuration,
-)
+from moefabric.config.model import ModelSpec, load_model, preset, presets, read_configuration
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
 from moefabric.prediction.experiment import predict_experiment
@@ -55,7 +50,9 @@ def test_presets_that_differ_from_their_configuration() -> None:
 
 @pytest.mark.parametrize("name", presets())
 def test_presets_name_their_source(name: str) -> None:
-    assert preset_source(name).startswith("https://huggingface.co/")
+    document = read_yaml(Path(str(files("moefabric.config.models") / f"{name}.yaml")))
+    source = ModelSpec.model_validate(document).source
+    assert (source or "").startswith("https://huggingface.co/")
 
 
 def test_sizes_make_a_model() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from moefabric.config.loader import load_fabric
-from moefabric.config.ocs_profile import load_profile, shipped_profiles
+from moefabric.config.ocs_profile import load_profile
+from moefabric.config.plugins import OCS_PROFILES, built_in_names
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs import DARK_NS, DeviceProfile, UserAccount
 from moefabric.emulator.crossbar.crossbar import Ports
@@ -43,7 +44,7 @@ def settled_ms(profile: DeviceProfile, *commands: list[tuple[int, int]]) -> floa
 
 
 def test_shipped_profiles_have_their_ports_and_settle_times() -> None:
-    profiles = [load_profile(name) for name in shipped_profiles()]
+    profiles = [load_profile(name) for name in built_in_names(OCS_PROFILES)]
     assert [(each.name, each.ports, each.settle.fixed_ns / 1e6) for each in profiles] == [
         ("calient-320", 320, 80),
         ("fast-10us", None, 0.01),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.controller.service import controller_processes, liveness
+from moefabric.controller.service import controller_processes
 from moefabric.controller.service.controller_processes import Beat, ControllerProcesses
 from moefabric.core.topology import Region
 from moefabric.runtime import failure_log
@@ -176,8 +176,8 @@ def test_controller_that_waits_for_a_processor_does_not_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waited = {"s": 5.0}
-    monkeypatch.setattr(liveness, "processor_wait_s", lambda _pid: waited["s"])
-    heartbeat = liveness.Heartbeat(os.getpid(), 0.0)
+    monkeypatch.setattr(controller_processes, "processor_wait_s", lambda _pid: waited["s"])
+    heartbeat = controller_processes.Heartbeat(os.getpid(), 0.0)
     heartbeat.beat(100.0)
     waited["s"] += 900.0
     assert not heartbeat.is_hung(1059.0), "it waited for 900 s of 959 s"
@@ -186,19 +186,19 @@ def test_controller_that_waits_for_a_processor_does_not_hang(
 
 def test_controller_under_a_debugger_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = [True, False]
-    monkeypatch.setattr(liveness, "is_traced", lambda _pid: traced[0])
-    heartbeat = liveness.Heartbeat(os.getpid(), 0.0)
+    monkeypatch.setattr(controller_processes, "is_traced", lambda _pid: traced[0])
+    heartbeat = controller_processes.Heartbeat(os.getpid(), 0.0)
     assert not heartbeat.is_hung(1000.0)
     traced.pop(0)
     assert not heartbeat.is_hung(1059.0), "the time begins again when the debugger leaves"
-    monkeypatch.setattr(liveness, "processor_wait_s", lambda _pid: heartbeat.waited_s)
+    monkeypatch.setattr(controller_processes, "processor_wait_s", lambda _pid: heartbeat.waited_s)
     assert heartbeat.is_hung(1061.0)
 
 
 def test_processor_wait_and_tracer_are_read_from_the_kernel() -> None:
-    assert liveness.processor_wait_s(os.getpid()) > 0.0
-    assert liveness.processor_wait_s(2**22 + 1) == 0.0
-    assert not liveness.is_traced(os.getpid())
+    assert controller_processes.processor_wait_s(os.getpid()) > 0.0
+    assert controller_processes.processor_wait_s(2**22 + 1) == 0.0
+    assert not controller_processes.is_traced(os.getpid())
 
 
 def test_controllers_of_a_fabric_whose_process_was_killed_are_ended(supervisor: Supervisor) -> None:

@@ -47,7 +47,7 @@ def test_overwrite_mode_leaves_ports_of_others_alone() -> None:
         current,
         RequestedChange(setup=((2, 8),)),
         CrossConnectMode.OVERWRITE,
-        own_ports={1, 2, 7, 8},
+        own_ports=frozenset({1, 2, 7, 8}),
     ) == CrossConnectChange(((1, 7),), ((2, 8),))
 
 

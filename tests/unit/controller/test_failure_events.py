@@ -14,8 +14,6 @@ DILATION = 100.0
 @pytest.mark.parametrize("starting", [True, False])
 def test_events_are_put_off_unless_the_controller_starts(starting: bool) -> None:
     """A controller that adopted circuits first would probe those of NICs that are out."""
-    events = NicEventDispatcher(None, DILATION, lambda: LONG_AGO_NS)
-    events.starting = lambda: starting
     came, delivered = green.GreenEvent(), list[NicEvent]()
 
     def handle(some: list[NicEvent]) -> bool:
@@ -23,7 +21,9 @@ def test_events_are_put_off_unless_the_controller_starts(starting: bool) -> None
         came.set()
         return False
 
-    events.start(handle, lambda: False, lambda: None)
+    events = NicEventDispatcher(
+        None, DILATION, lambda: starting, handle, lambda: False, lambda: None, lambda: LONG_AGO_NS
+    )
     events.port_changed("s0", "s0/o0", False)
     assert came.wait(0.1) is starting
     assert came.wait(10)

@@ -28,7 +28,7 @@ def bench() -> Bench:
 
 
 def eps_control(bench: Bench) -> Controller:
-    return Controller(bench.fabric, None, bench.switches, None, recovery=bench.eps)
+    return Controller(bench.eps, bench.switches)
 
 
 def test_failures_lists_all_with_a_version(bench: Bench) -> None:

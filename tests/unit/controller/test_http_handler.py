@@ -11,8 +11,7 @@ import pytest
 
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.service import http_handler
-from moefabric.controller.service.connection_limit import ConnectionLimit
-from moefabric.controller.service.http_handler import MOST_BODY_BYTES
+from moefabric.controller.service.http_handler import MOST_BODY_BYTES, ConnectionLimit
 from moefabric.core.errors import ControlError
 from tests.support.fabrics import fabric
 from tests.support.northbound import TOKEN, served

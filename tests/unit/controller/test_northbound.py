@@ -12,6 +12,8 @@ import pytest
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.http_client import HttpClient
 from moefabric.controller.reconfiguration import Reconciler
+from moefabric.controller.recovery.eps_recovery import EpsRecovery
+from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.northbound import respond
 from moefabric.controller.southbound.openflow import green
@@ -23,6 +25,7 @@ from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.runtime.structured_log import JsonFormatter
 from tests.support import faulty_policies
+from tests.support.background import call_at_once
 from tests.support.memory_ocs import MemoryOcs
 from tests.support.memory_switches import MemorySwitches
 from tests.support.northbound import TOKEN, served
@@ -56,9 +59,9 @@ class Bench:
     def __init__(self, wired: Fabric = FABRIC) -> None:
         region = wired.regions[0]
         self.ocs, self.switches = MemoryOcs(wired, region), ObservedSwitches(wired)
-        self.controller = Controller(
-            wired, region, self.switches, Reconciler(self.ocs, self.switches)
-        )
+        reconciler = Reconciler(self.ocs, self.switches, call_at_once)
+        recovery = RegionRecovery(wired, region, self.switches, reconciler)
+        self.controller = Controller(recovery, self.switches)
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -390,7 +393,8 @@ def test_refusal_of_a_device_is_status_503(bench: Bench) -> None:
 
 
 def test_eps_controller_refuses_demands() -> None:
-    controller = Controller(FABRIC, None, ObservedSwitches(FABRIC), None)
+    switches = ObservedSwitches(FABRIC)
+    controller = Controller(EpsRecovery(FABRIC, switches), switches)
     status, reply = respond(controller, "POST", "/demand", b'{"demand": []}', 0.0)
     assert (status.value, reply) == (
         400,
@@ -428,8 +432,8 @@ class Crowded(MemoryOcs):
 
 def test_concurrent_reconfigurations_are_serialised() -> None:
     ocs, switches = Crowded(FABRIC, REGION), ObservedSwitches(FABRIC)
-    reconciler = Reconciler(ocs, switches)
-    controller = Controller(FABRIC, REGION, switches, reconciler, lock=green.lock())
+    recovery = RegionRecovery(FABRIC, REGION, switches, Reconciler(ocs, switches, call_at_once))
+    controller = Controller(recovery, switches, green.lock())
     lit: list[str] = []
 
     def ask(address: tuple[str, int], names: list[str]) -> None:

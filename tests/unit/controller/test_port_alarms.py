@@ -84,7 +84,7 @@ def test_session_errors_name_the_cause() -> None:
         )
         with pytest.raises(LoginRefusedError, match="refuses the login as root"):
             next(wrong)
-    with pytest.raises(ControlError, match=r"alarms of 127\.0\.0\.1:\d+: "):
+    with pytest.raises(ControlError, match=r"alarms at 127\.0\.0\.1:\d+: "):
         next(port_states(FABRIC, REGION, device.address, socket.create_connection))
     with socket.create_server(("127.0.0.1", 0)) as mute:
         threading.Thread(target=partial(_hang_up, mute)).start()

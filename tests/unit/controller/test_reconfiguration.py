@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler, Reconfiguration
-from moefabric.controller.rule_changes import apply_changes
+from moefabric.controller.reconfiguration import (
+    DeviceBehaviour,
+    Reconciler,
+    Reconfiguration,
+    apply_changes,
+)
 from moefabric.core.circuits import Circuit, CircuitSet, Transition
 from moefabric.core.eps import Eps
 from moefabric.core.errors import ControlError
@@ -19,6 +23,7 @@ from moefabric.core.ocs_ports import ocs_port
 from moefabric.core.rules import Rule, RuleChange, direct_rules
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
+from tests.support.background import call_at_once
 from tests.support.memory_ocs import MemoryOcs
 from tests.support.memory_switches import MemorySwitches
 from tests.support.virtual_clock import VirtualClock
@@ -48,7 +53,7 @@ class Bench:
         self.journal: list[str] = []
         self.ocs = JournalledOcs(self)
         self.switches = JournalledSwitches(self)
-        self.reconciler = Reconciler(self.ocs, self.switches, self.clock.now_s)
+        self.reconciler = Reconciler(self.ocs, self.switches, call_at_once, self.clock.now_s)
 
 
 class JournalledOcs(MemoryOcs):
@@ -123,7 +128,9 @@ def test_admission_is_prepared_while_light_settles(bench: Bench) -> None:
 
 
 def test_prepared_admission_is_dropped_for_circuits_without_light(bench: Bench) -> None:
-    bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, probe=bench.ocs)
+    bench.reconciler = Reconciler(
+        bench.ocs, bench.switches, call_at_once, bench.clock.now_s, probe=bench.ocs
+    )
     bench.reconciler.adopt()
     new = next(iter(B.circuits - A.circuits))
     bench.ocs.opaque = frozenset({ocs_port(bench.fabric, new.a)})
@@ -145,7 +152,7 @@ def test_rules_meet_no_work_in_the_background(bench: Bench) -> None:
 
         return result
 
-    bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, background=later)
+    bench.reconciler = Reconciler(bench.ocs, bench.switches, later, bench.clock.now_s)
     bench.reconciler.adopt()
     bench.journal.clear()
     bench.reconciler.reconcile(B)
@@ -160,6 +167,7 @@ def test_admission_is_computed_again_if_a_nic_fails_while_light_settles(bench: B
     reconciler = Reconciler(
         bench.ocs,
         bench.switches,
+        call_at_once,
         bench.clock.now_s,
         rules_without=lambda nics: marked_rules if nics else direct_rules,
     )
@@ -204,7 +212,7 @@ def ended(bench: Bench) -> list[bool]:
 
         return result
 
-    bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s, background=later)
+    bench.reconciler = Reconciler(bench.ocs, bench.switches, later, bench.clock.now_s)
     bench.reconciler.adopt()
     return waited
 
@@ -259,7 +267,7 @@ def restarted() -> Bench:
     bench.ocs.reconfigure(NOTHING.transition_to(A))
     bench.switches.apply(RuleChange(frozenset(), direct_rules(A)))
     bench.reconciler = Reconciler(
-        bench.ocs, bench.switches, bench.clock.now_s, probe=bench.ocs, lit=A
+        bench.ocs, bench.switches, call_at_once, bench.clock.now_s, probe=bench.ocs, lit=A
     )
     return bench
 
@@ -332,7 +340,7 @@ def test_unsettled_circuits_carry_no_traffic(settle_s: float, relied_on: Circuit
     bench.ocs.reconfigure(NOTHING.transition_to(A))
     bench.clock.wait_until(100)
     reconciler = Reconciler(
-        bench.ocs, bench.switches, bench.clock.now_s, device=DeviceBehaviour(0.1)
+        bench.ocs, bench.switches, call_at_once, bench.clock.now_s, device=DeviceBehaviour(0.1)
     )
     reconciler.adopt()
     with pytest.raises(
@@ -375,7 +383,7 @@ class LosingOcs(JournalledOcs):
 def test_nic_that_fails_during_reconfiguration_gets_no_traffic() -> None:
     bench = Bench()
     bench.ocs = LosingOcs(bench)
-    bench.reconciler = Reconciler(bench.ocs, bench.switches, bench.clock.now_s)
+    bench.reconciler = Reconciler(bench.ocs, bench.switches, call_at_once, bench.clock.now_s)
     change = bench.reconciler.reconcile(A)
     assert change.after == bench.reconciler.lit == CircuitSet.of(["s2/o0~s3/o0"])
     assert bench.switches.route("s0", "s1", "o0", A) == (("s0/e0", "leaf0"), ("leaf0", "s1/e0"))
@@ -434,7 +442,7 @@ def test_every_pair_has_a_path_at_every_instant(targets: list[CircuitSet], stuck
 def proving(bench: Bench, **settings: Any) -> Reconciler:
     """Return a reconciler that probes circuits."""
     reconciler = Reconciler(
-        bench.ocs, bench.switches, bench.clock.now_s, probe=bench.ocs, **settings
+        bench.ocs, bench.switches, call_at_once, bench.clock.now_s, probe=bench.ocs, **settings
     )
     reconciler.adopt()
     return reconciler

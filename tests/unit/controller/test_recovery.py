@@ -404,11 +404,11 @@ def test_history_records_actions_and_wakes_readers() -> None:
 
 def test_history_keeps_standing_failures() -> None:
     history, stands = FailureHistory(), DetectedFailure("s0/e0", FailureKind.ELECTRICAL_NIC)
-    history.add([stands], 1)
+    [report] = history.add([stands], 1)
     for _ in range(MOST_CLEARED + 2):
         history.add([DetectedFailure("s1/e0", FailureKind.ELECTRICAL_NIC)], 2)
         history.clear(lambda one: one.what == "s1/e0")
-    history.record_action(1, "s0 sends by s0/e1")
+    history.record_action(report, "s0 sends by s0/e1")
     situation = history.to_json()["failures"]
     assert (situation[0]["what"], situation[0]["action"]) == ("s0/e0", "s0 sends by s0/e1")
     assert len(situation) <= MOST_CLEARED + 2

@@ -9,12 +9,7 @@ import pytest
 
 from moefabric.controller.southbound.ocs.connection import DeviceConnection
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
-from moefabric.controller.southbound.ocs.tl1 import (
-    Tl1Driver,
-    Tl1Response,
-    format_ports,
-    parse_message,
-)
+from moefabric.controller.southbound.ocs.tl1 import Tl1Driver, Tl1Response, parse_message
 from moefabric.core.errors import ControlError
 
 HEAD = "\r\n\n   ( nil ) 26-01-01 12:00:00\r\n"
@@ -48,10 +43,6 @@ LOGIN = message(1, "COMPLD")
 )
 def test_parse_message(text: str, answer: Tl1Response | None) -> None:
     assert parse_message(text.replace("\r", "")) == answer
-
-
-def test_format_ports_joins_by_ampersands() -> None:
-    assert format_ports((1, 4, 10)) == "1&4&10"
 
 
 @contextmanager

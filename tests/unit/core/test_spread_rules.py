@@ -5,10 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.forwarding import circuit_rules
+from moefabric.core.forwarding import circuit_rules, spread_rules
 from moefabric.core.nic import Nic
 from moefabric.core.rules import Rule, direct_rules
-from moefabric.core.spread_rules import spread_rules
 from moefabric.core.topology import Fabric
 from tests.support.fabrics import fabric, lit_fabrics
 

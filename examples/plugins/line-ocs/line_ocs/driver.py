@@ -2,10 +2,11 @@
 
 import re
 
-from moefabric.controller.southbound.ocs.connection import Deadline, DeviceConnection
+from moefabric.controller.southbound.ocs.connection import DeviceConnection
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs_dialect import DriverSettings
+from moefabric.runtime.waiting import Deadline
 
 _END = re.compile(rb"\n")
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from moefabric.config.input_file import read_yaml
 from moefabric.config.model import presets
-from moefabric.config.ocs_profile import shipped_profiles
+from moefabric.config.plugins import OCS_PROFILES, built_in_names
 from moefabric.ui.cli.main import main
 from moefabric.ui.cli.schema import SCHEMAS, schema_text
 from tests.support.paths import EXAMPLES, GOLDEN, REPOSITORY
@@ -55,7 +55,7 @@ def test_schemas_are_in_the_package(kind: str) -> None:
     assert json.loads(shipped.read_text()) == json.loads(schema_text(kind))
 
 
-@pytest.mark.parametrize("name", shipped_profiles())
+@pytest.mark.parametrize("name", built_in_names(OCS_PROFILES))
 def test_shipped_profiles_conform_to_their_schema(name: str) -> None:
     assert errors("ocs-profile", PROFILES / f"{name}.yaml") == []
 

@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from moefabric.agents.fleet.agent_statistics import read_statistics
-from moefabric.controller.service.statistics import BOUNDS_S, ControllerStatistics
+from moefabric.controller.service.controller import BOUNDS_S, ControllerStatistics
 from moefabric.core.nic import Nic
 from moefabric.core.port_counts import PortReading
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
