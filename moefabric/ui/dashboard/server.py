@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import moefabric.report
 from moefabric.core.errors import FabricError, MoefabricError, SpecError
@@ -250,19 +250,24 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise FabricError(message) from error
 
 
-def http_server(dashboard: Dashboard, host: str) -> uvicorn.Server:
-    """Return the server of a dashboard; its `run` takes a listening socket on `host`."""
-    config = uvicorn.Config(
-        application(dashboard, host),
+def server_config(app: ASGIApp, most_connections: int, *, keep_alive_s: int) -> uvicorn.Config:
+    """Return the configuration of a server that tells nothing of itself, and keeps no log."""
+    return uvicorn.Config(
+        app,
         log_level="error",
         access_log=False,
         server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_keep_alive=5,
+        limit_concurrency=most_connections,
+        timeout_keep_alive=keep_alive_s,
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=1 << 14,
         ws="none",
     )
+
+
+def http_server(dashboard: Dashboard, host: str) -> uvicorn.Server:
+    """Return the server of a dashboard; its `run` takes a listening socket on `host`."""
+    config = server_config(application(dashboard, host), _MOST_CONNECTIONS, keep_alive_s=5)
     return _Server(config, dashboard.hub)
 
 

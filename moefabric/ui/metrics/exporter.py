@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from moefabric.ui.dashboard.access import Guard
+from moefabric.ui.dashboard.server import server_config
 
 _MOST_CONNECTIONS = 16
 
@@ -45,16 +46,7 @@ def is_loopback(host: str) -> bool:
 
 def serve(registry: CollectorRegistry, listener: socket.socket, token: str | None) -> None:
     """Serve metrics until Ctrl-C or SIGTERM."""
-    config = uvicorn.Config(
-        application(registry, listener.getsockname()[0], token),
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_keep_alive=75,  # more than Prometheus' usual interval
-        timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=1 << 14,
-        ws="none",
-    )
+    app = application(registry, listener.getsockname()[0], token)
+    config = server_config(app, _MOST_CONNECTIONS, keep_alive_s=75)  # Prometheus asks each minute
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
