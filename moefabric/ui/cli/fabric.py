@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,14 +11,7 @@ from moefabric.api.commands import FILE, print_result
 from moefabric.core.errors import FabricError
 from moefabric.core.fabric_description import fabric_description
 from moefabric.runtime.run_directory import FabricWiring
-from moefabric.ui.cli.options import (
-    cluster_option,
-    json_option,
-    name_option,
-    running_lab,
-    settings_option,
-    spread_option,
-)
+from moefabric.ui.cli.options import json_option, name_option, placement_options, running_lab
 
 if TYPE_CHECKING:
     from moefabric.api.circuits import LightChange
@@ -26,14 +19,12 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Start a fabric and leave it running.")
 @click.argument("fabric", type=FILE)
-@cluster_option
-@spread_option
-@settings_option
-def up(fabric: Path, cluster: str | None, spread: str, settings: tuple[str, ...]) -> None:
+@placement_options
+def up(fabric: Path, settings: tuple[str, ...], **placement: Any) -> None:
     """Start the fabric that the file FABRIC describes, and leave it running until `down`."""
     from moefabric.api.fabric import EmulatedFabric
 
-    lab = EmulatedFabric.load(fabric, settings).up(cluster=cluster, spread=spread)
+    lab = EmulatedFabric.load(fabric, settings).up(**placement)
     state = "was up already" if lab.was_up else "up"
     click.echo(f"{lab.name}: {state}, {_summary(lab.wiring)}")
 

@@ -5,41 +5,34 @@ verdict, 4 a regression (`compare`).
 """
 
 import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from typing import Any, Final
 
 import click
 
 from moefabric.core.errors import MoefabricError
-from moefabric.ui.cli import (
-    calibrate,
-    capture,
-    compare,
-    cost,
-    dashboard,
-    doctor,
-    fabric,
-    fault,
-    launch,
-    logs,
-    metrics,
-    model,
-    ocs,
-    perf,
-    plan,
-    policy,
-    replay,
-    report,
-    run,
-    schema,
-    sweep,
-    trace,
-    train,
-)
 
 _INTERRUPTED: Final = 130
 _COMMANDS: Final = "moefabric.commands"
 """Group of entry points by which other distributions add commands."""
+_SHARED: Final = {
+    "fabric": "up down inspect check exec light",
+    "launch": "hostfile mpirun torchrun",
+    "ocs": "ocs events",
+    "run": "run train predict",
+}
+"""Commands by the module that has several of them."""
+_OTHERS: Final = (
+    "calibrate capture compare cost dashboard doctor fault logs metrics model perf plan policy "
+    "replay report schema sweep trace"
+)
+"""Commands that have a module of their own name."""
+_MODULES: Final = {name: name for name in _OTHERS.split()} | {
+    name: module for module, names in _SHARED.items() for name in names.split()
+}
+"""The module of each command, which is imported when the command is used or listed."""
 _OF_STUDIES: Final = ("frontier", "oracle", "paper", "system")
 """Commands of the distribution moefabric-studies."""
 
@@ -52,16 +45,19 @@ class _ErrorReportingGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(entry.name for entry in _other_commands())})
+        return sorted(
+            {*super().list_commands(ctx), *_MODULES, *map(attrgetter("name"), _other_commands())}
+        )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
+        if cmd_name in _MODULES:
+            module = import_module(f"moefabric.ui.cli.{_MODULES[cmd_name]}")
+            commands = (part for part in vars(module).values() if isinstance(part, click.Command))
+            return next(command for command in commands if command.name == cmd_name)
         for entry in _other_commands():
             if entry.name == cmd_name:
                 return _loaded(entry)
-        return None
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -124,15 +120,3 @@ def main() -> None:
     results without root. To work with a fabric yourself, start it with `up`, use `inspect`, `exec`,
     `light`, `ocs` and `fault`, and remove it with `down`.
     """
-
-
-for _command in (
-    run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost,
-    train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.check, fabric.exec_,
-    fabric.light, capture.capture, launch.hostfile, launch.mpirun, launch.torchrun,
-    perf.perf, replay.replay, fault.fault, logs.logs, metrics.metrics,
-    ocs.events, ocs.ocs, calibrate.calibrate,
-    schema.schema,
-    model.model, trace.trace, compare.compare, dashboard.dashboard, sweep.sweep,
-):  # fmt: skip
-    main.add_command(_command)

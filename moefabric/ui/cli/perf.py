@@ -2,16 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from moefabric.api.commands import FILE, INVALID, check_writable, write_output
-from moefabric.ui.cli.options import lab_of, name_option, settings_option
+from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writable, write_output
+from moefabric.ui.cli.options import lab_options, pacing_options, via_options
 
 if TYPE_CHECKING:
+    from moefabric.api.lab import Lab
     from moefabric.api.measurements import Perf, PerfResult, PerfRow
 
 _KINDS: Final = (
@@ -43,26 +44,22 @@ class _Size(click.ParamType):  # type: ignore[type-arg] # click is generic in it
 @click.option("-e", "--maxbytes", type=_Size(), default="1G", help="Largest size.")
 @click.option("-f", "--stepfactor", type=click.FloatRange(1.01), default=2.0, help="Size factor.")
 @click.option("-i", "--stepbytes", type=_Size(), default=0, help="Step instead of a factor.")
-@click.option("-n", "--iters", type=click.IntRange(1, 10000), default=20, help="Iterations.")
-@click.option("-w", "--warmup-iters", type=click.IntRange(0, 1000), default=5, help="Before them.")
-@click.option("--spec", type=FILE, help="Bring this fabric up. Default: the one that is up.")
-@settings_option
-@name_option
+@click.option(
+    "-n", "--iters", "iterations", type=click.IntRange(1, 10000), default=20, help="Iterations."
+)
+@click.option(
+    "-w", "--warmup-iters", "warm_up", type=click.IntRange(0, 1000), default=5, help="Before them."
+)
+@lab_options
 @click.option("--ranks", type=click.IntRange(1), help="Number of ranks. Default: one on each GPU.")
 @click.option("--algorithm", help="A schedule: its name, or package.module:Name.")
-@click.option(
-    "--via",
-    type=click.Choice(["eps", "light", "policy"]),
-    default="eps",
-    help="The EPS, the circuits that are lit, or those that --policy chooses.",
-)
-@click.option("--policy", default="mixnet-spill", help="The policy of --via policy.")
+@via_options
 @click.option("--demand", type=FILE, help="Relative sizes [rank][rank] of alltoallv, JSON.")
 @click.option("--root", type=click.IntRange(0), default=0, help="Root of broadcast and reduce.")
-@click.option("--check/--no-check", default=True, help="Verify the results.")
-@click.option("--greedy", is_flag=True, help="Let congestion control alone set rates.")
+@pacing_options
 @click.option(
     "--seconds",
+    "wall_s",
     type=click.FloatRange(0.01, 600),
     help="Wall seconds of an iteration: the longer, the less the start of all agents counts.",
 )
@@ -73,21 +70,10 @@ def perf(
     maxbytes: int,
     stepfactor: float,
     stepbytes: int,
-    iters: int,
-    warmup_iters: int,
-    spec: Path | None,
-    settings: tuple[str, ...],
-    name: str | None,
-    ranks: int | None,
-    algorithm: str | None,
-    via: str,
-    policy: str,
+    lab: "Callable[[], Lab]",
     demand: Path | None,
-    root: int,
-    check: bool,
-    greedy: bool,
-    seconds: float | None,
     json_file: Path | None,
+    **options: Any,
 ) -> None:
     """Run the collective KIND with real bytes and print the columns of nccl-tests, in model time.
 
@@ -102,40 +88,27 @@ def perf(
     from moefabric.api.measurements import Perf, PerfOptions, sizes_between
     from moefabric.config.demand_file import read_demand
 
-    sizes = (
-        [0] if kind == "barrier" else [*sizes_between(minbytes, maxbytes, stepfactor, stepbytes)]
-    )
-    options = PerfOptions(
-        kind,  # type: ignore[arg-type] # click has checked it
-        sizes,
-        iters,
-        warmup_iters,
-        ranks,
-        algorithm,
-        via,  # type: ignore[arg-type]
-        policy,
-        check,
-        greedy,
-        None if demand is None else read_demand(demand),
-        root,
-        seconds,
-    )
-    quiet = str(json_file) == "-"
-    with lab_of(spec, settings, name) as lab, lab.programs() as programs:
-        measurement = Perf(programs, options)
+    bounds = minbytes, maxbytes, stepfactor, stepbytes
+    sizes = [0] if kind == "barrier" else [*sizes_between(*bounds)]
+    options["weights"] = None if demand is None else read_demand(demand)
+    chosen = PerfOptions(kind, sizes, **options)  # type: ignore[arg-type] # click has checked it
+    show = click.echo if json_file != STANDARD_OUTPUT else _discard
+    with lab() as running, running.programs() as programs:
+        measurement = Perf(programs, chosen)
         rows = []
-        for line in () if quiet else _head(measurement):
-            click.echo(line)
+        show("\n".join(_head(measurement)))
         for row in measurement.rows():
             rows.append(row)
-            if not quiet:
-                click.echo(_line(measurement, row))
+            show(_line(measurement, row))
     result = measurement.result(rows)
-    for line in () if quiet else _tail(result):
-        click.echo(line)
+    show("\n".join(_tail(result)))
     write_output(json_file, json.dumps(result.to_json(), indent=1) + "\n")
     if result.wrong:
         raise SystemExit(INVALID)
+
+
+def _discard(_text: str) -> None:
+    """Print nothing, as standard output is the file of the JSON."""
 
 
 def _head(perf: "Perf") -> Iterator[str]:

@@ -1,25 +1,25 @@
 """`moefabric replay`: a trace of any format with real bytes on a fabric."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moefabric.api.commands import FILE, INVALID, check_writable, write_output
 from moefabric.core.errors import SpecError
-from moefabric.ui.cli.options import lab_of, name_option, settings_option
+from moefabric.ui.cli.options import lab_options, pacing_options, via_options
 
 if TYPE_CHECKING:
+    from moefabric.api.lab import Lab
     from moefabric.api.measurements import ReplayResult
 
 
 @click.command(short_help="Replay a trace with real bytes.")
 @click.argument("trace", type=FILE)
 @click.option("--form", default="", help="Format of the trace. Default: by its content.")
-@click.option("--spec", type=FILE, help="Bring this fabric up. Default: the one that is up.")
-@settings_option
-@name_option
+@lab_options
 @click.option("--ranks", type=click.IntRange(2), help="Fold the trace onto this many ranks.")
 @click.option("--operations", type=click.IntRange(1), help="The first operations of each rank.")
 @click.option(
@@ -29,39 +29,24 @@ if TYPE_CHECKING:
     metavar="KIND=NAME",
     help="Algorithm of a collective, such as all_reduce=tree; any number of times.",
 )
-@click.option(
-    "--via",
-    type=click.Choice(["eps", "light", "policy"]),
-    default="eps",
-    help="The EPS, the circuits that are lit, or those that --policy chooses.",
-)
-@click.option("--policy", default="mixnet-spill", help="The policy of --via policy.")
+@via_options
 @click.option("--runs", type=click.IntRange(1, 1000), default=3, help="Number of runs.")
 @click.option(
     "--wall",
+    "wall_s",
     type=click.FloatRange(0.1),
     metavar="SECONDS",
     help="Wall time of a run, which sets the scale. Default: by the number of steps.",
 )
-@click.option("--check/--no-check", default=True, help="Verify the results.")
-@click.option("--greedy", is_flag=True, help="Let congestion control alone set rates.")
+@pacing_options
 @click.option("--json", "json_file", type=FILE, help="Write the result (- is standard out).")
 def replay(
     trace: Path,
     form: str,
-    spec: Path | None,
-    settings: tuple[str, ...],
-    name: str | None,
-    ranks: int | None,
-    operations: int | None,
+    lab: "Callable[[], Lab]",
     schedules: tuple[str, ...],
-    via: str,
-    policy: str,
-    runs: int,
-    wall: float | None,
-    check: bool,
-    greedy: bool,
     json_file: Path | None,
+    **options: Any,
 ) -> None:
     """Replay the operations of TRACE: computation as time, collectives and messages as bytes.
 
@@ -74,23 +59,12 @@ def replay(
     from moefabric.traces.formats import read_trace
     from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
-    chosen = dict(_schedule(text) for text in schedules)
     graph = read_trace(trace, form)
     if not isinstance(graph, ExecutionGraph):
         raise SpecError([(str(trace), "is gating: use it in an experiment, gating: {trace: FILE}")])
-    options = ReplayOptions(
-        ranks,
-        operations,
-        chosen,
-        via,  # type: ignore[arg-type] # click has checked it
-        policy,
-        runs,
-        wall,
-        check,
-        greedy,
-    )
-    with lab_of(spec, settings, name) as lab:
-        result = lab.replay(graph, options)
+    chosen = ReplayOptions(schedules=dict(map(_schedule, schedules)), **options)
+    with lab() as running:
+        result = running.replay(graph, chosen)
     if str(json_file) != "-":
         for line in _lines(result):
             click.echo(line)

@@ -1,4 +1,4 @@
-"""`moefabric run` and `predict`: experiments, emulated and in the fluid model."""
+"""`moefabric run`, `train` and `predict`: experiments, emulated and in the fluid model."""
 
 import json
 import sys
@@ -18,45 +18,43 @@ from moefabric.api.commands import (
     progress_reporter,
     write_result,
 )
-from moefabric.ui.cli.options import (
-    cluster_option,
-    experiment_argument,
-    hosts_option,
-    json_option,
-    report_option,
-    result_option,
-    settings_option,
-    spread_option,
+from moefabric.ui.cli.options import all_of, json_option, placement_options, settings_option
+
+_experiment_options = all_of(
+    click.argument("experiment", type=FILE),
+    click.option(
+        "--json",
+        "json_file",
+        type=FILE,
+        help="Write the results as JSON ('-': to standard output, instead of the table).",
+    ),
+    click.option("--report", type=FILE, help="Write the results as one self-contained HTML page."),
+)
+_hosts_option = click.option(
+    "--hosts", type=FILE, help="Run on the real servers that this file lists."
 )
 
 
 @click.command(short_help="Run an experiment on emulated fabrics.")
-@experiment_argument
-@result_option
-@report_option
+@_experiment_options
 @click.option(
     "--external",
     default="",
     show_default=False,
     help="Processes that something else starts: ocs, controller, or ocs,controller.",
 )
-@hosts_option
+@_hosts_option
 @click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
-@cluster_option
-@spread_option
-@settings_option
+@placement_options
 def run(
     experiment: Path,
+    hosts: Path | None,
+    settings: tuple[str, ...],
+    external: str,
     json_file: Path | None,
     report: Path | None,
-    external: str,
-    hosts: Path | None,
-    resume: bool,
-    flows: bool,
-    cluster: str | None,
-    spread: str,
-    settings: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Run the experiment that the file EXPERIMENT describes.
 
@@ -66,20 +64,12 @@ def run(
     from moefabric.api.experiment import Experiment
 
     loaded = Experiment.load(experiment, settings, hosts_file=hosts)
-    external_processes = _external_processes(external)
-    if resume and (json_file is None or json_file == STANDARD_OUTPUT):
+    options["external"] = _external_processes(external)
+    if options["resume"] and (json_file is None or json_file == STANDARD_OUTPUT):
         raise click.UsageError("--resume: give the --json file of the run that was stopped")
     check_writable(json_file, report)
     with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
-        result = loaded.run(
-            reporter=reporter,
-            external=external_processes,
-            flows=flows,
-            journal=journal,
-            resume=resume,
-            cluster=cluster,
-            spread=spread,
-        )
+        result = loaded.run(reporter=reporter, journal=journal, **options)
     write_result(result, json_file, report)
     sys.exit(INVALID if result.verdict == "invalid" else 0)
 
@@ -92,6 +82,41 @@ def _external_processes(text: str) -> frozenset[str]:
         names, known = ", ".join(sorted(unknown)), ", ".join(EXTERNAL_PROCESSES)
         raise click.UsageError(f"--external: {names} is not one of {known}")
     return processes
+
+
+@click.command(short_help="Train a model on emulated fabrics.")
+@_experiment_options
+@click.option(
+    "--gating",
+    type=FILE,
+    help="Write what the gates chose as a NumPy archive, which `gating: {trace: FILE}` replays.",
+)
+@_hosts_option
+@placement_options
+def train(
+    experiment: Path,
+    hosts: Path | None,
+    settings: tuple[str, ...],
+    gating: Path | None,
+    json_file: Path | None,
+    report: Path | None,
+    **options: Any,
+) -> None:
+    """Train the program of the file EXPERIMENT on its fabrics, one after the other.
+
+    Start the program's ranks on the servers, carry their all-to-alls over each fabric, judge and
+    report the results, and remove the fabrics. Exit status 3: the measurements can't be trusted.
+    """
+    from moefabric.api.experiment import Experiment
+
+    loaded = Experiment.load(experiment, settings, hosts_file=hosts)
+    check_writable(json_file, report, gating)
+    with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
+        result = loaded.train(reporter=reporter, journal=journal, **options)
+    if gating is not None:
+        result.write_gating(gating)
+    write_result(result, json_file, report)
+    sys.exit(INVALID if result.verdict == "invalid" else 0)
 
 
 @click.command(short_help="Predict the results of an experiment.")

@@ -1,6 +1,6 @@
 """Metrics of a fabric's parts: their names, their texts, and samples from the parts' counters."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any, Final
 
@@ -75,7 +75,7 @@ VERDICTS: Final = ("pass", "degraded", "invalid")
 PORT_STATES: Final = ("blocked", "tuning", "tuned", "failed")
 
 Buckets = list[tuple[str, float]]
-Samples = Iterator[tuple[Mapping[str, str], Mapping[str, float | tuple[Buckets, float]]]]
+Samples = Iterable[tuple[Mapping[str, str], Mapping[str, float | tuple[Buckets, float]]]]
 """Labels, and the values that have them by the names of metrics. The value of a histogram is its
 cumulative counts by upper bound, and the sum of all observations."""
 
@@ -167,9 +167,10 @@ def machine_samples(clocks: Mapping[str, Mapping[str, int] | None]) -> Samples:
     """Yield the state of other machines of a fabric, and their clocks; None if one is lost."""
     for machine, clock in clocks.items():
         yield {"machine": machine}, {"machine_up": clock is not None}
-        for name in ("offset", "uncertainty") if clock is not None else ():
-            seconds = clock[f"{name}_ns"] / NS_PER_S
-            yield {"machine": machine}, {f"machine_clock_{name}_seconds": seconds}
+        if clock is not None:
+            for name in ("offset", "uncertainty"):
+                seconds = clock[f"{name}_ns"] / NS_PER_S
+                yield {"machine": machine}, {f"machine_clock_{name}_seconds": seconds}
 
 
 def run_samples(status: RunStatus | None) -> Samples:

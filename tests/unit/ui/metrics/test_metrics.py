@@ -69,7 +69,7 @@ class Sample(Collector):
         assert usage is not None
         families: dict[str, Metric] = {}
         for samples in (
-            iter([({}, {"fabric_up": 1}), ({"part": "nics"}, {"scrape_success": 1})]),
+            [({}, {"fabric_up": 1}), ({"part": "nics"}, {"scrape_success": 1})],
             parts.nic_samples(nics, reading),
             parts.queue_samples(queue),
             parts.ocs_samples("ocs0", OCS),
