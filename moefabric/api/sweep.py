@@ -87,7 +87,7 @@ class Sweep:
             MoefabricError: If an experiment is wrong, or the sweep can't run here. A run that fails
                 raises nothing: see `failed` of the result.
         """
-        from moefabric.api.sweeps.sweep import run_sweep
+        from moefabric.api.sweeps.campaign import run_sweep
 
         with graceful_shutdown():
             summary = run_sweep(

@@ -1,19 +1,88 @@
-"""Carries the runs of a sweep out: results as they end, further attempts, progress."""
+"""Carries out a sweep: results as they end, further attempts, progress, and the summary."""
 
+import json
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
-from moefabric.api.sweeps.engine import Engine
-from moefabric.api.sweeps.folder import SweepFolder
-from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
-from moefabric.api.sweeps.results import Attempt, RunRecord, is_invalid, run_record
-from moefabric.api.sweeps.task import RunEnded, RunStarted
+from moefabric.api.sweeps.columns import result_figures
+from moefabric.api.sweeps.engine import Engine, RunEnded, RunStarted
+from moefabric.api.sweeps.folder import SweepFolder, sweep_folder
+from moefabric.api.sweeps.page import sweep_page
+from moefabric.api.sweeps.plan import PlannedRun, SweepPlan, plan_sweep
+from moefabric.api.sweeps.ray_engine import RayEngine
+from moefabric.api.sweeps.results import Attempt, RunRecord
+from moefabric.api.sweeps.spec import SweepSpec
+from moefabric.api.sweeps.summary import SweepSummary
 from moefabric.results.progress import ProgressReporter
+from moefabric.runtime.atomic_file import write_whole
+from moefabric.testbed.cluster.ray_client import connected, local_cluster
 
+_NOT_STARTED: Final = RunStarted("", "", "")
 _QUIET_S: Final = 5.0
 """Least time between two lines of progress."""
+
+
+def run_sweep(
+    spec: SweepSpec,
+    folder: Path,
+    out: Path,
+    reporter: ProgressReporter,
+    *,
+    cluster: str | None = None,
+    resume: bool = False,
+) -> SweepSummary:
+    """Carry out the runs of a sweep that its folder of results doesn't have.
+
+    After an exception, the folder keeps the results of runs that have ended, and the other runs are
+    stopped.
+
+    Args:
+        spec: The sweep.
+        folder: Folder of its file; relative paths start there.
+        out: Folder of the results.
+        reporter: Shows progress, a step for each run.
+        cluster: Address of a Ray cluster, or `auto`. Default: one of this machine, for the time of
+            the sweep.
+        resume: Whether `out` may have results, which are kept.
+
+    Raises:
+        SpecError: With all faults of all experiments, before anything runs.
+        MoefabricError: If there is no cluster, no machine is large enough, or results can't be
+            written.
+    """
+    plan = plan_sweep(spec, folder)
+    with sweep_folder(out, plan, resume=resume) as results:
+        try:
+            if len(results.records) < len(plan.runs):
+                with _engine(cluster, plan) as engine:
+                    carry_out(plan, engine, results, reporter)
+        finally:
+            summary = SweepSummary(spec, version("moefabric"), len(plan.runs), results.ordered())
+            _write(summary, results)
+    return summary
+
+
+@contextmanager
+def _engine(cluster: str | None, plan: SweepPlan) -> Iterator[Engine]:
+    with connected(cluster) if cluster else local_cluster() as ray:
+        engine = RayEngine(ray, plan.archives)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+def _write(summary: SweepSummary, results: SweepFolder) -> None:
+    """Write the files that summarise all results."""
+    text = json.dumps(summary.to_json(), indent=1, ensure_ascii=False)
+    write_whole(results.path / "sweep.json", f"{text}\n")
+    write_whole(results.path / "report.html", sweep_page(summary))
+    results.write_parquet()
 
 
 @dataclass
@@ -22,7 +91,7 @@ class _Pending:
 
     run: PlannedRun
     attempts: list[Attempt] = field(default_factory=list)
-    started: RunStarted | None = None
+    started: RunStarted = _NOT_STARTED
 
 
 def carry_out(
@@ -72,24 +141,35 @@ class _Campaign:
     def _end_attempt(self, ended: RunEnded) -> None:
         """Write the result of an attempt, or try again."""
         pending = self._pending[ended.id]
-        attempt = Attempt.of(pending.started, ended)
+        node, host = pending.started.node, pending.started.host
+        wall_s = round(ended.wall_s, 3)
+        attempt = Attempt(node=node, host=host, wall_s=wall_s, error=ended.error)
         pending.attempts.append(attempt)
-        pending.started = None
-        record = run_record(pending.run, pending.attempts, ended, self._plan.spec.figures)
+        pending.started = _NOT_STARTED
+        record = self._record(pending, ended.result)
         spec, title = self._plan.spec, pending.run.task.title
-        is_retried = record.failed or (spec.retry_invalid and is_invalid(record))
+        is_retried = record.failed or (spec.retry_invalid and record.is_invalid)
         if is_retried and len(pending.attempts) <= spec.retries:
             reason = attempt.error or "the verdict is invalid"
             self._progress.retry(f"{title}: {reason} (on {attempt.host or 'no machine'})")
-            self._engine.submit(pending.run.task, _nodes(pending.attempts))
+            nodes = frozenset(attempt.node for attempt in pending.attempts if attempt.node)
+            self._engine.submit(pending.run.task, nodes)
             return
         del self._pending[ended.id]
         self._folder.add(record, ended.result)
         self._progress.end(title, record)
 
-
-def _nodes(attempts: Collection[Attempt]) -> frozenset[str]:
-    return frozenset(attempt.node for attempt in attempts if attempt.node)
+    def _record(self, pending: _Pending, result: str) -> RunRecord:
+        run, figures = pending.run, self._plan.spec.figures
+        return RunRecord(
+            run=run.task.id,
+            point=run.point.number,
+            values=dict(run.point.values),
+            seed=run.seed,
+            repetition=run.repetition,
+            attempts=list(pending.attempts),
+            fabrics=result_figures(run.task.mode, result, figures) if result else [],
+        )
 
 
 class SweepProgress:

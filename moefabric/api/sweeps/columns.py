@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final
 
+from moefabric.api.sweeps.engine import Mode
 from moefabric.config.input_file import path_steps
 from moefabric.report import formatting
 from moefabric.report.summary import COLUMNS, Column, summaries
@@ -53,36 +54,23 @@ def figure_fault(name: str, *, predicted: bool) -> str:
     return f"{name} is no figure and no place in a fabric's result; figures: {', '.join(COLUMNS)}"
 
 
-def run_figures(run: RunResult, names: Sequence[str]) -> list[FabricFigures]:
-    """Return the figures of each fabric of a run."""
-    return [
-        FabricFigures(
-            fabric=summary.result.fabric,
-            policy=summary.result.policy,
-            verdict=str(summary.verdict),
-            figures={name: _finite(column(name).measured(summary)) for name in names},
-        )
-        for summary in summaries(run)
-    ]
-
-
-def predicted_figures(
-    prediction: ExperimentPrediction, names: Sequence[str]
-) -> list[FabricFigures]:
-    """Return the figures of each fabric of a prediction."""
+def result_figures(mode: Mode, result: str, names: Sequence[str]) -> list[FabricFigures]:
+    """Return the figures of each fabric of a result's JSON."""
+    rows: list[tuple[FabricPrediction | FabricResult, str, list[object]]]
+    if mode == "predict":
+        predictions = ExperimentPrediction.model_validate_json(result).fabrics
+        rows = [(p, PREDICTED, [_predicted(p, name) for name in names]) for p in predictions]
+    else:
+        runs = summaries(RunResult.model_validate_json(result))
+        rows = [(r.result, r.verdict, [column(name).measured(r) for name in names]) for r in runs]
     return [
         FabricFigures(
             fabric=fabric.fabric,
             policy=fabric.policy,
-            verdict=PREDICTED,
-            figures={
-                name: _finite(
-                    of(fabric) if (of := column(name).predicted) else _value_at(fabric, name)
-                )
-                for name in names
-            },
+            verdict=str(verdict),
+            figures=dict(zip(names, map(_finite, values), strict=True)),
         )
-        for fabric in prediction.fabrics
+        for fabric, verdict, values in rows
     ]
 
 

@@ -1,7 +1,8 @@
 """Plan of a sweep: its runs, whose experiments have all been checked."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
@@ -10,10 +11,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
+from moefabric.api.sweeps.engine import RunTask
 from moefabric.api.sweeps.inputs import InputFiles, input_paths
-from moefabric.api.sweeps.point import Point
-from moefabric.api.sweeps.spec import SweepSpec
-from moefabric.api.sweeps.task import RunTask
+from moefabric.api.sweeps.spec import Point, SweepSpec
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.input_file import change_keys
 from moefabric.config.loader import read_experiment, resolve_paths
@@ -75,7 +75,8 @@ def plan_sweep(spec: SweepSpec, folder: Path) -> SweepPlan:
     Raises:
         SpecError: With the faults of all experiments, each with the values that it comes from.
     """
-    planner, faults = _Planner(spec, folder.resolve()), _Faults()
+    planner = _Planner(spec, folder.resolve())
+    faults = defaultdict[tuple[str, str], list[Point]](list)
     runs: dict[str, PlannedRun] = {}
     seeds: list[int | None] = [*spec.seeds] or [None]
     for point in spec.points():
@@ -83,13 +84,14 @@ def plan_sweep(spec: SweepSpec, folder: Path) -> SweepPlan:
             try:
                 planned = list(planner.runs(point, seed))
             except SpecError as error:
-                faults.add(point, error)
+                for fault in error.errors:
+                    faults[fault].append(point)
                 continue
             for run in planned:
                 if (other := runs.get(run.task.id)) is not None:
-                    faults.add(point, SpecError([("", f"is the same as {other.point}")]))
+                    faults["", f"is the same as {other.point}"].append(point)
                 runs[run.task.id] = run
-    faults.check()
+    _check(faults)
     return SweepPlan(spec, runs, planner.files.archives)
 
 
@@ -129,21 +131,14 @@ class _Planner:
             digest, archived = self.files.add(self._folder / path)
             change_keys(document, {place: archived})
             inputs.append(digest)
-        needs = run_needs(self._spec, experiment)
+        needs, mode = run_needs(self._spec, experiment), self._spec.mode
+        digests = tuple(dict.fromkeys(inputs))
         for repetition in range(self._spec.repetitions):
             title = f"{point}, seed {experiment.seed}"
             if self._spec.repetitions > 1:
                 title += f", repetition {repetition}"
             id_ = self._digest(document, repetition, program)
-            task = RunTask(
-                id_,
-                title,
-                self._spec.mode,
-                document,
-                tuple(dict.fromkeys(inputs)),
-                needs,
-                self._version,
-            )
+            task = RunTask(id_, title, mode, document, digests, needs, self._version)
             yield PlannedRun(point, experiment.seed, repetition, task)
 
     def _program(self, experiment: ExperimentSpec) -> bytes:
@@ -166,29 +161,22 @@ class _Planner:
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
 
 
-class _Faults:
-    """Faults of experiments, each once, with the first point that has it."""
+def _check(points_of: Mapping[tuple[str, str], Sequence[Point]]) -> None:
+    """Raise an error that has each fault once, with the first point that has it.
 
-    def __init__(self) -> None:
-        self._points: dict[tuple[str, str], list[Point]] = {}
-
-    def add(self, point: Point, error: SpecError) -> None:
-        """Collect the faults of a point's experiment."""
-        for fault in error.errors:
-            self._points.setdefault(fault, []).append(point)
-
-    def check(self) -> None:
-        """Raise SpecError if there are any faults."""
-        faults = []
-        for (place, message), points in self._points.items():
-            further = len({point.number for point in points}) - 1
-            where = f"{points[0]}" + (f" and {further} more" if further else "")
-            faults.append((f"{where}: {place}" if place else where, message))
-        if len(faults) > _SHOWN_FAULTS:
-            more = len(faults) - _SHOWN_FAULTS
-            faults[_SHOWN_FAULTS:] = [("", f"and {more} more faults")]
-        if faults:
-            raise SpecError(faults)
+    Raises:
+        SpecError: If there are any faults.
+    """
+    faults = []
+    for (place, message), points in points_of.items():
+        further = len({point.number for point in points}) - 1
+        where = f"{points[0]}" + (f" and {further} more" if further else "")
+        faults.append((f"{where}: {place}" if place else where, message))
+    if len(faults) > _SHOWN_FAULTS:
+        more = len(faults) - _SHOWN_FAULTS
+        faults[_SHOWN_FAULTS:] = [("", f"and {more} more faults")]
+    if faults:
+        raise SpecError(faults)
 
 
 def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:

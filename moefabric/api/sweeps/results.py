@@ -1,15 +1,13 @@
 """Records of a sweep's runs: rows of the table, attempts, and whether a run has failed."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterator
+from typing import Any
 
 from pydantic import Field
 
-from moefabric.api.sweeps.columns import FabricFigures, predicted_figures, run_figures
-from moefabric.api.sweeps.plan import PlannedRun
-from moefabric.api.sweeps.point import Value
-from moefabric.api.sweeps.task import Mode, RunEnded, RunStarted
-from moefabric.results.model import ExperimentPrediction, RunResult, Verdict
+from moefabric.api.sweeps.columns import FabricFigures
+from moefabric.api.sweeps.spec import Value
+from moefabric.results.model import Verdict
 from moefabric.results.parts import ResultPart
 
 
@@ -24,12 +22,6 @@ class Attempt(ResultPart):
     """Seconds that it took."""
     error: str = ""
     """Why it has no result; empty if it has one."""
-
-    @classmethod
-    def of(cls, started: RunStarted | None, ended: RunEnded) -> Self:
-        """Return an attempt from its start, if it had one, and its end."""
-        node, host = (started.node, started.host) if started else ("", "")
-        return cls(node=node, host=host, wall_s=round(ended.wall_s, 3), error=ended.error)
 
 
 class RunRecord(ResultPart):
@@ -56,6 +48,17 @@ class RunRecord(ResultPart):
         return not self.fabrics
 
     @property
+    def valid_figures(self) -> dict[str, dict[str, float | None]]:
+        """Figures of the fabrics that aren't invalid, by their names."""
+        valid = (one for one in self.fabrics if one.verdict != Verdict.INVALID)
+        return {fabric.fabric: fabric.figures for fabric in valid}
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether any fabric has the verdict `invalid`."""
+        return len(self.valid_figures) < len(self.fabrics)
+
+    @property
     def error(self) -> str:
         """Why the run has no result; empty if it has one."""
         return self.attempts[-1].error
@@ -78,38 +81,9 @@ class RunRecord(ResultPart):
                 **self.values,
                 "seed": self.seed,
                 "repetition": self.repetition,
-                "fabric": fabric.fabric,
-                "policy": fabric.policy,
-                "verdict": fabric.verdict,
+                **fabric.model_dump(exclude={"figures"}),
                 **fabric.figures,
                 "host": last.host,
                 "attempts": len(self.attempts),
                 "wall_s": last.wall_s,
             }
-
-
-def is_invalid(record: RunRecord) -> bool:
-    """Return whether any fabric has the verdict `invalid`."""
-    return any(fabric.verdict == Verdict.INVALID for fabric in record.fabrics)
-
-
-def run_record(
-    run: PlannedRun, attempts: Sequence[Attempt], ended: RunEnded, figures: Sequence[str]
-) -> RunRecord:
-    """Return the record of a run from its attempts and the end of the last one."""
-    return RunRecord(
-        run=run.task.id,
-        point=run.point.number,
-        values=dict(run.point.values),
-        seed=run.seed,
-        repetition=run.repetition,
-        attempts=list(attempts),
-        fabrics=result_figures(run.task.mode, ended.result, figures) if ended.result else [],
-    )
-
-
-def result_figures(mode: Mode, result: str, figures: Sequence[str]) -> list[FabricFigures]:
-    """Return the figures of each fabric of a result's JSON."""
-    if mode == "predict":
-        return predicted_figures(ExperimentPrediction.model_validate_json(result), figures)
-    return run_figures(RunResult.model_validate_json(result), figures)

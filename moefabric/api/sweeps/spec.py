@@ -1,6 +1,8 @@
 """A sweep as users write it: an experiment, and the changes that its runs make to it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -9,8 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import Discriminator, Field, Tag
 
 from moefabric.api.sweeps.columns import DEFAULT_FIGURES, figure_fault
-from moefabric.api.sweeps.point import VARIANT, Point, Value, value_label
-from moefabric.api.sweeps.task import Mode
+from moefabric.api.sweeps.engine import Mode
 from moefabric.config.input_file import path_steps, read_yaml
 from moefabric.config.model import InputPath
 from moefabric.config.section import (
@@ -25,6 +26,10 @@ from moefabric.config.section import (
 from moefabric.config.validation import validate
 
 _MOST_RUNS: Final = 100_000
+Value = str | int | float | bool
+"""A value of an axis, as tables and pictures have it."""
+VARIANT: Final = "variant"
+"""Name of the axis of variants."""
 
 ExperimentChoice = Annotated[
     Annotated[InputPath, Tag("file")] | Annotated[dict[str, Any], Tag("given")],
@@ -36,6 +41,33 @@ Changes = dict[str, Any]
 keys that it names."""
 Values = Annotated[list[Any], Field(min_length=1)]
 """Values of one place, of which each run has one."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A combination of values.
+
+    Attributes:
+        number: Its position in the sweep, from 0.
+        values: Its value on each axis.
+        changes: Values by their places in the experiment.
+    """
+
+    number: int
+    values: Mapping[str, Value]
+    changes: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{axis}={value}" for axis, value in self.values.items()) or "no change"
+
+
+def value_label(value: Any) -> Value:
+    """Return a value as tables have it: a mapping is its `name`, or JSON like other structures."""
+    if isinstance(value, Value):
+        return value
+    if isinstance(value, Mapping) and isinstance(name := value.get("name"), str):
+        return name
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 class Variant(Section):
