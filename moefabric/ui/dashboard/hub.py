@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from moefabric.core.errors import MoefabricError
-from moefabric.ui.dashboard.fabric_source import FabricSources
+from moefabric.ui.dashboard.fabric_source import RunningFabrics
 from moefabric.ui.dashboard.monitor import FabricMonitor
 
 MOST_CLIENTS: Final = 32
@@ -75,7 +75,7 @@ class Hub:
         period_s: Seconds between two readings of a small fabric.
     """
 
-    def __init__(self, sources: FabricSources, period_s: float = 0.5) -> None:
+    def __init__(self, sources: RunningFabrics, period_s: float = 0.5) -> None:
         self.sources, self._period_s = sources, period_s
         self._names: list[str] = []
         self._names_read: list[str] = []

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from moefabric.core.errors import MoefabricError
+from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import FailureEvent
 from moefabric.core.nic import NicKind
 from moefabric.core.ocs_ports import nic_at
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
-from moefabric.core.topology import Fabric
-from moefabric.core.units import NS_PER_S
+from moefabric.core.topology import Fabric, Region
+from moefabric.core.units import NS_PER_S, rate_text
 from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource
-from moefabric.ui.dashboard.topology_view import topology_view
 
 EVENTS: Final = 200
 """Number of events that a page which connects receives."""
@@ -234,3 +234,45 @@ class PortRates:
         received = [max(0, round(rate)) for rate in rates[:, RECEIVED].tolist()]
         light = sum(rate for rate, optical in zip(sent, self._optical, strict=True) if optical)
         return sent, received, light, sum(sent) - light
+
+
+def topology_view(fabric: Fabric) -> Json:
+    """Return the parts of a fabric as JSON values.
+
+    The order of `nics` within the servers is that of readings of port counters.
+    """
+    return {
+        "name": fabric.name,
+        "description": fabric_description(fabric),
+        "nic_rate": " to ".join(
+            rate_text(bps) for bps in sorted({min(fabric.rates_bps), max(fabric.rates_bps)})
+        ),
+        "scale": {"bytes": fabric.scale.bytes, "dilation": fabric.scale.dilation},
+        "gpus": fabric.gpus,
+        "leaves": list(fabric.leaves),
+        "spines": list(fabric.spines),
+        "regions": [_region_view(fabric, region) for region in fabric.regions],
+    }
+
+
+def _region_view(fabric: Fabric, region: Region) -> Json:
+    return {
+        "name": region.name,
+        "backup": region.backup,
+        "ocs": region.ocs.name if region.ocs else None,
+        "ocs_ports": region.ocs.ports if region.ocs else 0,
+        "servers": [
+            {
+                "name": server,
+                "address": fabric.addressing.addresses(server)[0],
+                "nics": [str(nic) for nic in fabric.nics(server)],
+                "nic_rate_bps": fabric.rate_bps(server),
+                "leaves": {
+                    str(nic): fabric.eps_wiring.leaf_of_nic(nic)
+                    for nic in fabric.electrical_nics(server)
+                    if fabric.leaves
+                },
+            }
+            for server in region.servers
+        ],
+    }
