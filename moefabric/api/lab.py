@@ -118,12 +118,11 @@ class Lab(ServerPrograms, FailureInjection):
         if (demand is None) == (not circuits):
             message = "give either circuits such as s0/o0~s1/o0 or a demand; `dark()` removes all"
             raise SpecError([("light", message)])
+        chosen = self._region_of(region, circuits)
         if demand is not None:
-            chosen = self.region(region) if region else self._optical_regions()[0]
             rows = check_demand(demand, len(chosen.servers), "demand")
             reply = self._ask(chosen, lambda client: client.demand(rows, policy))
         else:
-            chosen = self.region(region) if region else region_of_circuits(self.fabric, circuits)
             names = named_circuits(self.fabric, chosen, circuits, self.circuits(chosen.name))
             reply = self._ask(chosen, lambda client: client.light(names))
         return LightChange.model_validate(reply)
@@ -140,16 +139,19 @@ class Lab(ServerPrograms, FailureInjection):
             SpecError: If one of the circuits isn't lit.
             ControlError: If the controller refuses, or a device fails.
         """
-        if region is None and circuits:
-            chosen = region_of_circuits(self.fabric, circuits)
-        else:
-            chosen = self.region(region) if region else self._optical_regions()[0]
+        chosen = self._region_of(region, circuits)
         lit = self.circuits(chosen.name)
         rest = [name for name in lit if circuits and not _is_named(name, circuits)]
         if unlit := [n for n in circuits if not any(_is_named(name, [n]) for name in lit)]:
             shown = ", ".join(lit) or "no circuits"
             raise SpecError([("dark", f"{', '.join(unlit)} is not lit; lit: {shown}")])
         return LightChange.model_validate(self._ask(chosen, lambda client: client.light(rest)))
+
+    def _region_of(self, name: str | None, circuits: Sequence[str]) -> Region:
+        """Return the region of this name, else that of the circuits, else the first."""
+        if name:
+            return self.region(name)
+        return region_of_circuits(self.fabric, circuits) if circuits else self._optical_regions()[0]
 
     def _optical_regions(self) -> list[Region]:
         regions = [region for region in self.fabric.regions if region.ocs is not None]
@@ -210,7 +212,7 @@ class Lab(ServerPrograms, FailureInjection):
             most_bytes: Bytes of frames after which it ends.
         """
         file = Path(path) if path else Path(f"{place.replace('/', '-')}.pcap")
-        return Capture(self, place, file, length, most_frames=most_frames, most_bytes=most_bytes)
+        return Capture(self, place, file, length, frames=most_frames, bytes=most_bytes)
 
     # --- collectives -----------------------------------------------------------------------------
 
