@@ -1,26 +1,18 @@
 """Tables of results as pandas frames. pandas is optional: the extra `frames` installs it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.report.summary import COLUMNS, FabricSummary, summaries
-from moefabric.results.model import ExperimentPrediction, FabricResult, RunResult
-from moefabric.results.parts import ResultPart
+from moefabric.results.model import ExperimentPrediction, RunResult
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
 
-_PARTS: Final[Mapping[str, Callable[[FabricResult], Sequence[ResultPart]]]] = {
-    "iterations": lambda result: result.iterations,
-    "collectives": lambda result: result.collectives,
-    "transfers": lambda result: result.transfers,
-    "reconfigurations": lambda result: result.reconfigurations,
-    "flows": lambda result: result.flows,
-    "failures": lambda result: result.failures,
-}
+_PARTS: Final = ("iterations", "collectives", "transfers", "reconfigurations", "flows", "failures")
 FRAMES: Final = ("fabrics", *_PARTS)
 """Kinds of frames of a run."""
 
@@ -39,7 +31,7 @@ def run_frame(run: RunResult, kind: str) -> "pd.DataFrame":
     if kind == "flows" and not any(result.flows for result in run.results):
         message = "the run kept no flows: run it with `flows=True`, or `moefabric run --flows`"
         raise SpecError([("to_frame", message)])
-    return frame(_rows(run, _PARTS[kind]))
+    return frame(_rows(run, kind))
 
 
 def prediction_frame(prediction: ExperimentPrediction) -> "pd.DataFrame":
@@ -77,8 +69,8 @@ def _figures(fabric: FabricSummary) -> Row:
     return names | {"verdict": str(fabric.verdict)} | figures
 
 
-def _rows(run: RunResult, parts: Callable[[FabricResult], Sequence[ResultPart]]) -> Iterator[Row]:
+def _rows(run: RunResult, kind: str) -> Iterator[Row]:
     for result in run.results:
-        for part in parts(result):
+        for part in getattr(result, kind):
             names = {"fabric": result.fabric, "policy": result.policy}
             yield names | part.model_dump(mode="json", by_alias=True)

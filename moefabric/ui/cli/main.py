@@ -20,13 +20,14 @@ _COMMANDS: Final = "moefabric.commands"
 _SHARED: Final = {
     "fabric": "up down inspect check exec light",
     "launch": "hostfile mpirun torchrun",
+    "observe": "logs metrics dashboard",
     "ocs": "ocs events",
+    "plan": "plan cost",
     "run": "run train predict",
 }
 """Commands by the module that has several of them."""
 _OTHERS: Final = (
-    "calibrate capture compare cost dashboard doctor fault logs metrics model perf plan policy "
-    "replay report schema sweep trace"
+    "calibrate capture compare doctor fault model perf policy replay report schema sweep trace"
 )
 """Commands that have a module of their own name."""
 _MODULES: Final = {name: name for name in _OTHERS.split()} | {

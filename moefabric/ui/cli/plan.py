@@ -1,4 +1,4 @@
-"""`moefabric plan`: circuits and split for a demand, without a fabric."""
+"""`moefabric plan` and `cost`: circuits and split for a demand, and prices, without a fabric."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,38 +10,14 @@ from moefabric.api.commands import FILE, print_result
 from moefabric.config.demand_file import read_demand
 from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
+from moefabric.core.network_cost import NETWORKS, PRICES, paper_network_usd
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
+from moefabric.core.units import rate_text
 from moefabric.ui.cli.options import json_option, parse_option, positive_rate
 
 if TYPE_CHECKING:
     from moefabric.planner.plan import Plan
-
-
-def _single_region(
-    servers: int,
-    optical: int,
-    electrical: int,
-    nic_rate_bps: float,
-    *,
-    patch_panel: bool,
-    forwarding: bool,
-) -> Fabric:
-    """Return a region of servers on one leaf and an OCS, or on a patch panel alone."""
-    names = tuple(f"s{i}" for i in range(servers))
-    ocs = Ocs("ocs0", max(2, servers * optical)) if optical else None
-    eps = Eps(servers) if electrical else None
-    return Fabric(
-        name="plan",
-        regions=(Region("r0", 0, names, ocs),),
-        gpus=8,
-        optical=optical,
-        electrical=electrical,
-        nic_rate_bps=nic_rate_bps,
-        eps=eps,
-        patch_panel=patch_panel and eps is None,
-        forwarding=forwarding,
-    )
 
 
 @click.command(short_help="Plan circuits for a demand.")
@@ -84,13 +60,21 @@ def plan(
         raise SpecError([("--degree, --electrical", message)])
     chosen = policy_named(policy)
     rows = read_demand(demand)
-    fabric = _single_region(
-        len(rows),
+    servers = tuple(f"s{i}" for i in range(len(rows)))
+    ocs = Ocs("ocs0", max(2, len(servers) * degree)) if degree else None
+    eps = Eps(len(servers)) if electrical else None
+    regions, panel = (Region("r0", 0, servers, ocs),), policy == "topoopt" and eps is None
+    forwards = chosen.forwards
+    fabric = Fabric(
+        "plan",
+        regions,
+        8,
         degree,
         electrical,
         nic_rate,
-        patch_panel=policy == "topoopt",
-        forwarding=chosen.forwards,
+        eps,
+        patch_panel=panel,
+        forwarding=forwards,
     )
     matrix = DemandMatrix(fabric.servers, rows)
     result = planner.plan(fabric, fabric.regions[0], matrix, chosen, CircuitSet())
@@ -116,3 +100,32 @@ def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
         for root, size in share.forwarded:
             parts += f", {size:,.0f} by the tree of {root}"
         yield f"  {share.src} to {share.dst}: {parts}"
+
+
+@click.command(short_help="Compare the prices of networks.")
+@click.option(
+    "--servers",
+    type=click.IntRange(1, 1_000_000),
+    default=128,
+    help="Number of servers with 8 NICs each.",
+)
+@json_option
+def cost(servers: int, as_json: bool) -> None:
+    """Print the prices of networks in USD.
+
+    The networks are fat-tree, 3:1 oversubscribed, rail-optimised, MixNet and TopoOpt.
+    """
+    table = {
+        rate_text(rate): {name: paper_network_usd(name, servers, rate) for name in NETWORKS}
+        for rate in PRICES
+    }
+    print_result(table, _price_lines(servers, table), as_json=as_json)
+
+
+def _price_lines(servers: int, table: dict[str, dict[str, float]]) -> list[str]:
+    heading = "".join(f"{name:>16}" for name in NETWORKS) + f"{'fat-tree/mixnet':>18}"
+    lines = [f"networks of {servers:,} servers of 8 NICs, thousand USD", f"{'NIC':<8}{heading}"]
+    for rate, usd in table.items():
+        cells = "".join(f"{usd[name] / 1e3:>16,.0f}" for name in NETWORKS)
+        lines.append(f"{rate:<8}{cells}{usd['fat-tree'] / usd['mixnet']:>18.2f}")
+    return lines
