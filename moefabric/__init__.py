@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from moefabric.api.fabric import EmulatedFabric, load_fabric
     from moefabric.api.lab import Lab
     from moefabric.api.policy_check import check_policy
-    from moefabric.api.result import Result
-    from moefabric.api.runs import Runs
+    from moefabric.api.result import Result, Runs
     from moefabric.api.sweep import Sweep, SweepResult
     from moefabric.config.model import load_model
     from moefabric.config.policies import policy_named
@@ -106,9 +105,8 @@ _MODULES = {
     "api.experiment": ("Experiment",),
     "api.fabric": ("EmulatedFabric", "load_fabric"),
     "api.lab": ("Lab",),
-    "api.result": ("Result",),
+    "api.result": ("Result", "Runs"),
     "config.model": ("load_model",),
-    "api.runs": ("Runs",),
     "api.sweep": ("Sweep", "SweepResult"),
     "config.policies": ("policy_named",),
     "core.circuits": ("Circuit", "CircuitSet", "Transition"),

@@ -1,17 +1,24 @@
-"""Results of an experiment: typed values with frames, tables, pages and pictures."""
+"""Results of experiments, alone and side by side: values, frames, tables, pages and pictures.
+
+Frames need pandas, which is optional: the extra `frames` installs it.
+"""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
+from rich.console import Console, RenderableType
 
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.report.picture import Picture
 from moefabric.report.pictures import picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
-from moefabric.report.summary import FabricSummary, summaries
+from moefabric.report.side_by_side import run_columns, runs_bars, runs_page, runs_table
+from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results.journal import JOURNAL_SUFFIX
 from moefabric.results.model import (
     ExperimentPrediction,
@@ -29,6 +36,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Entry = TypeVar("Entry", FabricResult, FabricPrediction)
+Row = dict[str, Any]
+
+_PARTS: Final = ("iterations", "collectives", "transfers", "reconfigurations", "flows", "failures")
+FRAMES: Final = ("fabrics", *_PARTS)
+"""Kinds of frames of a run."""
 
 
 class Prediction(ExperimentPrediction):
@@ -52,8 +64,6 @@ class Prediction(ExperimentPrediction):
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row for each fabric. Needs pandas."""
-        from moefabric.api.frames import prediction_frame
-
         return prediction_frame(self)
 
     def _repr_html_(self) -> str:
@@ -117,8 +127,6 @@ class Result(RunResult):
             SpecError: If there is no such kind of row.
             UnsupportedError: If pandas is missing.
         """
-        from moefabric.api.frames import run_frame
-
         return run_frame(self, kind)
 
     def compare(self, *earlier: RunResult, threshold: float = THRESHOLD) -> RunChanges:
@@ -215,9 +223,123 @@ class Result(RunResult):
         return str(html_table(run_tables.completion(summaries(self))))
 
 
+class Runs:
+    """Results of several runs, by labels, side by side; changes are from the first::
+
+        runs = moefabric.Runs({"before": first, "after": second})
+        runs.report("runs.html")
+
+    Args:
+        results: The results by their labels.
+    """
+
+    def __init__(self, results: Mapping[str, RunResult]) -> None:
+        self.results = {label: Result.of(result) for label, result in results.items()}
+
+    @classmethod
+    def load(cls, *files: str | Path) -> Self:
+        """Return the results in files; their labels are the names of the files.
+
+        Raises:
+            SpecError: If a file can't be read or has a wrong value.
+        """
+        stems = Counter(Path(file).stem for file in files)
+        labels = [Path(f).stem if stems[Path(f).stem] == 1 else str(f) for f in files]
+        return cls({label: Result.load(f) for label, f in zip(labels, files, strict=True)})
+
+    def __getitem__(self, label: str) -> Result:
+        """Return the result with this label."""
+        return self.results[label]
+
+    def table(self, width: int = 120) -> str:
+        """Return a row for each fabric and run as text."""
+        out = StringIO()
+        console = Console(file=out, width=width, color_system=None, force_terminal=False)
+        console.print(self.renderable())
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+    def renderable(self) -> RenderableType:
+        """Return the table for a rich console."""
+        return runs_table(self.results)
+
+    def page(self) -> str:
+        """Return one self-contained HTML page."""
+        return runs_page(self.results)
+
+    def report(self, path: str | Path) -> None:
+        """Write one self-contained HTML page."""
+        write_whole(Path(path), self.page())
+
+    def plot(self) -> Picture:
+        """Draw iteration and all-to-all times of all fabrics, a bar for each run."""
+        return Picture.of(runs_bars(run_columns(self.results)))
+
+    def _repr_svg_(self) -> str:
+        return self.plot().svg
+
+
 def _named(entries: Sequence[Entry], name: str) -> Entry:
     for entry in entries:
         if entry.fabric == name:
             return entry
     known = ", ".join(entry.fabric for entry in entries)
     raise SpecError([("", f"{name!r} is not one of the fabrics {known}")])
+
+
+def run_frame(run: RunResult, kind: str) -> "pd.DataFrame":
+    """Return one kind of rows of a run, with the fabric and its policy as the first columns.
+
+    Raises:
+        SpecError: If there is no such kind, or the run kept no flows.
+        UnsupportedError: If pandas is missing.
+    """
+    if kind not in FRAMES:
+        raise SpecError([("to_frame", f"{kind!r} is not one of {', '.join(FRAMES)}")])
+    if kind == "fabrics":
+        return frame(_figures(fabric) for fabric in summaries(run))
+    if kind == "flows" and not any(result.flows for result in run.results):
+        message = "the run kept no flows: run it with `flows=True`, or `moefabric run --flows`"
+        raise SpecError([("to_frame", message)])
+    return frame(_rows(run, kind))
+
+
+def prediction_frame(prediction: ExperimentPrediction) -> "pd.DataFrame":
+    """Return the figures of each fabric's prediction.
+
+    Raises:
+        UnsupportedError: If pandas is missing.
+    """
+    figures = {"wiring", "cost", "first_all_to_all"}
+    return frame(
+        entry.model_dump(mode="json", exclude=figures)
+        | entry.cost.model_dump(mode="json", exclude={"why"})
+        for entry in prediction.fabrics
+    )
+
+
+def frame(rows: Iterable[Row]) -> "pd.DataFrame":
+    """Return rows as a frame.
+
+    Raises:
+        UnsupportedError: If pandas is missing.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise UnsupportedError(
+            "frames need pandas: install moefabric[frames], or pandas itself"
+        ) from error
+    return pd.DataFrame(list(rows))
+
+
+def _figures(fabric: FabricSummary) -> Row:
+    names = {"fabric": fabric.result.fabric, "policy": fabric.result.policy}
+    figures = {name: fabric[name] for name in COLUMNS}
+    return names | {"verdict": str(fabric.verdict)} | figures
+
+
+def _rows(run: RunResult, kind: str) -> Iterator[Row]:
+    for result in run.results:
+        for part in getattr(result, kind):
+            names = {"fabric": result.fabric, "policy": result.policy}
+            yield names | part.model_dump(mode="json", by_alias=True)

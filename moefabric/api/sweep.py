@@ -118,7 +118,7 @@ class SweepResult:
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row for each fabric of each run. Needs pandas."""
-        from moefabric.api.frames import frame
+        from moefabric.api.result import frame
 
         return frame(row for record in self.summary.records for row in record.rows())
 

@@ -1,6 +1,7 @@
 """Carries a run of a sweep out on this machine."""
 
 import fcntl
+import io
 import json
 import os
 import subprocess
@@ -11,12 +12,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Final
+from zipfile import ZipFile
 
 from moefabric.api.sweeps.engine import RunEnded, RunTask
-from moefabric.api.sweeps.inputs import unpack
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import MoefabricError, UnsupportedError
 from moefabric.prediction.experiment import predict_fabrics
+from moefabric.runtime.atomic_file import output_error
 from moefabric.runtime.run_directory import run_root
 from moefabric.runtime.scratch_folder import scratch_folder
 
@@ -169,3 +171,19 @@ def _opened(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def unpack(archives: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of archives into a folder, each archive into a folder of its digest.
+
+    Raises:
+        OutputError: If there is no room.
+    """
+    for digest, contents in archives.items():
+        place = folder / digest
+        try:
+            place.mkdir()
+            with ZipFile(io.BytesIO(contents)) as archive:
+                archive.extractall(place)
+        except OSError as error:
+            raise output_error(place, error) from error

@@ -133,9 +133,7 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
     help="With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.",
 )
 @click.option(
-    "--region",
-    "region_name",
-    help="Region whose circuits change. Default: that of the circuits, or the first.",
+    "--region", help="Region whose circuits change. Default: that of the circuits, or the first."
 )
 @name_option
 @json_option
@@ -143,7 +141,7 @@ def light(
     circuits: tuple[str, ...],
     demand: Path | None,
     policy: str,
-    region_name: str | None,
+    region: str | None,
     name: str | None,
     as_json: bool,
 ) -> None:
@@ -158,13 +156,11 @@ def light(
     from moefabric.config.demand_file import read_demand
 
     lab = running_lab(name)
-    if demand is None:
-        change = lab.light(*circuits, region=region_name)
-    else:
-        servers = lab.region(region_name).servers if region_name else lab.fabric.regions[0].servers
-        change = lab.light(
-            demand=read_demand(demand, len(servers)), policy=policy, region=region_name
-        )
+    rows = None
+    if demand is not None:
+        servers = lab.region(region).servers if region else lab.fabric.regions[0].servers
+        rows = read_demand(demand, len(servers))
+    change = lab.light(*circuits, demand=rows, policy=policy, region=region)
     print_result(change.to_json(), _change_lines(change), as_json=as_json)
 
 

@@ -152,13 +152,11 @@ def controller(region: str, action: str | None, name: str | None) -> None:
 def ocs(
     kind: str | None,
     arguments: tuple[str, ...],
-    times: int | None,
-    db: float,
-    after: bool,
     clear: str | None,
     ocs_name: str,
     name: str | None,
     as_json: bool,
+    **effect: Any,
 ) -> None:
     """Inject a fault into an OCS, or clear it."""
     if clear is not None and kind is not None:
@@ -167,7 +165,7 @@ def ocs(
         raise click.UsageError(wrong)
     lab = running_lab(name)
     if clear is None:
-        reply = lab.ocs_fault(kind, *arguments, ocs=ocs_name, times=times, db=db, after=after)
+        reply = lab.ocs_fault(kind, *arguments, ocs=ocs_name, **effect)
     else:
         reply = lab.ocs_clear(None if clear == _ALL else number(clear, "--clear"), ocs=ocs_name)
     lines = [f"{ocs_name}: no power"] * (not reply["power"]) + [*map(_fault_line, reply["faults"])]

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -36,24 +37,20 @@ def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
 @servers_option
 @name_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def mpirun(
-    ranks: int | None,
-    slots: int,
-    servers: list[str] | None,
-    name: str | None,
-    command: tuple[str, ...],
-) -> None:
+def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
     """Run COMMAND by OpenMPI's mpirun: `moefabric mpirun --slots 2 -- ./program ARGUMENT`.
 
     mpirun starts ranks on the servers without ssh, and has them talk over the fabric. Options
     before the program are mpirun's: `moefabric mpirun -- --tag-output ./program`.
     """
     with running_lab(name) as lab:
-        sys.exit(lab.mpirun(command, ranks=ranks, slots=slots, servers=servers).returncode)
+        sys.exit(lab.mpirun(command, **options).returncode)
 
 
 @click.command(short_help="Run a PyTorch program on the servers.", context_settings=_PROGRAM)
-@click.option("--nproc-per-node", type=_COUNT, default=1, help="Ranks on each server.")
+@click.option(
+    "--nproc-per-node", "ranks_per_server", type=_COUNT, default=1, help="Ranks on each server."
+)
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
 @click.option("--no-python", is_flag=True, help="PROGRAM is executable; start it without Python.")
 @click.option("--tag", is_flag=True, help="Print the rank before each line of output.")
@@ -67,15 +64,14 @@ def mpirun(
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def torchrun(
-    nproc_per_node: int,
+    program: str,
+    arguments: tuple[str, ...],
     module: bool,
     no_python: bool,
     tag: bool,
     policy: str | None,
-    servers: list[str] | None,
     name: str | None,
-    program: str,
-    arguments: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Run PROGRAM on all servers with torchrun's environment.
 
@@ -90,17 +86,13 @@ def torchrun(
         raise click.UsageError(f"{program}: no such file")
     python = [] if no_python else [sys.executable, *(["-m"] if module else [])]
     command = [*python, program, *arguments]
-    on_line = print_tagged_line if tag else print_line
+    options["on_line"] = print_tagged_line if tag else print_line
     with running_lab(name) as lab:
         if policy is None:
-            with lab.launch(
-                command, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
-            ) as ranks:
+            with lab.launch(command, **options) as ranks:
                 ranks.wait()
             return
-        exchanges = lab.torchrun(
-            command, policy, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
-        )
+        exchanges = lab.torchrun(command, policy, **options)
     sent = sum(sum(exchange.exchange.owed.values()) for exchange in exchanges)
     optical = sum(exchange.optical_bytes for exchange in exchanges)
     seconds = sum(exchange.seconds for exchange in exchanges)

@@ -19,16 +19,16 @@ _COMMANDS: Final = "moefabric.commands"
 """Group of entry points by which other distributions add commands."""
 _SHARED: Final = {
     "fabric": "up down inspect check exec light",
+    "machine": "doctor calibrate",
     "launch": "hostfile mpirun torchrun",
     "observe": "logs metrics dashboard",
     "ocs": "ocs events",
     "plan": "plan cost",
-    "run": "run train predict",
+    "report": "report compare",
+    "run": "run train predict sweep",
 }
 """Commands by the module that has several of them."""
-_OTHERS: Final = (
-    "calibrate capture compare doctor fault model perf policy replay report schema sweep trace"
-)
+_OTHERS: Final = "capture fault model perf policy replay schema trace"
 """Commands that have a module of their own name."""
 _MODULES: Final = {name: name for name in _OTHERS.split()} | {
     name: module for module, names in _SHARED.items() for name in names.split()

@@ -64,7 +64,7 @@ def metrics(fabric: str | None, listen: tuple[str, int], *, once: bool) -> None:
     from prometheus_client.exposition import generate_latest
 
     from moefabric.ui.dashboard.server import address, listening_socket
-    from moefabric.ui.metrics.exporter import is_loopback, serve
+    from moefabric.ui.metrics.collector import is_loopback, serve
 
     registry = _registry(fabric)
     if once:

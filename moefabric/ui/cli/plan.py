@@ -63,19 +63,9 @@ def plan(
     servers = tuple(f"s{i}" for i in range(len(rows)))
     ocs = Ocs("ocs0", max(2, len(servers) * degree)) if degree else None
     eps = Eps(len(servers)) if electrical else None
-    regions, panel = (Region("r0", 0, servers, ocs),), policy == "topoopt" and eps is None
-    forwards = chosen.forwards
-    fabric = Fabric(
-        "plan",
-        regions,
-        8,
-        degree,
-        electrical,
-        nic_rate,
-        eps,
-        patch_panel=panel,
-        forwarding=forwards,
-    )
+    regions, nics = (Region("r0", 0, servers, ocs),), (degree, electrical, nic_rate)
+    panel, forwards = policy == "topoopt" and eps is None, chosen.forwards
+    fabric = Fabric("plan", regions, 8, *nics, eps, patch_panel=panel, forwarding=forwards)
     matrix = DemandMatrix(fabric.servers, rows)
     result = planner.plan(fabric, fabric.regions[0], matrix, chosen, CircuitSet())
     other_path = "over other servers" if fabric.patch_panel else "by the EPS"

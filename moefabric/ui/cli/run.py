@@ -1,37 +1,35 @@
-"""`moefabric run`, `train` and `predict`: experiments, emulated and in the fluid model."""
+"""`moefabric run`, `train`, `predict` and `sweep`: experiments, emulated and predicted."""
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from moefabric.api.commands import (
-    FILE,
-    INVALID,
-    STANDARD_OUTPUT,
-    check_writable,
-    journalled,
-    progress_reporter,
-    write_result,
-)
+from moefabric.api import commands
 from moefabric.ui.cli.options import all_of, json_option, placement_options, settings_option
 
+if TYPE_CHECKING:
+    from moefabric.api.result import Result
+
+_MOST_ROWS = 60
 _experiment_options = all_of(
-    click.argument("experiment", type=FILE),
+    click.argument("experiment", type=commands.FILE),
     click.option(
         "--json",
         "json_file",
-        type=FILE,
+        type=commands.FILE,
         help="Write the results as JSON ('-': to standard output, instead of the table).",
     ),
-    click.option("--report", type=FILE, help="Write the results as one self-contained HTML page."),
+    click.option(
+        "--report", type=commands.FILE, help="Write the results as one self-contained HTML page."
+    ),
 )
 _hosts_option = click.option(
-    "--hosts", type=FILE, help="Run on the real servers that this file lists."
+    "--hosts", type=commands.FILE, help="Run on the real servers that this file lists."
 )
 
 
@@ -48,13 +46,7 @@ _hosts_option = click.option(
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
 @placement_options
 def run(
-    experiment: Path,
-    hosts: Path | None,
-    settings: tuple[str, ...],
-    external: str,
-    json_file: Path | None,
-    report: Path | None,
-    **options: Any,
+    experiment: Path, hosts: Path | None, settings: tuple[str, ...], external: str, **options: Any
 ) -> None:
     """Run the experiment that the file EXPERIMENT describes.
 
@@ -65,13 +57,28 @@ def run(
 
     loaded = Experiment.load(experiment, settings, hosts_file=hosts)
     options["external"] = _external_processes(external)
-    if options["resume"] and (json_file is None or json_file == STANDARD_OUTPUT):
+    if options["resume"] and options["json_file"] in (None, commands.STANDARD_OUTPUT):
         raise click.UsageError("--resume: give the --json file of the run that was stopped")
-    check_writable(json_file, report)
-    with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
-        result = loaded.run(reporter=reporter, journal=journal, **options)
-    write_result(result, json_file, report)
-    sys.exit(INVALID if result.verdict == "invalid" else 0)
+    _carry_out(loaded.run, loaded.operations, **options)
+
+
+def _carry_out(
+    act: "Callable[..., Result]",
+    operations: int,
+    json_file: Path | None,
+    report: Path | None,
+    gating: Path | None = None,
+    **options: Any,
+) -> NoReturn:
+    """Run or train an experiment, write its results, and exit with their status."""
+    commands.check_writable(json_file, report, gating)
+    journalled = commands.journalled(json_file, report)
+    with journalled as journal, commands.progress_reporter(operations) as reporter:
+        result = act(reporter=reporter, journal=journal, **options)
+    if gating is not None:
+        result.write_gating(gating)
+    commands.write_result(result, json_file, report)
+    sys.exit(commands.INVALID if result.verdict == "invalid" else 0)
 
 
 def _external_processes(text: str) -> frozenset[str]:
@@ -88,20 +95,12 @@ def _external_processes(text: str) -> frozenset[str]:
 @_experiment_options
 @click.option(
     "--gating",
-    type=FILE,
+    type=commands.FILE,
     help="Write what the gates chose as a NumPy archive, which `gating: {trace: FILE}` replays.",
 )
 @_hosts_option
 @placement_options
-def train(
-    experiment: Path,
-    hosts: Path | None,
-    settings: tuple[str, ...],
-    gating: Path | None,
-    json_file: Path | None,
-    report: Path | None,
-    **options: Any,
-) -> None:
+def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **options: Any) -> None:
     """Train the program of the file EXPERIMENT on its fabrics, one after the other.
 
     Start the program's ranks on the servers, carry their all-to-alls over each fabric, judge and
@@ -110,17 +109,54 @@ def train(
     from moefabric.api.experiment import Experiment
 
     loaded = Experiment.load(experiment, settings, hosts_file=hosts)
-    check_writable(json_file, report, gating)
-    with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
-        result = loaded.train(reporter=reporter, journal=journal, **options)
-    if gating is not None:
-        result.write_gating(gating)
-    write_result(result, json_file, report)
-    sys.exit(INVALID if result.verdict == "invalid" else 0)
+    _carry_out(loaded.train, loaded.operations, **options)
+
+
+@click.command(short_help="Run an experiment under many changes.")
+@click.argument("file", type=commands.FILE, metavar="SWEEP")
+@click.option("--out", type=commands.FILE, help="Folder of the results. Default: out/NAME.")
+@click.option("--cluster", metavar="ADDRESS", help="Use this Ray cluster; `auto` finds it.")
+@click.option("--resume", is_flag=True, help="Go on: keep the runs that the folder has.")
+@json_option
+@settings_option
+def sweep(
+    file: Path,
+    out: Path | None,
+    cluster: str | None,
+    resume: bool,
+    as_json: bool,
+    settings: tuple[str, ...],
+) -> None:
+    """Carry out the runs that the file SWEEP describes, each on cores of its own.
+
+    Results, a table and a page with pictures go to one folder while runs end. Without --cluster,
+    Ray runs on this machine for the time of the sweep. Exit status 1: a run has no result; 3: the
+    measurements of a run can't be trusted.
+    """
+    from moefabric.api.sweep import Sweep
+    from moefabric.api.sweeps.page import means_table
+    from moefabric.report.tables import rich_table
+
+    loaded = Sweep.load(file, *settings)
+    folder = out or Path("out") / loaded.spec.sweep
+    with commands.progress_reporter(loaded.spec.run_count) as reporter:
+        result = loaded.run(folder, cluster=cluster, resume=resume, reporter=reporter)
+    summary = result.summary
+    if as_json:
+        commands.print_result(summary.to_json(), (), as_json=True)
+    else:
+        click.echo(f"{loaded.spec.sweep}: means, 95 % confidence")
+        commands.print_renderable(rich_table(means_table(summary, _MOST_ROWS)))
+        if (hidden := len(summary.points) - _MOST_ROWS) > 0:
+            click.echo(f"{hidden} more rows are in sweep.json")
+        click.echo(f"{folder / 'report.html'}: {len(summary.records)} runs")
+    if summary.failed:
+        sys.exit(1)
+    sys.exit(commands.INVALID if summary.invalid else 0)
 
 
 @click.command(short_help="Predict the results of an experiment.")
-@click.argument("experiment", type=FILE)
+@click.argument("experiment", type=commands.FILE)
 @json_option
 @settings_option
 def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:

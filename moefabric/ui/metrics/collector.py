@@ -1,22 +1,35 @@
-"""Reads all metrics of running fabrics anew for each scrape."""
+"""Reads all metrics of running fabrics anew for each scrape, and serves them for Prometheus."""
 
+import secrets
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from ipaddress import ip_address
 from typing import Any, Final
 
+import uvicorn
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from moefabric.api.fabric_view import FabricReader
 from moefabric.api.lab import Lab
 from moefabric.api.running_fabrics import running_fabrics
 from moefabric.core.errors import ControlError, MoefabricError
 from moefabric.core.port_counts import counted_nics
+from moefabric.ui.dashboard.access import Guard
+from moefabric.ui.dashboard.server import server_config
 from moefabric.ui.metrics import parts
 
 PREFIX: Final = "moefabric_"
+_MOST_CONNECTIONS = 16
 _REPLY_S = 1.0
 """Time for one controller, and for all agents together."""
 _PROCESS_ERRORS = (MoefabricError, OSError, KeyError, ValueError)
@@ -101,3 +114,35 @@ _PARTS: Final[Mapping[str, Callable[[Lab, FabricReader], parts.Samples]]] = {
     "processes": lambda _, reader: parts.process_samples(reader.processes()),
     "machines": lambda _, reader: parts.machine_samples(reader.machines()),
 }
+
+
+def application(registry: CollectorRegistry, host: str, token: str | None) -> ASGIApp:
+    """Return the ASGI application of `/metrics`.
+
+    Args:
+        registry: The metrics.
+        host: Address that the server listens on.
+        token: The token that requests need; None if they need none.
+    """
+
+    def metrics(_request: Request) -> Response:
+        return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = Starlette(routes=[Route("/metrics", metrics)])
+    return Guard(app, token or secrets.token_hex(), host, lambda _path: token is not None)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only processes of this machine reach a listener at this address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def serve(registry: CollectorRegistry, listener: socket.socket, token: str | None) -> None:
+    """Serve metrics until Ctrl-C or SIGTERM."""
+    app = application(registry, listener.getsockname()[0], token)
+    config = server_config(app, _MOST_CONNECTIONS, keep_alive_s=75)  # Prometheus asks each minute
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])

@@ -24,8 +24,7 @@ from moefabric.emulator.ocs.fabric_link import OcsStatistics
 from moefabric.runtime.processes import process_usage
 from moefabric.runtime.run_status import IterationStatus, RunStatus
 from moefabric.ui.metrics import parts
-from moefabric.ui.metrics.collector import add_samples
-from moefabric.ui.metrics.exporter import application, is_loopback
+from moefabric.ui.metrics.collector import add_samples, application, is_loopback
 from tests.support.metric_samples import Scrape
 from tests.support.paths import REPOSITORY
 
