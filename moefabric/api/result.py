@@ -6,12 +6,11 @@ Frames need pandas, which is optional: the extra `frames` installs it.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.report.picture import Picture
@@ -253,10 +252,9 @@ class Runs:
 
     def table(self, width: int = 120) -> str:
         """Return a row for each fabric and run as text."""
-        out = StringIO()
-        console = Console(file=out, width=width, color_system=None, force_terminal=False)
-        console.print(self.renderable())
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        from moefabric.report.table import text
+
+        return text(self.renderable(), width)
 
     def renderable(self) -> RenderableType:
         """Return the table for a rich console."""

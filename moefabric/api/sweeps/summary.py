@@ -70,14 +70,9 @@ class PointFabric:
 
     def to_json(self) -> dict[str, object]:
         """Return the figures as JSON types."""
-        return {
-            "point": self.point,
-            "values": dict(self.values),
-            "fabric": self.fabric,
-            "invalid": self.invalid,
-            "figures": {name: sample.to_json() for name, sample in self.figures.items()},
-            "ratios": {name: sample.to_json() for name, sample in self.ratios.items()},
-        }
+        figures = {name: sample.to_json() for name, sample in self.figures.items()}
+        ratios = {name: sample.to_json() for name, sample in self.ratios.items()}
+        return vars(self) | {"values": dict(self.values), "figures": figures, "ratios": ratios}
 
 
 def point_fabrics(

@@ -1,7 +1,7 @@
 """Options that several commands share, and the running fabric that a command works on."""
 
 from collections.abc import Callable
-from functools import partial, reduce, wraps
+from functools import reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -114,26 +114,19 @@ def lab_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_lab(
         spec: Path | None, settings: tuple[str, ...], name: str | None, **options: Any
     ) -> None:
-        command(lab=partial(lab_of, spec, settings, name), **options)
+        if spec is not None and name is not None:
+            raise click.UsageError("give either --spec or --name")
+        if settings and spec is None:
+            raise click.UsageError("--set changes a --spec")
+
+        def lab() -> "Lab":
+            from moefabric.api.fabric import EmulatedFabric
+
+            return running_lab(name) if spec is None else EmulatedFabric.load(spec, settings).up()
+
+        command(lab=lab, **options)
 
     return with_lab
-
-
-def lab_of(spec: Path | None, settings: tuple[str, ...], name: str | None) -> "Lab":
-    """Return a lab for a `with`: the fabric of a file, brought up, or one that is up.
-
-    Raises:
-        SpecError: if the file is wrong; if no fabric runs, or several do.
-    """
-    from moefabric.api.fabric import EmulatedFabric
-
-    if spec is not None and name is not None:
-        raise click.UsageError("give either --spec or --name")
-    if spec is not None:
-        return EmulatedFabric.load(spec, settings).up()
-    if settings:
-        raise click.UsageError("--set changes a --spec")
-    return running_lab(name)
 
 
 def running_lab(name: str | None) -> "Lab":

@@ -25,6 +25,7 @@ _TEMPLATES: Final = {
     "test_{module}.py": "test_policy.py.j2",
 }
 """Template of each file of a package."""
+_FACTS: Final = ("reconfigures", "forwards", "splits_by_demand", "suits_patch_panel")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -49,22 +50,16 @@ def _row(name: str) -> dict[str, Any]:
         known = policy_named(name)
     except SpecError as error:
         return row | {"error": str(error)}
-    return row | {
-        "reconfigures": known.reconfigures,
-        "forwards": known.forwards,
-        "splits_by_demand": known.splits_by_demand,
-        "suits_patch_panel": known.suits_patch_panel,
-    }
+    return row | {fact: getattr(known, fact) for fact in _FACTS}
 
 
 def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    facts = ("reconfigures", "forwards", "splits_by_demand", "suits_patch_panel")
-    yield f"{'policy':<18}" + "".join(f"{fact:<19}" for fact in facts) + "reference"
+    yield f"{'policy':<18}" + "".join(f"{fact:<19}" for fact in _FACTS) + "reference"
     for row in rows:
         if "error" in row:
             yield f"{row['name']:<18}{row['error']}"
             continue
-        cells = "".join(f"{'yes' if row[fact] else '-':<19}" for fact in facts)
+        cells = "".join(f"{'yes' if row[fact] else '-':<19}" for fact in _FACTS)
         yield f"{row['name']:<18}{cells}{row['reference']}"
 
 
