@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 from zipfile import ZipFile
 
 from moefabric.api.sweeps.engine import RunEnded, RunTask
@@ -74,10 +74,18 @@ def _run(task: RunTask, file: Path) -> str:
         MoefabricError: If the run has no result.
     """
     result, log = file.with_name("result.json"), file.with_name("log")
-    command = [sys.executable, "-m", "moefabric", task.mode, str(file)]
-    command += ["--json", str(result)]
+    command = [sys.executable, "-m", "moefabric", task.mode, str(file), "--json", str(result)]
     with log.open("wb") as errors, reserved_cores(task.cores) as (cores, descriptors):
-        status = _status(["setpriv", "--pdeathsig", "TERM", *command], cores, descriptors, errors)
+        on_cores = ["taskset", "--cpu-list", ",".join(map(str, cores))]
+        process = subprocess.Popen(
+            [*on_cores, "setpriv", "--pdeathsig", "TERM", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+        status = _status(process)
     if status not in _ENDED or not result.exists():
         lines = log.read_text(errors="replace").splitlines()
         faults = [line for line in lines if line.startswith("moefabric: ")] or lines[-3:]
@@ -87,23 +95,8 @@ def _run(task: RunTask, file: Path) -> str:
     return result.read_text()
 
 
-def _status(
-    command: Sequence[str], cores: Sequence[int], descriptors: Sequence[int], errors: IO[bytes]
-) -> int:
-    """Run a command on some of the cores and return its exit status; stop it on an exception."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            pass_fds=descriptors,
-            start_new_session=True,
-        )
-    finally:
-        os.sched_setaffinity(0, before)
+def _status(process: "subprocess.Popen[bytes]") -> int:
+    """Return the exit status of a process; stop it on an exception."""
     try:
         while True:  # Ray interrupts the main thread between system calls only
             with suppress(subprocess.TimeoutExpired):

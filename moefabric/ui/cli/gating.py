@@ -14,8 +14,7 @@ from moefabric.core.errors import SpecError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from moefabric.workload.gating.generator import GatingParameters
-    from moefabric.workload.gating.traces import GatingTrace
+    from moefabric import GatingParameters, GatingTrace
 
 _REPLICAS = 20
 

@@ -5,9 +5,8 @@ from typing import Final
 
 import click
 
+from moefabric import SpecError, duration_ns, duration_text
 from moefabric.api.commands import print_result
-from moefabric.core.errors import SpecError
-from moefabric.core.units import duration_ns, duration_text
 from moefabric.ui.cli.options import json_option, parse_option
 
 _MIN_SPACING_NS: Final = 10_000

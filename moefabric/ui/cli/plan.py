@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moefabric import Eps, Fabric, Ocs, Region, SpecError, rate_text
 from moefabric.api.commands import FILE, print_result
 from moefabric.config.demand_file import read_demand
-from moefabric.core.eps import Eps
-from moefabric.core.errors import SpecError
 from moefabric.core.network_cost import NETWORKS, PRICES, paper_network_usd
-from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Fabric, Region
-from moefabric.core.units import rate_text
 from moefabric.ui.cli.options import json_option, parse_option, positive_rate
 
 if TYPE_CHECKING:
@@ -50,9 +46,7 @@ def plan(
     demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool
 ) -> None:
     """Print circuits, split and predicted completion time for a demand. Needs no root."""
-    from moefabric.config.policies import policy_named
-    from moefabric.core.circuits import CircuitSet
-    from moefabric.core.demand import DemandMatrix
+    from moefabric import CircuitSet, DemandMatrix, policy_named
     from moefabric.planner import plan as planner
 
     if degree + electrical == 0:

@@ -55,9 +55,8 @@ def replay(
     event simulation of the same steps.
     """  # fmt: skip
     check_writable(json_file)
+    from moefabric import ExecutionGraph, read_trace
     from moefabric.api.measurements import ReplayOptions
-    from moefabric.traces.formats import read_trace
-    from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
     graph = read_trace(trace, form)
     if not isinstance(graph, ExecutionGraph):

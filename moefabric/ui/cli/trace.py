@@ -13,8 +13,7 @@ from moefabric.ui.cli.gating import generate
 from moefabric.ui.cli.options import json_option, parse_option, positive_rate
 
 if TYPE_CHECKING:
-    from moefabric.workload.gating.traces import GatingTrace
-    from moefabric.workload.graphs.execution_graph import ExecutionGraph
+    from moefabric import ExecutionGraph, GatingTrace
 
 _FORMATS: Final = ("cm", "goal")
 _SUFFIXES: Final = {
@@ -47,9 +46,8 @@ def trace() -> None:
 
 def _read(path: Path, form: str, ranks: int | None) -> tuple[str, "ExecutionGraph | GatingTrace"]:
     """Return the name of a trace's format, and the trace, folded onto `ranks`."""
+    from moefabric import ExecutionGraph, fold
     from moefabric.traces.formats import named_reader, trace_reader
-    from moefabric.workload.graphs.execution_graph import ExecutionGraph
-    from moefabric.workload.graphs.folding import fold
 
     reader = named_reader(form) if form else trace_reader(path)
     content = reader.read(path)
@@ -226,9 +224,8 @@ def export(
 
     FILE is an experiment, or a demand: a JSON array of rows.
     """
-    from moefabric.api.experiment import Experiment
+    from moefabric import DemandMatrix, Experiment
     from moefabric.config.demand_file import read_demand
-    from moefabric.core.demand import DemandMatrix
     from moefabric.traces.connection_matrix import demand_matrix, matrix_text
     from moefabric.traces.goal import goal_text
     from moefabric.traces.messages import demand_graph

@@ -6,13 +6,11 @@ from typing import Final
 
 from pydantic import Field
 
-from moefabric.api.lab import Lab
+from moefabric import ControlError, Lab, Region, SpecError
 from moefabric.api.running_fabrics import running_fabrics
 from moefabric.config.section import Section
-from moefabric.core.errors import ControlError, SpecError
 from moefabric.core.failures import FailureEvent
 from moefabric.core.port_counts import PortReading
-from moefabric.core.topology import Region
 from moefabric.results.parts import Json
 from moefabric.runtime.failure_log import FAILURE_LOG, read_failure_log
 

@@ -6,8 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-from moefabric.api.result import Result, Runs
-from moefabric.core.errors import SpecError
+from moefabric import Result, Runs, SpecError
 from moefabric.results.parts import Json
 
 MOST_FILES: Final = 500

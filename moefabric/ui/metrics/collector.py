@@ -19,10 +19,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from moefabric import ControlError, Lab, MoefabricError
 from moefabric.api.fabric_view import FabricReader
-from moefabric.api.lab import Lab
 from moefabric.api.running_fabrics import running_fabrics
-from moefabric.core.errors import ControlError, MoefabricError
 from moefabric.core.port_counts import counted_nics
 from moefabric.ui.dashboard.access import Guard
 from moefabric.ui.dashboard.server import server_config

@@ -6,10 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from moefabric import Lab, MoefabricError
 from moefabric.api.capture import Capture
 from moefabric.api.circuits import LightChange
-from moefabric.api.lab import Lab
-from moefabric.core.errors import MoefabricError
 
 
 class FabricUnderTest(Lab):
