@@ -1,7 +1,8 @@
 """Failures of a running fabric, the faults of its optical switches, and their events."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
 from moefabric.api.fabric_view import FabricView
 from moefabric.api.ocs_failures import LOSS_DB, ocs_request, region_of_ocs
@@ -12,6 +13,8 @@ from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.results.parts import Json
 from moefabric.testbed import failure_injection
+
+T = TypeVar("T")
 
 
 class FailureInjection(FabricView):
@@ -30,7 +33,7 @@ class FailureInjection(FabricView):
             SpecError: If the kind is unknown, or the fabric lacks the components.
             FabricError: If they can't be made to fail.
         """
-        failure = Failure(_failure_kind(kind), what, _failure_mode(mode))
+        failure = Failure(_one_of(INJECTABLE, kind), what, _one_of([*ControllerFailureMode], mode))
         if not what:
             raise SpecError([("fault", f"which {kind}?")])
         if failure.kind in failure_injection.LOGGED_KINDS:
@@ -50,7 +53,7 @@ class FailureInjection(FabricView):
             SpecError: If the kind is unknown.
             FabricError: If one of the components has not failed.
         """
-        chosen = _failure_kind(kind) if kind else None
+        chosen = _one_of(INJECTABLE, kind) if kind else None
         if chosen in (None, *failure_injection.LOGGED_KINDS):
             for failure in failure_injection.logged_failures(self.run_directory):
                 if chosen in (None, failure.kind) and not what:
@@ -143,7 +146,7 @@ class FailureInjection(FabricView):
         return reply | {"power": not hardware_injection.lacks_power(self.run_directory, name)}
 
 
-class InjectedFailure:
+class InjectedFailure(AbstractContextManager["InjectedFailure"]):
     """A failure that was injected; in a `with`, it is cleared at the end."""
 
     def __init__(self, fabric: FailureInjection, failure: Failure) -> None:
@@ -152,9 +155,6 @@ class InjectedFailure:
 
     def __repr__(self) -> str:
         return f"InjectedFailure({self.failure})"
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.clear()
@@ -166,13 +166,9 @@ class InjectedFailure:
         self._fabric.clear(str(self.failure.kind), *self.failure.what)
 
 
-def _failure_kind(kind: str) -> FailureKind:
-    if kind not in INJECTABLE:
-        raise SpecError([("", f"{kind!r} is not one of {', '.join(INJECTABLE)}")])
-    return FailureKind(kind)
-
-
-def _failure_mode(mode: str) -> ControllerFailureMode:
-    if mode not in set(ControllerFailureMode):
-        raise SpecError([("", f"{mode!r} is not one of {', '.join(ControllerFailureMode)}")])
-    return ControllerFailureMode(mode)
+def _one_of(known: Sequence[T], word: str) -> T:
+    """Return the member of an enumeration with this value."""
+    for member in known:
+        if member == word:
+            return member
+    raise SpecError([("", f"{word!r} is not one of {', '.join(map(str, known))}")])

@@ -52,7 +52,7 @@ class Served:
 def served(sources: RunningFabrics, folder: Path) -> Iterator[Served]:
     """Serve a dashboard on a free port of loopback."""
     with listening_socket("127.0.0.1", 0) as listener:
-        dashboard = Dashboard(sources, SavedRuns(folder))
+        dashboard = Dashboard(sources, SavedRuns(folder), lambda: b"")
         server = http_server(dashboard, "127.0.0.1")
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

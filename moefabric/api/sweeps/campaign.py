@@ -5,11 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from moefabric.api.sweeps.columns import result_figures
 from moefabric.api.sweeps.engine import Engine, RunEnded, RunStarted
 from moefabric.api.sweeps.folder import SweepFolder
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
-from moefabric.api.sweeps.results import Attempt, RunRecord
+from moefabric.api.sweeps.results import Attempt, RunRecord, result_figures
 from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.results.progress import ProgressReporter
 

@@ -6,6 +6,8 @@ from typing import Any, Literal, Protocol
 
 from moefabric.core.resource_needs import ResourceNeeds
 
+Value = str | int | float | bool
+"""A value of an axis, as tables and pictures have it."""
 Mode = Literal["run", "train", "predict"]
 """`run` replays traffic and `train` trains a program, both on emulated fabrics."""
 

@@ -20,9 +20,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from moefabric.api.sweeps.columns import result_figures
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
-from moefabric.api.sweeps.results import RunRecord
+from moefabric.api.sweeps.results import RunRecord, result_figures
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
 from moefabric.runtime.atomic_file import output_error, write_whole
 

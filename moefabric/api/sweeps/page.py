@@ -10,7 +10,7 @@ from typing import Final
 import yaml
 from markupsafe import Markup
 
-from moefabric.api.sweeps.columns import column
+from moefabric.api.sweeps.results import column
 from moefabric.api.sweeps.summary import PointFabric, Sample, SweepSummary
 from moefabric.report import formatting
 from moefabric.report.chart import Panel, figure

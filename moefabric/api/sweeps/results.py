@@ -1,14 +1,108 @@
-"""Records of a sweep's runs: rows of the table, attempts, and whether a run has failed."""
+"""Results of a sweep's runs: figures of each fabric, attempts, and rows of the table."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from typing import Any, Final
 
 from pydantic import Field
 
-from moefabric.api.sweeps.columns import FabricFigures
-from moefabric.api.sweeps.spec import Value
-from moefabric.results.model import Verdict
+from moefabric.api.sweeps.engine import Mode, Value
+from moefabric.config.input_file import path_steps
+from moefabric.report import formatting
+from moefabric.report.summary import COLUMNS, Column, summaries
+from moefabric.results.model import (
+    ExperimentPrediction,
+    FabricPrediction,
+    FabricResult,
+    RunResult,
+    Verdict,
+)
 from moefabric.results.parts import ResultPart
+
+DEFAULT_FIGURES: Final = ("iteration_s", "all_to_all_s", "exposed_comm_s", "optical_share")
+"""Figures of a sweep that names none."""
+PREDICTED: Final = "predicted"
+"""Verdict of a prediction, which measures nothing."""
+
+
+class FabricFigures(ResultPart):
+    """Figures of one fabric of a run."""
+
+    fabric: str
+    """Name of the fabric."""
+    policy: str
+    """Its policy."""
+    verdict: str
+    """Verdict on its measurements; `predicted` if nothing was measured."""
+    figures: dict[str, float | None]
+    """Values by the names of figures; null where the run has none."""
+
+
+def column(name: str) -> Column:
+    """Return the column of a figure's name, or of a place in a fabric's result."""
+    place = Column(name, name, formatting.number, lambda f: _finite(_value_at(f.result, name)))
+    return COLUMNS.get(name, place)
+
+
+def figure_fault(name: str, *, predicted: bool) -> str:
+    """Return the fault of a figure's name; empty if it is valid.
+
+    Args:
+        name: Name of a figure, or a place in a fabric's result.
+        predicted: Whether predictions must have the figure.
+    """
+    if figure := COLUMNS.get(name):
+        if predicted and figure.predicted is None:
+            return f"a prediction has no {name}: leave it out, or give mode: run"
+        return ""
+    steps = path_steps(name)
+    kind = FabricPrediction if predicted else FabricResult
+    if len(steps) > 1 and steps[0] in kind.model_fields:
+        return ""
+    return f"{name} is no figure and no place in a fabric's result; figures: {', '.join(COLUMNS)}"
+
+
+def result_figures(mode: Mode, result: str, names: Sequence[str]) -> list[FabricFigures]:
+    """Return the figures of each fabric of a result's JSON."""
+    rows: list[tuple[FabricPrediction | FabricResult, str, list[object]]]
+    if mode == "predict":
+        predictions = ExperimentPrediction.model_validate_json(result).fabrics
+        rows = [(p, PREDICTED, [_predicted(p, name) for name in names]) for p in predictions]
+    else:
+        runs = summaries(RunResult.model_validate_json(result))
+        rows = [(r.result, r.verdict, [column(name).measured(r) for name in names]) for r in runs]
+    return [
+        FabricFigures(
+            fabric=fabric.fabric,
+            policy=fabric.policy,
+            verdict=str(verdict),
+            figures=dict(zip(names, map(_finite, values), strict=True)),
+        )
+        for fabric, verdict, values in rows
+    ]
+
+
+def _predicted(fabric: FabricPrediction, name: str) -> object:
+    value = column(name).predicted
+    return value(fabric) if value else _value_at(fabric, name)
+
+
+def _value_at(result: FabricResult | FabricPrediction, place: str) -> object:
+    """Return the value at a place of a fabric's JSON; None if there is none."""
+    value: Any = result.to_json()
+    try:
+        for step in path_steps(place):
+            value = value[step]
+    except (IndexError, KeyError, TypeError):
+        return None
+    return value
+
+
+def _finite(value: object) -> float | None:
+    """Return a finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isfinite(value) else None
 
 
 class Attempt(ResultPart):

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, Tag
 
-from moefabric.api.sweeps.columns import DEFAULT_FIGURES, figure_fault
-from moefabric.api.sweeps.engine import Mode
+from moefabric.api.sweeps.engine import Mode, Value
+from moefabric.api.sweeps.results import DEFAULT_FIGURES, figure_fault
 from moefabric.config.input_file import path_steps, read_yaml
 from moefabric.config.model import InputPath
 from moefabric.config.section import (
@@ -26,8 +26,6 @@ from moefabric.config.section import (
 from moefabric.config.validation import validate
 
 _MOST_RUNS: Final = 100_000
-Value = str | int | float | bool
-"""A value of an axis, as tables and pictures have it."""
 VARIANT: Final = "variant"
 """Name of the axis of variants."""
 

@@ -8,8 +8,9 @@ from functools import cached_property
 from statistics import fmean, stdev
 from typing import Any
 
+from moefabric.api.sweeps.engine import Value
 from moefabric.api.sweeps.results import RunRecord
-from moefabric.api.sweeps.spec import SweepSpec, Value
+from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.report.run_changes import student
 
 

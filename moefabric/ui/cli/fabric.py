@@ -1,4 +1,4 @@
-"""`moefabric up`, `down`, `inspect`, `check`, `exec` and `light`: a fabric that stays up."""
+"""`moefabric up`, `down`, `inspect`, `check`, `exec`, `light` and `ocs`: a fabric that stays up."""
 
 import os
 from collections.abc import Iterator
@@ -10,11 +10,13 @@ import click
 from moefabric.api.commands import FILE, print_result
 from moefabric.core.errors import FabricError
 from moefabric.core.fabric_description import fabric_description
+from moefabric.core.ocs_ports import nic_at
+from moefabric.core.topology import Region
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.ui.cli.options import json_option, name_option, placement_options, running_lab
 
 if TYPE_CHECKING:
-    from moefabric.api.circuits import LightChange
+    from moefabric.api.lab import LightChange
 
 
 @click.command(short_help="Start a fabric and leave it running.")
@@ -172,3 +174,53 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
         yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
     total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
+
+
+@click.command(short_help="Show the ports of an OCS.")
+@click.argument("ocs_name", metavar="[OCS]", default="ocs0")
+@click.option("--all", "all_ports", is_flag=True, help="Show ports without cross-connect, too.")
+@name_option
+@json_option
+def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None:
+    """Show the ports of an OCS with their state, partner and optical power.
+
+    A port is blocked, tuning, tuned or failed.
+    """
+    from moefabric.api.ocs_failures import region_of_ocs
+
+    lab = running_lab(name)
+    reply = lab.ocs(ocs_name)
+    wiring, region = lab.wiring, region_of_ocs(lab.wiring, ocs_name)
+    identity = reply["identity"]
+    device = " ".join(identity[key] for key in ("vendor", "model", "serial", "firmware"))
+    ports = [
+        f"  {_port_line(port, wiring, region)}"
+        for port in reply["ports"]
+        if all_ports or port["state"] != "blocked" or port["admin"] != "enabled"
+    ]
+    lines = [f"{ocs_name}  {device}, {reply['startup']}", *ports]
+    print_result(reply, lines, as_json=as_json)
+
+
+def _port_line(port: dict[str, Any], wiring: FabricWiring, region: Region) -> str:
+    state, admin = port["state"], port["admin"]
+    words = (
+        str(port["port"]),
+        _nic_fibre(port["port"], wiring, region),
+        state,
+        "" if admin in ("enabled", state) else f"({admin})",
+        f"-> {port['partner']}" if port["partner"] is not None else "",
+        f"{port['power_dbm']:.1f} dBm" if port["power_dbm"] is not None else "",
+        port["label"],
+    )
+    return "  ".join(filter(None, words))
+
+
+def _nic_fibre(port: int, wiring: FabricWiring, region: Region) -> str:
+    """Return the NIC that sends into an input, or receives from an output."""
+    assert region.ocs is not None
+    is_input = port <= region.ocs.ports
+    number = port if is_input else port - region.ocs.ports
+    if number > len(region.servers) * wiring.fabric.optical:
+        return ""
+    return f"{nic_at(wiring.fabric, region, number)} {'out' if is_input else 'in'}"

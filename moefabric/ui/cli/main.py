@@ -18,17 +18,17 @@ _INTERRUPTED: Final = 130
 _COMMANDS: Final = "moefabric.commands"
 """Group of entry points by which other distributions add commands."""
 _SHARED: Final = {
-    "fabric": "up down inspect check exec light",
+    "collectives": "perf replay",
+    "fabric": "up down inspect check exec light ocs",
     "machine": "doctor calibrate",
     "launch": "hostfile mpirun torchrun",
-    "observe": "logs metrics dashboard",
-    "ocs": "ocs events",
+    "observe": "logs events metrics dashboard",
     "plan": "plan cost",
     "report": "report compare",
     "run": "run train predict sweep",
 }
 """Commands by the module that has several of them."""
-_OTHERS: Final = "capture fault model perf policy replay schema trace"
+_OTHERS: Final = "capture fault model policy schema trace"
 """Commands that have a module of their own name."""
 _MODULES: Final = {name: name for name in _OTHERS.split()} | {
     name: module for module, names in _SHARED.items() for name in names.split()

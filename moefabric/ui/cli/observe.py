@@ -1,5 +1,6 @@
-"""`moefabric logs`, `metrics` and `dashboard`: running fabrics, seen from outside."""
+"""`moefabric logs`, `events`, `metrics` and `dashboard`: running fabrics, seen from outside."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from moefabric.api.running_fabrics import running_fabric
 from moefabric.core.errors import FabricError
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.structured_log import LEVELS
-from moefabric.ui.cli.options import json_option, listen_option, name_option
+from moefabric.ui.cli.options import json_option, listen_option, name_option, running_lab
 
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
@@ -49,6 +50,15 @@ def logs(
     source = LogFolder(folder)
     for line in filter(is_shown, source.follow() if follow else source.new_lines()):
         click.echo(line.to_json() if as_json else line.text())
+
+
+@click.command(short_help="Print the events of the OCSes.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new events until interrupted.")
+@name_option
+def events(follow: bool, name: str | None) -> None:
+    """Print the events of the OCSes as JSON lines: changes, light, faults, alarms."""
+    for event in running_lab(name).events(follow=follow):
+        click.echo(json.dumps(event))
 
 
 @click.command(short_help="Export metrics of running fabrics to Prometheus.")

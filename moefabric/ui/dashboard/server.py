@@ -44,7 +44,7 @@ class Dashboard:
 
     Attributes:
         hub: Distributes changes.
-        metrics: Returns metrics for Prometheus; None if there are none.
+        metrics: Returns metrics for Prometheus.
         token: Token of all requests for data and commands.
 
     Args:
@@ -54,10 +54,7 @@ class Dashboard:
     """
 
     def __init__(
-        self,
-        sources: RunningFabrics,
-        saved_runs: SavedRuns,
-        metrics: Callable[[], bytes] | None = None,
+        self, sources: RunningFabrics, saved_runs: SavedRuns, metrics: Callable[[], bytes]
     ) -> None:
         self.hub, self.metrics, self.token = Hub(sources), metrics, secrets.token_urlsafe(32)
         self._saved_runs = saved_runs
@@ -95,8 +92,6 @@ class Dashboard:
 
     async def scrape(self, _request: Request) -> Response:
         """Return metrics of the running fabrics."""
-        if self.metrics is None:
-            raise HTTPException(404, "metrics are not installed")
         async with self._reading:
             text = await asyncio.to_thread(self.metrics)
         return Response(text, media_type=_METRICS_TYPE)

@@ -8,7 +8,7 @@ from typing import Any
 
 from moefabric import Lab, MoefabricError
 from moefabric.api.capture import Capture
-from moefabric.api.circuits import LightChange
+from moefabric.api.lab import LightChange
 
 
 class FabricUnderTest(Lab):

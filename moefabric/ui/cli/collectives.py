@@ -1,4 +1,4 @@
-"""`moefabric perf`: times and bandwidths of collectives, in the columns of nccl-tests."""
+"""`moefabric perf` and `replay`: collectives and traces with real bytes on a fabric."""
 
 import json
 import re
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writable, write_output
+from moefabric.core.errors import SpecError
 from moefabric.ui.cli.options import lab_options, pacing_options, via_options
 
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
-    from moefabric.api.measurements import Perf, PerfResult, PerfRow
+    from moefabric.api.measurements import Perf, PerfResult, PerfRow, ReplayResult
 
 _KINDS: Final = (
     "alltoall", "alltoallv", "allreduce", "allgather", "reducescatter", "broadcast", "reduce",
@@ -166,3 +167,91 @@ def _tail(result: "PerfResult") -> Iterator[str]:
     mean = sum(row.busbw_gbs for row in result.rows) / len(result.rows)
     yield f"# Avg bus bandwidth    : {mean:.5g}"
     yield "#"
+
+
+@click.command(short_help="Replay a trace with real bytes.")
+@click.argument("trace", type=FILE)
+@click.option("--form", default="", help="Format of the trace. Default: by its content.")
+@lab_options
+@click.option("--ranks", type=click.IntRange(2), help="Fold the trace onto this many ranks.")
+@click.option("--operations", type=click.IntRange(1), help="The first operations of each rank.")
+@click.option(
+    "--schedule",
+    "schedules",
+    multiple=True,
+    metavar="KIND=NAME",
+    help="Algorithm of a collective, such as all_reduce=tree; any number of times.",
+)
+@via_options
+@click.option("--runs", type=click.IntRange(1, 1000), default=3, help="Number of runs.")
+@click.option(
+    "--wall",
+    "wall_s",
+    type=click.FloatRange(0.1),
+    metavar="SECONDS",
+    help="Wall time of a run, which sets the scale. Default: by the number of steps.",
+)
+@pacing_options
+@click.option("--json", "json_file", type=FILE, help="Write the result (- is standard out).")
+def replay(
+    trace: Path,
+    form: str,
+    lab: "Callable[[], Lab]",
+    schedules: tuple[str, ...],
+    json_file: Path | None,
+    **options: Any,
+) -> None:
+    """Replay the operations of TRACE: computation as time, collectives and messages as bytes.
+
+    TRACE is a file, a folder, or the prefix of the files of all ranks. Each operation starts when
+    those that it waits for have ended. Times are those of the modelled cluster; `model` is the
+    event simulation of the same steps.
+    """  # fmt: skip
+    check_writable(json_file)
+    from moefabric import ExecutionGraph, read_trace
+    from moefabric.api.measurements import ReplayOptions
+
+    graph = read_trace(trace, form)
+    if not isinstance(graph, ExecutionGraph):
+        raise SpecError([(str(trace), "is gating: use it in an experiment, gating: {trace: FILE}")])
+    chosen = ReplayOptions(schedules=dict(map(_schedule, schedules)), **options)
+    with lab() as running:
+        result = running.replay(graph, chosen)
+    if str(json_file) != "-":
+        for line in _replay_lines(result):
+            click.echo(line)
+    write_output(json_file, json.dumps(result.to_json(), indent=1) + "\n")
+    if result.verdict == "invalid":
+        raise SystemExit(INVALID)
+
+
+def _schedule(text: str) -> tuple[str, str]:
+    kind, equals, name = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--schedule {text}: all_reduce=ring is an example")
+    return kind, name
+
+
+def _replay_lines(result: "ReplayResult") -> list[str]:
+    from moefabric.report.formatting import seconds
+
+    total = result.bytes_by_light + result.bytes_by_eps
+    lines = [f"note: {note}" for note in result.notes]
+    scale = f"bytes 1:{result.byte_scale:.4g}, time {result.dilation:.4g}:1"
+    place = f"{result.ranks} ranks on {result.servers} servers of {result.fabric}"
+    sent = f"{total / 1e9:.3f} GB between servers"
+    lines += [
+        f"{result.trace or 'trace'}: {place}, {scale}",
+        f"runs      {', '.join(seconds(one) for one in result.seconds)}",
+        f"model     {seconds(result.model_s)}; measured {result.error:+.2%}",
+        f"light     {result.bytes_by_light / total if total else 0:.1%} of {sent}",
+        "operation         count        GB    measured       model   error",
+    ]
+    lines += [
+        f"{row.kind:16s} {row.count:6d} {row.bytes / 1e9:9.3f} {seconds(row.measured_s):>11s} "
+        f"{seconds(row.model_s):>11s} {row.error:+7.1%}"
+        for row in result.operations
+    ]
+    wrong = "not verified" if result.wrong is None else f"{result.wrong} wrong numbers"
+    lines.append(f"verdict   {result.verdict} ({wrong})")
+    return lines + [f"          {reason}" for reason in result.reasons]
