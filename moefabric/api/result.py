@@ -54,8 +54,7 @@ class Prediction(ExperimentPrediction):
         times = (f"{entry.fabric} {entry.iteration_s:.4g} s" for entry in self.fabrics)
         return f"Prediction({self.experiment!r}: {', '.join(times)})"
 
-    def __str__(self) -> str:
-        return repr(self)
+    __str__ = __repr__
 
     def __getitem__(self, fabric: str) -> FabricPrediction:
         """Return the prediction of the fabric with this name."""
@@ -100,8 +99,7 @@ class Result(RunResult):
         verdicts = (f"{entry.fabric} {entry.fidelity.verdict}" for entry in self.results)
         return f"Result({self.experiment!r}: {', '.join(verdicts)})"
 
-    def __str__(self) -> str:
-        return repr(self)
+    __str__ = __repr__
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON."""

@@ -10,6 +10,7 @@ import click
 
 from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writable, write_output
 from moefabric.core.errors import SpecError
+from moefabric.report.formatting import seconds
 from moefabric.ui.cli.options import lab_options, pacing_options, via_options
 
 if TYPE_CHECKING:
@@ -128,29 +129,27 @@ def _head(perf: "Perf") -> Iterator[str]:
         yield f"#  Rank {rank:2d} on {server:>6s} device {perf.placement.gpus[rank]}"
     yield "#"
     titles = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong")
-    yield "#" + _columns((*titles, "model", "bound", "error"))[1:]
+    yield "#" + _columns(*titles, "model", "bound", "error")[1:]
     units = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(%)")
-    yield "#" + _columns(units)[1:]
+    yield "#" + _columns(*units)[1:]
 
 
 def _line(perf: "Perf", row: "PerfRow") -> str:
     kind = perf.options.kind
     reduces, rooted = kind in {"allreduce", "reducescatter", "reduce"}, kind in _ROOTED
     return _columns(
-        (
-            str(row.size),
-            str(row.count),
-            "uint32",
-            "sum" if reduces else "none",
-            str(perf.options.root if rooted else -1),
-            f"{row.time_us:.1f}",
-            f"{row.algbw_gbs:.2f}",
-            f"{row.busbw_gbs:.2f}",
-            "N/A" if row.wrong is None else str(row.wrong),
-            f"{row.model_us:.1f}",
-            f"{row.bound_us:.1f}",
-            "N/A" if kind == "barrier" else f"{100 * row.error:+.1f}",
-        )
+        row.size,
+        row.count,
+        "uint32",
+        "sum" if reduces else "none",
+        perf.options.root if rooted else -1,
+        f"{row.time_us:.1f}",
+        f"{row.algbw_gbs:.2f}",
+        f"{row.busbw_gbs:.2f}",
+        "N/A" if row.wrong is None else row.wrong,
+        f"{row.model_us:.1f}",
+        f"{row.bound_us:.1f}",
+        "N/A" if kind == "barrier" else f"{100 * row.error:+.1f}",
     )
 
 
@@ -158,8 +157,8 @@ _ROOTED: Final = frozenset({"broadcast", "reduce"})
 _WIDTHS: Final = (12, 13, 9, 7, 7, 10, 8, 8, 7, 10, 10, 7)
 
 
-def _columns(texts: tuple[str, ...]) -> str:
-    return " ".join(text.rjust(width) for text, width in zip(texts, _WIDTHS, strict=True))
+def _columns(*cells: object) -> str:
+    return " ".join(str(cell).rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
 
 
 def _tail(result: "PerfResult") -> Iterator[str]:
@@ -233,8 +232,6 @@ def _schedule(text: str) -> tuple[str, str]:
 
 
 def _replay_lines(result: "ReplayResult") -> list[str]:
-    from moefabric.report.formatting import seconds
-
     total = result.bytes_by_light + result.bytes_by_eps
     lines = [f"note: {note}" for note in result.notes]
     scale = f"bytes 1:{result.byte_scale:.4g}, time {result.dilation:.4g}:1"

@@ -7,7 +7,6 @@ verdict, 4 a regression (`compare`).
 import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from operator import attrgetter
 from typing import Any, Final
 
 import click
@@ -46,28 +45,20 @@ class _ErrorReportingGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(
-            {*super().list_commands(ctx), *_MODULES, *map(attrgetter("name"), _other_commands())}
-        )
+        others = entry_points(group=_COMMANDS).names
+        return sorted({*super().list_commands(ctx), *_MODULES, *others})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _MODULES:
             module = import_module(f"moefabric.ui.cli.{_MODULES[cmd_name]}")
             commands = (part for part in vars(module).values() if isinstance(part, click.Command))
             return next(command for command in commands if command.name == cmd_name)
-        for entry in _other_commands():
-            if entry.name == cmd_name:
-                return _loaded(entry)
-        return super().get_command(ctx, cmd_name)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name in _OF_STUDIES and self.get_command(ctx, name) is None:
+        for entry in entry_points(group=_COMMANDS, name=cmd_name):
+            return _loaded(entry)
+        if cmd_name in _OF_STUDIES:
             remedy = "it comes with the studies: pip install ./studies"
-            ctx.fail(f"no such command {name!r}: {remedy}")
-        return super().resolve_command(ctx, args)
+            ctx.fail(f"no such command {cmd_name!r}: {remedy}")
+        return super().get_command(ctx, cmd_name)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -85,11 +76,6 @@ class _ErrorReportingGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("moefabric: interrupted; nothing is left running", err=True)
             sys.exit(_INTERRUPTED)
-
-
-def _other_commands() -> list[EntryPoint]:
-    """Return the commands of other distributions, sorted by name."""
-    return sorted(entry_points(group=_COMMANDS), key=lambda entry: entry.name)
 
 
 def _loaded(entry: EntryPoint) -> click.Command:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from moefabric.api import commands
+from moefabric.report import formatting
 from moefabric.ui.cli.options import json_option, parse_option
 
 if TYPE_CHECKING:
@@ -132,8 +133,6 @@ def _verdict_cells(fabric: "FabricChange") -> tuple[str, ...]:
 
 
 def _figure_cells(figure: "FigureChange") -> tuple[str, ...]:
-    from moefabric.report import formatting
-
     is_share = figure.figure == "optical share"
     value = formatting.percentage if is_share else lambda v: formatting.seconds(v, 4)
     change, spread = "-", "unknown"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from moefabric.api import commands
+from moefabric.report import formatting
 from moefabric.ui.cli.options import all_of, json_option, placement_options, settings_option
 
 if TYPE_CHECKING:
@@ -120,12 +121,7 @@ def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **opt
 @json_option
 @settings_option
 def sweep(
-    file: Path,
-    out: Path | None,
-    cluster: str | None,
-    resume: bool,
-    as_json: bool,
-    settings: tuple[str, ...],
+    file: Path, out: Path | None, as_json: bool, settings: tuple[str, ...], **options: Any
 ) -> None:
     """Carry out the runs that the file SWEEP describes, each on cores of its own.
 
@@ -140,7 +136,7 @@ def sweep(
     loaded = Sweep.load(file, *settings)
     folder = out or Path("out") / loaded.spec.sweep
     with commands.progress_reporter(loaded.spec.run_count) as reporter:
-        result = loaded.run(folder, cluster=cluster, resume=resume, reporter=reporter)
+        result = loaded.run(folder, reporter=reporter, **options)
     summary = result.summary
     if as_json:
         commands.print_result(summary.to_json(), (), as_json=True)
@@ -183,8 +179,6 @@ def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
 
 def _dispatch_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the exposed time of first all-to-alls, unless all wait for demand and circuits."""
-    from moefabric.report import formatting
-
     waiting = {"first": "block", "split_demand": "known", "demand_error": 0.0}
     if all(entry[key] == value for entry in fabrics for key, value in waiting.items()):
         return
@@ -215,8 +209,6 @@ def _spine_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _cost_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the price of each network, and its performance per dollar."""
-    from moefabric.report import formatting
-
     for entry in fabrics:
         cost = entry["cost"]
         if cost["network_usd"] is not None:
@@ -231,8 +223,6 @@ def _cost_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _simulated_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield how many regions stand for all, where some do."""
-    from moefabric.report import formatting
-
     for entry in fabrics:
         some = entry["simulated"]
         if some["regions"] == some["all_regions"]:

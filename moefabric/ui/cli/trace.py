@@ -9,6 +9,7 @@ import click
 from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable, print_result, write_output
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.core.units import rate_text
+from moefabric.report.formatting import data_size, seconds
 from moefabric.ui.cli.gating import generate
 from moefabric.ui.cli.options import json_option, parse_option, positive_rate
 
@@ -87,8 +88,6 @@ def _info_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if "operations" not in document:
         yield from _gating_lines(document)
         return
-    from moefabric.report.formatting import data_size, seconds
-
     yield f"{document['file']}: {document['format']}, {document['ranks']} ranks"
     counts = (f"{kind} {count:,}" for kind, count in document["operations"].items())
     yield f"  operations: {', '.join(counts) or 'none'}"

@@ -56,21 +56,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests that use a fabric if the option is missing, or root is."""
-    reason = _refusal(config)
-    if not reason:
+    if not config.getoption("--moefabric"):
+        reason = "uses a fabric: run pytest with --moefabric"
+    elif os.geteuid() and _option(config, "no_root") == "skip":
+        reason = "a fabric needs root: run pytest with sudo, or with --moefabric-no-root=fail"
+    else:
         return
     for item in items:
         if _SESSION in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _refusal(config: pytest.Config) -> str:
-    """Return why tests with fabrics are skipped; empty if they run, or fail by themselves."""
-    if not config.getoption("--moefabric"):
-        return "uses a fabric: run pytest with --moefabric"
-    if os.geteuid() and _option(config, "no_root") == "skip":
-        return "a fabric needs root: run pytest with sudo, or with --moefabric-no-root=fail"
-    return ""
 
 
 def _option(config: pytest.Config, name: str) -> str:
