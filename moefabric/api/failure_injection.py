@@ -54,14 +54,13 @@ class FailureInjection(FabricView):
             FabricError: If one of the components has not failed.
         """
         chosen = _one_of(INJECTABLE, kind) if kind else None
-        if chosen in (None, *failure_injection.LOGGED_KINDS):
-            for failure in failure_injection.logged_failures(self.run_directory):
-                if chosen in (None, failure.kind) and not what:
-                    failure_injection.clear(self.run_directory, failure)
-        if chosen in failure_injection.LOGGED_KINDS:
-            if what:
-                failure_injection.clear(self.run_directory, Failure(FailureKind(chosen), what))
-        else:
+        if chosen in failure_injection.LOGGED_KINDS and what:
+            failure_injection.clear(self.run_directory, Failure(FailureKind(chosen), what))
+            return self.faults()
+        for failure in failure_injection.logged_failures(self.run_directory):
+            if chosen in (None, failure.kind) and not what:
+                failure_injection.clear(self.run_directory, failure)
+        if chosen not in failure_injection.LOGGED_KINDS:
             hardware_injection.clear(self.run_directory, chosen, what)
         return self.faults()
 

@@ -18,14 +18,8 @@ from moefabric.report.pictures import picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
 from moefabric.report.side_by_side import run_columns, runs_bars, runs_page, runs_table
 from moefabric.report.summary import COLUMNS, FabricSummary, summaries
+from moefabric.results import model
 from moefabric.results.journal import JOURNAL_SUFFIX
-from moefabric.results.model import (
-    ExperimentPrediction,
-    FabricPrediction,
-    FabricResult,
-    RunResult,
-    read_run,
-)
 from moefabric.results.partial_result import read_journal
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces.gating_files import write_gating
@@ -34,7 +28,7 @@ from moefabric.workload.gating.traces import GatingTrace
 if TYPE_CHECKING:
     import pandas as pd
 
-Entry = TypeVar("Entry", FabricResult, FabricPrediction)
+Entry = TypeVar("Entry", model.FabricResult, model.FabricPrediction)
 Row = dict[str, Any]
 
 _PARTS: Final = ("iterations", "collectives", "transfers", "reconfigurations", "flows", "failures")
@@ -42,11 +36,11 @@ FRAMES: Final = ("fabrics", *_PARTS)
 """Kinds of frames of a run."""
 
 
-class Prediction(ExperimentPrediction):
+class Prediction(model.ExperimentPrediction):
     """The fluid model's prediction of each fabric of an experiment; `fabrics` has the values."""
 
     @classmethod
-    def of(cls, prediction: ExperimentPrediction) -> Self:
+    def of(cls, prediction: model.ExperimentPrediction) -> Self:
         """Return the prediction with the methods of this class."""
         return cls.model_construct(prediction.model_fields_set, **dict(prediction))
 
@@ -56,7 +50,7 @@ class Prediction(ExperimentPrediction):
 
     __str__ = __repr__
 
-    def __getitem__(self, fabric: str) -> FabricPrediction:
+    def __getitem__(self, fabric: str) -> model.FabricPrediction:
         """Return the prediction of the fabric with this name."""
         return _named(self.fabrics, fabric)
 
@@ -71,7 +65,7 @@ class Prediction(ExperimentPrediction):
         return str(html_table(run_tables.prediction(self)))
 
 
-class Result(RunResult):
+class Result(model.RunResult):
     """Result of a run: verdict, circumstances, and in `results` the values of each fabric.
 
     Times are model seconds, sizes the model's bytes. `result["mixnet"].iterations[0].measured_s`
@@ -79,7 +73,7 @@ class Result(RunResult):
     """
 
     @classmethod
-    def of(cls, run: RunResult) -> Self:
+    def of(cls, run: model.RunResult) -> Self:
         """Return the result with the methods of this class."""
         return cls.model_construct(run.model_fields_set, **dict(run))
 
@@ -93,7 +87,7 @@ class Result(RunResult):
             SpecError: If the file can't be read or has a wrong value; it names the first place.
         """
         file = Path(path)
-        return cls.of(read_journal(file) if file.suffix == JOURNAL_SUFFIX else read_run(file))
+        return cls.of(read_journal(file) if file.suffix == JOURNAL_SUFFIX else model.read_run(file))
 
     def __repr__(self) -> str:
         verdicts = (f"{entry.fabric} {entry.fidelity.verdict}" for entry in self.results)
@@ -109,7 +103,7 @@ class Result(RunResult):
         """Return the result as JSON."""
         return json.dumps(self.to_json(), indent=1) + "\n"
 
-    def __getitem__(self, fabric: str) -> FabricResult:
+    def __getitem__(self, fabric: str) -> model.FabricResult:
         """Return the result of the fabric with this name."""
         return _named(self.results, fabric)
 
@@ -126,7 +120,7 @@ class Result(RunResult):
         """
         return run_frame(self, kind)
 
-    def compare(self, *earlier: RunResult, threshold: float = THRESHOLD) -> RunChanges:
+    def compare(self, *earlier: model.RunResult, threshold: float = THRESHOLD) -> RunChanges:
         """Return the changes from an earlier run to this one, fabric by fabric.
 
         Args:
@@ -230,7 +224,7 @@ class Runs:
         results: The results by their labels.
     """
 
-    def __init__(self, results: Mapping[str, RunResult]) -> None:
+    def __init__(self, results: Mapping[str, model.RunResult]) -> None:
         self.results = {label: Result.of(result) for label, result in results.items()}
 
     @classmethod
@@ -282,7 +276,7 @@ def _named(entries: Sequence[Entry], name: str) -> Entry:
     raise SpecError([("", f"{name!r} is not one of the fabrics {known}")])
 
 
-def run_frame(run: RunResult, kind: str) -> "pd.DataFrame":
+def run_frame(run: model.RunResult, kind: str) -> "pd.DataFrame":
     """Return one kind of rows of a run, with the fabric and its policy as the first columns.
 
     Raises:
@@ -299,7 +293,7 @@ def run_frame(run: RunResult, kind: str) -> "pd.DataFrame":
     return frame(_rows(run, kind))
 
 
-def prediction_frame(prediction: ExperimentPrediction) -> "pd.DataFrame":
+def prediction_frame(prediction: model.ExperimentPrediction) -> "pd.DataFrame":
     """Return the figures of each fabric's prediction.
 
     Raises:
@@ -334,7 +328,7 @@ def _figures(fabric: FabricSummary) -> Row:
     return names | {"verdict": str(fabric.verdict)} | figures
 
 
-def _rows(run: RunResult, kind: str) -> Iterator[Row]:
+def _rows(run: model.RunResult, kind: str) -> Iterator[Row]:
     for result in run.results:
         for part in getattr(result, kind):
             names = {"fabric": result.fabric, "policy": result.policy}

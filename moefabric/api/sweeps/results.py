@@ -10,13 +10,7 @@ from moefabric.api.sweeps.engine import Mode, Value
 from moefabric.config.input_file import path_steps
 from moefabric.report import formatting
 from moefabric.report.summary import COLUMNS, Column, summaries
-from moefabric.results.model import (
-    ExperimentPrediction,
-    FabricPrediction,
-    FabricResult,
-    RunResult,
-    Verdict,
-)
+from moefabric.results import model
 from moefabric.results.parts import ResultPart
 
 DEFAULT_FIGURES: Final = ("iteration_s", "all_to_all_s", "exposed_comm_s", "optical_share")
@@ -56,7 +50,7 @@ def figure_fault(name: str, *, predicted: bool) -> str:
             return f"a prediction has no {name}: leave it out, or give mode: run"
         return ""
     steps = path_steps(name)
-    kind = FabricPrediction if predicted else FabricResult
+    kind = model.FabricPrediction if predicted else model.FabricResult
     if len(steps) > 1 and steps[0] in kind.model_fields:
         return ""
     return f"{name} is no figure and no place in a fabric's result; figures: {', '.join(COLUMNS)}"
@@ -64,12 +58,12 @@ def figure_fault(name: str, *, predicted: bool) -> str:
 
 def result_figures(mode: Mode, result: str, names: Sequence[str]) -> list[FabricFigures]:
     """Return the figures of each fabric of a result's JSON."""
-    rows: list[tuple[FabricPrediction | FabricResult, str, list[object]]]
+    rows: list[tuple[model.FabricPrediction | model.FabricResult, str, list[object]]]
     if mode == "predict":
-        predictions = ExperimentPrediction.model_validate_json(result).fabrics
+        predictions = model.ExperimentPrediction.model_validate_json(result).fabrics
         rows = [(p, PREDICTED, [_predicted(p, name) for name in names]) for p in predictions]
     else:
-        runs = summaries(RunResult.model_validate_json(result))
+        runs = summaries(model.RunResult.model_validate_json(result))
         rows = [(r.result, r.verdict, [column(name).measured(r) for name in names]) for r in runs]
     return [
         FabricFigures(
@@ -82,12 +76,12 @@ def result_figures(mode: Mode, result: str, names: Sequence[str]) -> list[Fabric
     ]
 
 
-def _predicted(fabric: FabricPrediction, name: str) -> object:
+def _predicted(fabric: model.FabricPrediction, name: str) -> object:
     value = column(name).predicted
     return value(fabric) if value else _value_at(fabric, name)
 
 
-def _value_at(result: FabricResult | FabricPrediction, place: str) -> object:
+def _value_at(result: model.FabricResult | model.FabricPrediction, place: str) -> object:
     """Return the value at a place of a fabric's JSON; None if there is none."""
     value: Any = result.to_json()
     try:
@@ -144,7 +138,7 @@ class RunRecord(ResultPart):
     @property
     def valid_figures(self) -> dict[str, dict[str, float | None]]:
         """Figures of the fabrics that aren't invalid, by their names."""
-        valid = (one for one in self.fabrics if one.verdict != Verdict.INVALID)
+        valid = (one for one in self.fabrics if one.verdict != model.Verdict.INVALID)
         return {fabric.fabric: fabric.figures for fabric in valid}
 
     @property
