@@ -103,8 +103,8 @@ class FailureInjection(FabricView):
             SpecError: If the kind or its arguments are wrong.
             FabricError: If the OCS refuses.
         """
-        region = region_of_ocs(self.wiring, ocs)
-        request = ocs_request(kind, arguments, self.wiring, region, times=times, db=db, after=after)
+        region = region_of_ocs(self.fabric, ocs)
+        request = ocs_request(kind, arguments, self.fabric, region, times=times, db=db, after=after)
         if kind == "down":
             hardware_injection.inject(self.run_directory, "ocs", [ocs])
         elif kind == "port" and times is None and not any(map(str.isdecimal, arguments)):
@@ -114,7 +114,7 @@ class FailureInjection(FabricView):
 
     def ocs_clear(self, number: int | None = None, ocs: str = "ocs0") -> Json:
         """Clear the fault of an OCS with this number, or all; return as `ocs_fault`."""
-        region_of_ocs(self.wiring, ocs)
+        region_of_ocs(self.fabric, ocs)
         if number is None:
             for entry in hardware_injection.injected_failures(self.run_directory):
                 affected = (entry.get("ocs"), *entry["what"])
@@ -137,7 +137,7 @@ class FailureInjection(FabricView):
             yield {"ocs": ocs, **event}
 
     def _ask_ocs(self, name: str, request: Mapping[str, Any]) -> Json:
-        region = region_of_ocs(self.wiring, name)
+        region = region_of_ocs(self.fabric, name)
         return ocs_client.request(self.run_directory.ocs_socket(region), request)
 
     def _ocs_faults(self, name: str, request: Mapping[str, Any]) -> Json:

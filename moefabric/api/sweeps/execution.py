@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 from zipfile import ZipFile
 
 from moefabric.api.sweeps.engine import RunEnded, RunTask
@@ -132,38 +133,34 @@ def reserved_cores(count: int) -> Iterator[tuple[list[int], list[int]]]:
             fcntl.flock(queue, fcntl.LOCK_EX)
             while len(locked := _lock_free(folder, usable, count)) < count:
                 busy = next(core for core in usable if core not in locked)
-                for descriptor in locked.values():
-                    os.close(descriptor)
-                with _opened(folder / str(busy)) as descriptor:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX)
-        for descriptor in locked.values():
-            undo.callback(os.close, descriptor)
-        yield list(locked), list(locked.values())
+                for file in locked.values():
+                    file.close()
+                with _opened(folder / str(busy)) as file:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+        for file in locked.values():
+            undo.enter_context(file)
+        yield list(locked), [file.fileno() for file in locked.values()]
 
 
-def _lock_free(folder: Path, cores: list[int], count: int) -> dict[int, int]:
-    """Lock up to `count` cores that are free, and return descriptors by core."""
-    locked: dict[int, int] = {}
+def _lock_free(folder: Path, cores: list[int], count: int) -> dict[int, IO[bytes]]:
+    """Lock up to `count` cores that are free, and return their files by core."""
+    locked: dict[int, IO[bytes]] = {}
     for core in cores:
         if len(locked) == count:
             break
-        descriptor = os.open(folder / str(core), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = _opened(folder / str(core))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(descriptor)
+            file.close()
         else:
-            locked[core] = descriptor
+            locked[core] = file
     return locked
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _opened(path: Path) -> IO[bytes]:
+    """Open a file that nobody else may open and lock; make it if there is none."""
+    return open(path, "ab", opener=partial(os.open, mode=0o600))
 
 
 def unpack(archives: Mapping[str, bytes], folder: Path) -> None:

@@ -12,11 +12,7 @@ from moefabric.results.parts import Json
 from moefabric.ui.cli.options import json_option, name_option, ocs_option, running_lab
 
 _ALL: Final = "all"
-_RENAMED_OCS_FAULTS: Final = {
-    "deny": "reject",
-    "never": "drop-completion",
-    "partial": "partial-apply",
-}
+_RENAMED: Final = {"deny": "reject", "never": "drop-completion", "partial": "partial-apply"}
 _OCS_HELP: Final = "\n".join(
     [
         "Inject a fault of KIND into an OCS. Without KIND: list its faults.\n\n\b",
@@ -30,7 +26,7 @@ class _OcsFaultType(click.Choice[str]):
     """Kind of an OCS fault. The error for a former name gives the present one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if new := _RENAMED_OCS_FAULTS.get(value):
+        if new := _RENAMED.get(value):
             self.fail(f"{value!r} is now called {new!r}", param, ctx)
         return super().convert(value, param, ctx)
 

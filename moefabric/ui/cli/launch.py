@@ -11,10 +11,10 @@ from moefabric.ui.cli.options import name_option, running_lab
 _PROGRAM = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _COUNT = click.IntRange(min=1)
 
-slots_option = click.option(
+_slots_option = click.option(
     "--slots", type=_COUNT, default=1, help="Ranks that each server has room for."
 )
-servers_option = click.option(
+_servers_option = click.option(
     "--servers",
     callback=lambda _context, _option, text: text.split(",") if text else None,
     metavar="S0,S1,...",
@@ -23,8 +23,8 @@ servers_option = click.option(
 
 
 @click.command(short_help="Print OpenMPI's hostfile.")
-@slots_option
-@servers_option
+@_slots_option
+@_servers_option
 @name_option
 def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
     """Print the servers of a running fabric as a hostfile of OpenMPI."""
@@ -33,8 +33,8 @@ def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
 
 @click.command(short_help="Run an MPI program on the servers.", context_settings=_PROGRAM)
 @click.option("-n", "ranks", type=_COUNT, help="Ranks. Default: all slots.")
-@slots_option
-@servers_option
+@_slots_option
+@_servers_option
 @name_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
@@ -59,7 +59,7 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
     help="Carry the all-to-alls of the backend `moefabric`, on circuits that this policy chooses "
     "for each. Default: that backend works as gloo does.",
 )
-@servers_option
+@_servers_option
 @name_option
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
