@@ -103,10 +103,8 @@ class Capture:
     def _failure(self) -> FabricError:
         assert self._process is not None
         _, errors = self._process.communicate()
-        last = errors.strip().rpartition("\n")[2]
-        return FabricError(
-            f"{self.place}: the capture to {self.path} failed: {last or 'no reason'}"
-        )
+        reason = errors.strip().rpartition("\n")[2] or "no reason"
+        return FabricError(f"{self.place}: the capture to {self.path} failed: {reason}")
 
     def _ocses(self) -> Iterator[tuple[Region, str]]:
         """Yield the regions of optical NICs that are captured, with the names of their OCSes."""

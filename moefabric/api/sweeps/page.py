@@ -82,9 +82,8 @@ def means_table(summary: SweepSummary, most: int) -> Table:
         ]
         values: Row = [printable(point.values[axis]) for axis in spec.axes]
         invalid = str(point.invalid or "")
-        rows.append(
-            [*values, Cell(printable(point.fabric), style="bold"), str(runs), invalid, *cells]
-        )
+        fabric = Cell(printable(point.fabric), style="bold")
+        rows.append([*values, fabric, str(runs), invalid, *cells])
     names = [column(name).title for name in spec.figures]
     texts = {*spec.axes, "fabric"}
     return Table([*spec.axes, "fabric", "n", "invalid", *names], rows, texts, {"invalid"})

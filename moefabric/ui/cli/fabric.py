@@ -140,12 +140,7 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
 @name_option
 @json_option
 def light(
-    circuits: tuple[str, ...],
-    demand: Path | None,
-    policy: str,
-    region: str | None,
-    name: str | None,
-    as_json: bool,
+    circuits: tuple[str, ...], demand: Path | None, name: str | None, as_json: bool, **choice: Any
 ) -> None:
     """Set the circuits of a region to CIRCUITs such as s0/o0~s1/o0, or to those for a demand.
 
@@ -160,9 +155,9 @@ def light(
     lab = running_lab(name)
     rows = None
     if demand is not None:
-        servers = lab.region(region).servers if region else lab.fabric.regions[0].servers
-        rows = read_demand(demand, len(servers))
-    change = lab.light(*circuits, demand=rows, policy=policy, region=region)
+        region = lab.region(choice["region"]) if choice["region"] else lab.fabric.regions[0]
+        rows = read_demand(demand, len(region.servers))
+    change = lab.light(*circuits, demand=rows, **choice)
     print_result(change.to_json(), _change_lines(change), as_json=as_json)
 
 

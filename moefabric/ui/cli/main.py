@@ -22,12 +22,12 @@ _SHARED: Final = {
     "machine": "doctor calibrate",
     "launch": "hostfile mpirun torchrun",
     "observe": "logs events metrics dashboard",
-    "plan": "plan cost",
+    "plan": "plan policy cost",
     "report": "report compare",
     "run": "run train predict sweep",
 }
 """Commands by the module that has several of them."""
-_OTHERS: Final = "capture fault model policy schema trace"
+_OTHERS: Final = "capture fault model schema trace"
 """Commands that have a module of their own name."""
 _MODULES: Final = {name: name for name in _OTHERS.split()} | {
     name: module for module, names in _SHARED.items() for name in names.split()

@@ -213,10 +213,9 @@ def _cost_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         cost = entry["cost"]
         if cost["network_usd"] is not None:
             ratio = cost["perf_per_dollar_vs_eps"]
-            relative = (
-                f"; {formatting.ratio(ratio)} the performance per dollar of eps" if ratio else ""
-            )
-            yield f"{entry['fabric']}: network of {formatting.usd(cost['network_usd'])}{relative}"
+            line = f"{entry['fabric']}: network of {formatting.usd(cost['network_usd'])}"
+            relative = f"; {formatting.ratio(ratio)} the performance per dollar of eps"
+            yield line + (relative if ratio else "")
     for why in sorted({entry["cost"]["why"] for entry in fabrics} - {""}):
         yield f"networks are not priced: {why}"
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
@@ -109,7 +108,7 @@ class Dashboard:
         return HTMLResponse(page, headers=headers)
 
 
-def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlette:
+def application(dashboard: Dashboard, host: str) -> ASGIApp:
     """Return the ASGI application. `/metrics` and paths below `/api` need the token."""
 
     @asynccontextmanager
@@ -118,7 +117,7 @@ def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlet
         yield
         dashboard.hub.stop()
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/api/stream", _Stream(dashboard.hub)),
             Route("/api/fabrics/{fabric}/{command}", dashboard.command, methods=["POST"]),
@@ -129,17 +128,10 @@ def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlet
             Route("/colours.css", dashboard.colours),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ],
-        middleware=[
-            Middleware(
-                Guard,
-                token=dashboard.token,
-                listen_host=listen_host,
-                needs_token=lambda path: path.startswith(("/api", "/metrics")),
-            )
-        ],
         exception_handlers={MoefabricError: _refuse, HTTPException: _refuse},
         lifespan=lifespan,
     )
+    return Guard(app, dashboard.token, host, lambda path: path.startswith(("/api", "/metrics")))
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:
