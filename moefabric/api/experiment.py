@@ -155,8 +155,9 @@ class Experiment:
         if unknown := set(external).difference(EXTERNAL_PROCESSES):
             known = ", ".join(EXTERNAL_PROCESSES)
             raise SpecError([("external", f"{', '.join(sorted(unknown))} is not one of {known}")])
+        place = None if cluster is None else placer(cluster, spread)
         own = {"external": frozenset(external), "resume": resume}
-        return self._run(reporter, journal, cluster, spread, flows=flows, **own)
+        return self._run(reporter, journal, flows=flows, place=place, **own)
 
     def train(
         self,
@@ -179,25 +180,15 @@ class Experiment:
         Raises:
             MoefabricError: If the program can't train here, or one of its ranks fails for good.
         """
-        return self._run(reporter, journal, cluster, spread, flows=flows, trains=True)
+        place = None if cluster is None else placer(cluster, spread)
+        return self._run(reporter, journal, flows=flows, place=place, trains=True)
 
     def _run(
-        self,
-        reporter: ProgressReporter | None,
-        journal: str | Path | None,
-        cluster: str | None,
-        spread: str,
-        **options: Any,
+        self, reporter: ProgressReporter | None, journal: str | Path | None, **options: Any
     ) -> Result:
         from moefabric.execution import run as runner
 
+        shown, file = reporter or PlainProgressReporter(), Path(journal) if journal else None
         with graceful_shutdown():
-            result = runner.run(
-                self.spec,
-                self.folder,
-                reporter or PlainProgressReporter(),
-                journal=None if journal is None else Path(journal),
-                place=None if cluster is None else placer(cluster, spread),
-                **options,
-            )
+            result = runner.run(self.spec, self.folder, shown, journal=file, **options)
         return Result.of(result)
