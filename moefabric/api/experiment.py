@@ -156,8 +156,8 @@ class Experiment:
             known = ", ".join(EXTERNAL_PROCESSES)
             raise SpecError([("external", f"{', '.join(sorted(unknown))} is not one of {known}")])
         place = None if cluster is None else placer(cluster, spread)
-        own = {"external": frozenset(external), "resume": resume}
-        return self._run(reporter, journal, flows=flows, place=place, **own)
+        roles = frozenset(external)
+        return self._run(reporter, journal, flows=flows, place=place, external=roles, resume=resume)
 
     def train(
         self,

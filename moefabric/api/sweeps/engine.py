@@ -1,4 +1,4 @@
-"""Engines that carry out the runs of a sweep on one machine or many, and what goes to and fro."""
+"""Engines that carry out the runs of a sweep on one machine or many, and their messages."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

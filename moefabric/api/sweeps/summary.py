@@ -91,7 +91,7 @@ def point_fabrics(
         for fabric in record.fabrics:
             runs[record.point, fabric.fabric].append(record)
     ordered = sorted(runs.items(), key=lambda item: item[0][0])
-    return [_point_fabric(name, of, figures, baseline) for (_, name), of in ordered]
+    return [_point_fabric(name, group, figures, baseline) for (_, name), group in ordered]
 
 
 def _point_fabric(
@@ -113,7 +113,7 @@ def _point_fabric(
         runs[0].values,
         name,
         {figure: Sample(tuple(values[figure])) for figure in figures},
-        {figure: Sample(tuple(of)) for figure, of in ratios.items()},
+        {figure: Sample(tuple(values)) for figure, values in ratios.items()},
         len(runs) - len(valid),
     )
 

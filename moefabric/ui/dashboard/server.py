@@ -227,7 +227,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def server_config(app: ASGIApp, most_connections: int, *, keep_alive_s: int) -> uvicorn.Config:
-    """Return the configuration of a server that tells nothing of itself, and keeps no log."""
+    """Return the configuration of a server without a log, whose replies don't name its software."""
     return uvicorn.Config(
         app,
         log_level="error",
