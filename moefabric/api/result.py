@@ -56,7 +56,12 @@ class Prediction(model.ExperimentPrediction):
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row for each fabric. Needs pandas."""
-        return prediction_frame(self)
+        figures = {"wiring", "cost", "first_all_to_all"}
+        return frame(
+            entry.model_dump(mode="json", exclude=figures)
+            | entry.cost.model_dump(mode="json", exclude={"why"})
+            for entry in self.fabrics
+        )
 
     def _repr_html_(self) -> str:
         from moefabric.report import run_tables
@@ -118,7 +123,14 @@ class Result(model.RunResult):
             SpecError: If there is no such kind of row.
             UnsupportedError: If pandas is missing.
         """
-        return run_frame(self, kind)
+        if kind not in FRAMES:
+            raise SpecError([("to_frame", f"{kind!r} is not one of {', '.join(FRAMES)}")])
+        if kind == "fabrics":
+            return frame(_figures(fabric) for fabric in summaries(self))
+        if kind == "flows" and not any(result.flows for result in self.results):
+            message = "the run kept no flows: run it with `flows=True`, or `moefabric run --flows`"
+            raise SpecError([("to_frame", message)])
+        return frame(_rows(self, kind))
 
     def compare(self, *earlier: model.RunResult, threshold: float = THRESHOLD) -> RunChanges:
         """Return the changes from an earlier run to this one, fabric by fabric.
@@ -274,37 +286,6 @@ def _named(entries: Sequence[Entry], name: str) -> Entry:
             return entry
     known = ", ".join(entry.fabric for entry in entries)
     raise SpecError([("", f"{name!r} is not one of the fabrics {known}")])
-
-
-def run_frame(run: model.RunResult, kind: str) -> "pd.DataFrame":
-    """Return one kind of rows of a run, with the fabric and its policy as the first columns.
-
-    Raises:
-        SpecError: If there is no such kind, or the run kept no flows.
-        UnsupportedError: If pandas is missing.
-    """
-    if kind not in FRAMES:
-        raise SpecError([("to_frame", f"{kind!r} is not one of {', '.join(FRAMES)}")])
-    if kind == "fabrics":
-        return frame(_figures(fabric) for fabric in summaries(run))
-    if kind == "flows" and not any(result.flows for result in run.results):
-        message = "the run kept no flows: run it with `flows=True`, or `moefabric run --flows`"
-        raise SpecError([("to_frame", message)])
-    return frame(_rows(run, kind))
-
-
-def prediction_frame(prediction: model.ExperimentPrediction) -> "pd.DataFrame":
-    """Return the figures of each fabric's prediction.
-
-    Raises:
-        UnsupportedError: If pandas is missing.
-    """
-    figures = {"wiring", "cost", "first_all_to_all"}
-    return frame(
-        entry.model_dump(mode="json", exclude=figures)
-        | entry.cost.model_dump(mode="json", exclude={"why"})
-        for entry in prediction.fabrics
-    )
 
 
 def frame(rows: Iterable[Row]) -> "pd.DataFrame":

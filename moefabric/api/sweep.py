@@ -15,9 +15,9 @@ from moefabric.api.sweeps.folder import SweepFolder, sweep_folder
 from moefabric.api.sweeps.page import sweep_page
 from moefabric.api.sweeps.plan import SweepPlan, plan_sweep
 from moefabric.api.sweeps.ray_engine import RayEngine
-from moefabric.api.sweeps.spec import SweepSpec, load_sweep
+from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.api.sweeps.summary import SweepSummary
-from moefabric.config.input_file import document_value
+from moefabric.config.input_file import document_value, read_yaml
 from moefabric.config.validation import validate
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
 from moefabric.runtime.atomic_file import write_whole
@@ -69,7 +69,9 @@ class Sweep:
             SpecError: With all faults of the file.
         """
         sweep = cls.__new__(cls)
-        sweep.spec, sweep.folder = load_sweep(Path(path), settings), Path(path).parent
+        file = Path(path)
+        sweep.spec = validate(SweepSpec, read_yaml(file, settings), file)
+        sweep.folder = file.parent
         return sweep
 
     def __repr__(self) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, Tag
@@ -13,9 +12,8 @@ from pydantic import Discriminator, Field, Tag
 from moefabric.api.sweeps.engine import Mode, Value
 from moefabric.api.sweeps.results import DEFAULT_FIGURES, figure_fault
 from moefabric.config import section
-from moefabric.config.input_file import path_steps, read_yaml
+from moefabric.config.input_file import path_steps
 from moefabric.config.model import InputPath
-from moefabric.config.validation import validate
 
 _MOST_RUNS: Final = 100_000
 VARIANT: Final = "variant"
@@ -179,16 +177,3 @@ def _repeated(place: str, values: Sequence[object]) -> Iterator[section.InputErr
     """Yield an error for each value that is given twice."""
     for value in dict.fromkeys(v for v in values if values.count(v) > 1):
         yield place, f"{value!r} is given twice"
-
-
-def load_sweep(path: Path, settings: Sequence[str] = ()) -> SweepSpec:
-    """Return the sweep that a file describes. The experiments of its runs have not been checked.
-
-    Args:
-        path: The YAML file.
-        settings: Changes of the file such as `repetitions=1`.
-
-    Raises:
-        SpecError: With all errors of the file.
-    """
-    return validate(SweepSpec, read_yaml(path, settings), path)
