@@ -160,7 +160,7 @@ class Hub:
             self._wake.wait(self.read())
             self._stopped.wait(_SHORTEST_S)  # many wakes at once are one
         for monitor in self._monitors.values():
-            monitor.close()
+            monitor.source.close()
 
     def read(self) -> float | None:
         """Read each fabric that pages watch, once; return the seconds until the next time.
@@ -181,7 +181,7 @@ class Hub:
         if names != self._names_read:
             self._names_read = names
             for gone in set(self._monitors) - set(names):
-                self._monitors.pop(gone).close()
+                self._monitors.pop(gone).source.close()
             self._call(self._publish_names, names)
         return names
 
@@ -192,7 +192,7 @@ class Hub:
             changes = self._monitors[name].poll()
         except (MoefabricError, OSError, KeyError):  # the fabric ends meanwhile, or has just begun
             if monitor := self._monitors.pop(name, None):
-                monitor.close()
+                monitor.source.close()
             return
         state = {topic: message(topic, value) for topic, value in changes.state.items()}
         live = [

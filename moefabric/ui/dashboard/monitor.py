@@ -59,9 +59,9 @@ class FabricMonitor:
         self._last: dict[str, object] = {}
         self._circuits: dict[str, Json] = {}
         self._arrived = deque[Json](maxlen=EVENTS)
+        """Events that one thread appends and `poll` takes; a deque needs no lock for that."""
         self._events = deque[Json](maxlen=EVENTS)
         self._history = deque[tuple[float, int, int]](maxlen=HISTORY)
-        self._lock = threading.Lock()
         self._slow_at = -_SLOW_S
         self._failure_version = -1
         self._failure_events = 0
@@ -69,10 +69,6 @@ class FabricMonitor:
         self._rates = PortRates(source.fabric)
         self._topology = topology_view(source.fabric)
         threading.Thread(target=self._follow_events, name="ocs-events", daemon=True).start()
-
-    def close(self) -> None:
-        """Release the fabric."""
-        self.source.close()
 
     def poll(self) -> Changes:
         """Read the fabric.
@@ -84,7 +80,7 @@ class FabricMonitor:
         is_slow_turn = now >= self._slow_at + _SLOW_S
         if is_slow_turn:
             self._slow_at = now
-        events = self._take_ocs_events()
+        events = [self._arrived.popleft() for _ in range(len(self._arrived))]
         self._put(changes, "fabric", self._topology)
         self._poll_load(now, changes)
         self._poll_circuits(changes, {str(event["ocs"]) for event in events}, every=is_slow_turn)
@@ -150,17 +146,10 @@ class FabricMonitor:
         rest = {key: value for key, value in status.items() if key not in _RUN_PARTS}
         self._put(changes, "run", rest or None)
 
-    def _take_ocs_events(self) -> list[Json]:
-        with self._lock:
-            events = list(self._arrived)
-            self._arrived.clear()
-        return events
-
     def _follow_events(self) -> None:
         with suppress(MoefabricError, OSError, ValueError):
             for event in self.source.ocs_events():
-                with self._lock:
-                    self._arrived.append(self._ocs_event(event))
+                self._arrived.append(self._ocs_event(event))
 
     # --- events as the page shows them -----------------------------------------------------------
 
