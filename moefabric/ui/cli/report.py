@@ -1,7 +1,6 @@
 """`moefabric report` and `compare`: saved results as tables, pages and pictures, and changes."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -48,33 +47,19 @@ def report(runs: tuple[Path, ...], html: Path | None, picture: Path | None) -> N
     if len(runs) > 1 and picture is not None:
         raise click.UsageError("--first-all-to-alls: give one RUN")
     commands.check_writable(html, picture)
-    if len(runs) > 1:
-        _report_several(runs, html)
-    else:
-        _report_one(runs[0], html, picture)
-
-
-def _report_one(run: Path, html: Path | None, picture: Path | None) -> None:
-    from moefabric.api.result import Result
+    from moefabric.api.result import Result, Runs
     from moefabric.report.bars import first_all_to_alls_picture
 
-    result = Result.load(run)
+    shown = Result.load(runs[0]) if len(runs) == 1 else Runs.load(*runs)
     if html is not None:
-        commands.write_output(html, result.page())
-    if picture is not None:
-        commands.write_output(picture, first_all_to_alls_picture(result))
+        commands.write_output(html, shown.page())
+    if picture is not None and isinstance(shown, Result):
+        commands.write_output(picture, first_all_to_alls_picture(shown))
     if html is None and picture is None:
-        commands.print_tables(result)
-
-
-def _report_several(files: Sequence[Path], html: Path | None) -> None:
-    from moefabric.api.result import Runs
-
-    runs = Runs.load(*files)
-    if html is None:
-        commands.print_renderable(runs.renderable())
-    else:
-        commands.write_output(html, runs.page())
+        if isinstance(shown, Result):
+            commands.print_tables(shown)
+        else:
+            commands.print_renderable(shown.renderable())
 
 
 @click.command(short_help="Say what changed between runs.")

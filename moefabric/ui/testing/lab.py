@@ -46,7 +46,6 @@ class FabricUnderTest(Lab):
             MoefabricError: If the fabric can't be brought back to its first state.
         """
         self.end_programs()
-        self._programs.clear()
         self.clear()
         for region in self.fabric.regions:
             if region.ocs is not None:
