@@ -63,12 +63,11 @@ class Capture:
         Raises:
             FabricError: If the fabric has no such place, or the file can't be written.
         """
-        points = node_commands.capture_points(self._lab.wiring, self.place)
+        lab = self._lab
+        points = node_commands.capture_points(lab.wiring, self.place)
         self._nics = [_optical_nic(point.name) for point in points]
-        self._ports = {region.name: self._lab.ocs(ocs) for region, ocs in self._ocses()}
-        argv = node_commands.capture_argv(
-            self._lab.name, points, self.path, self._length, **self._limits
-        )
+        self._ports = {region.name: lab.ocs(ocs) for region, ocs in self._ocses()}
+        argv = node_commands.capture_argv(lab.name, points, self.path, self._length, **self._limits)
         self._process = subprocess.Popen(
             argv,
             stdout=subprocess.PIPE,

@@ -209,9 +209,8 @@ def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
         needs = _PREDICTION
     else:
         scale = experiment.given_scale()
-        fabrics = [
-            experiment.build_fabric(c, "needs", scale or Scale()) for c in experiment.fabrics
-        ]
+        assumed = scale or Scale()
+        fabrics = [experiment.build_fabric(c, "needs", assumed) for c in experiment.fabrics]
         totals = [total_needs(fabric_needs(fabric).values()) for fabric in fabrics]
         # Cores that carry the bytes of all NICs of a region carry them through the EPS too.
         carried = [total_needs(region_needs(f, region) for region in f.regions) for f in fabrics]

@@ -110,10 +110,8 @@ def generate(
     if output is not None:
         write_gating(traces[0], output, form)
     if picture is not None and record is not None:
-        name = preset or "fitted generator"
-        write_output(
-            picture, gating_comparison(record, traces[:_REPLICAS], f"{record.source}: gating", name)
-        )
+        title, name = f"{record.source}: gating", preset or "fitted generator"
+        write_output(picture, gating_comparison(record, traces[:_REPLICAS], title, name))
     _print(parameters, traces[:replicas], record, as_json=as_json)
 
 

@@ -236,7 +236,6 @@ def export(
     else:
         demand = Experiment.load(file).demand(iteration, layer)
         demand = demand if collective == "dispatch" else demand.combine()
-    if kind == "cm":
-        write_output(output, matrix_text(demand_matrix(demand)))
-    else:
-        write_output(output, goal_text(demand_graph(demand)))
+    is_matrix = kind == "cm"
+    text = matrix_text(demand_matrix(demand)) if is_matrix else goal_text(demand_graph(demand))
+    write_output(output, text)

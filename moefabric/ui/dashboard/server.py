@@ -101,7 +101,7 @@ class Dashboard:
 
     async def report(self, request: Request) -> Response:
         """Return a rendered page, for a frame. Its key can't be guessed; a frame sends no token."""
-        page = self._saved_runs.page(request.path_params["key"])
+        page = self._saved_runs.pages.get(request.path_params["key"])
         if page is None:
             raise HTTPException(404, "no such page: choose the results again")
         headers = {"Content-Security-Policy": REPORT_POLICY, "X-Frame-Options": "SAMEORIGIN"}
@@ -136,11 +136,10 @@ def application(dashboard: Dashboard, host: str) -> ASGIApp:
 
 async def _refuse(_request: Request, error: Exception) -> Response:
     """Return the text of an error."""
-    match error:
-        case HTTPException():
-            return JSONResponse({"error": error.detail}, error.status_code)
-        case TooManyClientsError():
-            return JSONResponse({"error": str(error)}, 503)
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code)
+    if isinstance(error, TooManyClientsError):
+        return JSONResponse({"error": str(error)}, 503)
     return JSONResponse({"error": str(error)}, 400 if isinstance(error, SpecError) else 409)
 
 
