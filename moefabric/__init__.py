@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from moefabric.api.fabric import EmulatedFabric, load_fabric
     from moefabric.api.lab import Lab
     from moefabric.api.policy_check import check_policy
-    from moefabric.api.result import Result
-    from moefabric.api.runs import Runs
+    from moefabric.api.result import Result, Runs
     from moefabric.api.sweep import Sweep, SweepResult
     from moefabric.config.model import load_model
     from moefabric.config.policies import policy_named
@@ -102,58 +101,45 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "api.experiment": ("Experiment",),
-    "api.fabric": ("EmulatedFabric", "load_fabric"),
-    "api.lab": ("Lab",),
-    "api.result": ("Result",),
-    "config.model": ("load_model",),
-    "api.runs": ("Runs",),
-    "api.sweep": ("Sweep", "SweepResult"),
-    "config.policies": ("policy_named",),
-    "core.circuits": ("Circuit", "CircuitSet", "Transition"),
-    "core.demand": ("DemandMatrix", "Placement"),
-    "core.eps": ("Eps", "EpsKind"),
+    "api.experiment": "Experiment",
+    "api.fabric": "EmulatedFabric load_fabric",
+    "api.lab": "Lab",
+    "api.result": "Result Runs",
+    "config.model": "load_model",
+    "api.sweep": "Sweep SweepResult",
+    "config.policies": "policy_named",
+    "core.circuits": "Circuit CircuitSet Transition",
+    "core.demand": "DemandMatrix Placement",
+    "core.eps": "Eps EpsKind",
     "core.errors": (
-        "AgentError",
-        "ControlError",
-        "FabricError",
-        "MoefabricError",
-        "RankFailedError",
-        "SpecError",
-        "UnsupportedError",
+        "AgentError ControlError FabricError MoefabricError RankFailedError SpecError "
+        "UnsupportedError"
     ),
-    "core.flows": ("Flow", "Share", "Split", "flows"),
-    "core.network_cost": ("inventory", "network_usd"),
-    "core.nic": ("Nic",),
-    "core.ocs": ("Ocs",),
-    "core.routes": ("route",),
-    "core.topology": ("Fabric", "Region"),
-    "core.units": (
-        "NS_PER_S",
-        "Scale",
-        "duration_ns",
-        "duration_text",
-        "rate_bps",
-        "rate_text",
-        "size_text",
-    ),
-    "planner.pair_order": ("PairOrderPolicy",),
-    "planner.plan": ("Plan", "plan"),
-    "planner.policy": ("Policy", "PolicyTraits"),
-    "api.policy_check": ("check_policy",),
-    "simulator.event_simulation": ("Step", "StepTimes", "simulate", "simulate_streams"),
-    "simulator.fair_sharing": ("Stream",),
-    "simulator.fluid": ("Prediction", "bound_s", "predict"),
-    "workload.models.attention": ("GroupedAttention", "LatentAttention"),
-    "traces.formats": ("read_trace",),
-    "workload.graphs.execution_graph": ("ExecutionGraph",),
-    "workload.graphs.folding": ("fold",),
-    "workload.gating.traces": ("GatingTrace", "read_gating"),
-    "workload.gating.generator": ("GatingGenerator", "GatingParameters"),
-    "workload.iterations.iteration": ("Layer", "moe_layer"),
-    "workload.models.model": ("Model", "Training"),
-    "workload.models.model_summary": ("ModelSummary",),
+    "core.flows": "Flow Share Split flows",
+    "core.network_cost": "inventory network_usd",
+    "core.nic": "Nic",
+    "core.ocs": "Ocs",
+    "core.routes": "route",
+    "core.topology": "Fabric Region",
+    "core.units": "NS_PER_S Scale duration_ns duration_text rate_bps rate_text size_text",
+    "planner.pair_order": "PairOrderPolicy",
+    "planner.plan": "Plan plan",
+    "planner.policy": "Policy PolicyTraits",
+    "api.policy_check": "check_policy",
+    "simulator.event_simulation": "Step StepTimes simulate simulate_streams",
+    "simulator.fair_sharing": "Stream",
+    "simulator.fluid": "Prediction bound_s predict",
+    "workload.models.attention": "GroupedAttention LatentAttention",
+    "traces.formats": "read_trace",
+    "workload.graphs.execution_graph": "ExecutionGraph",
+    "workload.graphs.folding": "fold",
+    "workload.gating.traces": "GatingTrace read_gating",
+    "workload.gating.generator": "GatingGenerator GatingParameters",
+    "workload.iterations.iteration": "Layer moe_layer",
+    "workload.models.model": "Model Training",
+    "workload.models.model_summary": "ModelSummary",
 }
+"""Public names by the module below `moefabric` that has them."""
 
 if not TYPE_CHECKING:
 
@@ -162,6 +148,6 @@ if not TYPE_CHECKING:
         from importlib import import_module
 
         for module, names in _MODULES.items():
-            if name in names:
+            if name in names.split():
                 return getattr(import_module(f"moefabric.{module}"), name)
         raise AttributeError(f"module 'moefabric' has no attribute {name!r}")

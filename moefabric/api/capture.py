@@ -3,38 +3,25 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, Self
+from typing import Any, BinaryIO, Final, Self
 
-from moefabric.api.light_history import LightHistory
+from moefabric.api.failure_injection import FailureInjection
+from moefabric.core.circuits import Circuit
 from moefabric.core.errors import FabricError
 from moefabric.core.nic import Nic, NicKind
-from moefabric.core.topology import Region
+from moefabric.core.ocs_ports import nic_at, ocs_port
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux import pcapng
 from moefabric.results.parts import Json
 from moefabric.runtime.atomic_file import replaced_file
-from moefabric.runtime.run_directory import FabricWiring
 
 _STOP_S: Final = 10.0
 _NO_LIGHT: Final = "no light"
-
-
-class CapturedFabric(Protocol):
-    """The methods of a running fabric that a capture calls; `Lab` has them."""
-
-    name: str
-
-    @property
-    def wiring(self) -> FabricWiring:
-        """The fabric as its commands know it."""
-
-    def ocs(self, name: str = ...) -> Json:
-        """Return the ports of an OCS."""
-
-    def events(self, *, follow: bool = ...) -> Iterator[Json]:
-        """Yield the stored events of the OCSes."""
 
 
 class Capture:
@@ -47,22 +34,21 @@ class Capture:
         frames: Number of frames in the file, after the `with`.
         dropped: Number of frames that passed but are missing in the file, because the capture was
             too slow.
+
+    Args:
+        lab: The running fabric.
+        place: NIC, server, circuit, link, switch or OCS.
+        path: The file.
+        length: Bytes to keep of each frame.
+        **limits: Numbers of `frames` and `bytes` that end the capture; None for no limit.
     """
 
     def __init__(
-        self,
-        lab: CapturedFabric,
-        place: str,
-        path: Path,
-        length: int,
-        *,
-        most_frames: int | None = None,
-        most_bytes: int | None = None,
+        self, lab: FailureInjection, place: str, path: Path, length: int, **limits: int | None
     ) -> None:
         self.place, self.path = place, path
         self.frames = self.dropped = 0
-        self._lab, self._length = lab, length
-        self._limits = {"frames": most_frames, "bytes": most_bytes}
+        self._lab, self._length, self._limits = lab, length, limits
         self._process: subprocess.Popen[str] | None = None
         self._nics: list[Nic | None] = []
         """The optical NIC of each interface; None for others."""
@@ -77,12 +63,11 @@ class Capture:
         Raises:
             FabricError: If the fabric has no such place, or the file can't be written.
         """
-        points = node_commands.capture_points(self._lab.wiring, self.place)
+        lab = self._lab
+        points = node_commands.capture_points(lab.wiring, self.place)
         self._nics = [_optical_nic(point.name) for point in points]
-        self._ports = {region.name: self._lab.ocs(ocs) for region, ocs in self._ocses()}
-        argv = node_commands.capture_argv(
-            self._lab.name, points, self.path, self._length, **self._limits
-        )
+        self._ports = {region.name: lab.ocs(ocs) for region, ocs in self._ocses()}
+        argv = node_commands.capture_argv(lab.name, points, self.path, self._length, **self._limits)
         self._process = subprocess.Popen(
             argv,
             stdout=subprocess.PIPE,
@@ -117,10 +102,8 @@ class Capture:
     def _failure(self) -> FabricError:
         assert self._process is not None
         _, errors = self._process.communicate()
-        last = errors.strip().rpartition("\n")[2]
-        return FabricError(
-            f"{self.place}: the capture to {self.path} failed: {last or 'no reason'}"
-        )
+        reason = errors.strip().rpartition("\n")[2] or "no reason"
+        return FabricError(f"{self.place}: the capture to {self.path} failed: {reason}")
 
     def _ocses(self) -> Iterator[tuple[Region, str]]:
         """Yield the regions of optical NICs that are captured, with the names of their OCSes."""
@@ -133,15 +116,11 @@ class Capture:
         """Replace the file by one whose packets name the circuits that were lit."""
         events = list(self._lab.events())
         fabric = self._lab.wiring.fabric
-        histories = {
-            region.name: LightHistory(
-                fabric,
-                region,
-                self._ports[region.name]["ports"],
-                [event for event in events if event["ocs"] == ocs],
-            )
-            for region, ocs in self._ocses()
-        }
+        histories = {}
+        for region, ocs in self._ocses():
+            own = [event for event in events if event["ocs"] == ocs]
+            ports = self._ports[region.name]["ports"]
+            histories[region.name] = light_history(fabric, region, ports, own)
         ahead_ns = time.time_ns() - time.monotonic_ns()
 
         def comment(number: int, time_ns: int) -> str:
@@ -149,10 +128,48 @@ class Capture:
             if nic is None:
                 return ""
             history = histories[fabric.region_of[nic.server].name]
-            return history.circuit_at(nic, time_ns - ahead_ns) or _NO_LIGHT
+            return history(nic, time_ns - ahead_ns) or _NO_LIGHT
 
         with self.path.open("rb") as source, replaced_file(self.path, durable=False) as target:
             add_comments(source, target, comment)
+
+
+def light_history(
+    fabric: Fabric,
+    region: Region,
+    ports: Iterable[Mapping[str, Any]],
+    events: Iterable[Mapping[str, Any]],
+) -> Callable[[Nic, int], str | None]:
+    """Return a function of a NIC and an instant: the circuit that led light from it, or None.
+
+    Args:
+        fabric: The fabric.
+        region: The region of the OCS.
+        ports: Ports of the OCS at some instant, as `moefabric ocs --json` lists them.
+        events: Its events since then, in order of time (CLOCK_MONOTONIC).
+    """
+    assert region.ocs is not None
+    inputs, changes = region.ocs.ports, defaultdict[int, list[tuple[int, int | None]]](list)
+    for port in ports:
+        if port["port"] <= inputs and port["state"] == "tuned":
+            changes[port["port"]].append((0, port["partner"]))
+    for event in events:
+        if event["kind"] == "changed":
+            for source, _ in event.get("parted", ()):
+                changes[source].append((event["at_ns"], None))
+        elif event["kind"] == "settled":
+            for source, target in event.get("made", ()):
+                changes[source].append((event["at_ns"], target))
+
+    def circuit_at(nic: Nic, at_ns: int) -> str | None:
+        own = changes.get(ocs_port(fabric, nic), [])
+        last = bisect_right(own, at_ns, key=lambda change: change[0])
+        target = own[last - 1][1] if last else None
+        if target is None:
+            return None
+        return str(Circuit(nic, nic_at(fabric, region, target - inputs)))
+
+    return circuit_at
 
 
 def add_comments(source: BinaryIO, target: BinaryIO, comment: Callable[[int, int], str]) -> None:

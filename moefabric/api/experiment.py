@@ -152,15 +152,12 @@ class Experiment:
             MoefabricError: If the experiment can't run here. An experiment that ran but can't be
                 believed raises nothing: its `verdict` is `invalid`.
         """
-        return self._run(
-            reporter,
-            external,
-            flows=flows,
-            journal=journal,
-            resume=resume,
-            cluster=cluster,
-            spread=spread,
-        )
+        if unknown := set(external).difference(EXTERNAL_PROCESSES):
+            known = ", ".join(EXTERNAL_PROCESSES)
+            raise SpecError([("external", f"{', '.join(sorted(unknown))} is not one of {known}")])
+        place = None if cluster is None else placer(cluster, spread)
+        roles = frozenset(external)
+        return self._run(reporter, journal, flows=flows, place=place, external=roles, resume=resume)
 
     def train(
         self,
@@ -183,37 +180,15 @@ class Experiment:
         Raises:
             MoefabricError: If the program can't train here, or one of its ranks fails for good.
         """
-        return self._run(
-            reporter, (), flows=flows, journal=journal, trains=True, cluster=cluster, spread=spread
-        )
+        place = None if cluster is None else placer(cluster, spread)
+        return self._run(reporter, journal, flows=flows, place=place, trains=True)
 
     def _run(
-        self,
-        reporter: ProgressReporter | None,
-        external: Collection[str],
-        *,
-        flows: bool,
-        journal: str | Path | None,
-        resume: bool = False,
-        trains: bool = False,
-        cluster: str | None,
-        spread: str,
+        self, reporter: ProgressReporter | None, journal: str | Path | None, **options: Any
     ) -> Result:
         from moefabric.execution import run as runner
 
-        if unknown := set(external).difference(EXTERNAL_PROCESSES):
-            known = ", ".join(EXTERNAL_PROCESSES)
-            raise SpecError([("external", f"{', '.join(sorted(unknown))} is not one of {known}")])
+        shown, file = reporter or PlainProgressReporter(), Path(journal) if journal else None
         with graceful_shutdown():
-            result = runner.run(
-                self.spec,
-                self.folder,
-                reporter or PlainProgressReporter(),
-                frozenset(external),
-                flows=flows,
-                trains=trains,
-                journal=None if journal is None else Path(journal),
-                resume=resume,
-                place=None if cluster is None else placer(cluster, spread),
-            )
+            result = runner.run(self.spec, self.folder, shown, journal=file, **options)
         return Result.of(result)

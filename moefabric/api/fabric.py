@@ -108,9 +108,8 @@ class EmulatedFabric:
         elif cluster is not None:
             place = placer(cluster, spread, detached=True)(fabric)
         with graceful_shutdown(), place as placement, ExitStack() as undo:
-            fabric = (
-                fitted_fabric(fabric, placement, PlainProgressReporter()) if placement else fabric
-            )
+            if placement:
+                fabric = fitted_fabric(fabric, placement, PlainProgressReporter())
             wiring = lifecycle.up(
                 fabric,
                 fabric_processes,

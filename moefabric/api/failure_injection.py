@@ -1,7 +1,8 @@
 """Failures of a running fabric, the faults of its optical switches, and their events."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
 from moefabric.api.fabric_view import FabricView
 from moefabric.api.ocs_failures import LOSS_DB, ocs_request, region_of_ocs
@@ -12,6 +13,8 @@ from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.results.parts import Json
 from moefabric.testbed import failure_injection
+
+T = TypeVar("T")
 
 
 class FailureInjection(FabricView):
@@ -30,7 +33,7 @@ class FailureInjection(FabricView):
             SpecError: If the kind is unknown, or the fabric lacks the components.
             FabricError: If they can't be made to fail.
         """
-        failure = Failure(_failure_kind(kind), what, _failure_mode(mode))
+        failure = Failure(_one_of(INJECTABLE, kind), what, _one_of([*ControllerFailureMode], mode))
         if not what:
             raise SpecError([("fault", f"which {kind}?")])
         if failure.kind in failure_injection.LOGGED_KINDS:
@@ -50,15 +53,14 @@ class FailureInjection(FabricView):
             SpecError: If the kind is unknown.
             FabricError: If one of the components has not failed.
         """
-        chosen = _failure_kind(kind) if kind else None
-        if chosen in (None, *failure_injection.LOGGED_KINDS):
-            for failure in failure_injection.logged_failures(self.run_directory):
-                if chosen in (None, failure.kind) and not what:
-                    failure_injection.clear(self.run_directory, failure)
-        if chosen in failure_injection.LOGGED_KINDS:
-            if what:
-                failure_injection.clear(self.run_directory, Failure(FailureKind(chosen), what))
-        else:
+        chosen = _one_of(INJECTABLE, kind) if kind else None
+        if chosen in failure_injection.LOGGED_KINDS and what:
+            failure_injection.clear(self.run_directory, Failure(FailureKind(chosen), what))
+            return self.faults()
+        for failure in failure_injection.logged_failures(self.run_directory):
+            if chosen in (None, failure.kind) and not what:
+                failure_injection.clear(self.run_directory, failure)
+        if chosen not in failure_injection.LOGGED_KINDS:
             hardware_injection.clear(self.run_directory, chosen, what)
         return self.faults()
 
@@ -101,8 +103,8 @@ class FailureInjection(FabricView):
             SpecError: If the kind or its arguments are wrong.
             FabricError: If the OCS refuses.
         """
-        region = region_of_ocs(self.wiring, ocs)
-        request = ocs_request(kind, arguments, self.wiring, region, times=times, db=db, after=after)
+        region = region_of_ocs(self.fabric, ocs)
+        request = ocs_request(kind, arguments, self.fabric, region, times=times, db=db, after=after)
         if kind == "down":
             hardware_injection.inject(self.run_directory, "ocs", [ocs])
         elif kind == "port" and times is None and not any(map(str.isdecimal, arguments)):
@@ -112,7 +114,7 @@ class FailureInjection(FabricView):
 
     def ocs_clear(self, number: int | None = None, ocs: str = "ocs0") -> Json:
         """Clear the fault of an OCS with this number, or all; return as `ocs_fault`."""
-        region_of_ocs(self.wiring, ocs)
+        region_of_ocs(self.fabric, ocs)
         if number is None:
             for entry in hardware_injection.injected_failures(self.run_directory):
                 affected = (entry.get("ocs"), *entry["what"])
@@ -135,7 +137,7 @@ class FailureInjection(FabricView):
             yield {"ocs": ocs, **event}
 
     def _ask_ocs(self, name: str, request: Mapping[str, Any]) -> Json:
-        region = region_of_ocs(self.wiring, name)
+        region = region_of_ocs(self.fabric, name)
         return ocs_client.request(self.run_directory.ocs_socket(region), request)
 
     def _ocs_faults(self, name: str, request: Mapping[str, Any]) -> Json:
@@ -143,7 +145,7 @@ class FailureInjection(FabricView):
         return reply | {"power": not hardware_injection.lacks_power(self.run_directory, name)}
 
 
-class InjectedFailure:
+class InjectedFailure(AbstractContextManager["InjectedFailure"]):
     """A failure that was injected; in a `with`, it is cleared at the end."""
 
     def __init__(self, fabric: FailureInjection, failure: Failure) -> None:
@@ -152,9 +154,6 @@ class InjectedFailure:
 
     def __repr__(self) -> str:
         return f"InjectedFailure({self.failure})"
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.clear()
@@ -166,13 +165,9 @@ class InjectedFailure:
         self._fabric.clear(str(self.failure.kind), *self.failure.what)
 
 
-def _failure_kind(kind: str) -> FailureKind:
-    if kind not in INJECTABLE:
-        raise SpecError([("", f"{kind!r} is not one of {', '.join(INJECTABLE)}")])
-    return FailureKind(kind)
-
-
-def _failure_mode(mode: str) -> ControllerFailureMode:
-    if mode not in set(ControllerFailureMode):
-        raise SpecError([("", f"{mode!r} is not one of {', '.join(ControllerFailureMode)}")])
-    return ControllerFailureMode(mode)
+def _one_of(known: Sequence[T], word: str) -> T:
+    """Return the member of an enumeration with this value."""
+    for member in known:
+        if member == word:
+            return member
+    raise SpecError([("", f"{word!r} is not one of {', '.join(map(str, known))}")])

@@ -1,31 +1,54 @@
 """A running fabric: circuits, programs on servers, faults, captures, events and inspection."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from moefabric.api.capture import Capture
-from moefabric.api.circuits import LightChange, named_circuits, region_of_circuits
 from moefabric.api.failure_injection import FailureInjection
 from moefabric.api.running_fabrics import running_fabric
 from moefabric.api.server_programs import ServerPrograms
 from moefabric.api.signals import graceful_shutdown
 from moefabric.config.demand_file import check_demand
 from moefabric.controller.client import ControllerClient
+from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError, SpecError
-from moefabric.core.topology import Region
+from moefabric.core.topology import Fabric, Region
+from moefabric.core.transition import ReconfigurationPhases
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.run_directories import hold
 from moefabric.execution.programs.perf import Perf, PerfKind, PerfOptions, PerfResult
 from moefabric.execution.programs.program_fabric import ProgramFabric, running_programs
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult, TraceReplay
+from moefabric.planner.nic_assignment import assign_nics
+from moefabric.results.parts import Json, ResultPart
 from moefabric.testbed.fabric_check import FabricCheck, check_fabric
 from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
 T = TypeVar("T")
 Demand = Sequence[Sequence[float]]
 """Rows of bytes, from the row's server to the column's; an array of numpy is one, too."""
+
+
+class LightChange(ResultPart):
+    """The outcome of a request for circuits."""
+
+    circuits_before: list[str]
+    """Circuits that carried traffic before the request."""
+    circuits_after: list[str]
+    """Circuits that carry traffic now."""
+    dark: list[str]
+    """Circuits that were commanded but carry no light; their pairs use the EPS."""
+    phases: ReconfigurationPhases
+    """Wall seconds of each phase."""
+    plan: Json | None = None
+    """The plan for the demand; None if circuits were given."""
+    policy_fault: str = ""
+    """Why a policy of another package failed, so that no circuits were lit."""
 
 
 class Lab(ServerPrograms, FailureInjection):
@@ -118,12 +141,11 @@ class Lab(ServerPrograms, FailureInjection):
         if (demand is None) == (not circuits):
             message = "give either circuits such as s0/o0~s1/o0 or a demand; `dark()` removes all"
             raise SpecError([("light", message)])
+        chosen = self._region_of(region, circuits)
         if demand is not None:
-            chosen = self.region(region) if region else self._optical_regions()[0]
             rows = check_demand(demand, len(chosen.servers), "demand")
             reply = self._ask(chosen, lambda client: client.demand(rows, policy))
         else:
-            chosen = self.region(region) if region else region_of_circuits(self.fabric, circuits)
             names = named_circuits(self.fabric, chosen, circuits, self.circuits(chosen.name))
             reply = self._ask(chosen, lambda client: client.light(names))
         return LightChange.model_validate(reply)
@@ -140,16 +162,19 @@ class Lab(ServerPrograms, FailureInjection):
             SpecError: If one of the circuits isn't lit.
             ControlError: If the controller refuses, or a device fails.
         """
-        if region is None and circuits:
-            chosen = region_of_circuits(self.fabric, circuits)
-        else:
-            chosen = self.region(region) if region else self._optical_regions()[0]
+        chosen = self._region_of(region, circuits)
         lit = self.circuits(chosen.name)
         rest = [name for name in lit if circuits and not _is_named(name, circuits)]
         if unlit := [n for n in circuits if not any(_is_named(name, [n]) for name in lit)]:
             shown = ", ".join(lit) or "no circuits"
             raise SpecError([("dark", f"{', '.join(unlit)} is not lit; lit: {shown}")])
         return LightChange.model_validate(self._ask(chosen, lambda client: client.light(rest)))
+
+    def _region_of(self, name: str | None, circuits: Sequence[str]) -> Region:
+        """Return the region of this name, else that of the circuits, else the first."""
+        if name:
+            return self.region(name)
+        return region_of_circuits(self.fabric, circuits) if circuits else self._optical_regions()[0]
 
     def _optical_regions(self) -> list[Region]:
         regions = [region for region in self.fabric.regions if region.ocs is not None]
@@ -210,7 +235,7 @@ class Lab(ServerPrograms, FailureInjection):
             most_bytes: Bytes of frames after which it ends.
         """
         file = Path(path) if path else Path(f"{place.replace('/', '-')}.pcap")
-        return Capture(self, place, file, length, most_frames=most_frames, most_bytes=most_bytes)
+        return Capture(self, place, file, length, frames=most_frames, bytes=most_bytes)
 
     # --- collectives -----------------------------------------------------------------------------
 
@@ -256,3 +281,55 @@ def _is_named(circuit: str, names: Sequence[str]) -> bool:
     servers = [end.partition("/")[0] for end in ends]
     forms = {"~".join(pair) for pair in (ends, ends[::-1], servers, servers[::-1])}
     return not forms.isdisjoint(names)
+
+
+def region_of_circuits(fabric: Fabric, names: Sequence[str]) -> Region:
+    """Return the region of circuits such as `s0/o0~s1/o0`, or of pairs of servers.
+
+    Raises:
+        SpecError: If a server is unknown, or the circuits belong to several regions.
+    """
+    servers = [end.partition("/")[0] for name in names for end in name.split("~")]
+    if unknown := [server for server in servers if server not in fabric.server_index]:
+        known = ", ".join(fabric.servers)
+        raise SpecError([(" ".join(names), f"{unknown[0]!r} is not one of the servers {known}")])
+    regions = list(dict.fromkeys(fabric.region_of[server] for server in servers))
+    if len(regions) > 1:
+        found = ", ".join(region.name for region in regions)
+        message = f"the servers are in the regions {found}: no circuit leaves a region, and one"
+        raise SpecError([(" ".join(names), f"{message} request changes one region")])
+    return regions[0]
+
+
+def named_circuits(
+    fabric: Fabric, region: Region, names: Sequence[str], lit: Sequence[str]
+) -> list[str]:
+    """Return circuits by the names of their NICs.
+
+    Args:
+        fabric: The fabric.
+        region: The region of the circuits.
+        names: Circuits such as `s0/o0~s1/o0`, which stay as they are, or pairs of servers such as
+            `s0~s1`, once for each circuit.
+        lit: Circuits that are lit. Pairs of servers keep theirs.
+
+    Raises:
+        SpecError: If both kinds of names are mixed, or a server lacks free NICs.
+    """
+    pairs = [name for name in names if "/" not in name]
+    if not pairs:
+        return list(names)
+    if len(pairs) < len(names):
+        raise SpecError([(pairs[0], "name the NICs of all circuits, or of none")])
+    index = {server: i for i, server in enumerate(region.servers)}
+    counts = np.zeros((len(index), len(index)), dtype=int)
+    for (a, b), count in Counter(tuple(pair.split("~")) for pair in pairs).items():
+        if a == b or a not in index or b not in index:
+            raise SpecError([(f"{a}~{b}", f"two different servers of {region.name} are needed")])
+        counts[index[a], index[b]] += count
+        counts[index[b], index[a]] += count
+    try:
+        current = CircuitSet.of(Circuit.parse(name) for name in lit)
+        return [str(circuit) for circuit in assign_nics(fabric, region, counts, current)]
+    except ValueError as error:
+        raise SpecError([(" ".join(names), str(error))]) from error

@@ -36,9 +36,8 @@ def calibrate_ocses(name: str, moves: int, spacing_ns: int) -> list[Calibration]
     regions = [region for region in lab.fabric.regions if region.ocs]
     if not regions:
         raise SpecError([("--name", f"{name} has no OCS")])
-    return [
-        calibrate(lab.wiring, lab.run_directory, region, moves, spacing_ns) for region in regions
-    ]
+    folder = lab.run_directory
+    return [calibrate(lab.wiring, folder, region, moves, spacing_ns) for region in regions]
 
 
 def calibrate_new_ocses(settle_ns: list[int], moves: int, spacing_ns: int) -> list[Calibration]:

@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs_ports import ocs_port
-from moefabric.core.topology import Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import duration_ns
-from moefabric.runtime.run_directory import FabricWiring
 
 OCS_FAULTS: Final = {
     "port": ("PORT...", "no light passes these ports, and commands for them are rejected"),
@@ -40,7 +39,7 @@ def usage_fault(kind: str | None, arguments: Sequence[str]) -> str:
 def ocs_request(
     kind: str | None,
     arguments: Sequence[str],
-    wiring: FabricWiring,
+    fabric: Fabric,
     region: Region,
     *,
     times: int | None = None,
@@ -52,7 +51,7 @@ def ocs_request(
     Args:
         kind: A kind of OCS_FAULTS; None, `list` and `down` list the faults.
         arguments: Ports (numbers or NICs), a path, a time or a number, as the kind needs.
-        wiring: The wiring of the fabric.
+        fabric: The fabric.
         region: The region of the OCS.
         times: Number of commands that are affected; None for all.
         db: With `loss`: additional loss in dB.
@@ -72,9 +71,9 @@ def ocs_request(
     match kind:
         case "port" | "stuck":
             both = kind == "port"
-            ports = [port for word in arguments for port in _ports(word, wiring, region, both=both)]
+            ports = [port for word in arguments for port in _ports(word, fabric, region, both=both)]
         case "loss":
-            ports, value = _path(arguments[0], wiring, region), db
+            ports, value = _path(arguments[0], fabric, region), db
         case "delay":
             value = _seconds(arguments[0])
         case "partial-apply":
@@ -96,13 +95,13 @@ def number(word: str, place: str) -> int:
         raise SpecError([(place, f"{word!r} is not a number")]) from error
 
 
-def region_of_ocs(wiring: FabricWiring, ocs: str) -> Region:
+def region_of_ocs(fabric: Fabric, ocs: str) -> Region:
     """Return the region whose OCS has this name.
 
     Raises:
         SpecError: If there is no such OCS.
     """
-    regions = {region.ocs.name: region for region in wiring.fabric.regions if region.ocs}
+    regions = {region.ocs.name: region for region in fabric.regions if region.ocs}
     if ocs in regions:
         return regions[ocs]
     reason = f" is not one of {', '.join(regions)}" if regions else ": the fabric has no OCS"
@@ -116,31 +115,29 @@ def _seconds(word: str) -> float:
         raise SpecError([("delay", str(error))]) from error
 
 
-def _ports(word: str, wiring: FabricWiring, region: Region, *, both: bool) -> list[int]:
+def _ports(word: str, fabric: Fabric, region: Region, *, both: bool) -> list[int]:
     """Return a port by its number, or the input of a NIC and, with `both`, its output."""
     if word.isdecimal():
         return [int(word)]
-    port = _port_of_nic(word, wiring, region)
+    port = _port_of_nic(word, fabric, region)
     assert region.ocs is not None
     return [port, region.ocs.ports + port] if both else [port]
 
 
-def _port_of_nic(name: str, wiring: FabricWiring, region: Region) -> int:
-    nics = {
-        str(nic): nic for server in region.servers for nic in wiring.fabric.optical_nics(server)
-    }
+def _port_of_nic(name: str, fabric: Fabric, region: Region) -> int:
+    nics = {str(nic): nic for server in region.servers for nic in fabric.optical_nics(server)}
     if name not in nics:
         message = f"{name!r} is neither the number of a port nor one of {', '.join(nics)}"
         raise SpecError([("", message)])
-    return ocs_port(wiring.fabric, nics[name])
+    return ocs_port(fabric, nics[name])
 
 
-def _path(word: str, wiring: FabricWiring, region: Region) -> list[int]:
+def _path(word: str, fabric: Fabric, region: Region) -> list[int]:
     """Return the input and the output of a path: `1-17`, or `s0/o0~s1/o0`."""
     assert region.ocs is not None
     source, tilde, destination = word.partition("~")
     if tilde:
-        output = region.ocs.ports + _port_of_nic(destination, wiring, region)
-        return [_port_of_nic(source, wiring, region), output]
+        output = region.ocs.ports + _port_of_nic(destination, fabric, region)
+        return [_port_of_nic(source, fabric, region), output]
     source, _, destination = word.partition("-")
     return [number(source, "loss"), number(destination, "loss")]

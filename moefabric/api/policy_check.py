@@ -1,7 +1,7 @@
 """Tries a policy in many situations against the laws of policies, and measures its time."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from time import perf_counter
 from typing import Any, Final
@@ -23,19 +23,18 @@ class LawResult:
     """The number of times that a policy broke a law.
 
     Attributes:
-        law: The law.
+        law: Name of the law.
+        text: The law.
+        outcome: `kept`, `broken`, or `warning` where the law is advice.
         breaches: In how many situations the law was broken.
         first: What was wrong in the first of these, and the situation; empty if there is none.
     """
 
-    law: Law
+    law: str
+    text: str
+    outcome: str
     breaches: int
     first: str
-
-    @property
-    def outcome(self) -> str:
-        """`kept`, `broken`, or `warning` where the law is advice."""
-        return "kept" if not self.breaches else "warning" if self.law.is_advice else "broken"
 
 
 @dataclass(frozen=True)
@@ -61,21 +60,8 @@ class PolicyReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `moefabric policy check --json` prints."""
-        return {
-            "policy": self.policy,
-            "situations": self.situations,
-            "laws": [
-                {
-                    "law": result.law.name,
-                    "text": result.law.text,
-                    "outcome": result.outcome,
-                    "breaches": result.breaches,
-                    "first": result.first,
-                }
-                for result in self.laws
-            ],
-            "seconds": {str(servers): seconds for servers, seconds in self.seconds.items()},
-        }
+        seconds = {str(servers): seconds for servers, seconds in self.seconds.items()}
+        return asdict(self) | {"seconds": seconds}
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -84,7 +70,7 @@ class PolicyReport:
         """Yield the report as a table."""
         yield f"{self.policy}: {self.situations} situations"
         for result in self.laws:
-            yield f"  {result.outcome:<8} {result.law.name:<15} {result.law.text}"
+            yield f"  {result.outcome:<8} {result.law:<15} {result.text}"
             if result.breaches:
                 yield f"  {'':<8} {'':<15} {result.breaches} times; first: {result.first}"
         if self.seconds:
@@ -127,10 +113,16 @@ def check_policy(
         for name, fault in found.items():
             breaches[name] += 1
             first.setdefault(name, f"{fault} ({situation})")
-    laws = tuple(LawResult(law, breaches[law.name], first.get(law.name, "")) for law in LAWS)
-    works = all(result.outcome != "broken" for result in laws)
-    seconds = dict(_times(policy, timed_servers, seed)) if works else {}
-    return PolicyReport(str(policy.name), len(tried), laws, seconds)
+    laws = tuple(_law_result(law, breaches[law.name], first.get(law.name, "")) for law in LAWS)
+    report = PolicyReport(str(policy.name), len(tried), laws, {})
+    if not report.keeps_all_laws:
+        return report
+    return replace(report, seconds=dict(_times(policy, timed_servers, seed)))
+
+
+def _law_result(law: Law, breaches: int, first: str) -> LawResult:
+    outcome = "kept" if not breaches else "warning" if law.is_advice else "broken"
+    return LawResult(law.name, law.text, outcome, breaches, first)
 
 
 def _times(policy: Policy, servers: Sequence[int], seed: int) -> Iterator[tuple[int, float | None]]:

@@ -1,25 +1,25 @@
-"""Results of an experiment: typed values with frames, tables, pages and pictures."""
+"""Results of experiments, alone and side by side: values, frames, tables, pages and pictures.
+
+Frames need pandas, which is optional: the extra `frames` installs it.
+"""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
+from rich.console import RenderableType
 
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.report.picture import Picture
 from moefabric.report.pictures import picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
-from moefabric.report.summary import FabricSummary, summaries
+from moefabric.report.side_by_side import run_columns, runs_bars, runs_page, runs_table
+from moefabric.report.summary import COLUMNS, FabricSummary, summaries
+from moefabric.results import model
 from moefabric.results.journal import JOURNAL_SUFFIX
-from moefabric.results.model import (
-    ExperimentPrediction,
-    FabricPrediction,
-    FabricResult,
-    RunResult,
-    read_run,
-)
 from moefabric.results.partial_result import read_journal
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces.gating_files import write_gating
@@ -28,14 +28,19 @@ from moefabric.workload.gating.traces import GatingTrace
 if TYPE_CHECKING:
     import pandas as pd
 
-Entry = TypeVar("Entry", FabricResult, FabricPrediction)
+Entry = TypeVar("Entry", model.FabricResult, model.FabricPrediction)
+Row = dict[str, Any]
+
+_PARTS: Final = ("iterations", "collectives", "transfers", "reconfigurations", "flows", "failures")
+FRAMES: Final = ("fabrics", *_PARTS)
+"""Kinds of frames of a run."""
 
 
-class Prediction(ExperimentPrediction):
+class Prediction(model.ExperimentPrediction):
     """The fluid model's prediction of each fabric of an experiment; `fabrics` has the values."""
 
     @classmethod
-    def of(cls, prediction: ExperimentPrediction) -> Self:
+    def of(cls, prediction: model.ExperimentPrediction) -> Self:
         """Return the prediction with the methods of this class."""
         return cls.model_construct(prediction.model_fields_set, **dict(prediction))
 
@@ -43,18 +48,20 @@ class Prediction(ExperimentPrediction):
         times = (f"{entry.fabric} {entry.iteration_s:.4g} s" for entry in self.fabrics)
         return f"Prediction({self.experiment!r}: {', '.join(times)})"
 
-    def __str__(self) -> str:
-        return repr(self)
+    __str__ = __repr__
 
-    def __getitem__(self, fabric: str) -> FabricPrediction:
+    def __getitem__(self, fabric: str) -> model.FabricPrediction:
         """Return the prediction of the fabric with this name."""
         return _named(self.fabrics, fabric)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row for each fabric. Needs pandas."""
-        from moefabric.api.frames import prediction_frame
-
-        return prediction_frame(self)
+        figures = {"wiring", "cost", "first_all_to_all"}
+        return frame(
+            entry.model_dump(mode="json", exclude=figures)
+            | entry.cost.model_dump(mode="json", exclude={"why"})
+            for entry in self.fabrics
+        )
 
     def _repr_html_(self) -> str:
         from moefabric.report import run_tables
@@ -63,7 +70,7 @@ class Prediction(ExperimentPrediction):
         return str(html_table(run_tables.prediction(self)))
 
 
-class Result(RunResult):
+class Result(model.RunResult):
     """Result of a run: verdict, circumstances, and in `results` the values of each fabric.
 
     Times are model seconds, sizes the model's bytes. `result["mixnet"].iterations[0].measured_s`
@@ -71,7 +78,7 @@ class Result(RunResult):
     """
 
     @classmethod
-    def of(cls, run: RunResult) -> Self:
+    def of(cls, run: model.RunResult) -> Self:
         """Return the result with the methods of this class."""
         return cls.model_construct(run.model_fields_set, **dict(run))
 
@@ -85,14 +92,13 @@ class Result(RunResult):
             SpecError: If the file can't be read or has a wrong value; it names the first place.
         """
         file = Path(path)
-        return cls.of(read_journal(file) if file.suffix == JOURNAL_SUFFIX else read_run(file))
+        return cls.of(read_journal(file) if file.suffix == JOURNAL_SUFFIX else model.read_run(file))
 
     def __repr__(self) -> str:
         verdicts = (f"{entry.fabric} {entry.fidelity.verdict}" for entry in self.results)
         return f"Result({self.experiment!r}: {', '.join(verdicts)})"
 
-    def __str__(self) -> str:
-        return repr(self)
+    __str__ = __repr__
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON."""
@@ -102,7 +108,7 @@ class Result(RunResult):
         """Return the result as JSON."""
         return json.dumps(self.to_json(), indent=1) + "\n"
 
-    def __getitem__(self, fabric: str) -> FabricResult:
+    def __getitem__(self, fabric: str) -> model.FabricResult:
         """Return the result of the fabric with this name."""
         return _named(self.results, fabric)
 
@@ -117,11 +123,16 @@ class Result(RunResult):
             SpecError: If there is no such kind of row.
             UnsupportedError: If pandas is missing.
         """
-        from moefabric.api.frames import run_frame
+        if kind not in FRAMES:
+            raise SpecError([("to_frame", f"{kind!r} is not one of {', '.join(FRAMES)}")])
+        if kind == "fabrics":
+            return frame(_figures(fabric) for fabric in summaries(self))
+        if kind == "flows" and not any(result.flows for result in self.results):
+            message = "the run kept no flows: run it with `flows=True`, or `moefabric run --flows`"
+            raise SpecError([("to_frame", message)])
+        return frame(_rows(self, kind))
 
-        return run_frame(self, kind)
-
-    def compare(self, *earlier: RunResult, threshold: float = THRESHOLD) -> RunChanges:
+    def compare(self, *earlier: model.RunResult, threshold: float = THRESHOLD) -> RunChanges:
         """Return the changes from an earlier run to this one, fabric by fabric.
 
         Args:
@@ -215,9 +226,91 @@ class Result(RunResult):
         return str(html_table(run_tables.completion(summaries(self))))
 
 
+class Runs:
+    """Results of several runs, by labels, side by side; changes are from the first::
+
+        runs = moefabric.Runs({"before": first, "after": second})
+        runs.report("runs.html")
+
+    Args:
+        results: The results by their labels.
+    """
+
+    def __init__(self, results: Mapping[str, model.RunResult]) -> None:
+        self.results = {label: Result.of(result) for label, result in results.items()}
+
+    @classmethod
+    def load(cls, *files: str | Path) -> Self:
+        """Return the results in files; their labels are the names of the files.
+
+        Raises:
+            SpecError: If a file can't be read or has a wrong value.
+        """
+        stems = Counter(Path(file).stem for file in files)
+        labels = [Path(f).stem if stems[Path(f).stem] == 1 else str(f) for f in files]
+        return cls({label: Result.load(f) for label, f in zip(labels, files, strict=True)})
+
+    def __getitem__(self, label: str) -> Result:
+        """Return the result with this label."""
+        return self.results[label]
+
+    def table(self, width: int = 120) -> str:
+        """Return a row for each fabric and run as text."""
+        from moefabric.report.table import text
+
+        return text(self.renderable(), width)
+
+    def renderable(self) -> RenderableType:
+        """Return the table for a rich console."""
+        return runs_table(self.results)
+
+    def page(self) -> str:
+        """Return one self-contained HTML page."""
+        return runs_page(self.results)
+
+    def report(self, path: str | Path) -> None:
+        """Write one self-contained HTML page."""
+        write_whole(Path(path), self.page())
+
+    def plot(self) -> Picture:
+        """Draw iteration and all-to-all times of all fabrics, a bar for each run."""
+        return Picture.of(runs_bars(run_columns(self.results)))
+
+    def _repr_svg_(self) -> str:
+        return self.plot().svg
+
+
 def _named(entries: Sequence[Entry], name: str) -> Entry:
     for entry in entries:
         if entry.fabric == name:
             return entry
     known = ", ".join(entry.fabric for entry in entries)
     raise SpecError([("", f"{name!r} is not one of the fabrics {known}")])
+
+
+def frame(rows: Iterable[Row]) -> "pd.DataFrame":
+    """Return rows as a frame.
+
+    Raises:
+        UnsupportedError: If pandas is missing.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise UnsupportedError(
+            "frames need pandas: install moefabric[frames], or pandas itself"
+        ) from error
+    return pd.DataFrame(list(rows))
+
+
+def _figures(fabric: FabricSummary) -> Row:
+    names = {"fabric": fabric.result.fabric, "policy": fabric.result.policy}
+    figures = {name: fabric[name] for name in COLUMNS}
+    return names | {"verdict": str(fabric.verdict)} | figures
+
+
+def _rows(run: model.RunResult, kind: str) -> Iterator[Row]:
+    for result in run.results:
+        for part in getattr(result, kind):
+            names = {"fabric": result.fabric, "policy": result.policy}
+            yield names | part.model_dump(mode="json", by_alias=True)

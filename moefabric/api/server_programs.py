@@ -32,10 +32,9 @@ class ServerPrograms(FabricView):
 
     def end_programs(self) -> None:
         """End the programs of `popen` that still run."""
-        for program in self._programs:
-            if program.poll() is None:
-                program.kill()
-        for program in self._programs:
+        while self._programs:
+            program = self._programs.pop()
+            program.kill()
             program.wait()
 
     def exec(

@@ -1,14 +1,27 @@
 """Sweeps: an experiment under many changes."""
 
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from moefabric.api.result import frame
 from moefabric.api.signals import graceful_shutdown
-from moefabric.api.sweeps.spec import SweepSpec, load_sweep
+from moefabric.api.sweeps.campaign import carry_out
+from moefabric.api.sweeps.engine import Engine
+from moefabric.api.sweeps.folder import SweepFolder, sweep_folder
+from moefabric.api.sweeps.page import sweep_page
+from moefabric.api.sweeps.plan import SweepPlan, plan_sweep
+from moefabric.api.sweeps.ray_engine import RayEngine
+from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.api.sweeps.summary import SweepSummary
-from moefabric.config.input_file import document_value
+from moefabric.config.input_file import document_value, read_yaml
 from moefabric.config.validation import validate
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
+from moefabric.runtime.atomic_file import write_whole
+from moefabric.testbed.cluster.ray_client import connected, local_cluster
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +69,9 @@ class Sweep:
             SpecError: With all faults of the file.
         """
         sweep = cls.__new__(cls)
-        sweep.spec, sweep.folder = load_sweep(Path(path), settings), Path(path).parent
+        file = Path(path)
+        sweep.spec = validate(SweepSpec, read_yaml(file, settings), file)
+        sweep.folder = file.parent
         return sweep
 
     def __repr__(self) -> str:
@@ -87,18 +102,35 @@ class Sweep:
             MoefabricError: If an experiment is wrong, or the sweep can't run here. A run that fails
                 raises nothing: see `failed` of the result.
         """
-        from moefabric.api.sweeps.sweep import run_sweep
-
         with graceful_shutdown():
-            summary = run_sweep(
-                self.spec,
-                self.folder,
-                Path(out),
-                reporter or PlainProgressReporter(),
-                cluster=cluster,
-                resume=resume,
-            )
+            plan = plan_sweep(self.spec, self.folder)
+            with sweep_folder(Path(out), plan, resume=resume) as results:
+                try:
+                    if len(results.records) < len(plan.runs):
+                        with _engine(cluster, plan) as engine:
+                            carry_out(plan, engine, results, reporter or PlainProgressReporter())
+                finally:
+                    ended = results.ordered()
+                    summary = SweepSummary(self.spec, version("moefabric"), len(plan.runs), ended)
+                    _write(summary, results)
         return SweepResult(summary)
+
+
+@contextmanager
+def _engine(cluster: str | None, plan: SweepPlan) -> Iterator[Engine]:
+    with (
+        connected(cluster) if cluster else local_cluster() as ray,
+        closing(RayEngine(ray, plan.archives)) as engine,
+    ):
+        yield engine
+
+
+def _write(summary: SweepSummary, results: SweepFolder) -> None:
+    """Write the files that summarise all results."""
+    text = json.dumps(summary.to_json(), indent=1, ensure_ascii=False)
+    write_whole(results.path / "sweep.json", f"{text}\n")
+    write_whole(results.path / "report.html", sweep_page(summary))
+    results.write_parquet()
 
 
 class SweepResult:
@@ -118,8 +150,6 @@ class SweepResult:
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a row for each fabric of each run. Needs pandas."""
-        from moefabric.api.frames import frame
-
         return frame(row for record in self.summary.records for row in record.rows())
 
     def to_json(self) -> dict[str, Any]:
@@ -128,6 +158,4 @@ class SweepResult:
 
     def page(self) -> str:
         """Return the HTML of `report.html`."""
-        from moefabric.api.sweeps.page import sweep_page
-
         return sweep_page(self.summary)

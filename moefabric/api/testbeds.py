@@ -27,24 +27,8 @@ from moefabric.runtime.cpu_monitor import CpuSampler, idle_shares
 from moefabric.testbed.testbed import Controllers, port_counters, running_testbed
 
 __all__ = [
-    "SENT",
-    "Controllers",
-    "CpuSampler",
-    "Executor",
-    "Fleet",
-    "Instruments",
-    "PortCounters",
-    "ProgramFabric",
-    "RankPlace",
-    "RankProcesses",
-    "ReplayOptions",
-    "ReplayResult",
-    "Settling",
-    "TraceReplay",
-    "emulated_programs",
-    "idle_shares",
-    "port_counters",
-    "queues",
-    "running_testbed",
-    "uplink_payload",
+    "SENT", "Controllers", "CpuSampler", "Executor", "Fleet", "Instruments", "PortCounters",
+    "ProgramFabric", "RankPlace", "RankProcesses", "ReplayOptions", "ReplayResult", "Settling",
+    "TraceReplay", "emulated_programs", "idle_shares", "port_counters", "queues",
+    "running_testbed", "uplink_payload",
 ]  # fmt: skip

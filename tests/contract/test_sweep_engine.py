@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from moefabric.api.sweeps.engine import Engine
+from moefabric.api.sweeps.engine import Engine, RunEnded, RunStarted
 from moefabric.api.sweeps.ray_engine import CarryOut, RayEngine
-from moefabric.api.sweeps.task import RunEnded, RunStarted
 from moefabric.core.errors import UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
 from moefabric.testbed.cluster.ray_client import local_cluster

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from moefabric.api.sweeps.campaign import carry_out
+from moefabric.api.sweeps.engine import RunEnded, RunStarted
 from moefabric.api.sweeps.folder import sweep_folder
 from moefabric.api.sweeps.plan import plan_sweep
 from moefabric.api.sweeps.ray_engine import RayEngine
-from moefabric.api.sweeps.task import RunEnded, RunStarted
 from moefabric.testbed.cluster.ray_client import connected
 from tests.support import sweep_runs
 from tests.support.paths import EXAMPLES

@@ -21,7 +21,8 @@ from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux import namespaces
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
-from moefabric.ui.cli import fault, ocs
+from moefabric.ui.cli import fault
+from moefabric.ui.cli.main import main
 from tests.kernel.fabric_lab import Machine, ocs_process, small_fabric
 
 pytestmark = [
@@ -127,7 +128,7 @@ def test_failed_port_takes_link_down_until_fault_is_cleared(
     assert command("port", "s0/o0", "--name", "dark").output == "1: port 1,3\n"
     wait_carriers(fabric, s0_o0=False, s1_o0=False)
     assert command("--name", "dark").output == "1: port 1,3\n"
-    shown = CliRunner().invoke(ocs.ocs, ["--name", "dark"], catch_exceptions=False).output
+    shown = CliRunner().invoke(main, ["ocs", "--name", "dark"], catch_exceptions=False).output
     assert shown.splitlines() == [
         "ocs0  Polatis N-OST-2x2-LU1-DMHNS dark-ocs0 6.5.2.18, preserve",
         "  1  s0/o0 out  failed  -> 4  -60.0 dBm",
@@ -137,7 +138,7 @@ def test_failed_port_takes_link_down_until_fault_is_cleared(
     ]
     assert command("--clear", "--name", "dark").output == "ocs0: no faults\n"
     wait_carriers(fabric, s0_o0=True, s1_o0=True)
-    events = CliRunner().invoke(ocs.events, ["--name", "dark"], catch_exceptions=False).output
+    events = CliRunner().invoke(main, ["events", "--name", "dark"], catch_exceptions=False).output
     kinds = [json.loads(line)["kind"] for line in events.splitlines()]
     assert kinds[-6:] == [
         "port-failed",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from moefabric.ui.dashboard.fabric_source import FabricSources
+from moefabric.ui.dashboard.fabric_source import RunningFabrics
 from moefabric.ui.dashboard.saved_runs import SavedRuns
 from moefabric.ui.dashboard.server import Dashboard, address, http_server, listening_socket
 from tests.support.dashboard_sources import (
@@ -49,10 +49,10 @@ class Served:
 
 
 @contextmanager
-def served(sources: FabricSources, folder: Path) -> Iterator[Served]:
+def served(sources: RunningFabrics, folder: Path) -> Iterator[Served]:
     """Serve a dashboard on a free port of loopback."""
     with listening_socket("127.0.0.1", 0) as listener:
-        dashboard = Dashboard(sources, SavedRuns(folder))
+        dashboard = Dashboard(sources, SavedRuns(folder), lambda: b"")
         server = http_server(dashboard, "127.0.0.1")
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

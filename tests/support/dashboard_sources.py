@@ -17,7 +17,7 @@ from moefabric.core.port_counts import PortReading, counted_nics
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.results.parts import Json
-from moefabric.ui.dashboard.fabric_source import FabricSource
+from moefabric.ui.dashboard.fabric_source import FabricSource, RunningFabrics
 
 
 def memory_fabric(name: str, servers: int, per_region: int = 8) -> Fabric:
@@ -35,8 +35,8 @@ def memory_fabric(name: str, servers: int, per_region: int = 8) -> Fabric:
     return Fabric(name, regions, 8, 3, 1, 100e9, Eps(servers_per_leaf=8), Scale(bytes=1000))
 
 
-class MemorySource:
-    """A fabric in memory; implements `FabricSource`."""
+class MemorySource(FabricSource):
+    """A fabric in memory."""
 
     def __init__(self, fabric: Fabric, rate: float = 0.0) -> None:
         """Make a fabric whose NICs send and receive at `rate` of what they can."""
@@ -150,8 +150,8 @@ class MemorySource:
         """Go on: the fabric is shared by all who open it."""
 
 
-class MemorySources:
-    """Fabrics in memory; implements `FabricSources`."""
+class MemorySources(RunningFabrics):
+    """Fabrics in memory."""
 
     def __init__(self, *sources: MemorySource) -> None:
         self.sources = {source.fabric.name: source for source in sources}

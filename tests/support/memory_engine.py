@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from moefabric.api.sweeps.engine import RunEvent
-from moefabric.api.sweeps.task import RunEnded, RunStarted, RunTask
+from moefabric.api.sweeps.engine import RunEnded, RunEvent, RunStarted, RunTask
 from moefabric.core.errors import UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from moefabric.api.sweeps.engine import RunEnded, RunTask
 from moefabric.api.sweeps.spec import SweepSpec
-from moefabric.api.sweeps.task import RunEnded, RunTask
 from moefabric.config.validation import validate
 from moefabric.core.resource_needs import ResourceNeeds
 from tests.support.paths import EXAMPLES

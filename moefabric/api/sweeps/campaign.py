@@ -1,17 +1,18 @@
-"""Carries the runs of a sweep out: results as they end, further attempts, progress."""
+"""Carries out the runs of a sweep: results as they end, further attempts, and progress."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from moefabric.api.sweeps.engine import Engine
+from moefabric.api.sweeps.engine import Engine, RunEnded, RunStarted
 from moefabric.api.sweeps.folder import SweepFolder
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
-from moefabric.api.sweeps.results import Attempt, RunRecord, is_invalid, run_record
-from moefabric.api.sweeps.task import RunEnded, RunStarted
+from moefabric.api.sweeps.results import Attempt, RunRecord, result_figures
+from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.results.progress import ProgressReporter
 
+_NOT_STARTED: Final = RunStarted("", "", "")
 _QUIET_S: Final = 5.0
 """Least time between two lines of progress."""
 
@@ -22,7 +23,25 @@ class _Pending:
 
     run: PlannedRun
     attempts: list[Attempt] = field(default_factory=list)
-    started: RunStarted | None = None
+    started: RunStarted = _NOT_STARTED
+
+    def end_attempt(self, ended: RunEnded, spec: SweepSpec) -> tuple[RunRecord, bool]:
+        """Return the record of the run after an attempt, and whether to try again."""
+        node, host = self.started.node, self.started.host
+        wall_s, self.started = round(ended.wall_s, 3), _NOT_STARTED
+        self.attempts.append(Attempt(node=node, host=host, wall_s=wall_s, error=ended.error))
+        mode, result = self.run.task.mode, ended.result
+        record = RunRecord(
+            run=self.run.task.id,
+            point=self.run.point.number,
+            values=dict(self.run.point.values),
+            seed=self.run.seed,
+            repetition=self.run.repetition,
+            attempts=list(self.attempts),
+            fabrics=result_figures(mode, result, spec.figures) if result else [],
+        )
+        is_wrong = record.failed or (spec.retry_invalid and record.is_invalid)
+        return record, is_wrong and len(self.attempts) <= spec.retries
 
 
 def carry_out(
@@ -40,56 +59,29 @@ def carry_out(
         UnsupportedError: If no machine is large enough for one of the runs.
         OutputError: If a result can't be written.
     """
-    missing = [run for id_, run in plan.runs.items() if id_ not in folder.records]
-    for needs in dict.fromkeys(run.task.needs for run in missing):
+    pending = {id_: _Pending(run) for id_, run in plan.runs.items() if id_ not in folder.records}
+    tasks = [missing.run.task for missing in pending.values()]
+    for needs in dict.fromkeys(task.needs for task in tasks):
         engine.check(needs)
-    _Campaign(plan, engine, folder, reporter).carry_out(missing)
-
-
-class _Campaign:
-    def __init__(
-        self, plan: SweepPlan, engine: Engine, folder: SweepFolder, reporter: ProgressReporter
-    ) -> None:
-        self._plan, self._engine, self._folder = plan, engine, folder
-        self._progress = SweepProgress(reporter, len(plan.runs))
-        self._pending: dict[str, _Pending] = {}
-
-    def carry_out(self, missing: Sequence[PlannedRun]) -> None:
-        """Carry runs out until none is pending."""
-        earlier = len(self._plan.runs) - len(missing)
-        self._progress.begin(earlier)
-        for run in missing:
-            self._pending[run.task.id] = _Pending(run)
-            self._engine.submit(run.task)
-        while self._pending:
-            match self._engine.next_event():
-                case RunStarted() as started:
-                    self._pending[started.id].started = started
-                    self._progress.start()
-                case RunEnded() as ended:
-                    self._end_attempt(ended)
-
-    def _end_attempt(self, ended: RunEnded) -> None:
-        """Write the result of an attempt, or try again."""
-        pending = self._pending[ended.id]
-        attempt = Attempt.of(pending.started, ended)
-        pending.attempts.append(attempt)
-        pending.started = None
-        record = run_record(pending.run, pending.attempts, ended, self._plan.spec.figures)
-        spec, title = self._plan.spec, pending.run.task.title
-        is_retried = record.failed or (spec.retry_invalid and is_invalid(record))
-        if is_retried and len(pending.attempts) <= spec.retries:
-            reason = attempt.error or "the verdict is invalid"
-            self._progress.retry(f"{title}: {reason} (on {attempt.host or 'no machine'})")
-            self._engine.submit(pending.run.task, _nodes(pending.attempts))
-            return
-        del self._pending[ended.id]
-        self._folder.add(record, ended.result)
-        self._progress.end(title, record)
-
-
-def _nodes(attempts: Collection[Attempt]) -> frozenset[str]:
-    return frozenset(attempt.node for attempt in attempts if attempt.node)
+    progress = SweepProgress(reporter, len(plan.runs))
+    progress.begin(len(plan.runs) - len(tasks))
+    for task in tasks:
+        engine.submit(task)
+    while pending:
+        event = engine.next_event()
+        run = pending[event.id]
+        if isinstance(event, RunStarted):
+            run.started = event
+            progress.start()
+            continue
+        task, (record, is_retried) = run.run.task, run.end_attempt(event, plan.spec)
+        if is_retried:
+            progress.retry(task.title, run.attempts[-1])
+            engine.submit(task, frozenset(each.node for each in run.attempts if each.node))
+        else:
+            del pending[event.id]
+            folder.add(record, event.result)
+            progress.end(task.title, record)
 
 
 class SweepProgress:
@@ -120,10 +112,12 @@ class SweepProgress:
         """Count an attempt that runs."""
         self._running += 1
 
-    def retry(self, text: str) -> None:
+    def retry(self, title: str, attempt: Attempt) -> None:
         """Show why a run is tried again."""
         self._running = max(0, self._running - 1)
-        self._reporter.show_message(f"trying again: {text}")
+        reason = attempt.error or "the verdict is invalid"
+        place = attempt.host or "no machine"
+        self._reporter.show_message(f"trying again: {title}: {reason} (on {place})")
 
     def end(self, title: str, record: RunRecord) -> None:
         """Count a run that has ended; show it if it has failed, or after a while without a line."""

@@ -1,7 +1,9 @@
 """Plan of a sweep: its runs, whose experiments have all been checked."""
 
+import io
 import json
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
@@ -9,14 +11,14 @@ from importlib.metadata import version
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from moefabric.api.sweeps.inputs import InputFiles, input_paths
-from moefabric.api.sweeps.point import Point
-from moefabric.api.sweeps.spec import SweepSpec
-from moefabric.api.sweeps.task import RunTask
+from moefabric.api.sweeps.engine import RunTask
+from moefabric.api.sweeps.spec import Point, SweepSpec
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.input_file import change_keys
 from moefabric.config.loader import read_experiment, resolve_paths
+from moefabric.config.section import Section
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.core.resource_needs import ResourceNeeds, fabric_needs, region_needs, total_needs
@@ -30,6 +32,8 @@ _PREDICTION: Final = ResourceNeeds(1, 500_000_000)
 _AUTO_CORES: Final = 2
 """Cores of a run whose scale is chosen for its cores."""
 _ID_DIGITS: Final = 12
+_FILE_DIGITS: Final = 16
+"""Hexadecimal digits of the digest of a file."""
 _SHOWN_FAULTS: Final = 20
 
 
@@ -75,7 +79,8 @@ def plan_sweep(spec: SweepSpec, folder: Path) -> SweepPlan:
     Raises:
         SpecError: With the faults of all experiments, each with the values that it comes from.
     """
-    planner, faults = _Planner(spec, folder.resolve()), _Faults()
+    planner = _Planner(spec, folder.resolve())
+    faults = defaultdict[tuple[str, str], list[Point]](list)
     runs: dict[str, PlannedRun] = {}
     seeds: list[int | None] = [*spec.seeds] or [None]
     for point in spec.points():
@@ -83,25 +88,28 @@ def plan_sweep(spec: SweepSpec, folder: Path) -> SweepPlan:
             try:
                 planned = list(planner.runs(point, seed))
             except SpecError as error:
-                faults.add(point, error)
+                for fault in error.errors:
+                    faults[fault].append(point)
                 continue
             for run in planned:
                 if (other := runs.get(run.task.id)) is not None:
-                    faults.add(point, SpecError([("", f"is the same as {other.point}")]))
+                    faults["", f"is the same as {other.point}"].append(point)
                 runs[run.task.id] = run
-    faults.check()
-    return SweepPlan(spec, runs, planner.files.archives)
+    _check(faults)
+    return SweepPlan(spec, runs, planner.archives)
 
 
 class _Planner:
     """Plans the runs of points.
 
     Attributes:
-        files: The input files of all runs.
+        archives: Input files and folders of all runs, by the digests of their contents.
     """
 
     def __init__(self, spec: SweepSpec, folder: Path) -> None:
-        self._spec, self._folder, self.files = spec, folder, InputFiles()
+        self._spec, self._folder = spec, folder
+        self.archives: dict[str, bytes] = {}
+        self._digests: dict[Path, str] = {}
         self._version = version("moefabric")
         if isinstance(spec.experiment, Path):
             path = folder / spec.experiment
@@ -126,25 +134,32 @@ class _Planner:
                 # The program stays among the files that it imports and reads.
                 change_keys(document, {place: str(self._folder / path)})
                 continue
-            digest, archived = self.files.add(self._folder / path)
+            digest, archived = self._packed(self._folder / path)
             change_keys(document, {place: archived})
             inputs.append(digest)
-        needs = run_needs(self._spec, experiment)
+        needs, mode = run_needs(self._spec, experiment), self._spec.mode
+        digests = tuple(dict.fromkeys(inputs))
         for repetition in range(self._spec.repetitions):
             title = f"{point}, seed {experiment.seed}"
             if self._spec.repetitions > 1:
                 title += f", repetition {repetition}"
             id_ = self._digest(document, repetition, program)
-            task = RunTask(
-                id_,
-                title,
-                self._spec.mode,
-                document,
-                tuple(dict.fromkeys(inputs)),
-                needs,
-                self._version,
-            )
+            task = RunTask(id_, title, mode, document, digests, needs, self._version)
             yield PlannedRun(point, experiment.seed, repetition, task)
+
+    def _packed(self, path: Path) -> tuple[str, str]:
+        """Return the digest of a file or a folder, and its path where it is unpacked.
+
+        Raises:
+            SpecError: If it can't be read.
+        """
+        path = path.resolve()
+        if path not in self._digests:
+            archive = _archive(path)
+            self._digests[path] = digest = sha256(archive).hexdigest()[:_FILE_DIGITS]
+            self.archives[digest] = archive
+        digest = self._digests[path]
+        return digest, f"{digest}/{path.name}"
 
     def _program(self, experiment: ExperimentSpec) -> bytes:
         """Return the text of the program that trains.
@@ -166,29 +181,22 @@ class _Planner:
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]
 
 
-class _Faults:
-    """Faults of experiments, each once, with the first point that has it."""
+def _check(points_of: Mapping[tuple[str, str], Sequence[Point]]) -> None:
+    """Raise an error that has each fault once, with the first point that has it.
 
-    def __init__(self) -> None:
-        self._points: dict[tuple[str, str], list[Point]] = {}
-
-    def add(self, point: Point, error: SpecError) -> None:
-        """Collect the faults of a point's experiment."""
-        for fault in error.errors:
-            self._points.setdefault(fault, []).append(point)
-
-    def check(self) -> None:
-        """Raise SpecError if there are any faults."""
-        faults = []
-        for (place, message), points in self._points.items():
-            further = len({point.number for point in points}) - 1
-            where = f"{points[0]}" + (f" and {further} more" if further else "")
-            faults.append((f"{where}: {place}" if place else where, message))
-        if len(faults) > _SHOWN_FAULTS:
-            more = len(faults) - _SHOWN_FAULTS
-            faults[_SHOWN_FAULTS:] = [("", f"and {more} more faults")]
-        if faults:
-            raise SpecError(faults)
+    Raises:
+        SpecError: If there are any faults.
+    """
+    faults = []
+    for (place, message), points in points_of.items():
+        further = len({point.number for point in points}) - 1
+        where = f"{points[0]}" + (f" and {further} more" if further else "")
+        faults.append((f"{where}: {place}" if place else where, message))
+    if len(faults) > _SHOWN_FAULTS:
+        more = len(faults) - _SHOWN_FAULTS
+        faults[_SHOWN_FAULTS:] = [("", f"and {more} more faults")]
+    if faults:
+        raise SpecError(faults)
 
 
 def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
@@ -201,9 +209,8 @@ def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
         needs = _PREDICTION
     else:
         scale = experiment.given_scale()
-        fabrics = [
-            experiment.build_fabric(c, "needs", scale or Scale()) for c in experiment.fabrics
-        ]
+        assumed = scale or Scale()
+        fabrics = [experiment.build_fabric(c, "needs", assumed) for c in experiment.fabrics]
         totals = [total_needs(fabric_needs(fabric).values()) for fabric in fabrics]
         # Cores that carry the bytes of all NICs of a region carry them through the EPS too.
         carried = [total_needs(region_needs(f, region) for region in f.regions) for f in fabrics]
@@ -213,3 +220,33 @@ def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
             memory += experiment.training.ep * _RANK_BYTES
         needs = ResourceNeeds(cores, memory)
     return ResourceNeeds(spec.cores or needs.cores, spec.memory or needs.memory_bytes)
+
+
+def input_paths(section: Section, place: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield place and path of each input file that a section names."""
+    for name in type(section).model_fields:
+        yield from _paths(getattr(section, name), f"{place}.{name}" if place else name)
+
+
+def _paths(value: object, place: str) -> Iterator[tuple[str, Path]]:
+    match value:
+        case Path():
+            yield place, value
+        case Section():
+            yield from input_paths(value, place)
+        case list():
+            for number, entry in enumerate(value):
+                yield from _paths(entry, f"{place}[{number}]")
+
+
+def _archive(path: Path) -> bytes:
+    """Return an archive of a file or a folder; equal contents give equal archives."""
+    stream = io.BytesIO()
+    try:
+        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        with ZipFile(stream, "w", ZIP_DEFLATED) as archive:
+            for file in files:  # entries without a date
+                archive.writestr(ZipInfo(str(file.relative_to(path.parent))), file.read_bytes())
+    except OSError as error:
+        raise SpecError([(str(path), error.strerror or str(error))]) from error
+    return stream.getvalue()

@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from moefabric.api.sweeps.engine import RunEvent
+from moefabric.api.sweeps.engine import RunEnded, RunEvent, RunStarted, RunTask
 from moefabric.api.sweeps.execution import execute
-from moefabric.api.sweeps.task import RunEnded, RunStarted, RunTask
 from moefabric.core.errors import UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
 from moefabric.testbed.cluster.ray_client import last_line

@@ -1,16 +1,102 @@
-"""Records of a sweep's runs: rows of the table, attempts, and whether a run has failed."""
+"""Results of a sweep's runs: figures of each fabric, attempts, and rows of the table."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from math import isfinite
+from typing import Any, Final
 
 from pydantic import Field
 
-from moefabric.api.sweeps.columns import FabricFigures, predicted_figures, run_figures
-from moefabric.api.sweeps.plan import PlannedRun
-from moefabric.api.sweeps.point import Value
-from moefabric.api.sweeps.task import Mode, RunEnded, RunStarted
-from moefabric.results.model import ExperimentPrediction, RunResult, Verdict
+from moefabric.api.sweeps.engine import Mode, Value
+from moefabric.config.input_file import path_steps
+from moefabric.report import formatting
+from moefabric.report.summary import COLUMNS, Column, summaries
+from moefabric.results import model
 from moefabric.results.parts import ResultPart
+
+DEFAULT_FIGURES: Final = ("iteration_s", "all_to_all_s", "exposed_comm_s", "optical_share")
+"""Figures of a sweep that names none."""
+PREDICTED: Final = "predicted"
+"""Verdict of a prediction, which measures nothing."""
+
+
+class FabricFigures(ResultPart):
+    """Figures of one fabric of a run."""
+
+    fabric: str
+    """Name of the fabric."""
+    policy: str
+    """Its policy."""
+    verdict: str
+    """Verdict on its measurements; `predicted` if nothing was measured."""
+    figures: dict[str, float | None]
+    """Values by the names of figures; null where the run has none."""
+
+
+def column(name: str) -> Column:
+    """Return the column of a figure's name, or of a place in a fabric's result."""
+    place = Column(name, name, formatting.number, lambda f: _finite(_value_at(f.result, name)))
+    return COLUMNS.get(name, place)
+
+
+def figure_fault(name: str, *, predicted: bool) -> str:
+    """Return the fault of a figure's name; empty if it is valid.
+
+    Args:
+        name: Name of a figure, or a place in a fabric's result.
+        predicted: Whether predictions must have the figure.
+    """
+    if figure := COLUMNS.get(name):
+        if predicted and figure.predicted is None:
+            return f"a prediction has no {name}: leave it out, or give mode: run"
+        return ""
+    steps = path_steps(name)
+    kind = model.FabricPrediction if predicted else model.FabricResult
+    if len(steps) > 1 and steps[0] in kind.model_fields:
+        return ""
+    return f"{name} is no figure and no place in a fabric's result; figures: {', '.join(COLUMNS)}"
+
+
+def result_figures(mode: Mode, result: str, names: Sequence[str]) -> list[FabricFigures]:
+    """Return the figures of each fabric of a result's JSON."""
+    rows: list[tuple[model.FabricPrediction | model.FabricResult, str, list[object]]]
+    if mode == "predict":
+        predictions = model.ExperimentPrediction.model_validate_json(result).fabrics
+        rows = [(p, PREDICTED, [_predicted(p, name) for name in names]) for p in predictions]
+    else:
+        runs = summaries(model.RunResult.model_validate_json(result))
+        rows = [(r.result, r.verdict, [column(name).measured(r) for name in names]) for r in runs]
+    return [
+        FabricFigures(
+            fabric=fabric.fabric,
+            policy=fabric.policy,
+            verdict=str(verdict),
+            figures=dict(zip(names, map(_finite, values), strict=True)),
+        )
+        for fabric, verdict, values in rows
+    ]
+
+
+def _predicted(fabric: model.FabricPrediction, name: str) -> object:
+    value = column(name).predicted
+    return value(fabric) if value else _value_at(fabric, name)
+
+
+def _value_at(result: model.FabricResult | model.FabricPrediction, place: str) -> object:
+    """Return the value at a place of a fabric's JSON; None if there is none."""
+    value: Any = result.to_json()
+    try:
+        for step in path_steps(place):
+            value = value[step]
+    except (IndexError, KeyError, TypeError):
+        return None
+    return value
+
+
+def _finite(value: object) -> float | None:
+    """Return a finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isfinite(value) else None
 
 
 class Attempt(ResultPart):
@@ -24,12 +110,6 @@ class Attempt(ResultPart):
     """Seconds that it took."""
     error: str = ""
     """Why it has no result; empty if it has one."""
-
-    @classmethod
-    def of(cls, started: RunStarted | None, ended: RunEnded) -> Self:
-        """Return an attempt from its start, if it had one, and its end."""
-        node, host = (started.node, started.host) if started else ("", "")
-        return cls(node=node, host=host, wall_s=round(ended.wall_s, 3), error=ended.error)
 
 
 class RunRecord(ResultPart):
@@ -56,6 +136,17 @@ class RunRecord(ResultPart):
         return not self.fabrics
 
     @property
+    def valid_figures(self) -> dict[str, dict[str, float | None]]:
+        """Figures of the fabrics that aren't invalid, by their names."""
+        valid = (one for one in self.fabrics if one.verdict != model.Verdict.INVALID)
+        return {fabric.fabric: fabric.figures for fabric in valid}
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether any fabric has the verdict `invalid`."""
+        return len(self.valid_figures) < len(self.fabrics)
+
+    @property
     def error(self) -> str:
         """Why the run has no result; empty if it has one."""
         return self.attempts[-1].error
@@ -78,38 +169,9 @@ class RunRecord(ResultPart):
                 **self.values,
                 "seed": self.seed,
                 "repetition": self.repetition,
-                "fabric": fabric.fabric,
-                "policy": fabric.policy,
-                "verdict": fabric.verdict,
+                **fabric.model_dump(exclude={"figures"}),
                 **fabric.figures,
                 "host": last.host,
                 "attempts": len(self.attempts),
                 "wall_s": last.wall_s,
             }
-
-
-def is_invalid(record: RunRecord) -> bool:
-    """Return whether any fabric has the verdict `invalid`."""
-    return any(fabric.verdict == Verdict.INVALID for fabric in record.fabrics)
-
-
-def run_record(
-    run: PlannedRun, attempts: Sequence[Attempt], ended: RunEnded, figures: Sequence[str]
-) -> RunRecord:
-    """Return the record of a run from its attempts and the end of the last one."""
-    return RunRecord(
-        run=run.task.id,
-        point=run.point.number,
-        values=dict(run.point.values),
-        seed=run.seed,
-        repetition=run.repetition,
-        attempts=list(attempts),
-        fabrics=result_figures(run.task.mode, ended.result, figures) if ended.result else [],
-    )
-
-
-def result_figures(mode: Mode, result: str, figures: Sequence[str]) -> list[FabricFigures]:
-    """Return the figures of each fabric of a result's JSON."""
-    if mode == "predict":
-        return predicted_figures(ExperimentPrediction.model_validate_json(result), figures)
-    return run_figures(RunResult.model_validate_json(result), figures)

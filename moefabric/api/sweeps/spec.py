@@ -1,30 +1,23 @@
 """A sweep as users write it: an experiment, and the changes that its runs make to it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, Tag
 
-from moefabric.api.sweeps.columns import DEFAULT_FIGURES, figure_fault
-from moefabric.api.sweeps.point import VARIANT, Point, Value, value_label
-from moefabric.api.sweeps.task import Mode
-from moefabric.config.input_file import path_steps, read_yaml
+from moefabric.api.sweeps.engine import Mode, Value
+from moefabric.api.sweeps.results import DEFAULT_FIGURES, figure_fault
+from moefabric.config import section
+from moefabric.config.input_file import path_steps
 from moefabric.config.model import InputPath
-from moefabric.config.section import (
-    ByteSize,
-    Document,
-    InputError,
-    Name,
-    Section,
-    Text,
-    collect_errors,
-)
-from moefabric.config.validation import validate
 
 _MOST_RUNS: Final = 100_000
+VARIANT: Final = "variant"
+"""Name of the axis of variants."""
 
 ExperimentChoice = Annotated[
     Annotated[InputPath, Tag("file")] | Annotated[dict[str, Any], Tag("given")],
@@ -38,19 +31,46 @@ Values = Annotated[list[Any], Field(min_length=1)]
 """Values of one place, of which each run has one."""
 
 
-class Variant(Section):
+@dataclass(frozen=True)
+class Point:
+    """A combination of values.
+
+    Attributes:
+        number: Its position in the sweep, from 0.
+        values: Its value on each axis.
+        changes: Values by their places in the experiment.
+    """
+
+    number: int
+    values: Mapping[str, Value]
+    changes: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{axis}={value}" for axis, value in self.values.items()) or "no change"
+
+
+def value_label(value: Any) -> Value:
+    """Return a value as tables have it: a mapping is its `name`, or JSON like other structures."""
+    if isinstance(value, Value):
+        return value
+    if isinstance(value, Mapping) and isinstance(name := value.get("name"), str):
+        return name
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+class Variant(section.Section):
     """Changes that belong together, under a name."""
 
-    name: Text
+    name: section.Text
     """Name of the variant in tables and pictures."""
     changes: Changes = Field(default_factory=dict)
     """Values by their places in the experiment."""
 
 
-class SweepSpec(Document):
+class SweepSpec(section.Document):
     """A sweep file: the product of variants, grid, seeds and repetitions."""
 
-    sweep: Name
+    sweep: section.Name
     """Name of the sweep."""
     experiment: ExperimentChoice
     """Experiment file, relative to the sweep's file, or the keys of an experiment."""
@@ -71,18 +91,18 @@ class SweepSpec(Document):
     cores: int | None = Field(default=None, ge=1)
     """CPU cores that each run has for itself. Default: 1 for `predict`; for `run` what the fabrics
     need at the experiment's scale, or 2 with `scale: auto`, which is then chosen for 2 cores."""
-    memory: ByteSize | None = None
+    memory: section.ByteSize | None = None
     """Memory that is reserved for each run. Default: what the fabrics need; 500 MB for
     `predict`."""
     retries: int = Field(default=1, ge=0, le=100)
     """Further attempts at a run that ends in an error, each on another node if there is one."""
     retry_invalid: bool = False
     """Whether a run with the verdict `invalid` has further attempts too. The last one is kept."""
-    figures: list[Text] = Field(default_factory=lambda: list(DEFAULT_FIGURES), min_length=1)
+    figures: list[section.Text] = Field(default_factory=lambda: list(DEFAULT_FIGURES), min_length=1)
     """Figures of each fabric, in the order of the report: columns of the table `fabrics`
     (`moefabric.report.summary`), or places in a fabric's result such as
     `fidelity.cpu_idle_min`."""
-    baseline: Name | None = None
+    baseline: section.Name | None = None
     """Fabric with which the others are compared, run by run. Default: none."""
 
     @property
@@ -101,18 +121,16 @@ class SweepSpec(Document):
         variants: list[Variant | None] = [*self.variants] or [None]
         points = list[Point]()
         for variant, values in product(variants, product(*self.grid.values())):
-            grid_values: dict[str, Value] = dict(
-                zip(self.grid, map(value_label, values), strict=True)
-            )
+            grid_values = dict[str, Value](zip(self.grid, map(value_label, values), strict=True))
             changes = self.changes | (variant.changes if variant else {})
             changes |= dict(zip(self.grid, values, strict=True))
             names: dict[str, Value] = {VARIANT: variant.name} if variant else {}
             points.append(Point(len(points), grid_values | names, changes))
         return points
 
-    def errors(self) -> Iterator[InputError]:
+    def errors(self) -> Iterator[section.InputError]:
         """Yield the contradictions between values that are valid by themselves."""
-        yield from collect_errors(
+        yield from section.collect_errors(
             self._place_errors,
             self._variant_errors,
             self._seed_errors,
@@ -120,7 +138,7 @@ class SweepSpec(Document):
             self._size_errors,
         )
 
-    def _place_errors(self) -> Iterator[InputError]:
+    def _place_errors(self) -> Iterator[section.InputError]:
         for name in ("changes", "grid"):
             yield from _place_errors(name, getattr(self, name))
         for number, variant in enumerate(self.variants):
@@ -128,47 +146,34 @@ class SweepSpec(Document):
         for place in self.grid:
             yield from _repeated(f"grid.{place}", list(map(value_label, self.grid[place])))
 
-    def _variant_errors(self) -> Iterator[InputError]:
+    def _variant_errors(self) -> Iterator[section.InputError]:
         yield from _repeated("variants", [variant.name for variant in self.variants])
 
-    def _seed_errors(self) -> Iterator[InputError]:
+    def _seed_errors(self) -> Iterator[section.InputError]:
         yield from _repeated("seeds", self.seeds)
         if self.seeds and "seed" in self.grid:
             yield "seeds", "grid has the seeds already: leave one of them out"
         if self.mode == "predict" and self.repetitions > 1:
             yield "repetitions", "a prediction is the same each time: leave it out, or give seeds"
 
-    def _figure_errors(self) -> Iterator[InputError]:
+    def _figure_errors(self) -> Iterator[section.InputError]:
         yield from _repeated("figures", self.figures)
         for number, name in enumerate(self.figures):
             if error := figure_fault(name, predicted=self.mode == "predict"):
                 yield f"figures[{number}]", error
 
-    def _size_errors(self) -> Iterator[InputError]:
+    def _size_errors(self) -> Iterator[section.InputError]:
         if self.run_count > _MOST_RUNS:
             yield "grid", f"{self.run_count:,} runs are more than {_MOST_RUNS:,}"
 
 
-def _place_errors(section: str, places: Mapping[str, Any]) -> Iterator[InputError]:
+def _place_errors(key: str, places: Mapping[str, Any]) -> Iterator[section.InputError]:
     for place in places:
         if not path_steps(place):
-            yield f"{section}.{place}", "isn't a place such as training.iterations"
+            yield f"{key}.{place}", "isn't a place such as training.iterations"
 
 
-def _repeated(place: str, values: Sequence[object]) -> Iterator[InputError]:
+def _repeated(place: str, values: Sequence[object]) -> Iterator[section.InputError]:
     """Yield an error for each value that is given twice."""
     for value in dict.fromkeys(v for v in values if values.count(v) > 1):
         yield place, f"{value!r} is given twice"
-
-
-def load_sweep(path: Path, settings: Sequence[str] = ()) -> SweepSpec:
-    """Return the sweep that a file describes. The experiments of its runs have not been checked.
-
-    Args:
-        path: The YAML file.
-        settings: Changes of the file such as `repetitions=1`.
-
-    Raises:
-        SpecError: With all errors of the file.
-    """
-    return validate(SweepSpec, read_yaml(path, settings), path)

@@ -1,13 +1,121 @@
-"""Summary of a sweep: its runs, their figures at each point, and its failures."""
+"""Summary of a sweep: its runs, failures, and means of figures with confidence of 95 %."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean, stdev
 from typing import Any
 
-from moefabric.api.sweeps.results import RunRecord, is_invalid
+from moefabric.api.sweeps.engine import Value
+from moefabric.api.sweeps.results import RunRecord
 from moefabric.api.sweeps.spec import SweepSpec
-from moefabric.api.sweeps.statistics import PointFabric, point_fabrics
+from moefabric.report.run_changes import student
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Values of one figure, each from a run of its own."""
+
+    values: tuple[float, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of runs."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        """Arithmetic mean; None without a run."""
+        return fmean(self.values) if self.values else None
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the confidence interval of the mean (Student's t); None below two runs."""
+        if self.n < 2:
+            return None
+        return student(self.n - 1) * stdev(self.values) / math.sqrt(self.n)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Bounds of the confidence interval; None below two runs."""
+        mean, half = self.mean, self.half_width
+        return None if mean is None or half is None else (mean - half, mean + half)
+
+    def to_json(self) -> dict[str, object]:
+        """Return count, mean and bounds as JSON types."""
+        low, high = self.interval or (None, None)
+        return {"n": self.n, "mean": self.mean, "low": low, "high": high}
+
+
+@dataclass(frozen=True)
+class PointFabric:
+    """One fabric at one point of a sweep.
+
+    Attributes:
+        point: Number of the point.
+        values: Its value on each axis.
+        fabric: Name of the fabric.
+        figures: Values by figure, of the runs that aren't invalid.
+        ratios: Values relative to the baseline's in the same run, by figure.
+        invalid: Number of runs with the verdict `invalid`, which are left out.
+    """
+
+    point: int
+    values: Mapping[str, Value]
+    fabric: str
+    figures: Mapping[str, Sample]
+    ratios: Mapping[str, Sample]
+    invalid: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return the figures as JSON types."""
+        figures = {name: sample.to_json() for name, sample in self.figures.items()}
+        ratios = {name: sample.to_json() for name, sample in self.ratios.items()}
+        return vars(self) | {"values": dict(self.values), "figures": figures, "ratios": ratios}
+
+
+def point_fabrics(
+    records: Iterable[RunRecord], figures: Sequence[str], baseline: str | None = None
+) -> list[PointFabric]:
+    """Return the figures of each fabric at each point, in the order of points and fabrics.
+
+    Args:
+        records: The runs.
+        figures: Names of the figures.
+        baseline: Fabric with which the others are compared, run by run; None for none.
+    """
+    runs = defaultdict[tuple[int, str], list[RunRecord]](list)
+    for record in records:
+        for fabric in record.fabrics:
+            runs[record.point, fabric.fabric].append(record)
+    ordered = sorted(runs.items(), key=lambda item: item[0][0])
+    return [_point_fabric(name, group, figures, baseline) for (_, name), group in ordered]
+
+
+def _point_fabric(
+    name: str, runs: Sequence[RunRecord], figures: Sequence[str], baseline: str | None
+) -> PointFabric:
+    """Return the figures of a fabric in the runs of a point."""
+    values = defaultdict[str, list[float]](list)
+    ratios = defaultdict[str, list[float]](list)
+    valid = [run.valid_figures for run in runs if name in run.valid_figures]
+    for fabrics in valid:
+        base = fabrics.get(baseline or "", {}) if name != baseline else {}
+        for figure in figures:
+            if (value := fabrics[name].get(figure)) is not None:
+                values[figure].append(value)
+                if reference := base.get(figure):
+                    ratios[figure].append(value / reference)
+    return PointFabric(
+        runs[0].point,
+        runs[0].values,
+        name,
+        {figure: Sample(tuple(values[figure])) for figure in figures},
+        {figure: Sample(tuple(values)) for figure, values in ratios.items()},
+        len(runs) - len(valid),
+    )
 
 
 @dataclass(frozen=True)
@@ -39,16 +147,12 @@ class SweepSummary:
     @property
     def invalid(self) -> list[RunRecord]:
         """Runs with a fabric whose measurements can't be trusted."""
-        return [record for record in self.records if is_invalid(record)]
+        return [record for record in self.records if record.is_invalid]
 
     @property
     def hosts(self) -> Mapping[str, int]:
         """Number of runs on each machine."""
-        hosts: dict[str, int] = {}
-        for record in self.records:
-            host = record.attempts[-1].host
-            hosts[host] = hosts.get(host, 0) + 1
-        return hosts
+        return Counter(record.attempts[-1].host for record in self.records)
 
     @property
     def missing(self) -> int:

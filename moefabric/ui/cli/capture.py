@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from moefabric import FabricError, duration_ns
 from moefabric.api.commands import FILE
-from moefabric.core.errors import FabricError
-from moefabric.core.units import duration_ns
 from moefabric.ui.cli.options import name_option, parse_option, running_lab
 
 if TYPE_CHECKING:

@@ -1,39 +1,32 @@
-"""`moefabric up`, `down`, `inspect`, `check`, `exec` and `light`: a fabric that stays up."""
+"""`moefabric up`, `down`, `inspect`, `check`, `exec`, `light` and `ocs`: a fabric that stays up."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from moefabric.api.commands import FILE, print_result
 from moefabric.core.errors import FabricError
 from moefabric.core.fabric_description import fabric_description
+from moefabric.core.ocs_ports import nic_at
+from moefabric.core.topology import Fabric, Region
 from moefabric.runtime.run_directory import FabricWiring
-from moefabric.ui.cli.options import (
-    cluster_option,
-    json_option,
-    name_option,
-    running_lab,
-    settings_option,
-    spread_option,
-)
+from moefabric.ui.cli.options import json_option, name_option, placement_options, running_lab
 
 if TYPE_CHECKING:
-    from moefabric.api.circuits import LightChange
+    from moefabric.api.lab import LightChange
 
 
 @click.command(short_help="Start a fabric and leave it running.")
 @click.argument("fabric", type=FILE)
-@cluster_option
-@spread_option
-@settings_option
-def up(fabric: Path, cluster: str | None, spread: str, settings: tuple[str, ...]) -> None:
+@placement_options
+def up(fabric: Path, settings: tuple[str, ...], **placement: Any) -> None:
     """Start the fabric that the file FABRIC describes, and leave it running until `down`."""
     from moefabric.api.fabric import EmulatedFabric
 
-    lab = EmulatedFabric.load(fabric, settings).up(cluster=cluster, spread=spread)
+    lab = EmulatedFabric.load(fabric, settings).up(**placement)
     state = "was up already" if lab.was_up else "up"
     click.echo(f"{lab.name}: {state}, {_summary(lab.wiring)}")
 
@@ -142,19 +135,12 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
     help="With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.",
 )
 @click.option(
-    "--region",
-    "region_name",
-    help="Region whose circuits change. Default: that of the circuits, or the first.",
+    "--region", help="Region whose circuits change. Default: that of the circuits, or the first."
 )
 @name_option
 @json_option
 def light(
-    circuits: tuple[str, ...],
-    demand: Path | None,
-    policy: str,
-    region_name: str | None,
-    name: str | None,
-    as_json: bool,
+    circuits: tuple[str, ...], demand: Path | None, name: str | None, as_json: bool, **choice: Any
 ) -> None:
     """Set the circuits of a region to CIRCUITs such as s0/o0~s1/o0, or to those for a demand.
 
@@ -167,13 +153,11 @@ def light(
     from moefabric.config.demand_file import read_demand
 
     lab = running_lab(name)
-    if demand is None:
-        change = lab.light(*circuits, region=region_name)
-    else:
-        servers = lab.region(region_name).servers if region_name else lab.fabric.regions[0].servers
-        change = lab.light(
-            demand=read_demand(demand, len(servers)), policy=policy, region=region_name
-        )
+    rows = None
+    if demand is not None:
+        region = lab.region(choice["region"]) if choice["region"] else lab.fabric.regions[0]
+        rows = read_demand(demand, len(region.servers))
+    change = lab.light(*circuits, demand=rows, **choice)
     print_result(change.to_json(), _change_lines(change), as_json=as_json)
 
 
@@ -185,3 +169,53 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
         yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
     total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
+
+
+@click.command(short_help="Show the ports of an OCS.")
+@click.argument("ocs_name", metavar="[OCS]", default="ocs0")
+@click.option("--all", "all_ports", is_flag=True, help="Show ports without cross-connect, too.")
+@name_option
+@json_option
+def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None:
+    """Show the ports of an OCS with their state, partner and optical power.
+
+    A port is blocked, tuning, tuned or failed.
+    """
+    from moefabric.api.ocs_failures import region_of_ocs
+
+    lab = running_lab(name)
+    reply = lab.ocs(ocs_name)
+    fabric, region = lab.fabric, region_of_ocs(lab.fabric, ocs_name)
+    identity = reply["identity"]
+    device = " ".join(identity[key] for key in ("vendor", "model", "serial", "firmware"))
+    ports = [
+        f"  {_port_line(port, fabric, region)}"
+        for port in reply["ports"]
+        if all_ports or port["state"] != "blocked" or port["admin"] != "enabled"
+    ]
+    lines = [f"{ocs_name}  {device}, {reply['startup']}", *ports]
+    print_result(reply, lines, as_json=as_json)
+
+
+def _port_line(port: dict[str, Any], fabric: Fabric, region: Region) -> str:
+    state, admin = port["state"], port["admin"]
+    words = (
+        str(port["port"]),
+        _nic_fibre(port["port"], fabric, region),
+        state,
+        "" if admin in ("enabled", state) else f"({admin})",
+        f"-> {port['partner']}" if port["partner"] is not None else "",
+        f"{port['power_dbm']:.1f} dBm" if port["power_dbm"] is not None else "",
+        port["label"],
+    )
+    return "  ".join(filter(None, words))
+
+
+def _nic_fibre(port: int, fabric: Fabric, region: Region) -> str:
+    """Return the NIC that sends into an input, or receives from an output."""
+    assert region.ocs is not None
+    is_input = port <= region.ocs.ports
+    number = port if is_input else port - region.ocs.ports
+    if number > len(region.servers) * fabric.optical:
+        return ""
+    return f"{nic_at(fabric, region, number)} {'out' if is_input else 'in'}"

@@ -12,11 +12,7 @@ from moefabric.results.parts import Json
 from moefabric.ui.cli.options import json_option, name_option, ocs_option, running_lab
 
 _ALL: Final = "all"
-_RENAMED_OCS_FAULTS: Final = {
-    "deny": "reject",
-    "never": "drop-completion",
-    "partial": "partial-apply",
-}
+_RENAMED: Final = {"deny": "reject", "never": "drop-completion", "partial": "partial-apply"}
 _OCS_HELP: Final = "\n".join(
     [
         "Inject a fault of KIND into an OCS. Without KIND: list its faults.\n\n\b",
@@ -30,7 +26,7 @@ class _OcsFaultType(click.Choice[str]):
     """Kind of an OCS fault. The error for a former name gives the present one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if new := _RENAMED_OCS_FAULTS.get(value):
+        if new := _RENAMED.get(value):
             self.fail(f"{value!r} is now called {new!r}", param, ctx)
         return super().convert(value, param, ctx)
 
@@ -152,13 +148,11 @@ def controller(region: str, action: str | None, name: str | None) -> None:
 def ocs(
     kind: str | None,
     arguments: tuple[str, ...],
-    times: int | None,
-    db: float,
-    after: bool,
     clear: str | None,
     ocs_name: str,
     name: str | None,
     as_json: bool,
+    **effect: Any,
 ) -> None:
     """Inject a fault into an OCS, or clear it."""
     if clear is not None and kind is not None:
@@ -167,7 +161,7 @@ def ocs(
         raise click.UsageError(wrong)
     lab = running_lab(name)
     if clear is None:
-        reply = lab.ocs_fault(kind, *arguments, ocs=ocs_name, times=times, db=db, after=after)
+        reply = lab.ocs_fault(kind, *arguments, ocs=ocs_name, **effect)
     else:
         reply = lab.ocs_clear(None if clear == _ALL else number(clear, "--clear"), ocs=ocs_name)
     lines = [f"{ocs_name}: no power"] * (not reply["power"]) + [*map(_fault_line, reply["faults"])]

@@ -14,8 +14,7 @@ from moefabric.core.errors import SpecError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from moefabric.workload.gating.generator import GatingParameters
-    from moefabric.workload.gating.traces import GatingTrace
+    from moefabric import GatingParameters, GatingTrace
 
 _REPLICAS = 20
 
@@ -59,10 +58,8 @@ def _assignment(_context: click.Context, _option: click.Parameter, texts: tuple[
 @click.option("--presets", "listed", is_flag=True, help="List the presets, and their sources.")
 def generate(
     preset: str | None, file: Path | None, first_step: int, rank: int | None, alike: bool,
-    output: Path | None, ranks: int | None, experts: int | None, layers: int | None,
-    iterations: int | None, tokens: int | None, top_k: int | None, seed: int,
-    changes: dict[str, float | int], replicas: int, picture: Path | None, as_json: bool,
-    listed: bool,
+    output: Path | None, seed: int, changes: dict[str, float | int], replicas: int,
+    picture: Path | None, as_json: bool, listed: bool, **sizes: int | None,
 ) -> None:  # fmt: skip
     """Generate gating and print its statistics. Needs no root.
 
@@ -89,7 +86,10 @@ def generate(
     check_writable(output, picture)
     record = None if file is None else _record(file, first_step, rank)
     shape = (8, 4, 8) if record is None else record.tokens.shape[:3]
-    sizes = {"experts": experts, "tokens": tokens, "top_k": top_k}
+    shaped = {
+        name: sizes.pop(name) or size
+        for name, size in zip(("iterations", "layers", "ranks"), shape, strict=True)
+    }
     changes |= {key: size for key, size in sizes.items() if size is not None}
     try:
         if preset is not None:
@@ -97,13 +97,8 @@ def generate(
         else:
             assert record is not None
             groups = int(changes.get("groups", 1))
-            parameters = fit(record, top_k or 1, alike=alike, groups=groups)
+            parameters = fit(record, sizes["top_k"] or 1, alike=alike, groups=groups)
         parameters = _changed(parameters, changes)
-        shaped = {
-            "iterations": iterations or shape[0],
-            "layers": layers or shape[1],
-            "ranks": ranks or shape[2],
-        }
         if (cells := math.prod((*shaped.values(), parameters.experts))) > MAX_CELLS:
             raise SpecError([(", ".join(shaped), f"{cells} counts are more than {MAX_CELLS}")])
         traces = [
@@ -115,10 +110,8 @@ def generate(
     if output is not None:
         write_gating(traces[0], output, form)
     if picture is not None and record is not None:
-        name = preset or "fitted generator"
-        write_output(
-            picture, gating_comparison(record, traces[:_REPLICAS], f"{record.source}: gating", name)
-        )
+        title, name = f"{record.source}: gating", preset or "fitted generator"
+        write_output(picture, gating_comparison(record, traces[:_REPLICAS], title, name))
     _print(parameters, traces[:replicas], record, as_json=as_json)
 
 

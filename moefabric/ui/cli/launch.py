@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,10 +11,10 @@ from moefabric.ui.cli.options import name_option, running_lab
 _PROGRAM = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _COUNT = click.IntRange(min=1)
 
-slots_option = click.option(
+_slots_option = click.option(
     "--slots", type=_COUNT, default=1, help="Ranks that each server has room for."
 )
-servers_option = click.option(
+_servers_option = click.option(
     "--servers",
     callback=lambda _context, _option, text: text.split(",") if text else None,
     metavar="S0,S1,...",
@@ -22,8 +23,8 @@ servers_option = click.option(
 
 
 @click.command(short_help="Print OpenMPI's hostfile.")
-@slots_option
-@servers_option
+@_slots_option
+@_servers_option
 @name_option
 def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
     """Print the servers of a running fabric as a hostfile of OpenMPI."""
@@ -32,28 +33,24 @@ def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
 
 @click.command(short_help="Run an MPI program on the servers.", context_settings=_PROGRAM)
 @click.option("-n", "ranks", type=_COUNT, help="Ranks. Default: all slots.")
-@slots_option
-@servers_option
+@_slots_option
+@_servers_option
 @name_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def mpirun(
-    ranks: int | None,
-    slots: int,
-    servers: list[str] | None,
-    name: str | None,
-    command: tuple[str, ...],
-) -> None:
+def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
     """Run COMMAND by OpenMPI's mpirun: `moefabric mpirun --slots 2 -- ./program ARGUMENT`.
 
     mpirun starts ranks on the servers without ssh, and has them talk over the fabric. Options
     before the program are mpirun's: `moefabric mpirun -- --tag-output ./program`.
     """
     with running_lab(name) as lab:
-        sys.exit(lab.mpirun(command, ranks=ranks, slots=slots, servers=servers).returncode)
+        sys.exit(lab.mpirun(command, **options).returncode)
 
 
 @click.command(short_help="Run a PyTorch program on the servers.", context_settings=_PROGRAM)
-@click.option("--nproc-per-node", type=_COUNT, default=1, help="Ranks on each server.")
+@click.option(
+    "--nproc-per-node", "ranks_per_server", type=_COUNT, default=1, help="Ranks on each server."
+)
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
 @click.option("--no-python", is_flag=True, help="PROGRAM is executable; start it without Python.")
 @click.option("--tag", is_flag=True, help="Print the rank before each line of output.")
@@ -62,20 +59,19 @@ def mpirun(
     help="Carry the all-to-alls of the backend `moefabric`, on circuits that this policy chooses "
     "for each. Default: that backend works as gloo does.",
 )
-@servers_option
+@_servers_option
 @name_option
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def torchrun(
-    nproc_per_node: int,
+    program: str,
+    arguments: tuple[str, ...],
     module: bool,
     no_python: bool,
     tag: bool,
     policy: str | None,
-    servers: list[str] | None,
     name: str | None,
-    program: str,
-    arguments: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Run PROGRAM on all servers with torchrun's environment.
 
@@ -90,17 +86,13 @@ def torchrun(
         raise click.UsageError(f"{program}: no such file")
     python = [] if no_python else [sys.executable, *(["-m"] if module else [])]
     command = [*python, program, *arguments]
-    on_line = print_tagged_line if tag else print_line
+    options["on_line"] = print_tagged_line if tag else print_line
     with running_lab(name) as lab:
         if policy is None:
-            with lab.launch(
-                command, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
-            ) as ranks:
+            with lab.launch(command, **options) as ranks:
                 ranks.wait()
             return
-        exchanges = lab.torchrun(
-            command, policy, ranks_per_server=nproc_per_node, servers=servers, on_line=on_line
-        )
+        exchanges = lab.torchrun(command, policy, **options)
     sent = sum(sum(exchange.exchange.owed.values()) for exchange in exchanges)
     optical = sum(exchange.optical_bytes for exchange in exchanges)
     seconds = sum(exchange.seconds for exchange in exchanges)

@@ -5,41 +5,34 @@ verdict, 4 a regression (`compare`).
 """
 
 import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 import click
 
 from moefabric.core.errors import MoefabricError
-from moefabric.ui.cli import (
-    calibrate,
-    capture,
-    compare,
-    cost,
-    dashboard,
-    doctor,
-    fabric,
-    fault,
-    launch,
-    logs,
-    metrics,
-    model,
-    ocs,
-    perf,
-    plan,
-    policy,
-    replay,
-    report,
-    run,
-    schema,
-    sweep,
-    trace,
-    train,
-)
 
 _INTERRUPTED: Final = 130
 _COMMANDS: Final = "moefabric.commands"
 """Group of entry points by which other distributions add commands."""
+_SHARED: Final = {
+    "collectives": "perf replay",
+    "fabric": "up down inspect check exec light ocs",
+    "machine": "doctor calibrate",
+    "launch": "hostfile mpirun torchrun",
+    "observe": "logs events metrics dashboard",
+    "plan": "plan policy cost",
+    "report": "report compare",
+    "run": "run train predict sweep",
+}
+"""Commands by the module that has several of them."""
+_OTHERS: Final = "capture fault model schema trace"
+"""Commands that have a module of their own name."""
+_MODULES: Final = {name: name for name in _OTHERS.split()} | {
+    name: module for module, names in _SHARED.items() for name in names.split()
+}
+"""The module of each command, which is imported when the command is used or listed."""
 _OF_STUDIES: Final = ("frontier", "oracle", "paper", "system")
 """Commands of the distribution moefabric-studies."""
 
@@ -52,25 +45,20 @@ class _ErrorReportingGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(entry.name for entry in _other_commands())})
+        others = entry_points(group=_COMMANDS).names
+        return sorted({*super().list_commands(ctx), *_MODULES, *others})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
-        for entry in _other_commands():
-            if entry.name == cmd_name:
-                return _loaded(entry)
-        return None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name in _OF_STUDIES and self.get_command(ctx, name) is None:
+        if cmd_name in _MODULES:
+            module = import_module(f"moefabric.ui.cli.{_MODULES[cmd_name]}")
+            commands = (part for part in vars(module).values() if isinstance(part, click.Command))
+            return next(command for command in commands if command.name == cmd_name)
+        for entry in entry_points(group=_COMMANDS, name=cmd_name):
+            return _loaded(entry)
+        if cmd_name in _OF_STUDIES:
             remedy = "it comes with the studies: pip install ./studies"
-            ctx.fail(f"no such command {name!r}: {remedy}")
-        return super().resolve_command(ctx, args)
+            ctx.fail(f"no such command {cmd_name!r}: {remedy}")
+        return super().get_command(ctx, cmd_name)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -88,11 +76,6 @@ class _ErrorReportingGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("moefabric: interrupted; nothing is left running", err=True)
             sys.exit(_INTERRUPTED)
-
-
-def _other_commands() -> list[EntryPoint]:
-    """Return the commands of other distributions, sorted by name."""
-    return sorted(entry_points(group=_COMMANDS), key=lambda entry: entry.name)
 
 
 def _loaded(entry: EntryPoint) -> click.Command:
@@ -124,15 +107,3 @@ def main() -> None:
     results without root. To work with a fabric yourself, start it with `up`, use `inspect`, `exec`,
     `light`, `ocs` and `fault`, and remove it with `down`.
     """
-
-
-for _command in (
-    run.run, run.predict, report.report, plan.plan, policy.policy, cost.cost,
-    train.train, doctor.doctor, fabric.up, fabric.down, fabric.inspect, fabric.check, fabric.exec_,
-    fabric.light, capture.capture, launch.hostfile, launch.mpirun, launch.torchrun,
-    perf.perf, replay.replay, fault.fault, logs.logs, metrics.metrics,
-    ocs.events, ocs.ocs, calibrate.calibrate,
-    schema.schema,
-    model.model, trace.trace, compare.compare, dashboard.dashboard, sweep.sweep,
-):  # fmt: skip
-    main.add_command(_command)

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moefabric import SpecError, size_text
 from moefabric.api.commands import print_result
-from moefabric.core.errors import SpecError
-from moefabric.core.units import size_text
 from moefabric.ui.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ def show(reference: str, sequence: int, tokens: int, ep: int, as_json: bool) -> 
     an experiment. Bytes of an all-to-all are those that a rank sends the others for one layer, if
     the gate chooses all experts alike.
     """
-    from moefabric.config.model import load_model
-    from moefabric.workload.models.model_summary import ModelSummary
+    from moefabric import ModelSummary, load_model
 
     chosen = load_model(reference)
     if chosen.experts % ep:

@@ -1,6 +1,7 @@
 """Options that several commands share, and the running fabric that a command works on."""
 
 from collections.abc import Callable
+from functools import reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,35 +17,48 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds arguments and options, in this order."""
+
+    def add(command: Command) -> Command:
+        return reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+    return add
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 name_option = click.option("--name", help="Name of the fabric. Needed if several are up.")
 ocs_option = click.option("--ocs", "ocs_name", default="ocs0", help="The OCS.")
 settings_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
 )
-experiment_argument = click.argument("experiment", type=FILE)
-hosts_option = click.option(
-    "--hosts", type=FILE, help="Run on the real servers that this file lists."
+placement_options = all_of(
+    click.option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Place the fabric on the nodes of a Ray cluster: HOST:PORT of its head, or auto.",
+    ),
+    click.option(
+        "--spread",
+        type=click.Choice([strategy.value for strategy in Strategy]),
+        default=Strategy.PACK.value,
+        help="With --cluster: how regions and EPS are spread over nodes.",
+    ),
+    settings_option,
 )
-cluster_option = click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="Place the fabric on the nodes of a Ray cluster: HOST:PORT of its head, or auto.",
+via_options = all_of(
+    click.option(
+        "--via",
+        type=click.Choice(["eps", "light", "policy"]),
+        default="eps",
+        help="The EPS, the circuits that are lit, or those that --policy chooses.",
+    ),
+    click.option("--policy", default="mixnet-spill", help="The policy of --via policy."),
 )
-spread_option = click.option(
-    "--spread",
-    type=click.Choice([strategy.value for strategy in Strategy]),
-    default=Strategy.PACK.value,
-    help="With --cluster: how regions and EPS are spread over nodes.",
-)
-result_option = click.option(
-    "--json",
-    "json_file",
-    type=FILE,
-    help="Write the results as JSON ('-': to standard output, instead of the table).",
-)
-report_option = click.option(
-    "--report", type=FILE, help="Write the results as one self-contained HTML page."
+pacing_options = all_of(
+    click.option("--check/--no-check", "verify", default=True, help="Verify the results."),
+    click.option("--greedy", is_flag=True, help="Let congestion control alone set rates."),
 )
 
 
@@ -90,21 +104,29 @@ def positive_rate(text: str) -> float:
     return rate
 
 
-def lab_of(spec: Path | None, settings: tuple[str, ...], name: str | None) -> "Lab":
-    """Return a lab for a `with`: the fabric of a file, brought up, or one that is up.
+def lab_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --spec, --set and --name; the command's `lab` returns the fabric of a file, or `Lab`."""
 
-    Raises:
-        SpecError: if the file is wrong; if no fabric runs, or several do.
-    """
-    from moefabric.api.fabric import EmulatedFabric
+    @click.option("--spec", type=FILE, help="Bring this fabric up. Default: the one that is up.")
+    @settings_option
+    @name_option
+    @wraps(command)
+    def with_lab(
+        spec: Path | None, settings: tuple[str, ...], name: str | None, **options: Any
+    ) -> None:
+        if spec is not None and name is not None:
+            raise click.UsageError("give either --spec or --name")
+        if settings and spec is None:
+            raise click.UsageError("--set changes a --spec")
 
-    if spec is not None and name is not None:
-        raise click.UsageError("give either --spec or --name")
-    if spec is not None:
-        return EmulatedFabric.load(spec, settings).up()
-    if settings:
-        raise click.UsageError("--set changes a --spec")
-    return running_lab(name)
+        def lab() -> "Lab":
+            from moefabric.api.fabric import EmulatedFabric
+
+            return running_lab(name) if spec is None else EmulatedFabric.load(spec, settings).up()
+
+        command(lab=lab, **options)
+
+    return with_lab
 
 
 def running_lab(name: str | None) -> "Lab":

@@ -1,47 +1,35 @@
-"""`moefabric plan`: circuits and split for a demand, without a fabric."""
+"""`moefabric plan`, `policy` and `cost`: circuits, their policies, and prices, without a fabric."""
 
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from moefabric import Eps, Fabric, Ocs, Region, SpecError, rate_text
 from moefabric.api.commands import FILE, print_result
 from moefabric.config.demand_file import read_demand
-from moefabric.core.eps import Eps
-from moefabric.core.errors import SpecError
-from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Fabric, Region
+from moefabric.config.plugins import POLICIES, plugin_names, plugin_reference
+from moefabric.core.network_cost import NETWORKS, PRICES, paper_network_usd
 from moefabric.ui.cli.options import json_option, parse_option, positive_rate
 
 if TYPE_CHECKING:
     from moefabric.planner.plan import Plan
+    from moefabric.planner.policy import Policy
 
-
-def _single_region(
-    servers: int,
-    optical: int,
-    electrical: int,
-    nic_rate_bps: float,
-    *,
-    patch_panel: bool,
-    forwarding: bool,
-) -> Fabric:
-    """Return a region of servers on one leaf and an OCS, or on a patch panel alone."""
-    names = tuple(f"s{i}" for i in range(servers))
-    ocs = Ocs("ocs0", max(2, servers * optical)) if optical else None
-    eps = Eps(servers) if electrical else None
-    return Fabric(
-        name="plan",
-        regions=(Region("r0", 0, names, ocs),),
-        gpus=8,
-        optical=optical,
-        electrical=electrical,
-        nic_rate_bps=nic_rate_bps,
-        eps=eps,
-        patch_panel=patch_panel and eps is None,
-        forwarding=forwarding,
-    )
+_TEMPLATES: Final = {
+    "pyproject.toml": "pyproject.toml.j2",
+    "README.md": "README.md.j2",
+    "{module}.py": "policy.py.j2",
+    "test_{module}.py": "test_policy.py.j2",
+}
+"""Template of each file of a package."""
+_FACTS: Final = ("reconfigures", "forwards", "splits_by_demand", "suits_patch_panel")
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @click.command(short_help="Plan circuits for a demand.")
@@ -74,9 +62,7 @@ def plan(
     demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool
 ) -> None:
     """Print circuits, split and predicted completion time for a demand. Needs no root."""
-    from moefabric.config.policies import policy_named
-    from moefabric.core.circuits import CircuitSet
-    from moefabric.core.demand import DemandMatrix
+    from moefabric import CircuitSet, DemandMatrix, policy_named
     from moefabric.planner import plan as planner
 
     if degree + electrical == 0:
@@ -84,14 +70,12 @@ def plan(
         raise SpecError([("--degree, --electrical", message)])
     chosen = policy_named(policy)
     rows = read_demand(demand)
-    fabric = _single_region(
-        len(rows),
-        degree,
-        electrical,
-        nic_rate,
-        patch_panel=policy == "topoopt",
-        forwarding=chosen.forwards,
-    )
+    servers = tuple(f"s{i}" for i in range(len(rows)))
+    ocs = Ocs("ocs0", max(2, len(servers) * degree)) if degree else None
+    eps = Eps(len(servers)) if electrical else None
+    regions, nics = (Region("r0", 0, servers, ocs),), (degree, electrical, nic_rate)
+    panel, forwards = policy == "topoopt" and eps is None, chosen.forwards
+    fabric = Fabric("plan", regions, 8, *nics, eps, patch_panel=panel, forwarding=forwards)
     matrix = DemandMatrix(fabric.servers, rows)
     result = planner.plan(fabric, fabric.regions[0], matrix, chosen, CircuitSet())
     other_path = "over other servers" if fabric.patch_panel else "by the EPS"
@@ -116,3 +100,159 @@ def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
         for root, size in share.forwarded:
             parts += f", {size:,.0f} by the tree of {root}"
         yield f"  {share.src} to {share.dst}: {parts}"
+
+
+@click.command(short_help="Compare the prices of networks.")
+@click.option(
+    "--servers",
+    type=click.IntRange(1, 1_000_000),
+    default=128,
+    help="Number of servers with 8 NICs each.",
+)
+@json_option
+def cost(servers: int, as_json: bool) -> None:
+    """Print the prices of networks in USD.
+
+    The networks are fat-tree, 3:1 oversubscribed, rail-optimised, MixNet and TopoOpt.
+    """
+    table = {
+        rate_text(rate): {name: paper_network_usd(name, servers, rate) for name in NETWORKS}
+        for rate in PRICES
+    }
+    print_result(table, _price_lines(servers, table), as_json=as_json)
+
+
+def _price_lines(servers: int, table: dict[str, dict[str, float]]) -> list[str]:
+    heading = "".join(f"{name:>16}" for name in NETWORKS) + f"{'fat-tree/mixnet':>18}"
+    lines = [f"networks of {servers:,} servers of 8 NICs, thousand USD", f"{'NIC':<8}{heading}"]
+    for rate, usd in table.items():
+        cells = "".join(f"{usd[name] / 1e3:>16,.0f}" for name in NETWORKS)
+        lines.append(f"{rate:<8}{cells}{usd['fat-tree'] / usd['mixnet']:>18.2f}")
+    return lines
+
+
+@click.group(short_help="List, write and check policies.")
+def policy() -> None:
+    """List, write and check policies, which choose circuits for a demand. Needs no root."""
+
+
+@policy.command("list", short_help="List the registered policies.")
+@json_option
+def list_(as_json: bool) -> None:
+    """Print the registered policies, built in or of installed packages, and what they are."""
+    rows = [_row(name) for name in plugin_names(POLICIES)]
+    print_result(rows, _policy_table(rows), as_json=as_json)
+
+
+def _row(name: str) -> dict[str, Any]:
+    from moefabric.config.policies import policy_named
+
+    row: dict[str, Any] = {"name": name, "reference": plugin_reference(POLICIES, name)}
+    try:
+        known = policy_named(name)
+    except SpecError as error:
+        return row | {"error": str(error)}
+    return row | {fact: getattr(known, fact) for fact in _FACTS}
+
+
+def _policy_table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield f"{'policy':<18}" + "".join(f"{fact:<19}" for fact in _FACTS) + "reference"
+    for row in rows:
+        if "error" in row:
+            yield f"{row['name']:<18}{row['error']}"
+            continue
+        cells = "".join(f"{'yes' if row[fact] else '-':<19}" for fact in _FACTS)
+        yield f"{row['name']:<18}{cells}{row['reference']}"
+
+
+@policy.command("new", short_help="Write a package with a policy.")
+@click.argument("name")
+@click.option(
+    "--folder", type=FILE, default=Path(), help="Where the package's folder is made.", metavar="DIR"
+)
+def new(name: str, folder: Path) -> None:
+    """Write a package with a policy that works, as a start: NAME is the policy's name.
+
+    The package has an entry point, the policy, a test and a README.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    module, target = name.replace("-", "_"), folder / name
+    _check_name(name, module, target)
+    environment = Environment(
+        loader=PackageLoader("moefabric.ui.cli", "policy_package"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - the files are Python, TOML and Markdown
+    )
+    class_name = "".join(map(str.capitalize, name.split("-")))
+    for file, template in _TEMPLATES.items():
+        path = target / file.format(module=module)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source = environment.get_template(template)
+        path.write_text(source.render(name=name, module=module, class_name=class_name))
+    click.echo(f"{target}: written. Next: moefabric policy check {target}")
+
+
+def _check_name(name: str, module: str, target: Path) -> None:
+    if not _NAME.fullmatch(name):
+        raise SpecError([("NAME", f"{name!r}: lower-case letters, digits and dashes are needed")])
+    if target.exists():
+        raise SpecError([(str(target), "exists already: choose another name or folder")])
+    if name in plugin_names(POLICIES):
+        raise SpecError([("NAME", f"{name} is a policy already: choose another name")])
+    if module in sys.stdlib_module_names or find_spec(module) is not None:
+        raise SpecError([("NAME", f"{module} is a module of Python already: choose another name")])
+
+
+@policy.command("check", short_help="Try a policy against the laws of policies.")
+@click.argument("target")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the demands.")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="How long the check may take.",
+)
+@json_option
+def check(target: str, seed: int, limit_s: float, as_json: bool) -> None:
+    """Try a policy in many situations, and print which laws it keeps and how long it takes.
+
+    TARGET is the name of a policy, package.module:Name, or a folder with a package of policies.
+    The exit status is 1 if a law is broken, or the check takes too long.
+    """
+    from moefabric.api.policy_check import check_policy
+    from moefabric.config.guarded_policy import TimeIsUpError, time_limit
+
+    try:
+        with time_limit(limit_s):
+            reports = [check_policy(one, seed=seed) for one in _targets(target)]
+    except TimeIsUpError:
+        fault = f"the check takes longer than {limit_s:g} s: --limit allows more"
+        raise SpecError([(target, fault)]) from None
+    lines = (line for report in reports for line in report.lines())
+    print_result([report.to_json() for report in reports], lines, as_json=as_json)
+    if not all(report.keeps_all_laws for report in reports):
+        sys.exit(1)
+
+
+def _targets(target: str) -> Iterator["Policy"]:
+    from moefabric.config.policies import policy_named
+
+    folder = Path(target)
+    if not folder.is_dir() or target in plugin_names(POLICIES):
+        yield policy_named(target)
+        return
+    file = folder / "pyproject.toml"
+    try:
+        project = tomllib.loads(file.read_text())["project"]
+        references = project["entry-points"][POLICIES]
+    except (OSError, tomllib.TOMLDecodeError, KeyError) as error:
+        message = f"no entry points of {POLICIES} there: {error}"
+        raise SpecError([(str(file), message)]) from error
+    sys.path.insert(0, str(folder.resolve()))
+    for reference in references.values():
+        yield policy_named(reference)

@@ -1,26 +1,42 @@
-"""`moefabric report`: saved results as tables, pages and pictures."""
+"""`moefabric report` and `compare`: saved results as tables, pages and pictures, and changes."""
 
-from collections.abc import Sequence
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from moefabric.api.commands import (
-    FILE,
-    check_writable,
-    print_renderable,
-    print_tables,
-    write_output,
-)
+from moefabric.api import commands
+from moefabric.report import formatting
+from moefabric.ui.cli.options import json_option, parse_option
+
+if TYPE_CHECKING:
+    from moefabric.report.run_changes import FabricChange, FigureChange, RunChanges
+
+REGRESSION: Final = 4
+"""Exit status of a regression beyond the threshold."""
+
+
+def _share(text: str) -> float:
+    number, percent, rest = text.partition("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if rest or not 0 <= value < 1:
+        raise ValueError(f"{text!r} is not a share such as 2% or 0.02")
+    return value
 
 
 @click.command(short_help="Show the results of runs from their JSON.")
-@click.argument("runs", type=FILE, nargs=-1, required=True, metavar="RUN...")
-@click.option("--html", type=FILE, help="Write one self-contained HTML page instead of tables.")
+@click.argument("runs", type=commands.FILE, nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "--html", type=commands.FILE, help="Write one self-contained HTML page instead of tables."
+)
 @click.option(
     "--first-all-to-alls",
     "picture",
-    type=FILE,
+    type=commands.FILE,
     help="Write a picture of the first all-to-alls (SVG) instead of tables. One RUN only.",
 )
 def report(runs: tuple[Path, ...], html: Path | None, picture: Path | None) -> None:
@@ -30,31 +46,84 @@ def report(runs: tuple[Path, ...], html: Path | None, picture: Path | None) -> N
     """
     if len(runs) > 1 and picture is not None:
         raise click.UsageError("--first-all-to-alls: give one RUN")
-    check_writable(html, picture)
-    if len(runs) > 1:
-        _report_several(runs, html)
-    else:
-        _report_one(runs[0], html, picture)
-
-
-def _report_one(run: Path, html: Path | None, picture: Path | None) -> None:
-    from moefabric.api.result import Result
+    commands.check_writable(html, picture)
+    from moefabric.api.result import Result, Runs
     from moefabric.report.bars import first_all_to_alls_picture
 
-    result = Result.load(run)
+    shown = Result.load(runs[0]) if len(runs) == 1 else Runs.load(*runs)
     if html is not None:
-        write_output(html, result.page())
-    if picture is not None:
-        write_output(picture, first_all_to_alls_picture(result))
+        commands.write_output(html, shown.page())
+    if picture is not None and isinstance(shown, Result):
+        commands.write_output(picture, first_all_to_alls_picture(shown))
     if html is None and picture is None:
-        print_tables(result)
+        if isinstance(shown, Result):
+            commands.print_tables(shown)
+        else:
+            commands.print_renderable(shown.renderable())
 
 
-def _report_several(files: Sequence[Path], html: Path | None) -> None:
-    from moefabric.api.runs import Runs
+@click.command(short_help="Say what changed between runs.")
+@click.argument("before", nargs=-1, required=True, type=commands.FILE, metavar="BEFORE...")
+@click.argument("after", type=commands.FILE)
+@click.option(
+    "--threshold",
+    default="2%",
+    callback=parse_option(_share),
+    help="Change that is no regression yet: of a time, or in points of the optical share.",
+)
+@json_option
+def compare(before: tuple[Path, ...], after: Path, threshold: float, as_json: bool) -> None:
+    """Compare the run in the file AFTER with the run in BEFORE, fabric by fabric.
 
-    runs = Runs.load(*files)
-    if html is None:
-        print_renderable(runs.renderable())
-    else:
-        write_output(html, runs.page())
+    Several files BEFORE are runs of the same thing; they show how much runs differ by themselves.
+    Exit status 4: a fabric is missing, has a worse verdict, or a figure is worse by more than the
+    threshold and more than the spread of runs. 3: measurements of a run can't be trusted.
+    """
+    from moefabric.api.result import Result
+
+    changes = Result.load(after).compare(*map(Result.load, before), threshold=threshold)
+    commands.print_result(changes.to_json(), changes_lines(changes), as_json=as_json)
+    if changes.is_regression:
+        sys.exit(REGRESSION)
+    sys.exit(commands.INVALID if changes.is_invalid else 0)
+
+
+def changes_lines(changes: "RunChanges") -> list[str]:
+    """Return the changes as lines of a table, and the verdict on them."""
+    rows: list[tuple[str, ...]] = [
+        ("fabric", "figure", "before", "after", "change", "spread", "samples", "")
+    ]
+    for fabric in changes.fabrics:
+        rows += [(fabric.fabric, *_verdict_cells(fabric))]
+        rows += [("", *_figure_cells(figure)) for figure in fabric.figures]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines += [f"note: {remark}" for remark in changes.remarks]
+    worse = [fabric.fabric for fabric in changes.fabrics if fabric.is_regression]
+    beyond = f"beyond {changes.threshold * 100:.3g} % and the spread of runs"
+    lines.append(f"regression of {', '.join(worse)}" if worse else f"no regression {beyond}")
+    return lines
+
+
+def _verdict_cells(fabric: "FabricChange") -> tuple[str, ...]:
+    before, after = fabric.before or "-", fabric.after or "-"
+    outcome = "same" if before == after else "changed"
+    if fabric.before is None:
+        outcome = "new"
+    elif fabric.after is None:
+        outcome = "regression: missing"
+    elif fabric.is_regression and all(f.outcome != "regression" for f in fabric.figures):
+        outcome = "regression"
+    return "verdict", str(before), str(after), "", "", "", outcome
+
+
+def _figure_cells(figure: "FigureChange") -> tuple[str, ...]:
+    is_share = figure.figure == "optical share"
+    value = formatting.percentage if is_share else lambda v: formatting.seconds(v, 4)
+    change, spread = "-", "unknown"
+    if figure.change is not None:
+        change = f"{figure.change * 100:+.2f} {'points' if is_share else '%'}"
+    if figure.spread is not None:
+        spread = f"{figure.spread * 100:.2f}"
+    values = value(figure.before), value(figure.after)
+    return figure.figure, *values, change, spread, str(figure.samples), figure.outcome

@@ -1,62 +1,53 @@
-"""`moefabric run` and `predict`: experiments, emulated and in the fluid model."""
+"""`moefabric run`, `train`, `predict` and `sweep`: experiments, emulated and predicted."""
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from moefabric.api.commands import (
-    FILE,
-    INVALID,
-    STANDARD_OUTPUT,
-    check_writable,
-    journalled,
-    progress_reporter,
-    write_result,
+from moefabric.api import commands
+from moefabric.report import formatting
+from moefabric.ui.cli.options import all_of, json_option, placement_options, settings_option
+
+if TYPE_CHECKING:
+    from moefabric.api.result import Result
+
+_MOST_ROWS = 60
+_experiment_options = all_of(
+    click.argument("experiment", type=commands.FILE),
+    click.option(
+        "--json",
+        "json_file",
+        type=commands.FILE,
+        help="Write the results as JSON ('-': to standard output, instead of the table).",
+    ),
+    click.option(
+        "--report", type=commands.FILE, help="Write the results as one self-contained HTML page."
+    ),
 )
-from moefabric.ui.cli.options import (
-    cluster_option,
-    experiment_argument,
-    hosts_option,
-    json_option,
-    report_option,
-    result_option,
-    settings_option,
-    spread_option,
+_hosts_option = click.option(
+    "--hosts", type=commands.FILE, help="Run on the real servers that this file lists."
 )
 
 
 @click.command(short_help="Run an experiment on emulated fabrics.")
-@experiment_argument
-@result_option
-@report_option
+@_experiment_options
 @click.option(
     "--external",
     default="",
     show_default=False,
     help="Processes that something else starts: ocs, controller, or ocs,controller.",
 )
-@hosts_option
+@_hosts_option
 @click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
-@cluster_option
-@spread_option
-@settings_option
+@placement_options
 def run(
-    experiment: Path,
-    json_file: Path | None,
-    report: Path | None,
-    external: str,
-    hosts: Path | None,
-    resume: bool,
-    flows: bool,
-    cluster: str | None,
-    spread: str,
-    settings: tuple[str, ...],
+    experiment: Path, hosts: Path | None, settings: tuple[str, ...], external: str, **options: Any
 ) -> None:
     """Run the experiment that the file EXPERIMENT describes.
 
@@ -66,22 +57,29 @@ def run(
     from moefabric.api.experiment import Experiment
 
     loaded = Experiment.load(experiment, settings, hosts_file=hosts)
-    external_processes = _external_processes(external)
-    if resume and (json_file is None or json_file == STANDARD_OUTPUT):
+    options["external"] = _external_processes(external)
+    if options["resume"] and options["json_file"] in (None, commands.STANDARD_OUTPUT):
         raise click.UsageError("--resume: give the --json file of the run that was stopped")
-    check_writable(json_file, report)
-    with journalled(json_file, report) as journal, progress_reporter(loaded.operations) as reporter:
-        result = loaded.run(
-            reporter=reporter,
-            external=external_processes,
-            flows=flows,
-            journal=journal,
-            resume=resume,
-            cluster=cluster,
-            spread=spread,
-        )
-    write_result(result, json_file, report)
-    sys.exit(INVALID if result.verdict == "invalid" else 0)
+    _carry_out(loaded.run, loaded.operations, **options)
+
+
+def _carry_out(
+    act: "Callable[..., Result]",
+    operations: int,
+    json_file: Path | None,
+    report: Path | None,
+    gating: Path | None = None,
+    **options: Any,
+) -> NoReturn:
+    """Run or train an experiment, write its results, and exit with their status."""
+    commands.check_writable(json_file, report, gating)
+    journalled = commands.journalled(json_file, report)
+    with journalled as journal, commands.progress_reporter(operations) as reporter:
+        result = act(reporter=reporter, journal=journal, **options)
+    if gating is not None:
+        result.write_gating(gating)
+    commands.write_result(result, json_file, report)
+    sys.exit(commands.INVALID if result.verdict == "invalid" else 0)
 
 
 def _external_processes(text: str) -> frozenset[str]:
@@ -94,8 +92,67 @@ def _external_processes(text: str) -> frozenset[str]:
     return processes
 
 
+@click.command(short_help="Train a model on emulated fabrics.")
+@_experiment_options
+@click.option(
+    "--gating",
+    type=commands.FILE,
+    help="Write what the gates chose as a NumPy archive, which `gating: {trace: FILE}` replays.",
+)
+@_hosts_option
+@placement_options
+def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **options: Any) -> None:
+    """Train the program of the file EXPERIMENT on its fabrics, one after the other.
+
+    Start the program's ranks on the servers, carry their all-to-alls over each fabric, judge and
+    report the results, and remove the fabrics. Exit status 3: the measurements can't be trusted.
+    """
+    from moefabric.api.experiment import Experiment
+
+    loaded = Experiment.load(experiment, settings, hosts_file=hosts)
+    _carry_out(loaded.train, loaded.operations, **options)
+
+
+@click.command(short_help="Run an experiment under many changes.")
+@click.argument("file", type=commands.FILE, metavar="SWEEP")
+@click.option("--out", type=commands.FILE, help="Folder of the results. Default: out/NAME.")
+@click.option("--cluster", metavar="ADDRESS", help="Use this Ray cluster; `auto` finds it.")
+@click.option("--resume", is_flag=True, help="Go on: keep the runs that the folder has.")
+@json_option
+@settings_option
+def sweep(
+    file: Path, out: Path | None, as_json: bool, settings: tuple[str, ...], **options: Any
+) -> None:
+    """Carry out the runs that the file SWEEP describes, each on cores of its own.
+
+    Results, a table and a page with pictures go to one folder while runs end. Without --cluster,
+    Ray runs on this machine for the time of the sweep. Exit status 1: a run has no result; 3: the
+    measurements of a run can't be trusted.
+    """
+    from moefabric.api.sweep import Sweep
+    from moefabric.api.sweeps.page import means_table
+    from moefabric.report.tables import rich_table
+
+    loaded = Sweep.load(file, *settings)
+    folder = out or Path("out") / loaded.spec.sweep
+    with commands.progress_reporter(loaded.spec.run_count) as reporter:
+        result = loaded.run(folder, reporter=reporter, **options)
+    summary = result.summary
+    if as_json:
+        commands.print_result(summary.to_json(), (), as_json=True)
+    else:
+        click.echo(f"{loaded.spec.sweep}: means, 95 % confidence")
+        commands.print_renderable(rich_table(means_table(summary, _MOST_ROWS)))
+        if (hidden := len(summary.points) - _MOST_ROWS) > 0:
+            click.echo(f"{hidden} more rows are in sweep.json")
+        click.echo(f"{folder / 'report.html'}: {len(summary.records)} runs")
+    if summary.failed:
+        sys.exit(1)
+    sys.exit(commands.INVALID if summary.invalid else 0)
+
+
 @click.command(short_help="Predict the results of an experiment.")
-@click.argument("experiment", type=FILE)
+@click.argument("experiment", type=commands.FILE)
 @json_option
 @settings_option
 def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
@@ -122,8 +179,6 @@ def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
 
 def _dispatch_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the exposed time of first all-to-alls, unless all wait for demand and circuits."""
-    from moefabric.report import formatting
-
     waiting = {"first": "block", "split_demand": "known", "demand_error": 0.0}
     if all(entry[key] == value for entry in fabrics for key, value in waiting.items()):
         return
@@ -154,24 +209,19 @@ def _spine_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _cost_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the price of each network, and its performance per dollar."""
-    from moefabric.report import formatting
-
     for entry in fabrics:
         cost = entry["cost"]
         if cost["network_usd"] is not None:
             ratio = cost["perf_per_dollar_vs_eps"]
-            relative = (
-                f"; {formatting.ratio(ratio)} the performance per dollar of eps" if ratio else ""
-            )
-            yield f"{entry['fabric']}: network of {formatting.usd(cost['network_usd'])}{relative}"
+            line = f"{entry['fabric']}: network of {formatting.usd(cost['network_usd'])}"
+            relative = f"; {formatting.ratio(ratio)} the performance per dollar of eps"
+            yield line + (relative if ratio else "")
     for why in sorted({entry["cost"]["why"] for entry in fabrics} - {""}):
         yield f"networks are not priced: {why}"
 
 
 def _simulated_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield how many regions stand for all, where some do."""
-    from moefabric.report import formatting
-
     for entry in fabrics:
         some = entry["simulated"]
         if some["regions"] == some["all_regions"]:

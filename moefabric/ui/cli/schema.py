@@ -2,7 +2,7 @@
 
 import json
 import re
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Final
 
 import click
@@ -10,15 +10,15 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 SCHEMAS: Final = {
-    "experiment": ("moefabric.config.experiment", "ExperimentSpec"),
-    "fabric": ("moefabric.config.fabric", "FabricSpec"),
-    "hosts": ("moefabric.config.hosts", "HostsSpec"),
-    "model": ("moefabric.config.model", "ModelSpec"),
-    "ocs-profile": ("moefabric.config.ocs_profile", "full_profile_section"),
-    "sweep": ("moefabric.api.sweeps.spec", "SweepSpec"),
-    "run": ("moefabric.results.model", "RunResult"),
+    "experiment": "moefabric.config.experiment:ExperimentSpec",
+    "fabric": "moefabric.config.fabric:FabricSpec",
+    "hosts": "moefabric.config.hosts:HostsSpec",
+    "model": "moefabric.config.model:ModelSpec",
+    "ocs-profile": "moefabric.config.ocs_profile:full_profile_section",
+    "sweep": "moefabric.api.sweeps.spec:SweepSpec",
+    "run": "moefabric.results.model:RunResult",
 }
-"""Module and name of the model of each kind of file, or of a function that returns it."""
+"""The model of each kind of file, or a function that returns it."""
 
 
 class _SchemaGenerator(GenerateJsonSchema):
@@ -49,8 +49,7 @@ def schema(kind: str) -> None:
 
 def schema_text(kind: str) -> str:
     """Return the JSON Schema of a kind of file."""
-    module, name = SCHEMAS[kind]
-    model: Any = getattr(import_module(module), name)
+    model: Any = resolve_name(SCHEMAS[kind])
     if not isinstance(model, type):
         model = model()
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}

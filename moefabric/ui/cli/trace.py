@@ -9,13 +9,12 @@ import click
 from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable, print_result, write_output
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.core.units import rate_text
+from moefabric.report.formatting import data_size, seconds
 from moefabric.ui.cli.gating import generate
 from moefabric.ui.cli.options import json_option, parse_option, positive_rate
 
 if TYPE_CHECKING:
-    from moefabric.core.demand import DemandMatrix
-    from moefabric.workload.gating.traces import GatingTrace
-    from moefabric.workload.graphs.execution_graph import ExecutionGraph
+    from moefabric import ExecutionGraph, GatingTrace
 
 _FORMATS: Final = ("cm", "goal")
 _SUFFIXES: Final = {
@@ -48,9 +47,8 @@ def trace() -> None:
 
 def _read(path: Path, form: str, ranks: int | None) -> tuple[str, "ExecutionGraph | GatingTrace"]:
     """Return the name of a trace's format, and the trace, folded onto `ranks`."""
+    from moefabric import ExecutionGraph, fold
     from moefabric.traces.formats import named_reader, trace_reader
-    from moefabric.workload.graphs.execution_graph import ExecutionGraph
-    from moefabric.workload.graphs.folding import fold
 
     reader = named_reader(form) if form else trace_reader(path)
     content = reader.read(path)
@@ -90,8 +88,6 @@ def _info_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if "operations" not in document:
         yield from _gating_lines(document)
         return
-    from moefabric.report.formatting import data_size, seconds
-
     yield f"{document['file']}: {document['format']}, {document['ranks']} ranks"
     counts = (f"{kind} {count:,}" for kind, count in document["operations"].items())
     yield f"  operations: {', '.join(counts) or 'none'}"
@@ -157,7 +153,7 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
         message = f"{output.suffix or 'no ending'} is not one of {', '.join(_SUFFIXES)}: give --to"
         raise SpecError([(str(output), message)])
     name, content = _read(file, form, ranks)
-    check_folder(output)
+    check_writable(output)
     if not isinstance(content, ExecutionGraph):
         write_gating(content, output, form_to)
         click.echo(f"{file} ({name}) -> {output} ({form_to})")
@@ -166,18 +162,6 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
     click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
     for note in (*content.notes, *_comments(output)):
         click.echo(f"note: {note}", err=True)
-
-
-def check_folder(output: Path) -> None:
-    """Create the folder of a file.
-
-    Raises:
-        click.UsageError: If it can't be created.
-    """
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"{output.parent}: {error.strerror}") from error
 
 
 def _comments(output: Path) -> Iterator[str]:
@@ -239,31 +223,19 @@ def export(
 
     FILE is an experiment, or a demand: a JSON array of rows.
     """
+    from moefabric import DemandMatrix, Experiment
+    from moefabric.config.demand_file import read_demand
     from moefabric.traces.connection_matrix import demand_matrix, matrix_text
     from moefabric.traces.goal import goal_text
     from moefabric.traces.messages import demand_graph
 
     check_writable(output)
     if file.suffix == ".json":
-        demand = _demand_of_file(file)
+        rows = read_demand(file)
+        demand = DemandMatrix([f"s{n}" for n in range(len(rows))], rows)
     else:
-        demand = _demand_of_experiment(file, iteration, layer)
+        demand = Experiment.load(file).demand(iteration, layer)
         demand = demand if collective == "dispatch" else demand.combine()
-    if kind == "cm":
-        write_output(output, matrix_text(demand_matrix(demand)))
-    else:
-        write_output(output, goal_text(demand_graph(demand)))
-
-
-def _demand_of_file(file: Path) -> "DemandMatrix":
-    from moefabric.config.demand_file import read_demand
-    from moefabric.core.demand import DemandMatrix
-
-    rows = read_demand(file)
-    return DemandMatrix([f"s{n}" for n in range(len(rows))], rows)
-
-
-def _demand_of_experiment(file: Path, iteration: int, layer: int) -> "DemandMatrix":
-    from moefabric.api.experiment import Experiment
-
-    return Experiment.load(file).demand(iteration, layer)
+    is_matrix = kind == "cm"
+    text = matrix_text(demand_matrix(demand)) if is_matrix else goal_text(demand_graph(demand))
+    write_output(output, text)

@@ -98,12 +98,10 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        headers = Headers(scope=scope)
+        headers, reply = Headers(scope=scope), self._app
         if reason := refusal(headers, self._listen_host):
-            await JSONResponse({"error": reason}, 403)(scope, receive, send_guarded)
+            reply = JSONResponse({"error": reason}, 403)
         elif self._needs_token(scope["path"]) and not has_token(headers, self._token):
-            reply = JSONResponse({"error": "the token is missing or wrong"}, 401)
-            reply.headers["WWW-Authenticate"] = "Bearer"
-            await reply(scope, receive, send_guarded)
-        else:
-            await self._app(scope, receive, send_guarded)
+            challenge = {"WWW-Authenticate": "Bearer"}
+            reply = JSONResponse({"error": "the token is missing or wrong"}, 401, challenge)
+        await reply(scope, receive, send_guarded)

@@ -1,106 +1,22 @@
 """Access of the dashboard to a running fabric: reads its state, changes its light and failures."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Final
 
-from moefabric.api.lab import Lab
+from pydantic import Field
+
+from moefabric import ControlError, Lab, Region, SpecError
 from moefabric.api.running_fabrics import running_fabrics
-from moefabric.core.errors import ControlError
+from moefabric.config.section import Section
 from moefabric.core.failures import FailureEvent
 from moefabric.core.port_counts import PortReading
-from moefabric.core.topology import Fabric, Region
 from moefabric.results.parts import Json
 from moefabric.runtime.failure_log import FAILURE_LOG, read_failure_log
 
 
-class FabricSource(Protocol):
+class FabricSource:
     """A running fabric. One thread reads; commands come from others."""
-
-    @property
-    def fabric(self) -> Fabric:
-        """Servers, NICs, regions and switches."""
-
-    def circuits(self, region: Region) -> Json:
-        """Return the names of `lit` and `dark` circuits, and the controller's `fault` if any."""
-
-    def hardware(self) -> Json:
-        """Return `servers` (with NICs), `processes`, `controllers` and why machines are lost."""
-
-    def failures(self) -> list[Json]:
-        """Return the present failures, each with `kind` and `what`."""
-
-    def failure_version(self) -> int:
-        """Return a number that changes with each event of a failure."""
-
-    def failure_events(self) -> Sequence[FailureEvent]:
-        """Return all events of failures so far, in order of time."""
-
-    def ocs_events(self) -> Iterator[Json]:
-        """Yield the events of the OCSes, the stored ones first, until the fabric ends."""
-
-    def read_ports(self) -> PortReading:
-        """Read the counters of all NICs, in the order of `counted_nics`."""
-
-    def run_status(self) -> Json | None:
-        """Return the status of the run that uses the fabric, or None."""
-
-    def light(self, circuits: Sequence[str], region: str | None) -> Json:
-        """Set the circuits of a region; none removes all."""
-
-    def dark(self, circuits: Sequence[str], region: str | None) -> Json:
-        """Remove circuits."""
-
-    def fault(self, kind: str, what: Sequence[str]) -> list[Json]:
-        """Make components fail; return the present failures."""
-
-    def clear(self, kind: str | None, what: Sequence[str]) -> list[Json]:
-        """Clear failures; return those that remain."""
-
-    def close(self) -> None:
-        """Close the connections to the fabric."""
-
-
-class FabricSources(Protocol):
-    """The fabrics that run."""
-
-    def names(self) -> list[str]:
-        """Return the names of the running fabrics."""
-
-    def open(self, name: str) -> FabricSource:
-        """Return a running fabric.
-
-        Raises:
-            MoefabricError: If it doesn't run.
-        """
-
-
-class RunningFabrics:
-    """The fabrics of this machine; implements `FabricSources`.
-
-    Args:
-        only: Name of the only fabric to show. Default: all.
-    """
-
-    def __init__(self, only: str | None = None) -> None:
-        self._only = only
-
-    def names(self) -> list[str]:
-        """Return the names of the running fabrics."""
-        running = running_fabrics()
-        return running if self._only is None else [name for name in running if name == self._only]
-
-    def open(self, name: str) -> FabricSource:
-        """Return a running fabric.
-
-        Raises:
-            FabricError: If it doesn't run.
-        """
-        return LabSource(Lab(name))
-
-
-class LabSource:
-    """A running fabric of this machine; implements `FabricSource`."""
 
     def __init__(self, lab: Lab) -> None:
         """Read the fabric's wiring.
@@ -115,7 +31,7 @@ class LabSource:
         self._status_ns = 0
 
     def circuits(self, region: Region) -> Json:
-        """Ask the region's controller for its circuits."""
+        """Return the names of `lit` and `dark` circuits, and the controller's `fault` if any."""
         if region.ocs is None:
             return {"lit": [], "dark": []}
         try:
@@ -126,7 +42,7 @@ class LabSource:
             return {"lit": [], "dark": [], "fault": str(error)}
 
     def hardware(self) -> Json:
-        """Ask the fabric process for carriers and processes, and each controller for its health."""
+        """Return `servers` (with NICs), `processes`, `controllers` and why machines are lost."""
         hardware = self._reader.hardware()
         controllers = [self._controller(region) for region in self._reader.controllers]
         shown = {key: hardware[key] for key in ("servers", "processes")}
@@ -142,17 +58,17 @@ class LabSource:
             return entry | {"ready": False, "fault": str(error)}
 
     def failures(self) -> list[Json]:
-        """Return the present failures."""
+        """Return the present failures, each with `kind` and `what`."""
         return self._lab.faults()
 
     def failure_version(self) -> int:
-        """Return the size of the failure log."""
+        """Return a number that changes with each event of a failure."""
         with suppress(FileNotFoundError):
             return (self._lab.run_directory.path / FAILURE_LOG).stat().st_size
         return 0
 
-    def failure_events(self) -> list[FailureEvent]:
-        """Return the events of the failure log."""
+    def failure_events(self) -> Sequence[FailureEvent]:
+        """Return all events of failures so far, in order of time."""
         return read_failure_log(self._lab.run_directory)
 
     def ocs_events(self) -> Iterator[Json]:
@@ -160,7 +76,7 @@ class LabSource:
         return self._lab.events(follow=True)
 
     def read_ports(self) -> PortReading:
-        """Read the kernel's counters."""
+        """Read the counters of all NICs, in the order of `counted_nics`."""
         return self._reader.ports(lost_are_zero=True)
 
     def run_status(self) -> Json | None:
@@ -185,12 +101,15 @@ class LabSource:
         return self._lab.dark(*circuits, region=region).to_json()
 
     def fault(self, kind: str, what: Sequence[str]) -> list[Json]:
-        """Make components fail."""
+        """Make components fail; return the present failures."""
         self._lab.fault(kind, *what)
         return self._lab.faults()
 
     def clear(self, kind: str | None, what: Sequence[str]) -> list[Json]:
-        """Clear failures. A kind such as `ocs loss` clears all faults of its OCS."""
+        """Clear failures; return those that remain.
+
+        A kind such as `ocs loss` clears all faults of its OCS.
+        """
         if kind is not None and kind.startswith("ocs "):
             for name in what:
                 self._lab.ocs_clear(ocs=name)
@@ -200,3 +119,56 @@ class LabSource:
     def close(self) -> None:
         """Release the counters."""
         self._reader.close()
+
+
+class RunningFabrics:
+    """The fabrics of this machine.
+
+    Args:
+        only: Name of the only fabric to show. Default: all.
+    """
+
+    def __init__(self, only: str | None = None) -> None:
+        self._only = only
+
+    def names(self) -> list[str]:
+        """Return the names of the running fabrics."""
+        running = running_fabrics()
+        return running if self._only is None else [name for name in running if name == self._only]
+
+    def open(self, name: str) -> FabricSource:
+        """Return a running fabric.
+
+        Raises:
+            FabricError: If it doesn't run.
+        """
+        return FabricSource(Lab(name))
+
+
+class Change(Section):
+    """The JSON of a command."""
+
+    circuits: list[str] = Field(default_factory=list)
+    """Circuits, or pairs of servers."""
+    region: str | None = None
+    """Region of the circuits. Default: that of the circuits, or the first."""
+    kind: str | None = None
+    """Kind of failure."""
+    what: list[str] = Field(default_factory=list)
+    """Components."""
+
+
+def _light(source: FabricSource, change: Change) -> Json:
+    if not change.circuits:
+        raise SpecError([("circuits", "name circuits such as s0/o0~s1/o0 or s0~s1")])
+    return source.light(change.circuits, change.region)
+
+
+COMMANDS: Final[Mapping[str, Callable[[FabricSource, Change], Json | list[Json]]]] = {
+    "light": _light,
+    "dark": lambda source, change: source.dark(change.circuits, change.region),
+    "fault": lambda source, change: source.fault(change.kind or "", change.what),
+    "clear": lambda source, change: source.clear(change.kind, change.what),
+}
+"""Commands by name. `light` sets the circuits of a region, `dark` removes circuits, `fault` makes
+components fail, and `clear` clears failures."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from moefabric.core.errors import MoefabricError
-from moefabric.ui.dashboard.fabric_source import FabricSources
+from moefabric.ui.dashboard.fabric_source import RunningFabrics
 from moefabric.ui.dashboard.monitor import FabricMonitor
 
 MOST_CLIENTS: Final = 32
@@ -75,7 +75,7 @@ class Hub:
         period_s: Seconds between two readings of a small fabric.
     """
 
-    def __init__(self, sources: FabricSources, period_s: float = 0.5) -> None:
+    def __init__(self, sources: RunningFabrics, period_s: float = 0.5) -> None:
         self.sources, self._period_s = sources, period_s
         self._names: list[str] = []
         self._names_read: list[str] = []
@@ -160,7 +160,7 @@ class Hub:
             self._wake.wait(self.read())
             self._stopped.wait(_SHORTEST_S)  # many wakes at once are one
         for monitor in self._monitors.values():
-            monitor.close()
+            monitor.source.close()
 
     def read(self) -> float | None:
         """Read each fabric that pages watch, once; return the seconds until the next time.
@@ -181,7 +181,7 @@ class Hub:
         if names != self._names_read:
             self._names_read = names
             for gone in set(self._monitors) - set(names):
-                self._monitors.pop(gone).close()
+                self._monitors.pop(gone).source.close()
             self._call(self._publish_names, names)
         return names
 
@@ -192,7 +192,7 @@ class Hub:
             changes = self._monitors[name].poll()
         except (MoefabricError, OSError, KeyError):  # the fabric ends meanwhile, or has just begun
             if monitor := self._monitors.pop(name, None):
-                monitor.close()
+                monitor.source.close()
             return
         state = {topic: message(topic, value) for topic, value in changes.state.items()}
         live = [

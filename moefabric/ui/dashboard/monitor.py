@@ -8,16 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from moefabric.core.errors import MoefabricError
+from moefabric import NS_PER_S, Fabric, MoefabricError, Region, rate_text
+from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import FailureEvent
 from moefabric.core.nic import NicKind
 from moefabric.core.ocs_ports import nic_at
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
-from moefabric.core.topology import Fabric
-from moefabric.core.units import NS_PER_S
 from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource
-from moefabric.ui.dashboard.topology_view import topology_view
 
 EVENTS: Final = 200
 """Number of events that a page which connects receives."""
@@ -61,9 +59,9 @@ class FabricMonitor:
         self._last: dict[str, object] = {}
         self._circuits: dict[str, Json] = {}
         self._arrived = deque[Json](maxlen=EVENTS)
+        """Events that one thread appends and `poll` takes; a deque needs no lock for that."""
         self._events = deque[Json](maxlen=EVENTS)
         self._history = deque[tuple[float, int, int]](maxlen=HISTORY)
-        self._lock = threading.Lock()
         self._slow_at = -_SLOW_S
         self._failure_version = -1
         self._failure_events = 0
@@ -71,10 +69,6 @@ class FabricMonitor:
         self._rates = PortRates(source.fabric)
         self._topology = topology_view(source.fabric)
         threading.Thread(target=self._follow_events, name="ocs-events", daemon=True).start()
-
-    def close(self) -> None:
-        """Release the fabric."""
-        self.source.close()
 
     def poll(self) -> Changes:
         """Read the fabric.
@@ -86,7 +80,7 @@ class FabricMonitor:
         is_slow_turn = now >= self._slow_at + _SLOW_S
         if is_slow_turn:
             self._slow_at = now
-        events = self._take_ocs_events()
+        events = [self._arrived.popleft() for _ in range(len(self._arrived))]
         self._put(changes, "fabric", self._topology)
         self._poll_load(now, changes)
         self._poll_circuits(changes, {str(event["ocs"]) for event in events}, every=is_slow_turn)
@@ -152,17 +146,10 @@ class FabricMonitor:
         rest = {key: value for key, value in status.items() if key not in _RUN_PARTS}
         self._put(changes, "run", rest or None)
 
-    def _take_ocs_events(self) -> list[Json]:
-        with self._lock:
-            events = list(self._arrived)
-            self._arrived.clear()
-        return events
-
     def _follow_events(self) -> None:
         with suppress(MoefabricError, OSError, ValueError):
             for event in self.source.ocs_events():
-                with self._lock:
-                    self._arrived.append(self._ocs_event(event))
+                self._arrived.append(self._ocs_event(event))
 
     # --- events as the page shows them -----------------------------------------------------------
 
@@ -234,3 +221,45 @@ class PortRates:
         received = [max(0, round(rate)) for rate in rates[:, RECEIVED].tolist()]
         light = sum(rate for rate, optical in zip(sent, self._optical, strict=True) if optical)
         return sent, received, light, sum(sent) - light
+
+
+def topology_view(fabric: Fabric) -> Json:
+    """Return the parts of a fabric as JSON values.
+
+    The order of `nics` within the servers is that of readings of port counters.
+    """
+    return {
+        "name": fabric.name,
+        "description": fabric_description(fabric),
+        "nic_rate": " to ".join(
+            rate_text(bps) for bps in sorted({min(fabric.rates_bps), max(fabric.rates_bps)})
+        ),
+        "scale": {"bytes": fabric.scale.bytes, "dilation": fabric.scale.dilation},
+        "gpus": fabric.gpus,
+        "leaves": list(fabric.leaves),
+        "spines": list(fabric.spines),
+        "regions": [_region_view(fabric, region) for region in fabric.regions],
+    }
+
+
+def _region_view(fabric: Fabric, region: Region) -> Json:
+    return {
+        "name": region.name,
+        "backup": region.backup,
+        "ocs": region.ocs.name if region.ocs else None,
+        "ocs_ports": region.ocs.ports if region.ocs else 0,
+        "servers": [
+            {
+                "name": server,
+                "address": fabric.addressing.addresses(server)[0],
+                "nics": [str(nic) for nic in fabric.nics(server)],
+                "nic_rate_bps": fabric.rate_bps(server),
+                "leaves": {
+                    str(nic): fabric.eps_wiring.leaf_of_nic(nic)
+                    for nic in fabric.electrical_nics(server)
+                    if fabric.leaves
+                },
+            }
+            for server in region.servers
+        ],
+    }

@@ -6,9 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-from moefabric.api.result import Result
-from moefabric.api.runs import Runs
-from moefabric.core.errors import SpecError
+from moefabric import Result, Runs, SpecError
 from moefabric.results.parts import Json
 
 MOST_FILES: Final = 500
@@ -26,13 +24,16 @@ _FIELD: Final = re.compile(r'"(experiment|verdict)":\s*"((?:[^"\\]|\\.){0,200})"
 class SavedRuns:
     """Results in a folder and its subfolders.
 
+    Attributes:
+        pages: Rendered pages by key, the newest ones only.
+
     Args:
         folder: The folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._pages = OrderedDict[str, str]()
+        self.pages = OrderedDict[str, str]()
 
     def entries(self) -> list[Json]:
         """Return file, size, time, experiment and verdict of each result, the newest first."""
@@ -55,7 +56,7 @@ class SavedRuns:
         """Render one result, or several side by side.
 
         Returns:
-            The key by which `page` returns it; nobody can guess it.
+            Its key in `pages`; nobody can guess it.
 
         Raises:
             SpecError: If a file is not one of the folder's results, or has a wrong value.
@@ -65,14 +66,10 @@ class SavedRuns:
         paths = [self._path(file) for file in files]
         page = Result.load(paths[0]).page() if len(paths) == 1 else Runs.load(*paths).page()
         key = secrets.token_urlsafe(24)
-        self._pages[key] = _CODE.sub("", page)
-        while len(self._pages) > _MOST_PAGES:
-            self._pages.popitem(last=False)
+        self.pages[key] = _CODE.sub("", page)
+        while len(self.pages) > _MOST_PAGES:
+            self.pages.popitem(last=False)
         return key
-
-    def page(self, key: str) -> str | None:
-        """Return a rendered page, or None if there is none or newer ones have replaced it."""
-        return self._pages.get(key)
 
     def _path(self, file: str) -> Path:
         root = self.folder.resolve()

@@ -5,8 +5,7 @@ import json
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -14,18 +13,17 @@ from typing import Any, Final
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import moefabric.report
+from moefabric.config.validation import validate
 from moefabric.core.errors import FabricError, MoefabricError, SpecError
 from moefabric.ui.dashboard.access import REPORT_POLICY, Guard
-from moefabric.ui.dashboard.commands import COMMANDS, Command
-from moefabric.ui.dashboard.fabric_source import FabricSources
+from moefabric.ui.dashboard.fabric_source import COMMANDS, Change, RunningFabrics
 from moefabric.ui.dashboard.hub import Hub, TooManyClientsError
 from moefabric.ui.dashboard.saved_runs import SavedRuns
 
@@ -40,30 +38,77 @@ _METRICS_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
 _STREAM_HEADERS: Final = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
-@dataclass
 class Dashboard:
-    """The source and the settings of a dashboard.
+    """A dashboard: its fabrics and results, and the replies to requests that end at once.
 
     Attributes:
+        hub: Distributes changes.
+        metrics: Returns metrics for Prometheus.
+        token: Token of all requests for data and commands.
+
+    Args:
         sources: The running fabrics.
         saved_runs: Saved results.
-        metrics: Returns metrics for Prometheus; None if there are none.
-        token: Token of all requests for data and commands.
-        hub: Distributes changes.
+        metrics: Returns metrics for Prometheus.
     """
 
-    sources: FabricSources
-    saved_runs: SavedRuns
-    metrics: Callable[[], bytes] | None = None
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    hub: Hub = field(init=False)
+    def __init__(
+        self, sources: RunningFabrics, saved_runs: SavedRuns, metrics: Callable[[], bytes]
+    ) -> None:
+        self.hub, self.metrics, self.token = Hub(sources), metrics, secrets.token_urlsafe(32)
+        self._saved_runs = saved_runs
+        self._rendering, self._reading = asyncio.Lock(), asyncio.Lock()
 
-    def __post_init__(self) -> None:
-        """Make the hub of the fabrics."""
-        self.hub = Hub(self.sources)
+    async def command(self, request: Request) -> Response:
+        """Change light or failures of a fabric."""
+        name, fabric = request.path_params["command"], request.path_params["fabric"]
+        if name not in COMMANDS:
+            raise HTTPException(404, f"{name} is not one of {', '.join(COMMANDS)}")
+        change = validate(Change, await _document(request))
+        reply = await asyncio.to_thread(self._run, fabric, name, change)
+        self.hub.wake()
+        return JSONResponse(reply)
+
+    def _run(self, fabric: str, command: str, change: Change) -> object:
+        sources = self.hub.sources
+        if fabric not in sources.names():
+            raise FabricError(f"{fabric} is not up")
+        with closing(sources.open(fabric)) as source:
+            return COMMANDS[command](source, change)
+
+    async def results(self, _request: Request) -> Response:
+        """List the saved results."""
+        return JSONResponse(await asyncio.to_thread(self._saved_runs.entries))
+
+    async def render(self, request: Request) -> Response:
+        """Render saved results, and say where the page is."""
+        files = (await _document(request)).get("files")
+        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+            raise SpecError([("files", "a list of names is needed")])
+        async with self._rendering:
+            key = await asyncio.to_thread(self._saved_runs.add_page, files)
+        return JSONResponse({"page": f"reports/{key}"})
+
+    async def scrape(self, _request: Request) -> Response:
+        """Return metrics of the running fabrics."""
+        async with self._reading:
+            text = await asyncio.to_thread(self.metrics)
+        return Response(text, media_type=_METRICS_TYPE)
+
+    async def colours(self, _request: Request) -> Response:
+        """Return the colours of reports, which are those of the page, too."""
+        return FileResponse(COLOURS)
+
+    async def report(self, request: Request) -> Response:
+        """Return a rendered page, for a frame. Its key can't be guessed; a frame sends no token."""
+        page = self._saved_runs.pages.get(request.path_params["key"])
+        if page is None:
+            raise HTTPException(404, "no such page: choose the results again")
+        headers = {"Content-Security-Policy": REPORT_POLICY, "X-Frame-Options": "SAMEORIGIN"}
+        return HTMLResponse(page, headers=headers)
 
 
-def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlette:
+def application(dashboard: Dashboard, host: str) -> ASGIApp:
     """Return the ASGI application. `/metrics` and paths below `/api` need the token."""
 
     @asynccontextmanager
@@ -72,38 +117,29 @@ def application(dashboard: Dashboard, listen_host: str = "127.0.0.1") -> Starlet
         yield
         dashboard.hub.stop()
 
-    endpoints = _Endpoints(dashboard)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/api/stream", _Stream(dashboard.hub)),
-            Route("/api/fabrics/{fabric}/{command}", endpoints.command, methods=["POST"]),
-            Route("/api/results", endpoints.results),
-            Route("/api/results/page", endpoints.render, methods=["POST"]),
-            Route("/reports/{key}", endpoints.report),
-            Route("/metrics", endpoints.metrics),
-            Route("/colours.css", endpoints.colours),
+            Route("/api/fabrics/{fabric}/{command}", dashboard.command, methods=["POST"]),
+            Route("/api/results", dashboard.results),
+            Route("/api/results/page", dashboard.render, methods=["POST"]),
+            Route("/reports/{key}", dashboard.report),
+            Route("/metrics", dashboard.scrape),
+            Route("/colours.css", dashboard.colours),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
-        ],
-        middleware=[
-            Middleware(
-                Guard,
-                token=dashboard.token,
-                listen_host=listen_host,
-                needs_token=lambda path: path.startswith(("/api", "/metrics")),
-            )
         ],
         exception_handlers={MoefabricError: _refuse, HTTPException: _refuse},
         lifespan=lifespan,
     )
+    return Guard(app, dashboard.token, host, lambda path: path.startswith(("/api", "/metrics")))
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:
     """Return the text of an error."""
-    match error:
-        case HTTPException():
-            return JSONResponse({"error": error.detail}, error.status_code)
-        case TooManyClientsError():
-            return JSONResponse({"error": str(error)}, 503)
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code)
+    if isinstance(error, TooManyClientsError):
+        return JSONResponse({"error": str(error)}, 503)
     return JSONResponse({"error": str(error)}, 400 if isinstance(error, SpecError) else 409)
 
 
@@ -139,67 +175,6 @@ async def _send_all(messages: AsyncIterator[bytes], send: Send) -> None:
             chunk = {"type": "http.response.body", "body": message, "more_body": True}
             await asyncio.wait_for(send(chunk), _SEND_S)
         await asyncio.wait_for(send({"type": "http.response.body", "body": b""}), _SEND_S)
-
-
-class _Endpoints:
-    """Replies to requests that end at once."""
-
-    def __init__(self, dashboard: Dashboard) -> None:
-        self._dashboard = dashboard
-        self._rendering, self._reading = asyncio.Lock(), asyncio.Lock()
-
-    async def command(self, request: Request) -> Response:
-        """Change light or failures of a fabric."""
-        name, fabric = request.path_params["command"], request.path_params["fabric"]
-        if name not in COMMANDS:
-            raise HTTPException(404, f"{name} is not one of {', '.join(COMMANDS)}")
-        document = await _document(request)
-        reply = await asyncio.to_thread(self._run, fabric, COMMANDS[name], document)
-        self._dashboard.hub.wake()
-        return JSONResponse(reply)
-
-    def _run(self, fabric: str, command: Command, document: dict[str, Any]) -> object:
-        sources = self._dashboard.sources
-        if fabric not in sources.names():
-            raise FabricError(f"{fabric} is not up")
-        source = sources.open(fabric)
-        try:
-            return command(source, document)
-        finally:
-            source.close()
-
-    async def results(self, _request: Request) -> Response:
-        """List the saved results."""
-        return JSONResponse(await asyncio.to_thread(self._dashboard.saved_runs.entries))
-
-    async def render(self, request: Request) -> Response:
-        """Render saved results, and say where the page is."""
-        files = (await _document(request)).get("files")
-        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-            raise SpecError([("files", "a list of names is needed")])
-        async with self._rendering:
-            key = await asyncio.to_thread(self._dashboard.saved_runs.add_page, files)
-        return JSONResponse({"page": f"reports/{key}"})
-
-    async def metrics(self, _request: Request) -> Response:
-        """Return metrics of the running fabrics."""
-        if self._dashboard.metrics is None:
-            raise HTTPException(404, "metrics are not installed")
-        async with self._reading:
-            text = await asyncio.to_thread(self._dashboard.metrics)
-        return Response(text, media_type=_METRICS_TYPE)
-
-    async def colours(self, _request: Request) -> Response:
-        """Return the colours of reports, which are those of the page, too."""
-        return FileResponse(COLOURS)
-
-    async def report(self, request: Request) -> Response:
-        """Return a rendered page, for a frame. Its key can't be guessed; a frame sends no token."""
-        page = self._dashboard.saved_runs.page(request.path_params["key"])
-        if page is None:
-            raise HTTPException(404, "no such page: choose the results again")
-        headers = {"Content-Security-Policy": REPORT_POLICY, "X-Frame-Options": "SAMEORIGIN"}
-        return HTMLResponse(page, headers=headers)
 
 
 async def _document(request: Request) -> dict[str, Any]:
@@ -250,19 +225,24 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise FabricError(message) from error
 
 
-def http_server(dashboard: Dashboard, host: str) -> uvicorn.Server:
-    """Return the server of a dashboard; its `run` takes a listening socket on `host`."""
-    config = uvicorn.Config(
-        application(dashboard, host),
+def server_config(app: ASGIApp, most_connections: int, *, keep_alive_s: int) -> uvicorn.Config:
+    """Return the configuration of a server without a log, whose replies don't name its software."""
+    return uvicorn.Config(
+        app,
         log_level="error",
         access_log=False,
         server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_keep_alive=5,
+        limit_concurrency=most_connections,
+        timeout_keep_alive=keep_alive_s,
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=1 << 14,
         ws="none",
     )
+
+
+def http_server(dashboard: Dashboard, host: str) -> uvicorn.Server:
+    """Return the server of a dashboard; its `run` takes a listening socket on `host`."""
+    config = server_config(application(dashboard, host), _MOST_CONNECTIONS, keep_alive_s=5)
     return _Server(config, dashboard.hub)
 
 

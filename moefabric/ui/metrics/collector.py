@@ -1,21 +1,34 @@
-"""Reads all metrics of running fabrics anew for each scrape."""
+"""Reads all metrics of running fabrics anew for each scrape, and serves them for Prometheus."""
 
+import secrets
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
-from typing import Final
+from contextlib import closing, suppress
+from ipaddress import ip_address
+from typing import Any, Final
 
+import uvicorn
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from moefabric import ControlError, Lab, MoefabricError
 from moefabric.api.fabric_view import FabricReader
-from moefabric.api.lab import Lab
 from moefabric.api.running_fabrics import running_fabrics
-from moefabric.core.errors import ControlError, MoefabricError
 from moefabric.core.port_counts import counted_nics
+from moefabric.ui.dashboard.access import Guard
+from moefabric.ui.dashboard.server import server_config
 from moefabric.ui.metrics import parts
-from moefabric.ui.metrics.metric_set import MetricSet
 
+PREFIX: Final = "moefabric_"
+_MOST_CONNECTIONS = 16
 _REPLY_S = 1.0
 """Time for one controller, and for all agents together."""
 _PROCESS_ERRORS = (MoefabricError, OSError, KeyError, ValueError)
@@ -38,79 +51,97 @@ class FabricCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Read the fabrics."""
-        started_s, metrics = time.perf_counter(), MetricSet()
-        running = running_fabrics()
+        started_s, running = time.perf_counter(), running_fabrics()
+        families: dict[str, Metric] = {}
         for name in [self._only] if self._only else running:
-            metrics.gauge("fabric_up", "Whether the fabric runs.", name in running, fabric=name)
+            add_samples(families, [({}, {"fabric_up": name in running})], fabric=name)
             if name in running:
-                _add_fabric(metrics, Lab(name))
+                _add_fabric(families, Lab(name))
         duration_s = time.perf_counter() - started_s
-        metrics.gauge("scrape_seconds", "Time to read all metrics.", duration_s)
-        return metrics
+        add_samples(families, [({}, {"scrape_seconds": duration_s})])
+        return families.values()
 
 
-def _add_fabric(metrics: MetricSet, lab: Lab) -> None:
+def add_samples(families: dict[str, Metric], samples: parts.Samples, **common: str) -> None:
+    """Add samples, which have some labels in common, to families of metrics by name."""
+    for labels, values in samples:
+        names, texts = [*common, *labels], [*common.values(), *labels.values()]
+        for name, value in values.items():
+            arguments = value if isinstance(value, tuple) else (value,)
+            kind: Any = HistogramMetricFamily if isinstance(value, tuple) else GaugeMetricFamily
+            if name.endswith("_total"):
+                kind = CounterMetricFamily
+            if name not in families:
+                families[name] = kind(PREFIX + name, parts.TEXTS[name], labels=names)
+            kind.add_metric(families[name], texts, *arguments)
+
+
+def _add_fabric(families: dict[str, Metric], lab: Lab) -> None:
     with closing(lab.reader(_REPLY_S)) as reader:
-        for part, add in _PARTS.items():
+        for part, samples in _PARTS.items():
             try:
-                add(metrics, lab, reader)
+                add_samples(families, samples(lab, reader), fabric=lab.name)
                 success = True
             except _PROCESS_ERRORS:
                 success = False
-            text = "Whether a part of the fabric could be read."
-            metrics.gauge("scrape_success", text, success, fabric=lab.name, part=part)
+            read = {"scrape_success": success}
+            add_samples(families, [({"part": part}, read)], fabric=lab.name)
 
 
-def _add_nics(metrics: MetricSet, lab: Lab, reader: FabricReader) -> None:
-    parts.add_nics(metrics, lab.name, counted_nics(lab.fabric), reader.ports())
-
-
-def _add_queues(metrics: MetricSet, lab: Lab, reader: FabricReader) -> None:
-    parts.add_queues(metrics, lab.name, reader.queues())
-
-
-def _add_ocs(metrics: MetricSet, lab: Lab, _reader: FabricReader) -> None:
+def _ocs_samples(lab: Lab, _reader: FabricReader) -> parts.Samples:
     for region in lab.fabric.regions:
         if region.ocs is not None:
-            parts.add_ocs(metrics, lab.name, region.ocs.name, lab.ocs(region.ocs.name))
+            yield from parts.ocs_samples(region.ocs.name, lab.ocs(region.ocs.name))
 
 
-def _add_controllers(metrics: MetricSet, lab: Lab, reader: FabricReader) -> None:
+def _controller_samples(_lab: Lab, reader: FabricReader) -> parts.Samples:
     for region in reader.controllers:
         try:
             statistics = reader.ask(region, lambda client: client.statistics())
         except ControlError:
             statistics = None
-        parts.add_controller(metrics, lab.name, region.name if region else "eps", statistics)
+        yield from parts.controller_samples(region.name if region else "eps", statistics)
 
 
-def _add_agents(metrics: MetricSet, lab: Lab, reader: FabricReader) -> None:
-    statistics = reader.agents()
-    for server in lab.servers:
-        parts.add_agent(metrics, lab.name, server, statistics.get(server))
-
-
-def _add_run(metrics: MetricSet, lab: Lab, reader: FabricReader) -> None:
-    parts.add_run(metrics, lab.name, reader.run_status())
-
-
-def _add_processes(metrics: MetricSet, lab: Lab, reader: FabricReader) -> None:
-    for machine, usage in reader.processes().items():
-        parts.add_processes(metrics, lab.name, usage, machine)
-
-
-def _add_machines(metrics: MetricSet, lab: Lab, reader: FabricReader) -> None:
-    for machine, clock in reader.machines().items():
-        parts.add_machine(metrics, lab.name, machine, clock)
-
-
-_PARTS: Final[Mapping[str, Callable[[MetricSet, Lab, FabricReader], None]]] = {
-    "nics": _add_nics,
-    "queues": _add_queues,
-    "ocs": _add_ocs,
-    "controllers": _add_controllers,
-    "agents": _add_agents,
-    "run": _add_run,
-    "processes": _add_processes,
-    "machines": _add_machines,
+_PARTS: Final[Mapping[str, Callable[[Lab, FabricReader], parts.Samples]]] = {
+    "nics": lambda lab, reader: parts.nic_samples(counted_nics(lab.fabric), reader.ports()),
+    "queues": lambda _, reader: parts.queue_samples(reader.queues()),
+    "ocs": _ocs_samples,
+    "controllers": _controller_samples,
+    "agents": lambda lab, reader: parts.agent_samples(lab.servers, reader.agents()),
+    "run": lambda _, reader: parts.run_samples(reader.run_status()),
+    "processes": lambda _, reader: parts.process_samples(reader.processes()),
+    "machines": lambda _, reader: parts.machine_samples(reader.machines()),
 }
+
+
+def application(registry: CollectorRegistry, host: str, token: str | None) -> ASGIApp:
+    """Return the ASGI application of `/metrics`.
+
+    Args:
+        registry: The metrics.
+        host: Address that the server listens on.
+        token: The token that requests need; None if they need none.
+    """
+
+    def metrics(_request: Request) -> Response:
+        return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = Starlette(routes=[Route("/metrics", metrics)])
+    return Guard(app, token or secrets.token_hex(), host, lambda _path: token is not None)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only processes of this machine reach a listener at this address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def serve(registry: CollectorRegistry, listener: socket.socket, token: str | None) -> None:
+    """Serve metrics until Ctrl-C or SIGTERM."""
+    app = application(registry, listener.getsockname()[0], token)
+    config = server_config(app, _MOST_CONNECTIONS, keep_alive_s=75)  # Prometheus asks each minute
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,199 +1,209 @@
-"""Metrics of each part of a fabric, from the part's counters."""
+"""Metrics of a fabric's parts: their names, their texts, and samples from the parts' counters."""
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any, Final
 
+from prometheus_client.utils import floatToGoString
+
 from moefabric.api.fabric_view import ProcessUsage
-from moefabric.core.nic import Nic
+from moefabric.core.nic import Nic, NicKind
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, PortReading
 from moefabric.core.units import NS_PER_S
 from moefabric.runtime.run_status import RunStatus
-from moefabric.ui.metrics.metric_set import MetricSet
 
+TEXTS: Final = {
+    "fabric_up": "Whether the fabric runs.",
+    "scrape_success": "Whether a part of the fabric could be read.",
+    "scrape_seconds": "Time to read all metrics.",
+    "nic_transmit_bytes_total": "Bytes that NICs have sent, with headers.",
+    "nic_transmit_packets_total": "Packets that NICs have sent, with headers.",
+    "nic_receive_bytes_total": "Bytes that NICs have received, with headers.",
+    "nic_receive_packets_total": "Packets that NICs have received, with headers.",
+    "port_transmit_bytes_total": "Bytes that have left a port's queue.",
+    "port_transmit_packets_total": "Packets that have left a port's queue.",
+    "port_dropped_packets_total": "Packets that a full queue has dropped.",
+    "port_marked_packets_total": "Packets that a programmed link has marked for congestion (ECN).",
+    "ocs_input_bytes_total": "Bytes at the input of the OCS that a NIC is connected to.",
+    "ocs_output_bytes_total": "Bytes at the output of the OCS that a NIC is connected to.",
+    "ocs_ports": "Ports by their optical state.",
+    "ocs_cross_connects": "Cross-connects, lit or settling.",
+    "ocs_faults": "Injected faults of an OCS.",
+    "ocs_changes_total": "Commands that changed cross-connects.",
+    "ocs_refusals_total": "Commands that an OCS refused.",
+    "ocs_dark_seconds_total": "Time from change to light, summed over cross-connects.",
+    "controller_up": "Whether it answers.",
+    "controller_ready": "Whether all its devices are ready.",
+    "controller_switches": "Switches that are ready.",
+    "controller_circuits": "Circuits by state: lit ones carry traffic.",
+    "controller_requests_total": "HTTP requests.",
+    "controller_reconfiguration_failures_total": "Reconfigurations that ended with an error.",
+    "controller_reconfiguration_seconds": "Duration of reconfigurations by phase.",
+    "switch_rules": "Rules that a switch should have.",
+    "agent_up": "Whether it answers.",
+    "agent_connections": "Data connections, by who opened them.",
+    "agent_collectives": "Collectives under way.",
+    "agent_sent_bytes_total": "Payload sent.",
+    "agent_received_bytes_total": "Payload received.",
+    "agent_forwarded_bytes_total": "Payload forwarded for others.",
+    "agent_corrupt_total": "Transfers with wrong payload.",
+    "agent_strays_total": "Transfers that nobody expected.",
+    "agent_faults_total": "Programming errors that the agent survived.",
+    "machine_up": "Whether the machine has its part.",
+    "machine_clock_offset_seconds": "CLOCK_MONOTONIC minus that of the head.",
+    "machine_clock_uncertainty_seconds": "Largest error of the offset.",
+    "run_active": "Whether a run uses the fabric.",
+    "run_info": "Names of the run.",
+    "run_iteration": "Iteration that began last, from 0.",
+    "run_iterations": "Iterations of the run.",
+    "run_verdict": "Verdict so far: 1 for the one that holds.",
+    "run_measured_seconds": "Measured duration of the last iteration, model seconds.",
+    "run_predicted_seconds": "Predicted duration of the last iteration, model seconds.",
+    "run_exposed_seconds": "Exposed duration of the last iteration, model seconds.",
+    "run_bytes_total": "The model's bytes by path, as counted at ports.",
+    "run_iterations_total": "Finished iterations of the run.",
+    "run_collectives_total": "collectives of the run.",
+    "run_reconfigurations_total": "reconfigurations of the run.",
+    "run_lost_transfers_total": "lost_transfers of the run.",
+    "run_corrupt_total": "corrupt of the run.",
+    "process_resident_memory_bytes": "Resident memory.",
+    "process_open_fds": "Open file descriptors.",
+    "process_cpu_seconds_total": "CPU time.",
+}
+"""Text of each metric by its name without prefix; `_total` ends the names of counters."""
 VERDICTS: Final = ("pass", "degraded", "invalid")
 PORT_STATES: Final = ("blocked", "tuning", "tuned", "failed")
 
+Buckets = list[tuple[str, float]]
+Samples = Iterable[tuple[Mapping[str, str], Mapping[str, float | tuple[Buckets, float]]]]
+"""Labels, and the values that have them by the names of metrics. The value of a histogram is its
+cumulative counts by upper bound, and the sum of all observations."""
 
-def add_nics(metrics: MetricSet, fabric: str, nics: Iterable[Nic], reading: PortReading) -> None:
-    """Add the bytes and frames of NICs and of their OCS ports."""
+
+def nic_samples(nics: Iterable[Nic], reading: PortReading) -> Samples:
+    """Yield the bytes and frames of NICs and of their OCS ports."""
     for row, nic in enumerate(nics):
-        labels = {"fabric": fabric, "server": nic.server, "nic": str(nic)}
-        for column, name, words in ((SENT, "transmit", "sent"), (RECEIVED, "receive", "received")):
-            octets, frames = reading.bytes[row, column], reading.frames[row, column]
-            text = f"that NICs have {words}, with headers."
-            metrics.counter(f"nic_{name}_bytes_total", f"Bytes {text}", octets, **labels)
-            metrics.counter(f"nic_{name}_packets_total", f"Packets {text}", frames, **labels)
-        if not reading.counts_light or "/o" not in str(nic):
-            continue
-        for column, name in ((INTO_OCS, "input"), (OUT_OF_OCS, "output")):
-            octets = reading.bytes[row, column]
-            text = f"Bytes at the {name} of the OCS that a NIC is connected to."
-            metrics.counter(f"ocs_{name}_bytes_total", text, octets, **labels)
+        labels = {"server": nic.server, "nic": str(nic)}
+        octets, frames = reading.bytes[row], reading.frames[row]
+        counts = {
+            "nic_transmit_bytes_total": octets[SENT],
+            "nic_transmit_packets_total": frames[SENT],
+            "nic_receive_bytes_total": octets[RECEIVED],
+            "nic_receive_packets_total": frames[RECEIVED],
+        }
+        yield labels, counts
+        if reading.counts_light and nic.kind is NicKind.OPTICAL:
+            light = {"ocs_input_bytes_total": INTO_OCS, "ocs_output_bytes_total": OUT_OF_OCS}
+            yield labels, {name: octets[column] for name, column in light.items()}
 
 
-def add_queues(metrics: MetricSet, fabric: str, queues: Mapping[str, Mapping[str, int]]) -> None:
-    """Add the frames that the shaped ports of servers and switches have sent and dropped."""
-    for port, counts in queues.items():
-        labels = {"fabric": fabric, "port": port}
-        text = "that have left a port's queue."
-        metrics.counter("port_transmit_bytes_total", f"Bytes {text}", counts["bytes"], **labels)
-        metrics.counter(
-            "port_transmit_packets_total", f"Packets {text}", counts["packets"], **labels
-        )
-        text = "Packets that a full queue has dropped."
-        metrics.counter("port_dropped_packets_total", text, counts["drops"], **labels)
-        if "marks" in counts:
-            text = "Packets that a programmed link has marked for congestion (ECN)."
-            metrics.counter("port_marked_packets_total", text, counts["marks"], **labels)
+def queue_samples(queues: Mapping[str, Mapping[str, int]]) -> Samples:
+    """Yield the frames that the shaped ports of servers and switches have sent and dropped."""
+    for port, queue in queues.items():
+        counts = {
+            "port_transmit_bytes_total": queue["bytes"],
+            "port_transmit_packets_total": queue["packets"],
+            "port_dropped_packets_total": queue["drops"],
+        }
+        if "marks" in queue:
+            counts["port_marked_packets_total"] = queue["marks"]
+        yield {"port": port}, counts
 
 
-def add_ocs(metrics: MetricSet, fabric: str, ocs: str, status: Mapping[str, Any]) -> None:
-    """Add the state of an OCS, from the reply of its process to `show`."""
-    labels, ports = {"fabric": fabric, "ocs": ocs}, status["ports"]
+def ocs_samples(name: str, status: Mapping[str, Any]) -> Samples:
+    """Yield the state of an OCS, from the reply of its process to `show`."""
+    labels, ports = {"ocs": name}, status["ports"]
     for state in PORT_STATES:
-        count = sum(port["state"] == state for port in ports)
-        metrics.gauge("ocs_ports", "Ports by their optical state.", count, **labels, state=state)
-    paths = sum(port["partner"] is not None for port in ports) // 2
-    metrics.gauge("ocs_cross_connects", "Cross-connects, lit or settling.", paths, **labels)
-    metrics.gauge("ocs_faults", "Injected faults of an OCS.", len(status["faults"]), **labels)
-    for name, text, value in (
-        ("changes", "Commands that changed cross-connects.", status["changes"]),
-        ("refusals", "Commands that an OCS refused.", status["refusals"]),
-        (
-            "dark_seconds",
-            "Time from change to light, summed over cross-connects.",
-            status["dark_s"],
-        ),
-    ):
-        metrics.counter(f"ocs_{name}_total", text, value, **labels)
+        yield labels | {"state": state}, {"ocs_ports": sum(p["state"] == state for p in ports)}
+    counts = {
+        "ocs_cross_connects": sum(port["partner"] is not None for port in ports) // 2,
+        "ocs_faults": len(status["faults"]),
+        "ocs_changes_total": status["changes"],
+        "ocs_refusals_total": status["refusals"],
+        "ocs_dark_seconds_total": status["dark_s"],
+    }
+    yield labels, counts
 
 
-def add_controller(
-    metrics: MetricSet, fabric: str, controller: str, statistics: Mapping[str, Any] | None
-) -> None:
-    """Add the state and counts of a controller; None if it doesn't answer."""
-    labels = {"fabric": fabric, "controller": controller}
-    metrics.gauge("controller_up", "Whether it answers.", statistics is not None, **labels)
-    ready = statistics is not None and bool(statistics["ready"])
-    metrics.gauge("controller_ready", "Whether all its devices are ready.", ready, **labels)
+def controller_samples(name: str, statistics: Mapping[str, Any] | None) -> Samples:
+    """Yield the state and counts of a controller; None if it doesn't answer."""
+    labels, ready = {"controller": name}, bool(statistics and statistics["ready"])
+    yield labels, {"controller_up": statistics is not None, "controller_ready": ready}
     if statistics is None:
         return
-    switches = len(statistics["switches"])
-    metrics.gauge("controller_switches", "Switches that are ready.", switches, **labels)
+    yield labels, {"controller_switches": len(statistics["switches"])}
     for state, key in (("lit", "circuits"), ("dark", "dark")):
-        text = "Circuits by state: lit ones carry traffic."
-        metrics.gauge("controller_circuits", text, len(statistics[key]), **labels, state=state)
+        yield labels | {"state": state}, {"controller_circuits": len(statistics[key])}
     for switch, rules in statistics["rules"].items():
-        text = "Rules that a switch should have."
-        metrics.gauge("switch_rules", text, rules, fabric=fabric, switch=switch)
+        yield {"switch": switch}, {"switch_rules": rules}
     for entry in statistics["requests"]:
         request = {"path": entry["path"], "status": str(entry["status"])}
-        metrics.counter(
-            "controller_requests_total", "HTTP requests.", entry["count"], **labels, **request
-        )
-    text = "Reconfigurations that ended with an error."
-    metrics.counter(
-        "controller_reconfiguration_failures_total", text, statistics["failed"], **labels
-    )
+        yield labels | request, {"controller_requests_total": entry["count"]}
+    yield labels, {"controller_reconfiguration_failures_total": statistics["failed"]}
+    edges = [*map(floatToGoString, statistics["bounds_s"]), "+Inf"]
     for phase, observed in statistics["phases"].items():
-        metrics.histogram(
-            "controller_reconfiguration_seconds",
-            "Duration of reconfigurations by phase.",
-            statistics["bounds_s"],
-            observed["classes"],
-            observed["sum_s"],
-            **labels,
-            phase=phase.removesuffix("_s"),
-        )
+        buckets = list(zip(edges, map(float, accumulate(observed["classes"])), strict=True))
+        durations = {"controller_reconfiguration_seconds": (buckets, observed["sum_s"])}
+        yield labels | {"phase": phase.removesuffix("_s")}, durations
 
 
-def add_agent(
-    metrics: MetricSet, fabric: str, server: str, statistics: Mapping[str, Any] | None
-) -> None:
-    """Add the counts of an agent; None if it doesn't answer in time."""
-    labels = {"fabric": fabric, "server": server}
-    metrics.gauge("agent_up", "Whether it answers.", statistics is not None, **labels)
-    if statistics is None:
-        return
-    for direction, key in (("out", "connections"), ("in", "from")):
-        count = len(statistics[key])
-        text = "Data connections, by who opened them."
-        metrics.gauge("agent_connections", text, count, **labels, direction=direction)
-    armed = len(statistics["armed"])
-    metrics.gauge("agent_collectives", "Collectives under way.", armed, **labels)
-    for name, text, key in (
-        ("sent_bytes", "Payload sent.", "bytes_sent"),
-        ("received_bytes", "Payload received.", "bytes_received"),
-        ("forwarded_bytes", "Payload forwarded for others.", "bytes_forwarded"),
-        ("corrupt", "Transfers with wrong payload.", "corrupt"),
-        ("strays", "Transfers that nobody expected.", "strays"),
-        ("faults", "Programming errors that the agent survived.", "faults"),
-    ):
-        metrics.counter(f"agent_{name}_total", text, statistics[key], **labels)
+def agent_samples(servers: Iterable[str], statistics: Mapping[str, Any]) -> Samples:
+    """Yield the counts of agents; those without statistics didn't answer in time."""
+    for server in servers:
+        labels, counts = {"server": server}, statistics.get(server)
+        yield labels, {"agent_up": counts is not None}
+        if counts is None:
+            continue
+        for direction, key in (("out", "connections"), ("in", "from")):
+            yield labels | {"direction": direction}, {"agent_connections": len(counts[key])}
+        yield labels, {"agent_collectives": len(counts["armed"])}
+        for name in ("sent", "received", "forwarded"):
+            yield labels, {f"agent_{name}_bytes_total": counts[f"bytes_{name}"]}
+        for name in ("corrupt", "strays", "faults"):
+            yield labels, {f"agent_{name}_total": counts[name]}
 
 
-def add_machine(
-    metrics: MetricSet, fabric: str, machine: str, clock: Mapping[str, int] | None
-) -> None:
-    """Add the state of another machine of a fabric, and its clock; None if it is lost."""
-    labels = {"fabric": fabric, "machine": machine}
-    metrics.gauge("machine_up", "Whether the machine has its part.", clock is not None, **labels)
-    if clock is None:
-        return
-    for name, text, key in (
-        ("offset", "CLOCK_MONOTONIC minus that of the head.", "offset_ns"),
-        ("uncertainty", "Largest error of the offset.", "uncertainty_ns"),
-    ):
-        metrics.gauge(f"machine_clock_{name}_seconds", text, clock[key] / NS_PER_S, **labels)
+def machine_samples(clocks: Mapping[str, Mapping[str, int] | None]) -> Samples:
+    """Yield the state of other machines of a fabric, and their clocks; None if one is lost."""
+    for machine, clock in clocks.items():
+        yield {"machine": machine}, {"machine_up": clock is not None}
+        if clock is not None:
+            for name in ("offset", "uncertainty"):
+                seconds = clock[f"{name}_ns"] / NS_PER_S
+                yield {"machine": machine}, {f"machine_clock_{name}_seconds": seconds}
 
 
-def add_run(metrics: MetricSet, fabric: str, status: RunStatus | None) -> None:
-    """Add the state of the run that uses a fabric; None if there is none."""
-    labels = {"fabric": fabric}
-    metrics.gauge("run_active", "Whether a run uses the fabric.", status is not None, **labels)
+def run_samples(status: RunStatus | None) -> Samples:
+    """Yield the state of the run that uses a fabric; None if there is none."""
+    yield {}, {"run_active": status is not None}
     if status is None:
         return
     names = {"run": status.run_id, "experiment": status.experiment, "policy": status.policy}
-    metrics.gauge("run_info", "Names of the run.", 1, **labels, **names)
-    metrics.gauge("run_iteration", "Iteration that began last, from 0.", status.iteration, **labels)
-    metrics.gauge("run_iterations", "Iterations of the run.", status.iterations, **labels)
+    yield names, {"run_info": 1}
+    yield {}, {"run_iteration": status.iteration, "run_iterations": status.iterations}
     for verdict in VERDICTS:
-        held, text = status.verdict == verdict, "Verdict so far: 1 for the one that holds."
-        metrics.gauge("run_verdict", text, held, **labels, verdict=verdict)
-    if status.done:
-        last = status.done[-1]
-        text = "of the last iteration, model seconds."
-        for name, seconds in (
-            ("measured", last.measured_s),
-            ("predicted", last.predicted_s),
-            ("exposed", last.exposed_comm_s),
-        ):
-            metrics.gauge(
-                f"run_{name}_seconds", f"{name.title()} duration {text}", seconds, **labels
-            )
+        yield {"verdict": verdict}, {"run_verdict": status.verdict == verdict}
+    for last in status.done[-1:]:
+        counts = {
+            "run_measured_seconds": last.measured_s,
+            "run_predicted_seconds": last.predicted_s,
+            "run_exposed_seconds": last.exposed_comm_s,
+        }
+        yield {}, counts
     totals = status.totals
-    for path, octets in (("light", totals.bytes_by_light), ("eps", totals.bytes_by_eps)):
-        text = "The model's bytes by path, as counted at ports."
-        metrics.counter("run_bytes_total", text, octets, **labels, path=path)
+    yield {"path": "light"}, {"run_bytes_total": totals.bytes_by_light}
+    yield {"path": "eps"}, {"run_bytes_total": totals.bytes_by_eps}
     for name in ("iterations", "collectives", "reconfigurations", "lost_transfers", "corrupt"):
-        text = f"Finished {name} of the run." if name == "iterations" else f"{name} of the run."
-        metrics.counter(f"run_{name}_total", text, getattr(totals, name), **labels)
+        yield {}, {f"run_{name}_total": getattr(totals, name)}
 
 
-def add_processes(
-    metrics: MetricSet, fabric: str, usage: Mapping[str, ProcessUsage], machine: str = ""
-) -> None:
-    """Add memory, descriptors and CPU time of the fabric's processes on a machine.
-
-    Args:
-        metrics: The scrape.
-        fabric: The fabric.
-        usage: What the processes use.
-        machine: Name of another machine that has the processes; empty for this one.
-    """
-    for process, used in usage.items():
-        labels = {"fabric": fabric, "process": process, "machine": machine}
-        memory, cpu = used.resident_bytes, used.cpu_s
-        metrics.gauge("process_resident_memory_bytes", "Resident memory.", memory, **labels)
-        metrics.gauge("process_open_fds", "Open file descriptors.", used.descriptors, **labels)
-        metrics.counter("process_cpu_seconds_total", "CPU time.", cpu, **labels)
+def process_samples(usage: Mapping[str, Mapping[str, ProcessUsage]]) -> Samples:
+    """Yield memory, descriptors and CPU time of the fabric's processes by machine."""
+    for machine, processes in usage.items():
+        for process, used in processes.items():
+            counts = {
+                "process_resident_memory_bytes": used.resident_bytes,
+                "process_open_fds": used.descriptors,
+                "process_cpu_seconds_total": used.cpu_s,
+            }
+            yield {"process": process, "machine": machine}, counts

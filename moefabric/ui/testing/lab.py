@@ -6,10 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from moefabric import Lab, MoefabricError
 from moefabric.api.capture import Capture
-from moefabric.api.circuits import LightChange
-from moefabric.api.lab import Lab
-from moefabric.core.errors import MoefabricError
+from moefabric.api.lab import LightChange
 
 
 class FabricUnderTest(Lab):
@@ -47,7 +46,6 @@ class FabricUnderTest(Lab):
             MoefabricError: If the fabric can't be brought back to its first state.
         """
         self.end_programs()
-        self._programs.clear()
         self.clear()
         for region in self.fabric.regions:
             if region.ocs is not None:

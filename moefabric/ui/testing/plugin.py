@@ -7,7 +7,7 @@ gets a name of its own in each worker of pytest-xdist, so that workers don't sha
 import itertools
 import os
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,14 +15,22 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from moefabric.api.experiment import Experiment
-    from moefabric.api.fabric import EmulatedFabric
-    from moefabric.api.result import Result
+    from moefabric import EmulatedFabric, Experiment, Result
     from moefabric.ui.testing.lab import FabricUnderTest
 
 _SESSION: Final = "_moefabric_session"
 """The fixture on which all others depend. Other fixtures may be called `fabric`, too."""
 _LABS: Final = pytest.StashKey[list["FabricUnderTest"]]()
+_OPTIONS: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
+    "fabric": ("fabric of tests without the marker `fabric`", "", {"metavar": "FILE"}),
+    "no_root": (
+        "what tests that use a fabric do without root",
+        "skip",
+        {"choices": ("skip", "fail")},
+    ),
+    "artefacts": ("folder for what failed tests leave", "moefabric-artefacts", {"metavar": "DIR"}),
+}
+"""Text, default and further properties of options, which are keys of the configuration file too."""
 _LONGEST_NAME: Final = 31
 _LONGEST_FOLDER: Final = 200
 _NUMBERS: Final = itertools.count()
@@ -32,22 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options, each with a default in the configuration file."""
     group = parser.getgroup("moefabric", "emulated fabrics")
     group.addoption("--moefabric", action="store_true", help="run tests that use a fabric")
-    group.addoption(
-        "--moefabric-fabric", metavar="FILE", help="fabric of tests without the marker `fabric`"
-    )
-    group.addoption(
-        "--moefabric-no-root",
-        choices=("skip", "fail"),
-        help="what tests that use a fabric do without root (default: skip)",
-    )
-    group.addoption(
-        "--moefabric-artefacts",
-        metavar="DIR",
-        help="folder for what failed tests leave (default: moefabric-artefacts)",
-    )
-    parser.addini("moefabric_fabric", "fabric of tests without the marker `fabric`")
-    parser.addini("moefabric_no_root", "skip or fail", default="skip")
-    parser.addini("moefabric_artefacts", "folder", default="moefabric-artefacts")
+    for name, (text, default, keys) in _OPTIONS.items():
+        shown = f"{text} (default: {default})" if default else text
+        group.addoption(f"--moefabric-{name.replace('_', '-')}", help=shown, **keys)
+        parser.addini(f"moefabric_{name}", text, default=default)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,21 +56,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests that use a fabric if the option is missing, or root is."""
-    reason = _refusal(config)
-    if not reason:
+    if not config.getoption("--moefabric"):
+        reason = "uses a fabric: run pytest with --moefabric"
+    elif os.geteuid() and _option(config, "no_root") == "skip":
+        reason = "a fabric needs root: run pytest with sudo, or with --moefabric-no-root=fail"
+    else:
         return
     for item in items:
         if _SESSION in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _refusal(config: pytest.Config) -> str:
-    """Return why tests with fabrics are skipped; empty if they run, or fail by themselves."""
-    if not config.getoption("--moefabric"):
-        return "uses a fabric: run pytest with --moefabric"
-    if os.geteuid() and _option(config, "no_root") == "skip":
-        return "a fabric needs root: run pytest with sudo, or with --moefabric-no-root=fail"
-    return ""
 
 
 def _option(config: pytest.Config, name: str) -> str:
@@ -114,27 +104,26 @@ def _moefabric_shared_fabric(
     request: pytest.FixtureRequest, _moefabric_session: None
 ) -> "Iterator[_SharedFabric]":
     described = _described_fabric(request, None)
-    shared = _SharedFabric(lambda: _running(request, described))
-    yield shared
-    shared.remove()
+    with _SharedFabric(lambda: _running(request, described)) as shared:
+        yield shared
 
 
-class _SharedFabric:
-    """The fabric that tests share. It is brought up again after a test that has broken it."""
+class _SharedFabric(ExitStack):
+    """The fabric that tests share. Once it is closed, the next test brings it up again."""
 
     def __init__(self, running: "Callable[[], AbstractContextManager[FabricUnderTest]]") -> None:
+        super().__init__()
         self._running = running
-        self._undo = ExitStack()
         self._lab: FabricUnderTest | None = None
 
     def lab(self) -> "FabricUnderTest":
         if self._lab is None:
-            self._lab = self._undo.enter_context(self._running())
+            self._lab = self.enter_context(self._running())
         return self._lab
 
-    def remove(self) -> None:
+    def close(self) -> None:
         self._lab = None
-        self._undo.close()
+        super().close()
 
 
 @pytest.fixture
@@ -151,7 +140,7 @@ def shared_fabric(
             try:
                 lab.reset()
             except BaseException:
-                _moefabric_shared_fabric.remove()
+                _moefabric_shared_fabric.close()
                 raise
 
 

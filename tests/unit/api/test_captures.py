@@ -7,8 +7,8 @@ import pytest
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
+from moefabric.api.capture import light_history
 from moefabric.api.capture_summary import control_messages, summarize
-from moefabric.api.light_history import LightHistory
 from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.nic import Nic
@@ -35,12 +35,12 @@ def test_light_follows_the_events_of_the_ocs() -> None:
         {"kind": "refused", "at_ns": 110},
         {"kind": "settled", "at_ns": 150, "made": [[1, 11]]},
     ]
-    light = LightHistory(FABRIC, REGION, ports, events)
+    circuit_at = light_history(FABRIC, REGION, ports, events)
     s0 = Nic.parse("s0/o0")
-    shown = [light.circuit_at(s0, at_ns) for at_ns in (99, 100, 149, 150, 10**9)]
+    shown = [circuit_at(s0, at_ns) for at_ns in (99, 100, 149, 150, 10**9)]
     assert shown == ["s0/o0~s1/o0", None, None, "s0/o0~s2/o0", "s0/o0~s2/o0"]
-    assert light.circuit_at(Nic.parse("s1/o0"), 10**9) == "s0/o0~s1/o0"  # one way may stay
-    assert light.circuit_at(Nic.parse("s0/o1"), 99) is None
+    assert circuit_at(Nic.parse("s1/o0"), 10**9) == "s0/o0~s1/o0"  # one way may stay
+    assert circuit_at(Nic.parse("s0/o1"), 99) is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moefabric.api.circuits import named_circuits, region_of_circuits
+from moefabric.api.lab import named_circuits, region_of_circuits
 from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs import Ocs

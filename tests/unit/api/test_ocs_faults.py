@@ -6,15 +6,14 @@ import pytest
 
 from moefabric.api.ocs_failures import ocs_request, region_of_ocs
 from moefabric.core.errors import SpecError
-from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork
 from tests.support.controller_lab import fabric
 
-WIRING = FabricWiring(fabric(servers=3, optical=2), ManagementNetwork("198.18.0.0/24"))
-REGION = WIRING.fabric.regions[0]  # six ports: outputs are 7..12
+FABRIC = fabric(servers=3, optical=2)
+REGION = FABRIC.regions[0]  # six ports: outputs are 7..12
 
 
 def command(*words: str, **options: Any) -> dict[str, Any]:
-    return ocs_request(words[0] if words else None, words[1:], WIRING, REGION, **options)
+    return ocs_request(words[0] if words else None, words[1:], FABRIC, REGION, **options)
 
 
 def fault(kind: str, *ports: int, value: float = 0.0, times: int | None = None) -> dict[str, Any]:
@@ -79,9 +78,9 @@ def test_ocs_request_names_wrong_argument(words: list[str]) -> None:
 
 def test_region_of_ocs_refuses_unknown_name() -> None:
     with pytest.raises(SpecError, match=r"^ocs9 is not one of ocs0$"):
-        region_of_ocs(WIRING, "ocs9")
+        region_of_ocs(FABRIC, "ocs9")
 
 
 def test_region_of_ocs_refuses_fabric_without_ocs() -> None:
     with pytest.raises(SpecError, match=r"^ocs0: the fabric has no OCS$"):
-        region_of_ocs(FabricWiring(fabric(optical=0), WIRING.management), "ocs0")
+        region_of_ocs(fabric(optical=0), "ocs0")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.api.frames import FRAMES
-from moefabric.api.result import Result
+from moefabric.api.result import FRAMES, Result
 from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.report.summary import summaries
 from moefabric.results.model import RunResult, read_run

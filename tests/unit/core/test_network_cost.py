@@ -19,7 +19,7 @@ from moefabric.core.network_cost import (
     performance_per_dollar_ratio,
 )
 from moefabric.core.topology import Fabric
-from moefabric.ui.cli.cost import cost
+from moefabric.ui.cli.plan import cost
 from tests.support.fabrics import fabric as _fabric
 
 RATES = st.sampled_from(sorted(PRICES))

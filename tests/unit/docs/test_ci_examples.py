@@ -44,7 +44,9 @@ def check(command: list[str]) -> None:
     else:
         assert program == "moefabric"
         name, *rest = arguments
-        context = main.commands[name].make_context(name, list(rest))
+        known = main.get_command(click.Context(main), name)
+        assert known is not None, name
+        context = known.make_context(name, list(rest))
         for parameter in context.command.params:
             if isinstance(parameter, click.Argument):
                 value = context.params[str(parameter.name)]

@@ -54,8 +54,10 @@ def commands(command: click.Command, name: str = "") -> Iterator[str]:
     for parameter in command.params:
         yield from (option.strip("-") for option in parameter.opts)
     if isinstance(command, click.Group):
-        for child, one in command.commands.items():
-            yield from commands(one, child)
+        context = click.Context(command)
+        for child in command.list_commands(context):
+            if (one := command.get_command(context, child)) is not None:
+                yield from commands(one, child)
 
 
 @cache

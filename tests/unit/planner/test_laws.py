@@ -177,7 +177,7 @@ def test_wrong_types_are_named() -> None:
 def test_advice_breaks_nothing() -> None:
     report = check_policy(POLICIES["mixnet"], servers=[8], timed_servers=[2])
     assert report.keeps_all_laws
-    assert {law.law.name: law.outcome for law in report.laws}["EPS"] == "warning"
+    assert {law.law: law.outcome for law in report.laws}["EPS"] == "warning"
     assert list(report.seconds) == [2]
 
 

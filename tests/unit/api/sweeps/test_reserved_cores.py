@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.api.sweeps.cores import reserved_cores
+from moefabric.api.sweeps.execution import reserved_cores
 from moefabric.core.errors import UnsupportedError
 
 CORES = len(os.sched_getaffinity(0))

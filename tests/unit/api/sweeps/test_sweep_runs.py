@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from moefabric.api.sweeps.campaign import SweepProgress, carry_out
+from moefabric.api.sweeps.engine import RunEnded, RunTask
 from moefabric.api.sweeps.execution import execute
 from moefabric.api.sweeps.folder import SweepFolder, sweep_folder, uniform_rows
 from moefabric.api.sweeps.plan import SweepPlan, plan_sweep
 from moefabric.api.sweeps.results import RunRecord
 from moefabric.api.sweeps.spec import SweepSpec
-from moefabric.api.sweeps.task import RunEnded, RunTask
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
 from tests.support.memory_engine import MemoryEngine

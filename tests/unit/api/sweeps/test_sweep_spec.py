@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from moefabric import Sweep
 from moefabric.api.sweeps.plan import plan_sweep
-from moefabric.api.sweeps.spec import SweepSpec, load_sweep
+from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.core.errors import SpecError
 from tests.support.paths import EXAMPLES
 from tests.support.sweep_runs import EXPERIMENT, RATES, sweep_spec
@@ -178,5 +179,5 @@ def test_cores_of_a_run_follow_its_scale(keys: dict[str, Any], cores: int, tmp_p
 
 @pytest.mark.parametrize("name", ["nic-rates", "settle"])
 def test_examples_are_valid(name: str) -> None:
-    spec = load_sweep(EXAMPLES / "sweep" / f"{name}.yaml")
+    spec = Sweep.load(EXAMPLES / "sweep" / f"{name}.yaml").spec
     assert plan_sweep(spec, EXAMPLES / "sweep").runs

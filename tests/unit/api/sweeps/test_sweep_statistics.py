@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from moefabric.api.sweeps.page import figure_cell, ratio_cell, sweep_page
-from moefabric.api.sweeps.pictures import sweep_pictures
+from moefabric.api.sweeps.page import figure_cell, ratio_cell, sweep_page, sweep_pictures
 from moefabric.api.sweeps.results import RunRecord
-from moefabric.api.sweeps.statistics import Sample, point_fabrics
-from moefabric.api.sweeps.summary import SweepSummary
+from moefabric.api.sweeps.summary import Sample, SweepSummary, point_fabrics
 from tests.support.sweep_runs import RATES, sweep_spec
 
 SETTLE = "wiring.regions[0].ocs.settle"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from moefabric.agents.fleet.agent_statistics import read_statistics
@@ -23,8 +24,7 @@ from moefabric.emulator.ocs.fabric_link import OcsStatistics
 from moefabric.runtime.processes import process_usage
 from moefabric.runtime.run_status import IterationStatus, RunStatus
 from moefabric.ui.metrics import parts
-from moefabric.ui.metrics.exporter import application, is_loopback
-from moefabric.ui.metrics.metric_set import MetricSet
+from moefabric.ui.metrics.collector import add_samples, application, is_loopback
 from tests.support.metric_samples import Scrape
 from tests.support.paths import REPOSITORY
 
@@ -50,16 +50,7 @@ OCS = {
 class Sample(Collector):
     """Metrics of a fabric with all parts."""
 
-    def __init__(self) -> None:
-        self.metrics = MetricSet()
-        self.metrics.gauge("fabric_up", "Whether the fabric runs.", 1, fabric="lab")
-        self.metrics.gauge("scrape_success", "Whether.", 1, fabric="lab", part="nics")
-        nics = [Nic.parse("s0/o0"), Nic.parse("s0/e0")]
-        reading = PortReading(np.arange(8).reshape(2, 4), np.arange(8).reshape(2, 4))
-        parts.add_nics(self.metrics, "lab", nics, reading)
-        queue = {"s0/e0": {"packets": 3, "bytes": 900, "drops": 1, "marks": 2}}
-        parts.add_queues(self.metrics, "lab", queue)
-        parts.add_ocs(self.metrics, "lab", "ocs0", OCS)
+    def collect(self) -> list[Metric]:
         statistics = ControllerStatistics()
         statistics.count_request("/light", 200)
         statistics.count_reconfiguration({"settle_s": 0.02, "total_s": 9.0})
@@ -70,17 +61,25 @@ class Sample(Collector):
             "dark": [],
             "rules": {"s0": 4},
         }
-        parts.add_controller(self.metrics, "lab", "r0", statistics.to_json() | state)
-        parts.add_controller(self.metrics, "lab", "eps", None)
-        parts.add_agent(self.metrics, "lab", "s0", AGENT)
-        parts.add_agent(self.metrics, "lab", "s1", None)
-        parts.add_run(self.metrics, "lab", _run_status())
+        nics = [Nic.parse("s0/o0"), Nic.parse("s0/e0")]
+        reading = PortReading(np.arange(8).reshape(2, 4), np.arange(8).reshape(2, 4))
+        queue = {"s0/e0": {"packets": 3, "bytes": 900, "drops": 1, "marks": 2}}
         usage = process_usage(os.getpid())
         assert usage is not None
-        parts.add_processes(self.metrics, "lab", {"fabric": usage})
-
-    def collect(self) -> MetricSet:
-        return self.metrics
+        families: dict[str, Metric] = {}
+        for samples in (
+            [({}, {"fabric_up": 1}), ({"part": "nics"}, {"scrape_success": 1})],
+            parts.nic_samples(nics, reading),
+            parts.queue_samples(queue),
+            parts.ocs_samples("ocs0", OCS),
+            parts.controller_samples("r0", statistics.to_json() | state),
+            parts.controller_samples("eps", None),
+            parts.agent_samples(["s0", "s1"], {"s0": AGENT}),
+            parts.run_samples(_run_status()),
+            parts.process_samples({"": {"fabric": usage}}),
+        ):
+            add_samples(families, samples, fabric="lab")
+        return list(families.values())
 
 
 def _run_status() -> RunStatus:
@@ -146,7 +145,7 @@ def test_sample_has_the_reported_value(name: str, labels: dict[str, str], value:
 
 def test_names_follow_the_conventions() -> None:
     """See https://prometheus.io/docs/practices/naming/."""
-    for family in Sample().metrics:
+    for family in Sample().collect():
         assert NAME.fullmatch(family.name)
         assert not re.search(r"_(ms|us|ns|kb|mb|bits|minutes|percent)(_|$)", family.name)
         for sample in family.samples:
@@ -158,7 +157,7 @@ def test_dashboard_queries_existing_metrics_and_labels() -> None:
     """Its queries name each metric with labels that it has."""
     labels = {
         sample.name: {*sample.labels, "le"}
-        for family in Sample().metrics
+        for family in Sample().collect()
         for sample in family.samples
     }
     dashboard = json.loads(DASHBOARD.read_text())

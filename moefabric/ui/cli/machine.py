@@ -1,12 +1,12 @@
-"""`moefabric calibrate`: measure the emulated hardware."""
+"""`moefabric doctor` and `calibrate`: what this machine and the emulated hardware can do."""
 
+from dataclasses import asdict
 from typing import Final
 
 import click
 
+from moefabric import SpecError, duration_ns, duration_text
 from moefabric.api.commands import print_result
-from moefabric.core.errors import SpecError
-from moefabric.core.units import duration_ns, duration_text
 from moefabric.ui.cli.options import json_option, parse_option
 
 _MIN_SPACING_NS: Final = 10_000
@@ -48,3 +48,18 @@ def ocs(settle: list[int], moves: int, spacing: int, name: str | None, as_json: 
     )
     result = [calibration.to_json() for calibration in calibrations]
     print_result(result, [calibration_table(calibrations)], as_json=as_json)
+
+
+@click.command(short_help="Check what this machine can do.")
+@json_option
+def doctor(as_json: bool) -> None:
+    """Check what this machine can do, and print the remedy for what it can't."""
+    from moefabric.api.measurements import probe_machine
+
+    findings = probe_machine()
+    lines = []
+    for finding in findings:
+        mark = click.style("ok  ", fg="green") if finding.ok else click.style("no  ", fg="yellow")
+        remedy = f"; {finding.remedy}" if finding.remedy and not finding.ok else ""
+        lines.append(f"{mark} {finding.what}: {finding.why}{remedy}")
+    print_result([asdict(finding) for finding in findings], lines, as_json=as_json)
