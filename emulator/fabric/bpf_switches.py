@@ -36,8 +36,9 @@ class SwitchProcess:
     def make(
         self,
         switches: Sequence[Mapping[str, Any]],
+        management: Path,
         deadline: Deadline,
-        management: Path | None,
+        *,
         token: str = "",
         tls: ControlTls | None = None,
     ) -> None:
@@ -45,26 +46,19 @@ class SwitchProcess:
 
         Args:
             switches: `name`, `datapath_id` and `ports` (interface by number) of each.
-            deadline: limit for the reply.
             management: folder for the switches' sockets for OpenFlow tools.
+            deadline: limit for the reply.
             token: the fabric's token, by which the switches prove to its controllers who they are;
                 without one, they prove nothing.
             tls: certificates for connections to controllers; None for plain TCP.
         """
-        folder = str(management) if management else None
-        message = {
-            "make": list(switches),
-            "management": folder,
-            "token": token,
-            "tls": asdict(tls) if tls else None,
-        }
-        self._request(message, deadline)
+        identity = {"token": token, "tls": tls and asdict(tls)}
+        message = {"make": list(switches), "management": str(management)}
+        self._request(message | identity, deadline)
 
     def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
         """Connect switches, by name, to controllers."""
-        self._request(
-            {"connect": {name: list(address) for name, address in controllers.items()}}, deadline
-        )
+        self._request({"connect": dict(controllers)}, deadline)
 
     def connected(self, deadline: Deadline) -> set[str]:
         """Return the switches that are connected to their controllers."""
@@ -105,37 +99,26 @@ class SwitchProcess:
 class BpfSwitches:
     """A fabric's switches in eBPF; implements `datapath.ElectricalSwitches`."""
 
-    def __init__(
-        self, folder: Path, processes: ChildProcesses, token: str, tls: ControlTls | None
-    ) -> None:
+    def __init__(self, folder: Path, token: str, tls: ControlTls | None) -> None:
         """Start nothing yet.
 
         Args:
             folder: folder for a socket per switch, for OpenFlow tools
                 (`ovs-ofctl -O OpenFlow13 dump-flows unix:...`).
-            processes: starts the process of the switches.
             token: the fabric's token.
             tls: certificates for connections to controllers; None for plain TCP.
         """
-        self._folder, self._processes = folder, processes
-        self._token, self._tls = token, tls
+        self._folder, self._token, self._tls = folder, token, tls
 
-    def start(self, deadline: Deadline) -> None:  # noqa: ARG002 - nothing to wait for
-        """Start the process of the switches."""
-        program = self._processes.start("switches", (*PRIORITY, *ARGV), piped=True)
+    def start(self, processes: ChildProcesses, deadline: Deadline) -> None:  # noqa: ARG002
+        """Start the process of the switches, without a wait."""
+        program = processes.start("switches", (*PRIORITY, *ARGV), piped=True)
         self._process = SwitchProcess(program.popen)
 
     def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
         """Make the switches and attach their ports."""
-        descriptions = [
-            {
-                "name": switch.bridge,
-                "datapath_id": switch.datapath_id,
-                "ports": {end.port: end.name for end in switch.ports},
-            }
-            for switch in switches
-        ]
-        self._process.make(descriptions, deadline, self._folder, self._token, self._tls)
+        described = [switch.description for switch in switches]
+        self._process.make(described, self._folder, deadline, token=self._token, tls=self._tls)
 
     def finish(self, deadline: Deadline) -> str | None:  # noqa: ARG002 - nothing is left to do
         """Return None: nothing is left to do."""

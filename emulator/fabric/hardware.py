@@ -14,7 +14,7 @@ from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import links, management_uplink, run_directories
 from moefabric.emulator.fabric.bpf_switches import BpfSwitches
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
-from moefabric.emulator.fabric.datapath import ElectricalSwitches, datapath_named
+from moefabric.emulator.fabric.datapath import Datapath, ElectricalSwitches
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.other_machines import OtherParts
@@ -169,7 +169,7 @@ class Hardware:
         holders = self._undo.enter_context(NamespaceHolders(own, self.run_dir.name, hosts))
         self.switches = self._make_switches()
         namespaces.disable_ipv6()
-        self.switches.start(self.deadline)
+        self.switches.start(self.processes, self.deadline)
         self.processes.start_prefork_servers(self.own_specs)
         # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
         from moefabric.emulator.fabric import mininet_nodes
@@ -218,12 +218,12 @@ class Hardware:
                 self.remarks += [remark] if remark else []
 
     def _make_switches(self) -> ElectricalSwitches:
-        datapath, folder = datapath_named(self.wiring.switch), self.run_dir.switches
+        datapath, folder = Datapath(self.wiring.switch), self.run_dir.switches
         folder.mkdir(exist_ok=True)
-        if datapath.is_ovs:
-            return OvsSwitches(folder, datapath, self.processes, self.wiring.control_tls)
-        token, tls = self.run_dir.read_token(), self.wiring.control_tls
-        return BpfSwitches(folder, self.processes, token, tls)
+        tls = self.wiring.control_tls
+        if datapath is Datapath.BPF:
+            return BpfSwitches(folder, self.run_dir.read_token(), tls)
+        return OvsSwitches(folder, datapath, tls)
 
     def _make_ocses(self) -> None:
         if not self.plan.ocses:

@@ -169,12 +169,12 @@ def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
         write_machines(run_dir, fabric, placement)
     with started_daemon(run_dir, fabric.password_variables) as daemon:
         # The modules of the fabric process load during the following lines.
-        choice = usable_datapath(plan.switch)
+        datapath, reason = usable_datapath(plan.switch)
         wiring = FabricWiring(
             fabric,
             management,
-            switch=choice.datapath.name,
-            switch_why=choice.reason or "",
+            switch=datapath.value,
+            switch_why=reason,
             containers=carriers.containers,
             hosts=carriers.hosts,
             control_tls=plan.control_tls,

@@ -80,7 +80,8 @@ class BpfSwitch(Switch):
         """Start all switches at once, connect them, and return them."""
         started, service = list(switches), _SwitchService()
         deadline = Deadline.after(_TIMEOUT_S)
-        service.process.make([switch.description() for switch in started], deadline, service.folder)
+        described = [switch.description() for switch in started]
+        service.process.make(described, service.folder, deadline)
         for switch in started:
             switch.service = service
             service.switches.add(switch.name)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from moefabric.core.addressing import GATEWAY_MAC
 from moefabric.core.errors import FabricError
@@ -126,6 +126,12 @@ class SwitchPlan:
     datapath_id: int
     controller: tuple[str, int]
     ports: tuple[Interface, ...]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Its entry in a request to the process that serves switches in eBPF."""
+        ports = {end.port: end.name for end in self.ports}
+        return {"name": self.bridge, "datapath_id": self.datapath_id, "ports": ports}
 
 
 @dataclass(frozen=True)
