@@ -23,7 +23,6 @@ from moefabric.emulator.fabric.placed_plan import plans_of
 from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE
 from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
 from moefabric.emulator.fabric.programmed_links import ProgrammedLinks
-from moefabric.emulator.fabric.running_hardware import RunningHardware
 from moefabric.emulator.fabric.server_containers import ServerContainers
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import kill_marked
@@ -36,17 +35,12 @@ from moefabric.runtime.waiting import BackgroundTask, Deadline
 _CONTAINERS_S: Final = 60.0
 _GRACE_S: Final = 0.3
 """Time between SIGTERM and SIGKILL."""
-_RESTART_S: Final = 10.0
 _EXTERNAL_S: Final = 60.0
 """Time that a process of others has to serve, once the fabric's own hardware is made."""
 
 
 class Hardware:
-    """Hardware of one fabric. `close` removes it, also when only a part has been made.
-
-    Attributes:
-        running: the same hardware once it is made: its failures, state and counters.
-    """
+    """Hardware of one fabric. `close` removes it, also when only a part has been made."""
 
     def __init__(
         self, run_dir: RunDirectory, request: UpRequest, on_stage: Callable[[str], None]
@@ -65,7 +59,6 @@ class Hardware:
         self.crossbar = self.wiring.crossbar
         self.remarks: list[str] = []
         """What this machine lacks."""
-        self.running = RunningHardware(self)
         self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._outer = f"/proc/{os.getpid()}/fd/{self._outer_fd}"
         self._undo = ExitStack()
@@ -98,7 +91,6 @@ class Hardware:
         self._make_management_network()
         self._undo.callback(self.processes.stop, _GRACE_S)
         self._undo.callback(self.others.stop)
-        self._undo.callback(self.running.failures.continue_agents)
         self._start_processes(OUTER)  # controllers take longest to start
         self._on_stage("servers")
         self._make_nodes(containers)
@@ -130,9 +122,8 @@ class Hardware:
 
     def _remove_uplink(self) -> None:
         name = self.run_dir.name
-        namespaces.run_in(
-            self._outer, lambda: management_uplink.remove(management_uplink.leftovers(name))
-        )
+        leftovers = partial(management_uplink.leftovers, name)
+        namespaces.run_in(self._outer, lambda: management_uplink.remove(leftovers()))
 
     def _kill_rest(self) -> None:
         """Kill the fabric's remaining processes, including orphans."""
@@ -278,9 +269,10 @@ class Hardware:
         counts = Counter(controllers.values())
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
         deadline = self._deadline_of(ProcessRole.CONTROLLER)
+        listeners = partial(namespaces.run_in, self._outer, namespaces.listening_addresses)
         if self.others.is_head:  # switches on other machines retry until controllers listen
             deadline.wait_for(
-                lambda: self.processes.check_alive() and counts.keys() <= self._outer_listeners(),
+                lambda: self.processes.check_alive() and counts.keys() <= listeners(),
                 f"a controller at {names}",
             )
         self.switches.connect(controllers, self.deadline)
@@ -288,9 +280,6 @@ class Hardware:
             lambda: self.processes.check_alive() and counts <= namespaces.connection_counts(),
             f"the switches' connection to {names}",
         )
-
-    def _outer_listeners(self) -> set[tuple[str, int]]:
-        return namespaces.run_in(self._outer, namespaces.listening_addresses)
 
     def close(self) -> None:
         """Remove everything."""

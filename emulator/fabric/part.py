@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.fabric import lifecycle, process_logs, run_directories
+from moefabric.emulator.fabric import lifecycle, run_directories
 from moefabric.emulator.fabric.daemon_protocol import UpRequest
-from moefabric.emulator.fabric.daemon_start import started_daemon
+from moefabric.emulator.fabric.daemon_start import started_daemon, wait_ready
 from moefabric.emulator.fabric.placed_plan import processes_on
 from moefabric.emulator.fabric.prerequisites import check_prerequisites, usable_datapath
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_directory import FabricWiring
 
 
 @dataclass(frozen=True)
@@ -44,35 +44,20 @@ def up_part(request: PartRequest, processes: lifecycle.ProcessList, owner: int) 
         FabricError: if the part can't be made, or a fabric of its name runs here.
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
-    name = request.wiring.fabric.name
+    wiring, name = request.wiring, request.wiring.fabric.name
     run_dir = run_directories.named_run_directory(name)
-    check_prerequisites(request.wiring.fabric, run_dir)
-    usable_datapath(request.wiring.switch.partition("-")[0])
+    check_prerequisites(wiring.fabric, run_dir)
+    usable_datapath(wiring.switch.partition("-")[0])
     with run_directories.lock(run_dir):
         if run_dir.is_alive():
             raise FabricError(f"{name}: a fabric of this name runs here; `moefabric down {name}`")
-        lifecycle.clear(name)
-        try:
-            return _make(request, run_dir, processes, owner)
-        except BaseException as error:
-            logs = process_logs.keep_logs(run_dir) if isinstance(error, Exception) else None
-            lifecycle.clear(name)
-            run_directories.remove(run_dir)
-            if logs is not None and isinstance(error, FabricError):
-                raise FabricError(f"{error}; its logs are in {logs}") from error
-            raise
-
-
-def _make(
-    request: PartRequest, run_dir: RunDirectory, processes: lifecycle.ProcessList, owner: int
-) -> dict[str, Any]:
-    wiring = request.wiring
-    run_directories.make_folders(run_dir)
-    run_dir.make_token(request.token)
-    run_dir.make_identity()
-    run_dir.wiring_file.write_text(wiring.to_json())
-    specs = processes_on(processes(wiring, run_dir), wiring, request.machine)
-    limits = frozenset[str](), request.timeout_s, owner
-    with started_daemon(run_dir, wiring.fabric.password_variables) as daemon:
-        up_request = UpRequest(wiring, "", specs, *limits, request.machine)
-        return daemon.wait_ready(up_request, lambda _stage: None)
+        with lifecycle.sole_start(run_dir):
+            run_directories.make_folders(run_dir)
+            run_dir.make_token(request.token)
+            run_dir.make_identity()
+            run_dir.wiring_file.write_text(wiring.to_json())
+            specs = processes_on(processes(wiring, run_dir), wiring, request.machine)
+            limits = frozenset[str](), request.timeout_s, owner
+            up_request = UpRequest(wiring, "", specs, *limits, request.machine)
+            with started_daemon(run_dir, wiring.fabric.password_variables) as daemon:
+                return wait_ready(run_dir, daemon, up_request, lambda _stage: None)
