@@ -58,7 +58,7 @@ class ServerSockets:
         self._undo = ExitStack()
         with ExitStack() as undo:
             namespaces.run_in_each(
-                (namespaces.path_of(pids[server]), partial(self._open, undo, server))
+                (pids[server], partial(self._open, undo, server))
                 for server in self._names
                 if server in pids and server not in wiring.hosts
             )

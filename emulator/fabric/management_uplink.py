@@ -12,7 +12,7 @@ from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.plan import BRIDGE, SERVER_BRIDGE
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import BatchLine, run, run_batch
+from moefabric.emulator.linux.command import run, run_batch
 from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory, run_root
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
@@ -111,7 +111,7 @@ def _claims(*words: str) -> bool:
 
 
 def _run_ip(*commands: str) -> None:
-    run_batch(["ip"], [BatchLine("management", command) for command in commands])
+    run_batch("ip", [("management", command) for command in commands])
 
 
 def _used_networks() -> list[IPv4Network]:

@@ -120,7 +120,7 @@ class ServerContainers:
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             try:
                 self._ends[server] = os.pidfd_open(running.pid)
-                self.joined[server] = namespaces.run_in(namespaces.path_of(running.pid), visit)
+                self.joined[server] = namespaces.run_in(running.pid, visit)
             except (ProcessLookupError, FabricError):
                 if server in self._ends and not _has_ended(self._ends[server]):
                     raise
