@@ -5,7 +5,8 @@ import json
 import os
 import pickle
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -88,11 +89,10 @@ class DaemonConnection:
             self.socket.connect(str(run_dir.control_socket))
             self.pid = Peer.of(self.socket).pid
             self._pidfd = os.pidfd_open(self.pid)
-        except TimeoutError:
+        except OSError as error:
             self.socket.close()
-            raise SilentFabricError(run_dir, None) from None
-        except OSError:
-            self.socket.close()
+            if isinstance(error, TimeoutError):
+                raise SilentFabricError(run_dir, None) from None
             raise
 
     def __enter__(self) -> Self:
@@ -132,23 +132,33 @@ class DaemonConnection:
                 raise SilentFabricError(self._run_dir, self.pid)
 
 
-def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Send a JSON message (module `daemon`) to a fabric process and return its reply.
+@contextmanager
+def connected(run_dir: RunDirectory) -> Iterator[DaemonConnection]:
+    """Connect to a fabric process.
 
     Raises:
-        FabricError: if no fabric runs there, or if its process refuses the request.
+        FabricError: if no fabric runs there, or its process ends meanwhile.
         SilentFabricError: if its process doesn't answer.
         UnsupportedError: if the fabric belongs to another user.
     """
     try:
         with DaemonConnection(run_dir) as connection:
-            reply = connection.request(message)
+            yield connection
     except PermissionError as error:
-        raise UnsupportedError(
-            f"{run_dir.name}: a fabric of another user's; run with sudo"
-        ) from error
+        text = f"{run_dir.name}: a fabric of another user's; run with sudo"
+        raise UnsupportedError(text) from error
     except (OSError, ValueError) as error:
         raise not_running_error(run_dir) from error
+
+
+def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a JSON message (module `daemon`) to a fabric process and return its reply.
+
+    Raises:
+        FabricError: as `connected`, or if the process refuses the request.
+    """
+    with connected(run_dir) as connection:
+        reply = connection.request(message)
     if "error" in reply:
         raise FabricError(str(reply["error"]))
     return reply
@@ -160,11 +170,8 @@ def process_id(run_dir: RunDirectory) -> int:
     Raises:
         FabricError: if no fabric runs there.
     """
-    try:
-        with DaemonConnection(run_dir) as connection:
-            return connection.pid
-    except OSError as error:
-        raise not_running_error(run_dir) from error
+    with connected(run_dir) as connection:
+        return connection.pid
 
 
 def not_running_error(run_dir: RunDirectory) -> FabricError:

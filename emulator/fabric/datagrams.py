@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.daemon_protocol import NODES
@@ -35,7 +35,7 @@ _TURN_S: Final = 0.05
 """Longest wait for arrivals on one machine while datagrams may arrive on others."""
 
 
-class ServerSockets:
+class ServerSockets(ExitStack):
     """UDP sockets on the servers that this machine has, except on real hosts.
 
     Attributes:
@@ -49,39 +49,34 @@ class ServerSockets:
         Raises:
             FabricError: if a server's namespace is gone.
         """
+        super().__init__()
         fabric, self.run = wiring.fabric, run
         pids = json.loads((named_run_directory(fabric.name).path / NODES).read_text())
         self._names = fabric.servers
         self._numbers = fabric.server_index
         self._addresses = {name: fabric.addressing.addresses(name)[0] for name in self._names}
         self._sockets: dict[str, socket.socket] = {}
-        self._undo = ExitStack()
         with ExitStack() as undo:
+            undo.push(self)
             namespaces.run_in_each(
-                (pids[server], partial(self._open, undo, server))
+                (pids[server], partial(self._open, server))
                 for server in self._names
                 if server in pids and server not in wiring.hosts
             )
-            self._undo = undo.pop_all()
+            undo.pop_all()
         self.ports = {server: udp.getsockname()[1] for server, udp in self._sockets.items()}
         self._poll, self._owners = select.poll(), dict[int, str]()
         for server, udp in self._sockets.items():
             self._poll.register(udp, select.POLLIN)
             self._owners[udp.fileno()] = server
 
-    def _open(self, undo: ExitStack, server: str) -> None:
-        udp = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    def _open(self, server: str) -> None:
+        udp = self.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             udp.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER_BYTES)
         udp.bind((self._addresses[server], 0))
         udp.setblocking(False)
         self._sockets[server] = udp
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._undo.close()
 
     def send(self, pairs: Iterable[Pair], ports: Mapping[str, int], dscp: int) -> None:
         """Send a datagram for each pair whose source is on this machine.
@@ -124,7 +119,7 @@ def _pending(udp: socket.socket) -> list[bytes]:
             payloads.append(payload)
 
 
-class FabricSockets:
+class FabricSockets(ExitStack):
     """UDP sockets on the servers of a running fabric, except on real hosts.
 
     Attributes:
@@ -137,24 +132,20 @@ class FabricSockets:
         Raises:
             FabricError: if a server's namespace is gone, or a machine doesn't answer.
         """
+        super().__init__()
         self.servers = tuple(s for s in wiring.fabric.servers if s not in wiring.hosts)
         self._run_dir, self._run = named_run_directory(wiring.fabric.name), secrets.token_hex(4)
         self._has_others = self._run_dir.machines_socket.exists()
         with ExitStack() as undo:
-            self._here = undo.enter_context(ServerSockets(wiring, self._run))
-            undo.callback(self._close_others)
+            undo.push(self)
+            self._here = self.enter_context(ServerSockets(wiring, self._run))
+            self.callback(self._close_others)
             self._ports = dict(self._here.ports)
             for reply in self._ask("open"):
                 self._ports |= reply["ports"]
             if missing := [server for server in self.servers if server not in self._ports]:
                 raise FabricError(f"no machine has the servers {' '.join(missing)}")
-            self._undo = undo.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._undo.close()
+            undo.pop_all()
 
     def lost(self, pairs: Collection[Pair], dscp: int = 0) -> list[Pair]:
         """Send a datagram for each pair; return the pairs whose datagram hasn't arrived.
@@ -191,8 +182,8 @@ class FabricSockets:
         """Return the replies of all other machines to a request."""
         if not self._has_others:
             return []
-        request = {"do": "datagrams", "run": self._run, "step": step}
-        replies = ask_parts(self._run_dir, request | details)
+        request = {"do": "datagrams", "run": self._run, "step": step, **details}
+        replies = ask_parts(self._run_dir, request)
         if replies.faults:
             raise FabricError("; ".join(replies.faults))
         return list(replies.parts.values())
@@ -245,5 +236,5 @@ class PartDatagrams:
     def close(self) -> None:
         """Close the sockets."""
         if self._sockets is not None:
-            self._sockets.__exit__()
+            self._sockets.close()
             self._sockets = None
