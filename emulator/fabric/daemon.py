@@ -35,9 +35,10 @@ from moefabric.emulator.fabric.hardware import Hardware
 from moefabric.emulator.fabric.process_logs import TRIM_S, CapturedLogs
 from moefabric.emulator.fabric.run_directories import claim_life
 from moefabric.emulator.fabric.running_hardware import RunningHardware
+from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.peer_credentials import Peer
 from moefabric.emulator.linux.processes import ChildProcess
-from moefabric.runtime.processes import Supervisor
+from moefabric.runtime.processes import Supervisor, adopt_orphans
 from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,9 @@ def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
     try:
         _raise_descriptor_limit()
         claim_life(run_dir)
-        hardware.enter_namespace()
+        # Threads, which start later, inherit the namespace.
+        namespaces.enter_new()
+        adopt_orphans()
         threading.Thread(target=_watch_up, name="up", daemon=True).start()
         with selectors.DefaultSelector() as selector:
             owner = Owner(selector, request.owner)

@@ -15,7 +15,7 @@ from moefabric.emulator.linux.processes import ChildProcesses
 from moefabric.runtime.waiting import Deadline
 
 
-class Datapath(StrEnum):
+class DatapathKind(StrEnum):
     """Kind of datapath, as in a run's manifest."""
 
     BPF = "bpf"
@@ -47,7 +47,7 @@ class ElectricalSwitches(Protocol):
         """Connect switches, named by bridge, to controllers that already listen."""
 
 
-def choose_datapath(switch: str = "auto") -> tuple[Datapath, str | None]:
+def choose_datapath(switch: str = "auto") -> tuple[DatapathKind, str | None]:
     """Choose the datapath of this machine; return it, and why this kernel has no better one.
 
     Args:
@@ -66,8 +66,8 @@ def choose_datapath(switch: str = "auto") -> tuple[Datapath, str | None]:
             f"switch: bpf: {reason}; a kernel with CONFIG_NET_CLS_BPF, or `switch: ovs`"
         )
     if switch == "ovs" or reason:
-        return Datapath.KERNEL if has_kernel_module() else Datapath.USER, reason
-    return Datapath.BPF, None
+        return DatapathKind.KERNEL if has_kernel_module() else DatapathKind.USER, reason
+    return DatapathKind.BPF, None
 
 
 @cache

@@ -14,7 +14,7 @@ from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import links, management_uplink, run_directories
 from moefabric.emulator.fabric.bpf_switches import BpfSwitches
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
-from moefabric.emulator.fabric.datapath import Datapath, ElectricalSwitches
+from moefabric.emulator.fabric.datapath import DatapathKind, ElectricalSwitches
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.other_machines import OtherParts
@@ -28,7 +28,7 @@ from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import kill_marked
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
 from moefabric.emulator.linux.processes import OUTER, ChildProcesses, ProcessRole, ProcessSpec
-from moefabric.runtime.processes import adopt_orphans, reap_orphans
+from moefabric.runtime.processes import reap_orphans
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import BackgroundTask, Deadline
 
@@ -69,14 +69,6 @@ class Hardware:
         self._undo.callback(self._kill_rest)
         self.containers = ServerContainers(run_dir, self.wiring)
         self._undo.callback(self.containers.close)
-
-    def enter_namespace(self) -> None:
-        """Enter a new network namespace and adopt orphans.
-
-        Call it before any thread starts, because a thread inherits its namespace.
-        """
-        namespaces.enter_new()
-        adopt_orphans()
 
     def make(self) -> None:
         """Make all hardware and wait until it works.
@@ -191,27 +183,19 @@ class Hardware:
         hosts = self.run_dir.hosts_file
         holders = NamespaceHolders(list(joined), self.run_dir.name, hosts, networks)
         self.pids |= self._undo.enter_context(holders).pids(self.deadline)
-        for server, container in joined.items():
-            names = container.interfaces
-            planned = {HOST_INTERFACE: names.host, MANAGEMENT_INTERFACE: names.management}
-            changes = {(server, old): new for old, new in planned.items()}
-            self.plan = self.plan.with_interfaces(changes)
+        changes = dict[tuple[str, str], str]()
+        for server, names in self.containers.interfaces.items():
+            changes[server, HOST_INTERFACE] = names.host
+            changes[server, MANAGEMENT_INTERFACE] = names.management
+        self.plan = self.plan.with_interfaces(changes)
         alias = management_uplink.interface_alias(self.run_dir.name)
         return dict.fromkeys(self.containers.guests, alias)
 
-    def _share_limits(self) -> None:
-        """Give agents the limits of their servers' containers."""
-        for agent in self.request.with_role(ProcessRole.AGENT):
-            running = self.processes.running.get(agent.name)
-            if agent.node in self.containers.joined and running is not None:
-                remark = self.containers.share_limits(agent.node, running.pid)
-                self.remarks += [remark] if remark else []
-
     def _make_switches(self) -> ElectricalSwitches:
-        datapath, folder = Datapath(self.wiring.switch), self.run_dir.switches
+        datapath, folder = DatapathKind(self.wiring.switch), self.run_dir.switches
         folder.mkdir(exist_ok=True)
         tls = self.wiring.control_tls
-        if datapath is Datapath.BPF:
+        if datapath is DatapathKind.BPF:
             return BpfSwitches(folder, self.run_dir.read_token(), tls)
         return OvsSwitches(folder, datapath, tls)
 
@@ -229,27 +213,29 @@ class Hardware:
     def _wait_processes(self) -> None:
         """Wait until OCS devices serve and agents listen."""
         self.processes.wait_forked(self.deadline)
-        self._share_limits()
-        for agent in self.request.with_role(ProcessRole.AGENT):
+        agents = self.request.with_role(ProcessRole.AGENT)
+        for agent in agents:
+            running = self.processes.running.get(agent.name)
+            if agent.node in self.containers.joined and running is not None:
+                self.remarks += self.containers.share_limits(agent.node, running.pid)
+        for agent in agents:
             path = self.run_dir.agent_socket(agent.name.removeprefix("agent-"))
-            self._await(path.is_socket, agent.name)
+            self._await(path.is_socket, agent.name, self.deadline)
         if self.request.with_role(ProcessRole.OCS):
             deadline = self._deadline_of(ProcessRole.OCS)
             for name, ocs in self.ocses.items():
                 is_served = partial(getattr, ocs.handoff, "is_served")
                 self._await(is_served, f"the process of {name}", deadline)
         if self.others.exist:
-            self._await(self.run_dir.machines_socket.is_socket, "a part on another machine")
+            path = self.run_dir.machines_socket
+            self._await(path.is_socket, "a part on another machine", self.deadline)
         self.processes.check_alive()
         if faults := self.containers.faults():
             raise FabricError("\n".join(faults))
 
-    def _await(
-        self, is_ready: Callable[[], bool], name: str, deadline: Deadline | None = None
-    ) -> None:
+    def _await(self, is_ready: Callable[[], bool], name: str, deadline: Deadline) -> None:
         """Wait until a process is ready, if it isn't yet; raise FabricError if any process ends."""
         if not is_ready():  # checking all processes for each takes long
-            deadline = deadline or self.deadline
             deadline.wait_for(lambda: self.processes.check_alive() and is_ready(), name)
 
     def _deadline_of(self, role: ProcessRole) -> Deadline:
@@ -268,17 +254,12 @@ class Hardware:
         counts = Counter(controllers.values())
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
         deadline = self._deadline_of(ProcessRole.CONTROLLER)
-        listeners = partial(namespaces.run_in, self._outer, namespaces.listening_addresses)
         if self.others.is_head:  # switches on other machines retry until controllers listen
-            deadline.wait_for(
-                lambda: self.processes.check_alive() and counts.keys() <= listeners(),
-                f"a controller at {names}",
-            )
+            listen = partial(namespaces.run_in, self._outer, namespaces.listening_addresses)
+            self._await(lambda: counts.keys() <= listen(), f"a controller at {names}", deadline)
         self.switches.connect(controllers, self.deadline)
-        deadline.wait_for(
-            lambda: self.processes.check_alive() and counts <= namespaces.connection_counts(),
-            f"the switches' connection to {names}",
-        )
+        connection = f"the switches' connection to {names}"
+        self._await(lambda: counts <= namespaces.connection_counts(), connection, deadline)
 
     def close(self) -> None:
         """Remove everything."""

@@ -20,7 +20,7 @@ from typing import Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.bpf_switches import PRIORITY
-from moefabric.emulator.fabric.datapath import Datapath
+from moefabric.emulator.fabric.datapath import DatapathKind
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcesses
@@ -45,7 +45,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 class OvsSwitches:
     """The two daemons and their configuration; implements `datapath.ElectricalSwitches`."""
 
-    def __init__(self, folder: Path, datapath: Datapath, tls: ControlTls | None = None) -> None:
+    def __init__(self, folder: Path, datapath: DatapathKind, tls: ControlTls | None = None) -> None:
         """Start nothing yet; sockets, database and logs will be in `folder`."""
         self.folder, self._datapath, self.tls = folder, datapath, tls
         self._switches: Sequence[SwitchPlan] = ()
@@ -81,7 +81,7 @@ class OvsSwitches:
         self.vsctl(["--no-wait", "set", "Open_vSwitch", ".", offload], deadline)
         return [
             *(*PRIORITY, "ovs-vswitchd", f"unix:{self._database_socket}"),
-            *(["--disable-system"] if self._datapath is Datapath.USER else []),
+            *(["--disable-system"] if self._datapath is DatapathKind.USER else []),
             *("-vconsole:off", "-vfile:warn", f"--log-file={self.folder / 'ovs-vswitchd.log'}"),
         ]
 
@@ -124,7 +124,7 @@ class OvsSwitches:
             raise FabricError(f"Open vSwitch: {'; '.join(wrong)}")
 
     def _bridge_words(self, switch: SwitchPlan) -> list[str]:
-        kind = "netdev" if self._datapath is Datapath.USER else "system"
+        kind = "netdev" if self._datapath is DatapathKind.USER else "system"
         words = [
             *("--", "add-br", switch.bridge, "--", "set", "Bridge", switch.bridge),
             *(f"datapath_type={kind}", "fail_mode=secure", "protocols=OpenFlow13"),
@@ -144,7 +144,7 @@ class OvsSwitches:
         Returns:
             The reason why the buffers stay small; None if they are large, or need not be.
         """
-        if self._datapath is not Datapath.USER:
+        if self._datapath is not DatapathKind.USER:
             return None
         # The daemon opens its sending socket for the first frame that it sends.
         first = self._switches[0]

@@ -3,21 +3,23 @@
 import json
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.emulator.fabric import links
-from moefabric.emulator.fabric.hardware_description import counter_facts, describe_plan
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
-from moefabric.emulator.fabric.plan import FABRIC
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
 from moefabric.emulator.fabric.queues import QueueCounts, read_queues
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcess, ProcessRole
 from moefabric.emulator.ocs.fd_handoff import send_handoff
+from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.runtime.failure_log import append_failure_event
+from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.waiting import Deadline
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ class RunningHardware:
         memories = {name: ocs.memory_fd for name, ocs in self._made.ocses.items()}
         counted = {name: fd for name, fd in memories.items() if fd is not None}
         index_of = {name: index for index, name in socket.if_nameindex()}
-        facts = counter_facts(self._plan, index_of, list(counted))
+        facts = counter_facts(self._plan, index_of, counted)
         with netlink.route_socket() as kernel:
             send_handoff(client, facts, [kernel.fileno(), *counted.values()])
 
@@ -160,3 +162,90 @@ class RunningHardware:
     def link_lateness(self) -> dict[str, Any]:
         """Return how late programmed links have been since the last call; empty without any."""
         return self._others.with_lateness(self._made.links.lateness())
+
+
+def counter_facts(
+    plan: FabricPlan, index_of: Mapping[str, int], crossbars: Collection[str]
+) -> dict[str, Any]:
+    """Return where the counters of each NIC and its OCS port are (module `port_counters`).
+
+    Args:
+        plan: the fabric.
+        index_of: index of each interface of the fabric's own namespace.
+        crossbars: the OCSes whose crossbars count frames.
+    """
+    rated = [link for link in plan.links if link.rate_bps is not None and link.a in link.ends]
+    nics = [link for link in rated if "/" in link.name]
+    return {
+        "nics": [link.name for link in nics],
+        "interfaces": [index_of[link.a.name] for link in nics],
+        "tunnels": [link.name for link in nics if link.tunnel is not None],
+        "crossbars": [
+            {
+                "ports": ocs.spec.ports,
+                "inputs": {link.name: link.b.port for link in nics if link.b.node == ocs.name},
+            }
+            for ocs in plan.ocses
+            if ocs.name in crossbars
+        ],
+        "counts_light": len(crossbars) == len(plan.ocses),
+    }
+
+
+def describe_plan(
+    wiring: FabricWiring, plan: FabricPlan, carrier: Mapping[str, bool]
+) -> dict[str, Any]:
+    """Return servers, OCSes and switches as JSON values.
+
+    Args:
+        wiring: the wiring of the fabric.
+        plan: its plan.
+        carrier: whether an interface has a carrier, by the interface's name.
+    """
+    fabric, links = wiring.fabric, {link.name: link for link in plan.links}
+    return {
+        "fabric": fabric.name,
+        "servers": [
+            {
+                "name": server,
+                "region": fabric.region_of[server].name,
+                "addresses": list(fabric.addressing.addresses(server)),
+                "nics": [
+                    {
+                        "name": str(nic),
+                        "kind": nic.kind.value,
+                        "rate_bps": links[str(nic)].rate_bps,
+                        "carrier": carrier.get(links[str(nic)].a.name, False),
+                    }
+                    for nic in fabric.nics(server)
+                ],
+                "management": wiring.management.server_address(fabric, server),
+            }
+            for server in plan.servers
+        ],
+        "ocs": [
+            {
+                "name": ocs.name,
+                "region": ocs.region.name,
+                "management": ocs.address,
+                "scpi_port": SCPI.port,
+                "ports": ocs.spec.ports,
+                "circuits": [],
+            }
+            for ocs in plan.ocses
+        ],
+        "switches": [
+            {
+                "name": switch.name,
+                "bridge": switch.bridge,
+                "datapath_id": switch.datapath_id,
+                "datapath": wiring.switch,
+            }
+            for switch in plan.switches
+        ],
+        "links": [
+            {"name": link.name, **asdict(link.behaviour)}
+            for link in plan.programmed
+            if link.behaviour is not None
+        ],
+    }

@@ -11,7 +11,7 @@ from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import RuleChange, direct_rules, eps_rules, server_rules
-from moefabric.emulator.fabric.datapath import Datapath
+from moefabric.emulator.fabric.datapath import DatapathKind
 from moefabric.emulator.fabric.plan import SwitchPlan
 from tests.support.certificates import make_certificates
 from tests.support.controller_lab import (
@@ -59,7 +59,7 @@ class InMemory:
 class OurLab(Lab):
     """A lab with our switches, without links. `ovs-ofctl` finds them as it finds Open vSwitch's."""
 
-    datapath = Datapath.BPF.value
+    datapath = DatapathKind.BPF.value
 
     def start_ovs(self, switches: Sequence[SwitchPlan] = ()) -> None:
         assert not switches

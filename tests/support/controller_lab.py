@@ -21,7 +21,7 @@ from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime, Verif
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.fabric.datapath import Datapath
+from moefabric.emulator.fabric.datapath import DatapathKind
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.ocs.device_spec import DeviceSpec
@@ -95,7 +95,7 @@ def own_network() -> Iterator[None]:
 class Lab:
     """Switches, an OCS and the controllers of one fabric."""
 
-    datapath = Datapath.USER.value
+    datapath = DatapathKind.USER.value
     tls: ControlTls | None = None
 
     def __init__(self, wired: Fabric, folder: Path, undo: ExitStack) -> None:
@@ -103,7 +103,7 @@ class Lab:
         self.run = RunDirectory(folder / "lab")
         self.run.path.mkdir()
         self.run.make_token()
-        self.ovs = OvsSwitches(folder / "ovs", Datapath.USER)
+        self.ovs = OvsSwitches(folder / "ovs", DatapathKind.USER)
 
     @property
     def wiring(self) -> FabricWiring:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from moefabric.emulator.fabric.datapath import Datapath
+from moefabric.emulator.fabric.datapath import DatapathKind
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import FABRIC, Interface, SwitchPlan
 from moefabric.emulator.linux import namespaces
@@ -95,7 +95,7 @@ def planned_switch(name: str, datapath_id: int, *ports: tuple[str, int]) -> Swit
 
 def open_vswitch(switches: Sequence[SwitchPlan], folder: Path, undo: ExitStack) -> OvsSwitches:
     """Starts Open vSwitch in user space as the emulator does."""
-    ovs, deadline = OvsSwitches(folder, Datapath.USER), Deadline.after(20)
+    ovs, deadline = OvsSwitches(folder, DatapathKind.USER), Deadline.after(20)
     for argv in (ovs.create_database, lambda: ovs.configure_daemon(deadline)):
         start(argv(), undo, env={**os.environ, **ovs.environment})
     ovs.make(switches, deadline)
