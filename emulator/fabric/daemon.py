@@ -103,7 +103,9 @@ def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
     """Make the hardware, answer requests until the fabric ends, and remove the hardware."""
     hardware = Hardware(run_dir, request, lambda stage: _write(output, {"stage": stage}))
     try:
-        _raise_descriptor_limit()
+        # Switches of 512 servers have 4,400 files open; children inherit the limit.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         claim_life(run_dir)
         # Threads, which start later, inherit the namespace.
         namespaces.enter_new()
@@ -124,15 +126,6 @@ def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
     finally:
         _ignore_signals()
         hardware.close()
-
-
-def _raise_descriptor_limit() -> None:
-    """Let this process and its children open as many files as the system permits.
-
-    The switches of 512 servers have 4,400.
-    """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Owner:

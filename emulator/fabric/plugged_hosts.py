@@ -76,17 +76,16 @@ def _move_in(plug: Plug, pid: int, mtu: int) -> None:
     """Move or make the interface of a plug; call it in the outer namespace."""
     if plug.kind == "vxlan":
         check_carrier(plug.remote, mtu, plug.device)
-    words = ["ip", "link", "add", "name", _PLUG, "netns", str(pid)]
+    there = f"name {_PLUG} netns {pid}"
     if plug.kind == "device":
-        words = ["ip", "link", "set", "dev", plug.device, "name", _PLUG, "netns", str(pid)]
         run(["ip", "link", "set", "dev", plug.device, "down"])
+        command = f"set dev {plug.device} {there}"
     elif plug.kind == "macvlan":
-        words[3:3] = ["link", plug.device]
-        words += ["type", "macvlan", "mode", "passthru"]
+        command = f"add link {plug.device} {there} type macvlan mode passthru"
     else:
-        words += ["type", "vxlan", "id", str(plug.vni), "remote", plug.remote]
-        words += ["dstport", str(plug.port), *(["dev", plug.device] if plug.device else [])]
-    run(words)
+        command = f"add {there} type vxlan id {plug.vni} remote {plug.remote} dstport {plug.port}"
+        command += f" dev {plug.device}" if plug.device else ""
+    run(["ip", "link", *command.split()])
 
 
 def _join(server: str, host_mac: str, mtu: int) -> list[BatchLine]:

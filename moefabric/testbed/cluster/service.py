@@ -20,7 +20,7 @@ from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.core.machines import LEASE_S
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import process_id, request
-from moefabric.emulator.fabric.datagrams import PartDatagrams
+from moefabric.emulator.fabric.datagrams import ServerSockets
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.runtime.processes import usage_of
@@ -148,7 +148,7 @@ class HeldPart:
     _counters: EmulatedPortCounters | None = None
 
     def __post_init__(self) -> None:
-        self._datagrams = PartDatagrams(self.run_dir)
+        self._datagrams = ServerSockets(self.run_dir)
 
     async def reply(self, message: Message) -> Message:
         """Return the reply to a request of the head."""
