@@ -1,7 +1,6 @@
 """Electrical switches in eBPF, served by one process, and the client of that process."""
 
 import json
-import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,11 +10,13 @@ from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.plan import SwitchPlan
+from moefabric.emulator.linux.line_requests import ask_program
 from moefabric.emulator.linux.processes import ChildProcesses
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.waiting import Deadline
 
 ARGV: Final = (sys.executable, "-m", "moefabric.emulator.openflow_switch")
+_NAME: Final = "the process of the switches"
 PRIORITY: Final = ("nice", "-n", "-10")
 """Prefix of the switches' command: a higher priority, so that switches don't wait for servers.
 
@@ -71,29 +72,11 @@ class SwitchProcess:
         self._popen.stdin.close()
 
     def _request(self, message: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
-        assert self._popen.stdin is not None
-        try:
-            self._popen.stdin.write(json.dumps(message).encode() + b"\n")
-            self._popen.stdin.flush()
-        except BrokenPipeError:
-            raise self._ended() from None
-        reply: dict[str, Any] = json.loads(self._read_reply(deadline))
+        line = ask_program(self._popen, json.dumps(message), deadline.remaining_s, _NAME)
+        reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise FabricError(f"switches: {reply['error']}")
         return reply
-
-    def _read_reply(self, deadline: Deadline) -> bytes:
-        assert self._popen.stdout is not None
-        poll = select.poll()
-        poll.register(self._popen.stdout, select.POLLIN)
-        if not poll.poll(deadline.remaining_s * 1000):
-            raise FabricError("switches: their process was not ready in time")
-        if not (line := self._popen.stdout.readline()):
-            raise self._ended()
-        return line
-
-    def _ended(self) -> FabricError:
-        return FabricError(f"switches: their process has ended with status {self._popen.wait()}")
 
 
 class BpfSwitches:

@@ -36,7 +36,7 @@ from moefabric.emulator.fabric.process_logs import TRIM_S, CapturedLogs
 from moefabric.emulator.fabric.run_directories import claim_life
 from moefabric.emulator.fabric.running_hardware import RunningHardware
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.peer_credentials import Peer
+from moefabric.emulator.linux.peer_credentials import peer
 from moefabric.emulator.linux.processes import ChildProcess
 from moefabric.runtime.processes import Supervisor, adopt_orphans
 from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory
@@ -227,8 +227,8 @@ def _answer_client(listener: socket.socket, hardware: RunningHardware, owner: Ow
     """
     client, _ = listener.accept()
     with client, suppress(OSError, ValueError), client.makefile("rw") as lines:
-        peer = Peer.of(client)
-        if not peer.is_trusted:
+        pid, is_trusted = peer(client)
+        if not is_trusted:
             return
         client.settimeout(_CLIENT_S)
         request = parse_request(lines.readline(_REQUEST_BYTES))
@@ -236,7 +236,7 @@ def _answer_client(listener: socket.socket, hardware: RunningHardware, owner: Ow
             hardware.hand_counters(client)
             return
         try:
-            reply = _reply(request, hardware, owner, peer.pid)
+            reply = _reply(request, hardware, owner, pid)
         except FabricError as error:
             reply = {"error": str(error)}
         except Exception as error:  # noqa: BLE001 - the client gets any error; the fabric goes on

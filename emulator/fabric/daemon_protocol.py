@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from moefabric.core.errors import FabricError, UnsupportedError
-from moefabric.emulator.linux.peer_credentials import Peer
+from moefabric.emulator.linux.line_requests import ask_socket
+from moefabric.emulator.linux.peer_credentials import peer
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.processes import is_stopped, wait_ended
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
@@ -87,7 +88,7 @@ class DaemonConnection:
         self.socket.settimeout(_REPLY_S)
         try:
             self.socket.connect(str(run_dir.control_socket))
-            self.pid = Peer.of(self.socket).pid
+            self.pid, _ = peer(self.socket)
             self._pidfd = os.pidfd_open(self.pid)
         except OSError as error:
             self.socket.close()
@@ -114,9 +115,7 @@ class DaemonConnection:
             ValueError: if the reply isn't a JSON object.
         """
         try:
-            self.send(message)
-            with self.socket.makefile() as lines:
-                return dict(json.loads(lines.readline()))
+            return ask_socket(self.socket, message)
         except TimeoutError:
             raise SilentFabricError(self._run_dir, self.pid) from None
 

@@ -143,8 +143,7 @@ def sole_start(run_dir: RunDirectory) -> Iterator[None]:
         yield
     except BaseException as error:
         logs = process_logs.keep_logs(run_dir) if isinstance(error, Exception) else None
-        clear(run_dir.name)
-        run_directories.remove(run_dir)
+        _remove(run_dir)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise FabricError(
                 f"{run_dir.path}: {error.strerror}; make room there, or set MOEFABRIC_RUN_DIR"
@@ -259,8 +258,7 @@ def down(name: str, *, force: bool = False) -> bool:
     if not run_dir.path.exists():
         return clear(name) or _remove_lost_containers(name)
     with run_directories.lock(run_dir):
-        clear(name, force=force)
-        run_directories.remove(run_dir)
+        _remove(run_dir, force=force)
     return True
 
 
@@ -278,8 +276,7 @@ def remove_remains(except_of: str = "") -> list[str]:
             continue
         with run_directories.locked_remains(run_dir) as is_dead:
             if is_dead:
-                clear(run_dir.name)
-                run_directories.remove(run_dir)
+                _remove(run_dir)
                 removed.append(run_dir.name)
     return removed
 
@@ -293,8 +290,12 @@ def remove_unfinished(run_dir: RunDirectory, identity: str) -> None:
     """
     with run_directories.lock(run_dir):
         if run_dir.read_identity() in {identity, ""}:
-            clear(run_dir.name)
-            run_directories.remove(run_dir)
+            _remove(run_dir)
+
+
+def _remove(run_dir: RunDirectory, *, force: bool = True) -> None:
+    clear(run_dir.name, force=force)
+    run_directories.remove(run_dir)
 
 
 def _remove_lost_containers(name: str) -> bool:

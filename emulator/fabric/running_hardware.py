@@ -11,6 +11,7 @@ from moefabric.core.errors import FabricError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
+from moefabric.emulator.fabric.other_machines import merged_lateness
 from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
 from moefabric.emulator.fabric.queues import QueueCounts, read_queues
 from moefabric.emulator.linux import netlink
@@ -157,11 +158,13 @@ class RunningHardware:
     def queues(self) -> QueueCounts:
         """Return the counters of all queues by port."""
         local = read_queues(self._plan, self._made.pids) | self._made.links.queues()
-        return local | self._others.queues()
+        parts = self._others.ask({"do": "queues"}).parts.values()
+        return local | {port: counts for part in parts for port, counts in part.items()}
 
     def link_lateness(self) -> dict[str, Any]:
         """Return how late programmed links have been since the last call; empty without any."""
-        return self._others.with_lateness(self._made.links.lateness())
+        parts = self._others.ask({"do": "links"}).parts.values()
+        return merged_lateness([self._made.links.lateness(), *parts])
 
 
 def counter_facts(
