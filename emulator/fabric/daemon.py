@@ -1,10 +1,10 @@
 """Fabric process: makes a fabric's hardware, keeps it while it is in use, and removes it.
 
-`up` starts the process and talks to it over its standard input and output. The input is one line
-(`daemon_protocol.UpRequest`), then `keep` once `up` has read that the fabric is ready. If the input
-ends earlier, `up` has died and the process removes the fabric. The output is lines of JSON:
-`{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to the
-control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
+`up` starts the process and talks to it over its standard input and output. The input is a pickled
+`daemon_protocol.UpRequest`, then the line `keep` once `up` has read that the fabric is ready. If
+the input ends earlier, `up` has died and the process removes the fabric. The output is lines of
+JSON: `{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to
+the control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
 (module `hardware_failures`), `counters` (`port_counters`), `queues` (`queues`), `own`, `disown` or
 `stop`; the head of a fabric on several machines sends `set-links` and `signal` to other parts. A
 fabric ends with its owner: the process that `up` named, or that has sent `own` last.
@@ -13,6 +13,7 @@ fabric ends with its owner: the process that `up` named, or that has sent `own` 
 import json
 import logging
 import os
+import pickle
 import resource
 import selectors
 import signal
@@ -61,10 +62,13 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGINT, _stop)
     try:
         run_dir = RunDirectory(Path(words[0]))
-        if line := sys.stdin.readline():
-            _serve(run_dir, UpRequest.from_line(line), output)
-        else:  # `up` has died; a living one removes its fabric itself
+        try:
+            request: UpRequest = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our parent
+        except (EOFError, pickle.UnpicklingError):
+            # `up` has died; a living one removes its fabric itself.
             lifecycle.remove_unfinished(run_dir, os.environ[IDENTITY_VARIABLE])
+        else:
+            _serve(run_dir, request, output)
     except StoppedError:
         return 0
     except Exception as error:  # noqa: BLE001 - `up` reports any error
@@ -160,7 +164,7 @@ class Owner:
 
 def _watch_up() -> None:
     """End the fabric if `up` dies before it says `keep`."""
-    if sys.stdin.readline() != KEEP:
+    if sys.stdin.buffer.readline() != KEEP:
         os.kill(os.getpid(), signal.SIGTERM)
 
 

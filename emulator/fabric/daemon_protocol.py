@@ -1,9 +1,7 @@
 """Messages between a fabric process, the `up` that starts it, and other processes."""
 
-import base64
 import json
 import os
-import pickle
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ from moefabric.runtime.processes import is_stopped, wait_ended
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.waiting import Deadline
 
-KEEP: Final = "keep\n"
+KEEP: Final = b"keep\n"
 """Line that `up` sends when the fabric is ready; before this line the fabric ends with `up`."""
 NODES: Final = "nodes.json"
 """File of the run directory with the pid, by node, of a process in the node's namespaces."""
@@ -39,7 +37,7 @@ class SilentFabricError(FabricError):
 
 @dataclass(frozen=True)
 class UpRequest:
-    """Request of `up` to a new fabric process.
+    """Request of `up` to a new fabric process; pickled, because the JSON library loads slowly.
 
     Attributes:
         wiring: the fabric.
@@ -58,17 +56,6 @@ class UpRequest:
     timeout_s: float
     owner: int | None = None
     machine: str = ""
-
-    def to_line(self) -> str:
-        """Return the request as one line, pickled because the JSON library loads slowly."""
-        return base64.b64encode(pickle.dumps(self)).decode() + "\n"
-
-    @classmethod
-    def from_line(cls, text: str) -> Self:
-        """Return the request in a line that `to_line` has made."""
-        request = pickle.loads(base64.b64decode(text))  # noqa: S301 - `up` started the reader
-        assert isinstance(request, cls)
-        return request
 
     def with_role(self, role: ProcessRole) -> tuple[ProcessSpec, ...]:
         """Return the processes of a role, also external ones."""

@@ -2,18 +2,18 @@
 
 import json
 import os
+import pickle
 import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.daemon_protocol import KEEP, UpRequest
 from moefabric.emulator.linux.marked_processes import mark_environment
-from moefabric.emulator.linux.processes import last_line
+from moefabric.emulator.linux.processes import last_line, module_environment
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
 
@@ -21,7 +21,6 @@ _STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3
 """Mininet 2.3 needs a function of distutils, and setuptools' copy takes 0.2 s to import."""
 _REPORT_S: Final = 10.0
 """Time that a fabric process has, after its limit to be ready, to report a failure."""
-_SOURCES: Final = str(Path(__file__).absolute().parents[3])
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -38,7 +37,7 @@ def wait_ready(
     """
     assert daemon.stdin is not None
     with suppress(BrokenPipeError):
-        daemon.stdin.write(request.to_line().encode())
+        pickle.dump(request, daemon.stdin)
         daemon.stdin.flush()
     for line in _lines(run_dir, daemon, Deadline.after(request.timeout_s + _REPORT_S)):
         message: dict[str, Any] = json.loads(line)
@@ -47,7 +46,7 @@ def wait_ready(
         if "stage" in message:
             on_stage(message["stage"])
         if "ready" in message:
-            daemon.stdin.write(KEEP.encode())
+            daemon.stdin.write(KEEP)
             daemon.stdin.flush()
             return message
     raise FabricError(
@@ -84,10 +83,8 @@ def started_daemon(
         run_dir: the fabric's run directory.
         withheld: names of environment variables that the process doesn't get.
     """
-    search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
-    # With PYTHONSAFEPATH `python -m` doesn't import from the caller's folder.
-    python = {"PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
-    environment = {**os.environ, **_STDLIB, **mark_environment(run_dir.name), **python}
+    marks = mark_environment(run_dir.name)
+    environment = {**os.environ, **_STDLIB, **marks, **module_environment()}
     with run_dir.log_file("fabric").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "moefabric.emulator.fabric.daemon", str(run_dir.path)],

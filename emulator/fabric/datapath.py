@@ -1,7 +1,6 @@
 """Selection of the datapath: the mechanism that forwards packets in the electrical switches."""
 
 import contextlib
-import subprocess
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
@@ -11,6 +10,7 @@ from typing import Final, Protocol
 from moefabric.core.errors import FabricError, SpecError, UnsupportedError
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcesses
 from moefabric.runtime.waiting import Deadline
 
@@ -95,8 +95,6 @@ def has_kernel_module() -> bool:
     module = Path("/sys/module/openvswitch")
     if not module.exists():
         # If modprobe is missing or fails, the module stays absent.
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                ["modprobe", "-q", "openvswitch"], capture_output=True, timeout=5, check=False
-            )
+        with contextlib.suppress(FabricError):
+            run(["modprobe", "-q", "openvswitch"], timeout_s=5)
     return module.exists()

@@ -12,7 +12,6 @@ import ctypes
 import os
 import platform
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -175,12 +174,9 @@ class OvsSwitches:
 def version() -> str:
     """Return the version of the installed OVS; empty if there is none."""
     try:
-        output = subprocess.run(
-            ["ovs-vswitchd", "--version"], capture_output=True, text=True, timeout=5, check=False
-        ).stdout
-    except OSError:
+        return run(["ovs-vswitchd", "--version"], timeout_s=5).splitlines()[0].split()[-1]
+    except FabricError:
         return ""
-    return output.splitlines()[0].split()[-1] if output else ""
 
 
 def enlarge_buffers(pid: int) -> int:

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 from moefabric.emulator.fabric.plan import FabricPlan, Link
@@ -46,8 +46,7 @@ class ProgrammedLinks:
         if not self._links:
             yield
             return
-        with ExitStack() as undo:
-            namespace = undo.enter_context(namespaces.held_new())
+        with namespaces.held_new() as namespace:
             ends = list(enumerate(self._links))
             run_batch("ip", (line for end in ends for line in _pairs(*end, namespace)))
             for link in self._links:

@@ -11,9 +11,7 @@ from typing import Any
 from moefabric.core.errors import FabricError
 
 
-def ask_program(
-    popen: "subprocess.Popen[bytes]", line: str, timeout_s: float, name: str
-) -> str:
+def ask_program(popen: "subprocess.Popen[bytes]", line: str, timeout_s: float, name: str) -> str:
     """Write a line to a program's standard input, and return the line that answers it.
 
     Raises:
@@ -30,7 +28,7 @@ def ask_program(
     if not waiting.poll(timeout_s * 1e3):
         raise FabricError(f"{name} doesn't answer within {timeout_s:g} s")
     if not (reply := replies.readline()):
-        raise FabricError(f"{name} has ended; see its messages")
+        raise FabricError(f"{name} has ended with status {popen.wait()}; see its messages")
     return reply.decode().strip()
 
 

@@ -90,27 +90,27 @@ def route_socket() -> socket.socket:
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
 
 
+def _records(
+    data: bytes, header: struct.Struct, at: int = 0
+) -> Iterator[tuple[Sequence[int], bytes]]:
+    """Yield header, without the length that it begins with, and contents of aligned records."""
+    while len(data) - at >= header.size:
+        length, *fields = header.unpack_from(data, at)
+        if length < header.size:
+            return
+        yield fields, data[at + header.size : at + length]
+        at += length + -length % 4
+
+
 def messages(received: bytes) -> Iterator[Message]:
     """Yield the messages that a socket has received at once."""
-    at = 0
-    while len(received) - at >= HEADER.size:
-        length, kind, _, number, _ = HEADER.unpack_from(received, at)
-        if length < HEADER.size:
-            return
-        yield Message(kind, number, received[at + HEADER.size : at + length])
-        at += length + -length % 4
+    for (kind, _, number, _), body in _records(received, HEADER):
+        yield Message(kind, number, body)
 
 
 def attributes(body: bytes, at: int = 0) -> dict[int, bytes]:
     """Return the attributes from an offset on, by type."""
-    decoded = dict[int, bytes]()
-    while len(body) - at >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(body, at)
-        if length < _ATTRIBUTE.size:
-            break
-        decoded[kind & _ATTRIBUTE_KIND] = body[at + _ATTRIBUTE.size : at + length]
-        at += length + -length % 4
-    return decoded
+    return {kind & _ATTRIBUTE_KIND: value for (kind,), value in _records(body, _ATTRIBUTE, at)}
 
 
 def attribute(kind: int, value: bytes) -> bytes:

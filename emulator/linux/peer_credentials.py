@@ -9,7 +9,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 def peer(sock: socket.socket) -> tuple[int, bool]:
-    """Return the pid of the process that connected; whether it runs as root or the caller's user."""
+    """Return the pid of the peer, and whether it runs as root or as the caller's user."""
     packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(packed)
     return pid, uid in {0, os.geteuid()}

@@ -21,6 +21,7 @@ OUTER: Final = "outer"
 """The node of a process that stays in the namespace where `up` was called."""
 _LAST_LINE_LETTERS: Final = 300
 _LAST_LINE_BYTES: Final = 64 * 1024
+_SOURCES: Final = str(Path(__file__).absolute().parents[3])
 _PREFORK_SERVER: Final = str(Path(__file__).with_name("prefork_server.py"))
 
 
@@ -66,6 +67,12 @@ def nsenter_argv(namespaces: str | int, argv: Sequence[str]) -> list[str]:
     if isinstance(namespaces, str):
         return ["nsenter", f"--net={namespaces}", "--", *argv]
     return ["nsenter", "-t", str(namespaces), "-n", "-m", "-u", f"--wdns={Path.cwd()}", "--", *argv]
+
+
+def module_environment() -> dict[str, str]:
+    """Return variables for `python -m`: it finds this code, and none in the caller's folder."""
+    search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
+    return {"PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
 
 
 def prefork_argv(module: str, *, bare: bool = False) -> tuple[str, ...]:
