@@ -1,7 +1,6 @@
 """Electrical switches in eBPF, served by one process, and the client of that process."""
 
 import json
-import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,11 +10,13 @@ from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.plan import SwitchPlan
+from moefabric.emulator.linux.line_requests import ask_program
 from moefabric.emulator.linux.processes import ChildProcesses
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.waiting import Deadline
 
 ARGV: Final = (sys.executable, "-m", "moefabric.emulator.openflow_switch")
+_NAME: Final = "the process of the switches"
 PRIORITY: Final = ("nice", "-n", "-10")
 """Prefix of the switches' command: a higher priority, so that switches don't wait for servers.
 
@@ -36,8 +37,9 @@ class SwitchProcess:
     def make(
         self,
         switches: Sequence[Mapping[str, Any]],
+        management: Path,
         deadline: Deadline,
-        management: Path | None,
+        *,
         token: str = "",
         tls: ControlTls | None = None,
     ) -> None:
@@ -45,26 +47,19 @@ class SwitchProcess:
 
         Args:
             switches: `name`, `datapath_id` and `ports` (interface by number) of each.
-            deadline: limit for the reply.
             management: folder for the switches' sockets for OpenFlow tools.
+            deadline: limit for the reply.
             token: the fabric's token, by which the switches prove to its controllers who they are;
                 without one, they prove nothing.
             tls: certificates for connections to controllers; None for plain TCP.
         """
-        folder = str(management) if management else None
-        message = {
-            "make": list(switches),
-            "management": folder,
-            "token": token,
-            "tls": asdict(tls) if tls else None,
-        }
-        self._request(message, deadline)
+        identity = {"token": token, "tls": tls and asdict(tls)}
+        message = {"make": list(switches), "management": str(management)}
+        self._request(message | identity, deadline)
 
     def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
         """Connect switches, by name, to controllers."""
-        self._request(
-            {"connect": {name: list(address) for name, address in controllers.items()}}, deadline
-        )
+        self._request({"connect": dict(controllers)}, deadline)
 
     def connected(self, deadline: Deadline) -> set[str]:
         """Return the switches that are connected to their controllers."""
@@ -77,65 +72,36 @@ class SwitchProcess:
         self._popen.stdin.close()
 
     def _request(self, message: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
-        assert self._popen.stdin is not None
-        try:
-            self._popen.stdin.write(json.dumps(message).encode() + b"\n")
-            self._popen.stdin.flush()
-        except BrokenPipeError:
-            raise self._ended() from None
-        reply: dict[str, Any] = json.loads(self._read_reply(deadline))
+        line = ask_program(self._popen, json.dumps(message), deadline.remaining_s, _NAME)
+        reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise FabricError(f"switches: {reply['error']}")
         return reply
-
-    def _read_reply(self, deadline: Deadline) -> bytes:
-        assert self._popen.stdout is not None
-        poll = select.poll()
-        poll.register(self._popen.stdout, select.POLLIN)
-        if not poll.poll(deadline.remaining_s * 1000):
-            raise FabricError("switches: their process was not ready in time")
-        if not (line := self._popen.stdout.readline()):
-            raise self._ended()
-        return line
-
-    def _ended(self) -> FabricError:
-        return FabricError(f"switches: their process has ended with status {self._popen.wait()}")
 
 
 class BpfSwitches:
     """A fabric's switches in eBPF; implements `datapath.ElectricalSwitches`."""
 
-    def __init__(
-        self, folder: Path, processes: ChildProcesses, token: str, tls: ControlTls | None
-    ) -> None:
+    def __init__(self, folder: Path, token: str, tls: ControlTls | None) -> None:
         """Start nothing yet.
 
         Args:
             folder: folder for a socket per switch, for OpenFlow tools
                 (`ovs-ofctl -O OpenFlow13 dump-flows unix:...`).
-            processes: starts the process of the switches.
             token: the fabric's token.
             tls: certificates for connections to controllers; None for plain TCP.
         """
-        self._folder, self._processes = folder, processes
-        self._token, self._tls = token, tls
+        self._folder, self._token, self._tls = folder, token, tls
 
-    def start(self, deadline: Deadline) -> None:  # noqa: ARG002 - nothing to wait for
-        """Start the process of the switches."""
-        program = self._processes.start("switches", (*PRIORITY, *ARGV), piped=True)
+    def start(self, processes: ChildProcesses, deadline: Deadline) -> None:  # noqa: ARG002
+        """Start the process of the switches, without a wait."""
+        program = processes.start("switches", (*PRIORITY, *ARGV), piped=True)
         self._process = SwitchProcess(program.popen)
 
     def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
         """Make the switches and attach their ports."""
-        descriptions = [
-            {
-                "name": switch.bridge,
-                "datapath_id": switch.datapath_id,
-                "ports": {end.port: end.name for end in switch.ports},
-            }
-            for switch in switches
-        ]
-        self._process.make(descriptions, deadline, self._folder, self._token, self._tls)
+        described = [switch.description for switch in switches]
+        self._process.make(described, self._folder, deadline, token=self._token, tls=self._tls)
 
     def finish(self, deadline: Deadline) -> str | None:  # noqa: ARG002 - nothing is left to do
         """Return None: nothing is left to do."""

@@ -1,10 +1,10 @@
 """Fabric process: makes a fabric's hardware, keeps it while it is in use, and removes it.
 
-`up` starts the process and talks to it over its standard input and output. The input is one line
-(`daemon_protocol.UpRequest`), then `keep` once `up` has read that the fabric is ready. If the input
-ends earlier, `up` has died and the process removes the fabric. The output is lines of JSON:
-`{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to the
-control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
+`up` starts the process and talks to it over its standard input and output. The input is a pickled
+`daemon_protocol.UpRequest`, then the line `keep` once `up` has read that the fabric is ready. If
+the input ends earlier, `up` has died and the process removes the fabric. The output is lines of
+JSON: `{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to
+the control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
 (module `hardware_failures`), `counters` (`port_counters`), `queues` (`queues`), `own`, `disown` or
 `stop`; the head of a fabric on several machines sends `set-links` and `signal` to other parts. A
 fabric ends with its owner: the process that `up` named, or that has sent `own` last.
@@ -13,6 +13,7 @@ fabric ends with its owner: the process that `up` named, or that has sent `own` 
 import json
 import logging
 import os
+import pickle
 import resource
 import selectors
 import signal
@@ -20,17 +21,26 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NoReturn
 
-if TYPE_CHECKING:  # imported late, while `up` prepares its request
-    from moefabric.emulator.fabric.hardware import Hardware
-    from moefabric.emulator.fabric.running_hardware import RunningHardware
-    from moefabric.runtime.run_directory import RunDirectory
+from moefabric.core.errors import FabricError, MoefabricError
+from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.daemon_protocol import KEEP, UpRequest
+from moefabric.emulator.fabric.hardware import Hardware
+from moefabric.emulator.fabric.process_logs import TRIM_S, CapturedLogs
+from moefabric.emulator.fabric.run_directories import claim_life
+from moefabric.emulator.fabric.running_hardware import RunningHardware
+from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.peer_credentials import peer
+from moefabric.emulator.linux.processes import ChildProcess
+from moefabric.runtime.processes import Supervisor, adopt_orphans
+from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +61,14 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        import moefabric.emulator.fabric.hardware  # noqa: F401 - 0.1 s, while `up` prepares its request
-
-        if line := sys.stdin.readline():
-            _serve(Path(words[0]), line, output)
+        run_dir = RunDirectory(Path(words[0]))
+        try:
+            request: UpRequest = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our parent
+        except (EOFError, pickle.UnpicklingError):
+            # `up` has died; a living one removes its fabric itself.
+            lifecycle.remove_unfinished(run_dir, os.environ[IDENTITY_VARIABLE])
         else:
-            _remove_unfinished(Path(words[0]))
+            _serve(run_dir, request, output)
     except StoppedError:
         return 0
     except Exception as error:  # noqa: BLE001 - `up` reports any error
@@ -64,14 +76,6 @@ def main(words: list[str]) -> int:
         _write(output, {"failed": _error_text(error)})
         return 1
     return 0
-
-
-def _remove_unfinished(path: Path) -> None:
-    """Remove the fabric of an `up` that died; a living `up` removes its fabric itself."""
-    from moefabric.emulator.fabric import lifecycle
-    from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory
-
-    lifecycle.remove_unfinished(RunDirectory(path), os.environ[IDENTITY_VARIABLE])
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
@@ -86,8 +90,6 @@ def _ignore_signals() -> None:
 
 
 def _error_text(error: Exception) -> str:
-    from moefabric.core.errors import MoefabricError
-
     if isinstance(error, MoefabricError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -101,19 +103,17 @@ def _write(output: Any, message: dict[str, Any]) -> None:
         output.flush()
 
 
-def _serve(path: Path, request_line: str, output: Any) -> None:
+def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
     """Make the hardware, answer requests until the fabric ends, and remove the hardware."""
-    from moefabric.emulator.fabric.daemon_protocol import UpRequest
-    from moefabric.emulator.fabric.hardware import Hardware
-    from moefabric.emulator.fabric.run_directories import claim_life
-    from moefabric.runtime.run_directory import RunDirectory
-
-    run_dir, request = RunDirectory(path), UpRequest.from_line(request_line)
     hardware = Hardware(run_dir, request, lambda stage: _write(output, {"stage": stage}))
     try:
-        _raise_descriptor_limit()
+        # Switches of 512 servers have 4,400 files open; children inherit the limit.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         claim_life(run_dir)
-        hardware.enter_namespace()
+        # Threads, which start later, inherit the namespace.
+        namespaces.enter_new()
+        adopt_orphans()
         threading.Thread(target=_watch_up, name="up", daemon=True).start()
         with selectors.DefaultSelector() as selector:
             owner = Owner(selector, request.owner)
@@ -130,15 +130,6 @@ def _serve(path: Path, request_line: str, output: Any) -> None:
     finally:
         _ignore_signals()
         hardware.close()
-
-
-def _raise_descriptor_limit() -> None:
-    """Let this process and its children open as many files as the system permits.
-
-    The switches of 512 servers have 4,400.
-    """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Owner:
@@ -173,13 +164,11 @@ class Owner:
 
 def _watch_up() -> None:
     """End the fabric if `up` dies before it says `keep`."""
-    from moefabric.emulator.fabric.daemon_protocol import KEEP
-
-    if sys.stdin.readline() != KEEP:
+    if sys.stdin.buffer.readline() != KEEP:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _listen(run_dir: "RunDirectory") -> socket.socket:
+def _listen(run_dir: RunDirectory) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(run_dir.control_socket))
     run_dir.control_socket.chmod(0o600)
@@ -188,7 +177,7 @@ def _listen(run_dir: "RunDirectory") -> socket.socket:
 
 
 def _answer_clients(
-    selector: selectors.BaseSelector, listener: socket.socket, hardware: "Hardware", owner: Owner
+    selector: selectors.BaseSelector, listener: socket.socket, hardware: Hardware, owner: Owner
 ) -> None:
     """Answer clients, lose servers whose containers end, restart OCS processes, and trim logs.
 
@@ -198,11 +187,7 @@ def _answer_clients(
     Raises:
         StoppedError: at `stop`, or when the owner ends.
     """
-    from moefabric.emulator.fabric.process_logs import TRIM_S, CapturedLogs
-    from moefabric.emulator.linux.processes import ChildProcess
-    from moefabric.runtime.processes import Supervisor
-
-    running = hardware.running
+    running = RunningHardware(hardware)
     logs = CapturedLogs(hardware.run_dir.log_file("any").parent)
     selector.register(listener, selectors.EVENT_READ)
     for fd, server in hardware.containers.end_fds().items():
@@ -238,18 +223,16 @@ def _answer_clients(
                 running.lose_container(key.data)
 
 
-def _answer_client(listener: socket.socket, hardware: "RunningHardware", owner: Owner) -> None:
+def _answer_client(listener: socket.socket, hardware: RunningHardware, owner: Owner) -> None:
     """Answer the next client, which has 2 s for its request.
 
     Clients run as root or as the fabric's user; others are disconnected. A request that fails
     costs its client only.
     """
-    from moefabric.emulator.linux.peer_credentials import Peer
-
     client, _ = listener.accept()
     with client, suppress(OSError, ValueError), client.makefile("rw") as lines:
-        peer = Peer.of(client)
-        if not peer.is_trusted:
+        pid, is_trusted = peer(client)
+        if not is_trusted:
             return
         client.settimeout(_CLIENT_S)
         request = parse_request(lines.readline(_REQUEST_BYTES))
@@ -257,7 +240,9 @@ def _answer_client(listener: socket.socket, hardware: "RunningHardware", owner: 
             hardware.hand_counters(client)
             return
         try:
-            reply = _reply(request, hardware, owner, peer.pid)
+            reply = _reply(request, hardware, owner, pid)
+        except FabricError as error:
+            reply = {"error": str(error)}
         except Exception as error:  # noqa: BLE001 - the client gets any error; the fabric goes on
             traceback.print_exc()
             reply = {"error": _error_text(error)}
@@ -279,45 +264,29 @@ def parse_request(line: str) -> dict[str, Any]:
     return request
 
 
-def _reply(  # noqa: PLR0911, PLR0912 - one for each request
-    request: dict[str, Any], hardware: "RunningHardware", owner: Owner, client: int
+def _reply(
+    request: dict[str, Any], hardware: RunningHardware, owner: Owner, client: int
 ) -> dict[str, Any]:
-    from moefabric.core.errors import FabricError
+    replies: dict[str, Callable[[], dict[str, Any] | None]] = {
+        "ping": lambda: {"faults": hardware.faults(), "owner": owner.pid},
+        "inspect": hardware.describe,
+        "queues": hardware.queues,
+        "links": hardware.link_lateness,
+        "verify": lambda: {"faults": hardware.deviations()},
+        "fault": lambda: hardware.failures.handle(request),
+        "set-links": lambda: hardware.set_local_links(request["names"], up=bool(request["up"])),
+        "signal": lambda: hardware.signal_agent(request["server"], request["number"]),
+        "own": lambda: owner.change(client),
+        "disown": lambda: owner.change(None if owner.pid == client else owner.pid),
+        "stop": _end,
+    }
+    if request["do"] not in replies:
+        return {"error": f"{request['do']!r} is not one of {', '.join(replies)}, counters"}
+    return replies[request["do"]]() or {}
 
-    match request["do"]:
-        case "ping":
-            return {"faults": hardware.faults(), "owner": owner.pid}
-        case "fault":
-            try:
-                return hardware.failures.handle(request)
-            except (FabricError, OSError) as error:
-                return {"error": str(error)}
-        case "inspect":
-            return hardware.describe()
-        case "queues":
-            return hardware.queues()
-        case "links":
-            return hardware.link_lateness()
-        case "verify":
-            return {"faults": hardware.deviations()}
-        case "set-links":
-            hardware.set_links(request["names"], up=bool(request["up"]))
-            return {"switched": sorted(hardware.local_links(request["names"]))}
-        case "signal":
-            hardware.signal_agent(request["server"], signal.Signals(request["number"]))
-            return {}
-        case "own":
-            owner.change(client)
-            return {}
-        case "disown":
-            if owner.pid == client:
-                owner.change(None)
-            return {}
-        case "stop":
-            raise StoppedError
-        case other:
-            known = "ping, inspect, queues, links, verify, fault, counters, own, disown, stop"
-            return {"error": f"{other!r} is not one of {known}"}
+
+def _end() -> NoReturn:
+    raise StoppedError
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
 """Messages between a fabric process, the `up` that starts it, and other processes."""
 
-import base64
 import json
 import os
-import pickle
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from moefabric.core.errors import FabricError, UnsupportedError
-from moefabric.emulator.linux.peer_credentials import Peer
+from moefabric.emulator.linux.line_requests import ask_socket
+from moefabric.emulator.linux.peer_credentials import peer
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.processes import is_stopped, wait_ended
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.waiting import Deadline
 
-KEEP: Final = "keep\n"
+KEEP: Final = b"keep\n"
 """Line that `up` sends when the fabric is ready; before this line the fabric ends with `up`."""
 NODES: Final = "nodes.json"
 """File of the run directory with the pid, by node, of a process in the node's namespaces."""
@@ -37,7 +37,7 @@ class SilentFabricError(FabricError):
 
 @dataclass(frozen=True)
 class UpRequest:
-    """Request of `up` to a new fabric process.
+    """Request of `up` to a new fabric process; pickled, because the JSON library loads slowly.
 
     Attributes:
         wiring: the fabric.
@@ -57,17 +57,6 @@ class UpRequest:
     owner: int | None = None
     machine: str = ""
 
-    def to_line(self) -> str:
-        """Return the request as one line, pickled because the JSON library loads slowly."""
-        return base64.b64encode(pickle.dumps(self)).decode() + "\n"
-
-    @classmethod
-    def from_line(cls, text: str) -> Self:
-        """Return the request in a line that `to_line` has made."""
-        request = pickle.loads(base64.b64decode(text))  # noqa: S301 - `up` started the reader
-        assert isinstance(request, cls)
-        return request
-
     def with_role(self, role: ProcessRole) -> tuple[ProcessSpec, ...]:
         """Return the processes of a role, also external ones."""
         return tuple(process for process in self.processes if process.role is role)
@@ -86,13 +75,12 @@ class DaemonConnection:
         self.socket.settimeout(_REPLY_S)
         try:
             self.socket.connect(str(run_dir.control_socket))
-            self.pid = Peer.of(self.socket).pid
+            self.pid, _ = peer(self.socket)
             self._pidfd = os.pidfd_open(self.pid)
-        except TimeoutError:
+        except OSError as error:
             self.socket.close()
-            raise SilentFabricError(run_dir, None) from None
-        except OSError:
-            self.socket.close()
+            if isinstance(error, TimeoutError):
+                raise SilentFabricError(run_dir, None) from None
             raise
 
     def __enter__(self) -> Self:
@@ -114,9 +102,7 @@ class DaemonConnection:
             ValueError: if the reply isn't a JSON object.
         """
         try:
-            self.send(message)
-            with self.socket.makefile() as lines:
-                return dict(json.loads(lines.readline()))
+            return ask_socket(self.socket, message)
         except TimeoutError:
             raise SilentFabricError(self._run_dir, self.pid) from None
 
@@ -132,23 +118,33 @@ class DaemonConnection:
                 raise SilentFabricError(self._run_dir, self.pid)
 
 
-def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Send a JSON message (module `daemon`) to a fabric process and return its reply.
+@contextmanager
+def connected(run_dir: RunDirectory) -> Iterator[DaemonConnection]:
+    """Connect to a fabric process.
 
     Raises:
-        FabricError: if no fabric runs there, or if its process refuses the request.
+        FabricError: if no fabric runs there, or its process ends meanwhile.
         SilentFabricError: if its process doesn't answer.
         UnsupportedError: if the fabric belongs to another user.
     """
     try:
         with DaemonConnection(run_dir) as connection:
-            reply = connection.request(message)
+            yield connection
     except PermissionError as error:
-        raise UnsupportedError(
-            f"{run_dir.name}: a fabric of another user's; run with sudo"
-        ) from error
+        text = f"{run_dir.name}: a fabric of another user's; run with sudo"
+        raise UnsupportedError(text) from error
     except (OSError, ValueError) as error:
         raise not_running_error(run_dir) from error
+
+
+def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a JSON message (module `daemon`) to a fabric process and return its reply.
+
+    Raises:
+        FabricError: as `connected`, or if the process refuses the request.
+    """
+    with connected(run_dir) as connection:
+        reply = connection.request(message)
     if "error" in reply:
         raise FabricError(str(reply["error"]))
     return reply
@@ -160,11 +156,8 @@ def process_id(run_dir: RunDirectory) -> int:
     Raises:
         FabricError: if no fabric runs there.
     """
-    try:
-        with DaemonConnection(run_dir) as connection:
-            return connection.pid
-    except OSError as error:
-        raise not_running_error(run_dir) from error
+    with connected(run_dir) as connection:
+        return connection.pid
 
 
 def not_running_error(run_dir: RunDirectory) -> FabricError:

@@ -2,18 +2,18 @@
 
 import json
 import os
-import selectors
+import pickle
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.daemon_protocol import KEEP, UpRequest
 from moefabric.emulator.linux.marked_processes import mark_environment
-from moefabric.emulator.linux.processes import last_line
+from moefabric.emulator.linux.processes import last_line, module_environment
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
 
@@ -21,69 +21,70 @@ _STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3
 """Mininet 2.3 needs a function of distutils, and setuptools' copy takes 0.2 s to import."""
 _REPORT_S: Final = 10.0
 """Time that a fabric process has, after its limit to be ready, to report a failure."""
-_SOURCES: Final = str(Path(__file__).absolute().parents[3])
 _READ_BYTES: Final = 64 * 1024
 
 
-class StartedDaemon:
-    """Fabric process that loads its modules and waits for its request."""
+def wait_ready(
+    run_dir: RunDirectory,
+    daemon: "subprocess.Popen[bytes]",
+    request: UpRequest,
+    on_stage: Callable[[str], None],
+) -> dict[str, Any]:
+    """Send the request and return the report of the fabric process when the fabric is ready.
 
-    def __init__(self, run_dir: RunDirectory, process: "subprocess.Popen[bytes]") -> None:
-        """Talk to the process over its standard input and output."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._run_dir, self._input, self._output = run_dir, process.stdin, process.stdout
+    Raises:
+        FabricError: if the fabric process fails, ends, or doesn't report in time.
+    """
+    assert daemon.stdin is not None
+    with suppress(BrokenPipeError):
+        pickle.dump(request, daemon.stdin)
+        daemon.stdin.flush()
+    for line in _lines(run_dir, daemon, Deadline.after(request.timeout_s + _REPORT_S)):
+        message: dict[str, Any] = json.loads(line)
+        if "failed" in message:
+            raise FabricError(message["failed"])
+        if "stage" in message:
+            on_stage(message["stage"])
+        if "ready" in message:
+            daemon.stdin.write(KEEP)
+            daemon.stdin.flush()
+            return message
+    raise FabricError(
+        f"{run_dir.name}: the fabric process died at its start, "
+        f"saying: {last_line(run_dir.log_file('fabric'))}"
+    )
 
-    def wait_ready(self, request: UpRequest, on_stage: Callable[[str], None]) -> dict[str, Any]:
-        """Send the request and return the report of the fabric process when the fabric is ready.
 
-        Raises:
-            FabricError: if the fabric process fails, ends, or doesn't report in time.
-        """
-        with suppress(BrokenPipeError):
-            self._input.write(request.to_line().encode())
-            self._input.flush()
-        for line in self._lines(Deadline.after(request.timeout_s + _REPORT_S)):
-            message = json.loads(line)
-            if "failed" in message:
-                raise FabricError(message["failed"])
-            if "stage" in message:
-                on_stage(message["stage"])
-            if "ready" in message:
-                self._input.write(KEEP.encode())
-                self._input.flush()
-                return dict(message)
-        raise FabricError(
-            f"{self._run_dir.name}: the fabric process died at its start, "
-            f"saying: {last_line(self._run_dir.log_file('fabric'))}"
-        )
-
-    def _lines(self, deadline: Deadline) -> Iterator[bytes]:
-        """Yield the lines of the output to its end; raise FabricError at the deadline."""
-        buffered = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._output, selectors.EVENT_READ)
-            while selector.select(deadline.remaining_s):
-                part = os.read(self._output.fileno(), _READ_BYTES)
-                if not part:
-                    return
-                *lines, buffered = (buffered + part).split(b"\n")
-                yield from lines
-        raise FabricError(f"{self._run_dir.name}: the fabric process did not report in time")
+def _lines(
+    run_dir: RunDirectory, daemon: "subprocess.Popen[bytes]", deadline: Deadline
+) -> Iterator[bytes]:
+    """Yield the lines of the output to its end; raise FabricError at the deadline."""
+    assert daemon.stdout is not None
+    buffered, poll = b"", select.poll()
+    poll.register(daemon.stdout, select.POLLIN)
+    while poll.poll(deadline.remaining_s * 1000):
+        part = os.read(daemon.stdout.fileno(), _READ_BYTES)
+        if not part:
+            return
+        *lines, buffered = (buffered + part).split(b"\n")
+        yield from lines
+    raise FabricError(f"{run_dir.name}: the fabric process did not report in time")
 
 
 @contextmanager
-def started_daemon(run_dir: RunDirectory, withheld: frozenset[str]) -> Iterator[StartedDaemon]:
-    """Start the fabric process, which runs on after the `with` if it was told to.
+def started_daemon(
+    run_dir: RunDirectory, withheld: frozenset[str]
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start the fabric process, which loads its modules and waits for its request.
+
+    It runs on after the `with` if it was told to (`wait_ready`).
 
     Args:
         run_dir: the fabric's run directory.
         withheld: names of environment variables that the process doesn't get.
     """
-    search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
-    # With PYTHONSAFEPATH `python -m` doesn't import from the caller's folder.
-    python = {"PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
-    environment = {**os.environ, **_STDLIB, **mark_environment(run_dir.name), **python}
+    marks = mark_environment(run_dir.name)
+    environment = {**os.environ, **_STDLIB, **marks, **module_environment()}
     with run_dir.log_file("fabric").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "moefabric.emulator.fabric.daemon", str(run_dir.path)],
@@ -95,7 +96,7 @@ def started_daemon(run_dir: RunDirectory, withheld: frozenset[str]) -> Iterator[
         )
     with process:
         try:
-            yield StartedDaemon(run_dir, process)
+            yield process
         except BaseException:
             process.kill()  # the fork that makes the fabric ends with its input
             raise

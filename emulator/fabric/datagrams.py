@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.daemon_protocol import NODES
@@ -36,54 +36,62 @@ _TURN_S: Final = 0.05
 
 
 class ServerSockets:
-    """UDP sockets on the servers that this machine has, except on real hosts.
+    """UDP sockets on the servers that this machine has, except on real hosts."""
 
-    Attributes:
-        run: Eight letters that tell these datagrams from those of others.
-        ports: UDP port of each server's socket.
-    """
+    def __init__(self, run_dir: RunDirectory) -> None:
+        """Open no sockets yet; `reply` does, as a request to the run directory's part asks."""
+        self._run_dir, self._run = run_dir, ""
+        self._sockets: dict[str, socket.socket] = {}
 
-    def __init__(self, wiring: FabricWiring, run: str) -> None:
-        """Open the sockets.
+    def reply(self, request: Mapping[str, Any]) -> Reply:
+        """Return the reply to a request of `FabricSockets`.
 
         Raises:
-            FabricError: if a server's namespace is gone.
+            FabricError: if the sockets can't be opened, or belong to a later request.
         """
-        fabric, self.run = wiring.fabric, run
-        pids = json.loads((named_run_directory(fabric.name).path / NODES).read_text())
-        self._names = fabric.servers
-        self._numbers = fabric.server_index
+        if request["step"] == "open":
+            self.close()
+            try:
+                self._open(request["run"])
+            except OSError as error:
+                raise FabricError(f"datagrams: {error}") from error
+            return {"ports": {s: udp.getsockname()[1] for s, udp in self._sockets.items()}}
+        if self._run != request["run"]:
+            raise FabricError("another check of this fabric has begun: check it again")
+        match request["step"]:
+            case "send":
+                self._send(map(tuple, request["pairs"]), request["ports"], request["dscp"])
+                return {}
+            case "arrived":
+                return {"pairs": sorted(self._arrived(request["wait_s"]))}
+            case _:
+                self.close()
+                return {}
+
+    def _open(self, run: str) -> None:
+        wiring = FabricWiring.from_json(self._run_dir.wiring_file.read_bytes())
+        pids = json.loads((self._run_dir.path / NODES).read_text())
+        fabric, self._run = wiring.fabric, run
+        self._names, self._numbers = fabric.servers, fabric.server_index
         self._addresses = {name: fabric.addressing.addresses(name)[0] for name in self._names}
-        self._sockets: dict[str, socket.socket] = {}
-        self._undo = ExitStack()
-        with ExitStack() as undo:
-            namespaces.run_in_each(
-                (namespaces.path_of(pids[server]), partial(self._open, undo, server))
-                for server in self._names
-                if server in pids and server not in wiring.hosts
-            )
-            self._undo = undo.pop_all()
-        self.ports = {server: udp.getsockname()[1] for server, udp in self._sockets.items()}
+        namespaces.run_in_each(
+            (pids[server], partial(self._open_on, server))
+            for server in self._names
+            if server in pids and server not in wiring.hosts
+        )
         self._poll, self._owners = select.poll(), dict[int, str]()
         for server, udp in self._sockets.items():
             self._poll.register(udp, select.POLLIN)
             self._owners[udp.fileno()] = server
 
-    def _open(self, undo: ExitStack, server: str) -> None:
-        udp = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    def _open_on(self, server: str) -> None:
+        self._sockets[server] = udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             udp.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER_BYTES)
         udp.bind((self._addresses[server], 0))
         udp.setblocking(False)
-        self._sockets[server] = udp
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._undo.close()
-
-    def send(self, pairs: Iterable[Pair], ports: Mapping[str, int], dscp: int) -> None:
+    def _send(self, pairs: Iterable[Pair], ports: Mapping[str, int], dscp: int) -> None:
         """Send a datagram for each pair whose source is on this machine.
 
         Args:
@@ -96,20 +104,26 @@ class ServerSockets:
         for source, target in pairs:
             if source in self._sockets:
                 numbers = self._numbers[source], self._numbers[target]
-                payload = _PAYLOAD.pack(self.run.encode(), *numbers)
+                payload = _PAYLOAD.pack(self._run.encode(), *numbers)
                 with suppress(OSError):  # no room or no route: the datagram counts as lost
                     self._sockets[source].sendto(payload, (self._addresses[target], ports[target]))
 
-    def arrived(self, wait_s: float) -> set[Pair]:
+    def _arrived(self, wait_s: float) -> set[Pair]:
         """Return the pairs of datagrams that have arrived; wait if there are none."""
         pairs = set[Pair]()
         for fd, _ in self._poll.poll(wait_s * 1e3):
             target = self._owners[fd]
             for payload in _pending(self._sockets[target]):
                 run, source, number = _PAYLOAD.unpack(payload)
-                if run == self.run.encode() and self._names[number] == target:
+                if run == self._run.encode() and self._names[number] == target:
                     pairs.add((self._names[source], target))
         return pairs
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for udp in self._sockets.values():
+            udp.close()
+        self._sockets, self._run = {}, ""
 
 
 def _pending(udp: socket.socket) -> list[bytes]:
@@ -124,7 +138,7 @@ def _pending(udp: socket.socket) -> list[bytes]:
             payloads.append(payload)
 
 
-class FabricSockets:
+class FabricSockets(ExitStack):
     """UDP sockets on the servers of a running fabric, except on real hosts.
 
     Attributes:
@@ -137,24 +151,19 @@ class FabricSockets:
         Raises:
             FabricError: if a server's namespace is gone, or a machine doesn't answer.
         """
+        super().__init__()
         self.servers = tuple(s for s in wiring.fabric.servers if s not in wiring.hosts)
         self._run_dir, self._run = named_run_directory(wiring.fabric.name), secrets.token_hex(4)
         self._has_others = self._run_dir.machines_socket.exists()
+        self._here, self._ports = ServerSockets(self._run_dir), dict[str, int]()
         with ExitStack() as undo:
-            self._here = undo.enter_context(ServerSockets(wiring, self._run))
-            undo.callback(self._close_others)
-            self._ports = dict(self._here.ports)
+            undo.push(self)
+            self.callback(self._close)
             for reply in self._ask("open"):
                 self._ports |= reply["ports"]
             if missing := [server for server in self.servers if server not in self._ports]:
                 raise FabricError(f"no machine has the servers {' '.join(missing)}")
-            self._undo = undo.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._undo.close()
+            undo.pop_all()
 
     def lost(self, pairs: Collection[Pair], dscp: int = 0) -> list[Pair]:
         """Send a datagram for each pair; return the pairs whose datagram hasn't arrived.
@@ -169,7 +178,6 @@ class FabricSockets:
         listed, arrived = list(pairs), set[Pair]()
         for start in range(0, len(listed), _WINDOW):
             window = listed[start : start + _WINDOW]
-            self._here.send(window, self._ports, dscp)
             self._ask("send", pairs=window, ports=self._ports, dscp=dscp)
             arrived |= self._arrived(0)
         deadline_s = time.monotonic() + _QUIET_S
@@ -182,68 +190,20 @@ class FabricSockets:
     def _arrived(self, wait_s: float) -> set[Pair]:
         """Return the pairs of datagrams that have arrived on any machine."""
         turn_s = min(wait_s, _TURN_S) if self._has_others else wait_s
-        pairs = self._here.arrived(turn_s)
-        for reply in self._ask("arrived", wait_s=turn_s):
-            pairs |= set(map(tuple, reply["pairs"]))
-        return pairs
+        replies = self._ask("arrived", wait_s=turn_s)
+        return {(source, target) for reply in replies for source, target in reply["pairs"]}
 
     def _ask(self, step: str, **details: Any) -> list[Reply]:
-        """Return the replies of all other machines to a request."""
-        if not self._has_others:
-            return []
-        request = {"do": "datagrams", "run": self._run, "step": step}
-        replies = ask_parts(self._run_dir, request | details)
-        if replies.faults:
-            raise FabricError("; ".join(replies.faults))
-        return list(replies.parts.values())
+        """Return the replies of all machines to a request."""
+        request = {"do": "datagrams", "run": self._run, "step": step, **details}
+        replies = [self._here.reply(request)]
+        if self._has_others:
+            others = ask_parts(self._run_dir, request)
+            if others.faults:
+                raise FabricError("; ".join(others.faults))
+            replies += others.parts.values()
+        return replies
 
-    def _close_others(self) -> None:
+    def _close(self) -> None:
         with suppress(FabricError):
             self._ask("close")
-
-
-class PartDatagrams:
-    """The sockets of one machine's servers, as the head asks for them.
-
-    Args:
-        run_dir: Run directory of the machine's part.
-    """
-
-    def __init__(self, run_dir: RunDirectory) -> None:
-        self._run_dir = run_dir
-        self._sockets: ServerSockets | None = None
-
-    def reply(self, message: Mapping[str, Any]) -> Reply:
-        """Return the reply to a request of `FabricSockets`.
-
-        Raises:
-            FabricError: if the sockets can't be opened, or belong to a later request.
-        """
-        if message["step"] == "open":
-            return {"ports": self._open(message["run"])}
-        if self._sockets is None or self._sockets.run != message["run"]:
-            raise FabricError("another check of this fabric has begun: check it again")
-        match message["step"]:
-            case "send":
-                self._sockets.send(map(tuple, message["pairs"]), message["ports"], message["dscp"])
-                return {}
-            case "arrived":
-                return {"pairs": sorted(self._sockets.arrived(message["wait_s"]))}
-            case _:
-                self.close()
-                return {}
-
-    def _open(self, run: str) -> Mapping[str, int]:
-        self.close()
-        try:
-            wiring = FabricWiring.from_json(self._run_dir.wiring_file.read_text())
-            self._sockets = ServerSockets(wiring, run)
-        except OSError as error:
-            raise FabricError(f"datagrams: {error}") from error
-        return self._sockets.ports
-
-    def close(self) -> None:
-        """Close the sockets."""
-        if self._sockets is not None:
-            self._sockets.__exit__()
-            self._sockets = None

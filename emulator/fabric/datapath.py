@@ -1,9 +1,8 @@
 """Selection of the datapath: the mechanism that forwards packets in the electrical switches."""
 
 import contextlib
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
@@ -11,36 +10,20 @@ from typing import Final, Protocol
 from moefabric.core.errors import FabricError, SpecError, UnsupportedError
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.processes import ChildProcesses
 from moefabric.runtime.waiting import Deadline
 
 
-@dataclass(frozen=True)
-class DatapathKind:
-    """Kind of datapath.
+class DatapathKind(StrEnum):
+    """Kind of datapath, as in a run's manifest."""
 
-    Attributes:
-        name: as in a run's manifest.
-        bridge_type: Open vSwitch's `datapath_type`, or empty.
-    """
-
-    name: str
-    bridge_type: str = ""
-
-    @property
-    def is_ovs(self) -> bool:
-        """Whether Open vSwitch forwards."""
-        return bool(self.bridge_type)
-
-    @property
-    def in_user_space(self) -> bool:
-        """Whether ovs-vswitchd forwards each packet through sockets, whose buffers can overflow."""
-        return self.bridge_type == "netdev"
+    BPF = "bpf"
+    KERNEL = "ovs-kernel"
+    USER = "ovs-netdev"
+    """ovs-vswitchd forwards each packet through sockets, whose buffers can overflow."""
 
 
-BPF: Final = DatapathKind("bpf")
-KERNEL: Final = DatapathKind("ovs-kernel", "system")
-USER: Final = DatapathKind("ovs-netdev", "netdev")
-_KINDS: Final = {kind.name: kind for kind in (BPF, KERNEL, USER)}
 SWITCH_OPTIONS: Final = ("auto", "bpf", "ovs")
 """Values of `switch` in a fabric file."""
 
@@ -51,7 +34,7 @@ class ElectricalSwitches(Protocol):
     Callers call the methods in the order below. Every method raises FabricError if it fails.
     """
 
-    def start(self, deadline: Deadline) -> None:
+    def start(self, processes: ChildProcesses, deadline: Deadline) -> None:
         """Start the processes that serve the switches."""
 
     def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
@@ -64,16 +47,8 @@ class ElectricalSwitches(Protocol):
         """Connect switches, named by bridge, to controllers that already listen."""
 
 
-@dataclass(frozen=True)
-class DatapathChoice:
-    """Chosen datapath, and the reason why this kernel has no better one."""
-
-    datapath: DatapathKind
-    reason: str | None = None
-
-
-def choose_datapath(switch: str = "auto") -> DatapathChoice:
-    """Choose the datapath of this machine.
+def choose_datapath(switch: str = "auto") -> tuple[DatapathKind, str | None]:
+    """Choose the datapath of this machine; return it, and why this kernel has no better one.
 
     Args:
         switch: `bpf`, `ovs` or `auto`. Open vSwitch forwards in the kernel if its module is
@@ -91,13 +66,8 @@ def choose_datapath(switch: str = "auto") -> DatapathChoice:
             f"switch: bpf: {reason}; a kernel with CONFIG_NET_CLS_BPF, or `switch: ovs`"
         )
     if switch == "ovs" or reason:
-        return DatapathChoice(KERNEL if has_kernel_module() else USER, reason)
-    return DatapathChoice(BPF)
-
-
-def datapath_named(name: str) -> DatapathKind:
-    """Return the datapath with this name in a manifest."""
-    return _KINDS[name]
+        return DatapathKind.KERNEL if has_kernel_module() else DatapathKind.USER, reason
+    return DatapathKind.BPF, None
 
 
 @cache
@@ -124,8 +94,6 @@ def has_kernel_module() -> bool:
     module = Path("/sys/module/openvswitch")
     if not module.exists():
         # If modprobe is missing or fails, the module stays absent.
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                ["modprobe", "-q", "openvswitch"], capture_output=True, timeout=5, check=False
-            )
+        with contextlib.suppress(FabricError):
+            run(["modprobe", "-q", "openvswitch"], timeout_s=5)
     return module.exists()

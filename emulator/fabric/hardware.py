@@ -14,7 +14,7 @@ from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import links, management_uplink, run_directories
 from moefabric.emulator.fabric.bpf_switches import BpfSwitches
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
-from moefabric.emulator.fabric.datapath import ElectricalSwitches, datapath_named
+from moefabric.emulator.fabric.datapath import DatapathKind, ElectricalSwitches
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.other_machines import OtherParts
@@ -23,30 +23,24 @@ from moefabric.emulator.fabric.placed_plan import plans_of
 from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE
 from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
 from moefabric.emulator.fabric.programmed_links import ProgrammedLinks
-from moefabric.emulator.fabric.running_hardware import RunningHardware
 from moefabric.emulator.fabric.server_containers import ServerContainers
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import kill_marked
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
 from moefabric.emulator.linux.processes import OUTER, ChildProcesses, ProcessRole, ProcessSpec
-from moefabric.runtime.processes import adopt_orphans, reap_orphans
+from moefabric.runtime.processes import reap_orphans
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import BackgroundTask, Deadline
 
 _CONTAINERS_S: Final = 60.0
 _GRACE_S: Final = 0.3
 """Time between SIGTERM and SIGKILL."""
-_RESTART_S: Final = 10.0
 _EXTERNAL_S: Final = 60.0
 """Time that a process of others has to serve, once the fabric's own hardware is made."""
 
 
 class Hardware:
-    """Hardware of one fabric. `close` removes it, also when only a part has been made.
-
-    Attributes:
-        running: the same hardware once it is made: its failures, state and counters.
-    """
+    """Hardware of one fabric. `close` removes it, also when only a part has been made."""
 
     def __init__(
         self, run_dir: RunDirectory, request: UpRequest, on_stage: Callable[[str], None]
@@ -65,7 +59,6 @@ class Hardware:
         self.crossbar = self.wiring.crossbar
         self.remarks: list[str] = []
         """What this machine lacks."""
-        self.running = RunningHardware(self)
         self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._outer = f"/proc/{os.getpid()}/fd/{self._outer_fd}"
         self._undo = ExitStack()
@@ -76,14 +69,6 @@ class Hardware:
         self._undo.callback(self._kill_rest)
         self.containers = ServerContainers(run_dir, self.wiring)
         self._undo.callback(self.containers.close)
-
-    def enter_namespace(self) -> None:
-        """Enter a new network namespace and adopt orphans.
-
-        Call it before any thread starts, because a thread inherits its namespace.
-        """
-        namespaces.enter_new()
-        adopt_orphans()
 
     def make(self) -> None:
         """Make all hardware and wait until it works.
@@ -98,7 +83,6 @@ class Hardware:
         self._make_management_network()
         self._undo.callback(self.processes.stop, _GRACE_S)
         self._undo.callback(self.others.stop)
-        self._undo.callback(self.running.failures.continue_agents)
         self._start_processes(OUTER)  # controllers take longest to start
         self._on_stage("servers")
         self._make_nodes(containers)
@@ -130,9 +114,8 @@ class Hardware:
 
     def _remove_uplink(self) -> None:
         name = self.run_dir.name
-        namespaces.run_in(
-            self._outer, lambda: management_uplink.remove(management_uplink.leftovers(name))
-        )
+        leftovers = partial(management_uplink.leftovers, name)
+        namespaces.run_in(self._outer, lambda: management_uplink.remove(leftovers()))
 
     def _kill_rest(self) -> None:
         """Kill the fabric's remaining processes, including orphans."""
@@ -169,7 +152,7 @@ class Hardware:
         holders = self._undo.enter_context(NamespaceHolders(own, self.run_dir.name, hosts))
         self.switches = self._make_switches()
         namespaces.disable_ipv6()
-        self.switches.start(self.deadline)
+        self.switches.start(self.processes, self.deadline)
         self.processes.start_prefork_servers(self.own_specs)
         # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
         from moefabric.emulator.fabric import mininet_nodes
@@ -177,12 +160,11 @@ class Hardware:
         self.pids = holders.pids(self.deadline)
         containers.result(self.deadline)
         guests = self._join_containers()
-        self.net = mininet_nodes.make_network(self.plan, self.pids)
-        self._undo.callback(mininet_nodes.kill_shells, self.net)
         self._undo.enter_context(self.links.made())
         links.make_links(self.plan, self.pids, guests, self._outer)
         self._plug_hosts()
-        mininet_nodes.add_links(self.net)
+        self.net = mininet_nodes.make_network(self.plan, self.pids)
+        self._undo.callback(mininet_nodes.kill_shells, self.net)
         self._start_processes(*self.plan.nodes)
         (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
 
@@ -201,29 +183,21 @@ class Hardware:
         hosts = self.run_dir.hosts_file
         holders = NamespaceHolders(list(joined), self.run_dir.name, hosts, networks)
         self.pids |= self._undo.enter_context(holders).pids(self.deadline)
-        for server, container in joined.items():
-            names = container.interfaces
-            planned = {HOST_INTERFACE: names.host, MANAGEMENT_INTERFACE: names.management}
-            changes = {(server, old): new for old, new in planned.items()}
-            self.plan = self.plan.with_interfaces(changes)
+        changes = dict[tuple[str, str], str]()
+        for server, names in self.containers.interfaces.items():
+            changes[server, HOST_INTERFACE] = names.host
+            changes[server, MANAGEMENT_INTERFACE] = names.management
+        self.plan = self.plan.with_interfaces(changes)
         alias = management_uplink.interface_alias(self.run_dir.name)
         return dict.fromkeys(self.containers.guests, alias)
 
-    def _share_limits(self) -> None:
-        """Give agents the limits of their servers' containers."""
-        for agent in self.request.with_role(ProcessRole.AGENT):
-            running = self.processes.running.get(agent.name)
-            if agent.node in self.containers.joined and running is not None:
-                remark = self.containers.share_limits(agent.node, running.pid)
-                self.remarks += [remark] if remark else []
-
     def _make_switches(self) -> ElectricalSwitches:
-        datapath, folder = datapath_named(self.wiring.switch), self.run_dir.switches
+        datapath, folder = DatapathKind(self.wiring.switch), self.run_dir.switches
         folder.mkdir(exist_ok=True)
-        if datapath.is_ovs:
-            return OvsSwitches(folder, datapath, self.processes, self.wiring.control_tls)
-        token, tls = self.run_dir.read_token(), self.wiring.control_tls
-        return BpfSwitches(folder, self.processes, token, tls)
+        tls = self.wiring.control_tls
+        if datapath is DatapathKind.BPF:
+            return BpfSwitches(folder, self.run_dir.read_token(), tls)
+        return OvsSwitches(folder, datapath, tls)
 
     def _make_ocses(self) -> None:
         if not self.plan.ocses:
@@ -239,27 +213,29 @@ class Hardware:
     def _wait_processes(self) -> None:
         """Wait until OCS devices serve and agents listen."""
         self.processes.wait_forked(self.deadline)
-        self._share_limits()
-        for agent in self.request.with_role(ProcessRole.AGENT):
+        agents = self.request.with_role(ProcessRole.AGENT)
+        for agent in agents:
+            running = self.processes.running.get(agent.name)
+            if agent.node in self.containers.joined and running is not None:
+                self.remarks += self.containers.share_limits(agent.node, running.pid)
+        for agent in agents:
             path = self.run_dir.agent_socket(agent.name.removeprefix("agent-"))
-            self._await(path.is_socket, agent.name)
+            self._await(path.is_socket, agent.name, self.deadline)
         if self.request.with_role(ProcessRole.OCS):
             deadline = self._deadline_of(ProcessRole.OCS)
             for name, ocs in self.ocses.items():
                 is_served = partial(getattr, ocs.handoff, "is_served")
                 self._await(is_served, f"the process of {name}", deadline)
         if self.others.exist:
-            self._await(self.run_dir.machines_socket.is_socket, "a part on another machine")
+            path = self.run_dir.machines_socket
+            self._await(path.is_socket, "a part on another machine", self.deadline)
         self.processes.check_alive()
         if faults := self.containers.faults():
             raise FabricError("\n".join(faults))
 
-    def _await(
-        self, is_ready: Callable[[], bool], name: str, deadline: Deadline | None = None
-    ) -> None:
+    def _await(self, is_ready: Callable[[], bool], name: str, deadline: Deadline) -> None:
         """Wait until a process is ready, if it isn't yet; raise FabricError if any process ends."""
         if not is_ready():  # checking all processes for each takes long
-            deadline = deadline or self.deadline
             deadline.wait_for(lambda: self.processes.check_alive() and is_ready(), name)
 
     def _deadline_of(self, role: ProcessRole) -> Deadline:
@@ -279,18 +255,11 @@ class Hardware:
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
         deadline = self._deadline_of(ProcessRole.CONTROLLER)
         if self.others.is_head:  # switches on other machines retry until controllers listen
-            deadline.wait_for(
-                lambda: self.processes.check_alive() and counts.keys() <= self._outer_listeners(),
-                f"a controller at {names}",
-            )
+            listen = partial(namespaces.run_in, self._outer, namespaces.listening_addresses)
+            self._await(lambda: counts.keys() <= listen(), f"a controller at {names}", deadline)
         self.switches.connect(controllers, self.deadline)
-        deadline.wait_for(
-            lambda: self.processes.check_alive() and counts <= namespaces.connection_counts(),
-            f"the switches' connection to {names}",
-        )
-
-    def _outer_listeners(self) -> set[tuple[str, int]]:
-        return namespaces.run_in(self._outer, namespaces.listening_addresses)
+        connection = f"the switches' connection to {names}"
+        self._await(lambda: counts <= namespaces.connection_counts(), connection, deadline)
 
     def close(self) -> None:
         """Remove everything."""

@@ -6,8 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from moefabric.core.errors import FabricError
 from moefabric.core.failure_kinds import FailureKind
@@ -20,7 +19,7 @@ class HardwareFailure:
     """Failure of NICs (`s0/e0`), servers (`s3`) or optical switches (`ocs0`).
 
     Attributes:
-        kind: a key of `INTERFACES`.
+        kind: a key of `failing_interfaces`.
         what: names of the failed components.
         number: serial number in the fabric.
         at_ns: when it was injected (CLOCK_MONOTONIC).
@@ -32,60 +31,31 @@ class HardwareFailure:
     at_ns: int = 0
 
 
-def _nic_interfaces(plan: FabricPlan) -> dict[str, set[str]]:
+def failing_interfaces(plan: FabricPlan) -> dict[FailureKind, dict[str, frozenset[str]]]:
+    """Return the interfaces of the fabric's own namespace that each component takes down.
+
+    The keys are the kinds of failures that the fabric process injects itself, and the components.
+    """
     # The two ends of a tunnel don't notice each other's failure, so that both are switched off.
-    return {
-        link.name: {link.a.name} if link.tunnel is None else {link.a.name, link.b.name}
+    nics = {
+        link.name: frozenset([link.a.name] if link.tunnel is None else [link.a.name, link.b.name])
         for link in plan.links
         if "/" in link.name and link.a.port
     }
-
-
-def _server_interfaces(plan: FabricPlan) -> dict[str, set[str]]:
-    nics = _nic_interfaces(plan)
-    return {
-        server: set().union(*(nics[name] for name in nics if name.startswith(f"{server}/")))
+    servers = {
+        server: frozenset().union(*(nics[nic] for nic in nics if nic.startswith(f"{server}/")))
         for server in plan.servers
     }
-
-
-def _ocs_interfaces(plan: FabricPlan) -> dict[str, set[str]]:
-    interfaces: dict[str, set[str]] = {}
-    for name in (ocs.name for ocs in plan.ocses):
-        optical = [link for link in plan.links if link.b.node == name and link.a.node == FABRIC]
-        management = [link for link in plan.links if link.name == f"{name}/management"]
-        interfaces[name] = {link.a.name for link in optical} | {link.b.name for link in management}
-    return interfaces
-
-
-INTERFACES: Final[Mapping[FailureKind, Callable[[FabricPlan], Mapping[str, set[str]]]]] = (
-    MappingProxyType(
-        {
-            FailureKind.NIC: _nic_interfaces,
-            FailureKind.SERVER: _server_interfaces,
-            FailureKind.OCS: _ocs_interfaces,
-        }
-    )
-)
-"""By kind of failure: the interfaces of the fabric's own namespace that each component takes down.
-
-These are the kinds that the fabric process injects itself.
-"""
-
-
-def failed_interfaces(plan: FabricPlan, failure: HardwareFailure) -> frozenset[str]:
-    """Return the interfaces of the fabric's own namespace that a failure takes down.
-
-    Raises:
-        FabricError: if the fabric has no such component.
-    """
-    interfaces = INTERFACES[failure.kind](plan)
-    for name in failure.what:
-        if name not in interfaces:
-            known = ", ".join(interfaces)
-            reason = f" is not one of {known}" if known else f": the fabric has no {failure.kind}"
-            raise FabricError(f"fault {failure.kind}: {name}{reason}")
-    return frozenset().union(*(interfaces[name] for name in failure.what))
+    ocses = {
+        ocs.name: frozenset(
+            end.name
+            for link in plan.links
+            for end, other in itertools.permutations((link.a, link.b))
+            if end.node == FABRIC and other.node == ocs.name
+        )
+        for ocs in plan.ocses
+    }
+    return {FailureKind.NIC: nics, FailureKind.SERVER: servers, FailureKind.OCS: ocses}
 
 
 class SetLinks(Protocol):
@@ -108,7 +78,6 @@ class HardwareFailures:
         self,
         plan: FabricPlan,
         signal_agent: Callable[[str, signal.Signals], None],
-        clock_ns: Callable[[], int] = time.monotonic_ns,
         set_links: SetLinks = set_links,
     ) -> None:
         """Start without failures.
@@ -116,15 +85,13 @@ class HardwareFailures:
         Args:
             plan: the fabric.
             signal_agent: sends a signal to the agent of a server.
-            clock_ns: CLOCK_MONOTONIC.
             set_links: switches interfaces of the fabric's own namespace on or off.
         """
-        self._plan, self._signal_agent, self._clock_ns = plan, signal_agent, clock_ns
-        self._set_links = set_links
+        self._interfaces = failing_interfaces(plan)
+        self._signal_agent, self._set_links = signal_agent, set_links
         self._present: dict[int, HardwareFailure] = {}
         self._serial = itertools.count(1)
-        self._down: frozenset[str] = frozenset()
-        self.stopped_servers: frozenset[str] = frozenset()
+        self._down = self._stopped = frozenset[str]()
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Inject or clear failures as a JSON request says, and list the present failures.
@@ -141,22 +108,37 @@ class HardwareFailures:
             FabricError: if the fabric has no such component or failure; then nothing has changed.
         """
         cleared: list[HardwareFailure] = []
-        at_ns = self._clock_ns()
+        at_ns = time.monotonic_ns()
         if (failure := request.get("inject")) is not None:
-            at_ns = self.inject(
-                _parse_kind(_parse_object(failure).get("kind")),
-                _parse_names(failure.get("what", ())),
-            )
+            kind, what = _parse(failure)
+            at_ns = self.inject(self._known(kind), what)
         if (failure := request.get("clear")) is not None:
-            kind = _parse_object(failure).get("kind")
-            cleared = self.clear(
-                None if kind is None else _parse_kind(kind), _parse_names(failure.get("what", ()))
-            )
+            kind, what = _parse(failure)
+            cleared = self.clear(None if kind is None else self._known(kind), what)
         return {
             "at_ns": at_ns,
             "cleared": [asdict(failure) for failure in cleared],
             "faults": [asdict(failure) for failure in self._present.values()],
         }
+
+    def _known(self, kind: Any) -> FailureKind:
+        if kind not in [*self._interfaces]:
+            raise FabricError(f"fault: {kind!r} is not one of {', '.join(self._interfaces)}")
+        return FailureKind(kind)
+
+    def _interfaces_of(self, failure: HardwareFailure) -> frozenset[str]:
+        """Return the interfaces of the fabric's own namespace that a failure takes down.
+
+        Raises:
+            FabricError: if the fabric has no such component.
+        """
+        interfaces, kind = self._interfaces[failure.kind], failure.kind
+        for name in failure.what:
+            if name not in interfaces:
+                known = ", ".join(interfaces)
+                reason = f" is not one of {known}" if known else f": the fabric has no {kind}"
+                raise FabricError(f"fault {kind}: {name}{reason}")
+        return frozenset().union(*(interfaces[name] for name in failure.what))
 
     def inject(self, kind: FailureKind, what: Sequence[str]) -> int:
         """Inject a failure; return the instant just before it took effect.
@@ -164,8 +146,8 @@ class HardwareFailures:
         Raises:
             FabricError: if the fabric has no such component, or its machine is lost.
         """
-        failure = HardwareFailure(kind, tuple(what), next(self._serial), self._clock_ns())
-        if not what or not failed_interfaces(self._plan, failure):
+        failure = HardwareFailure(kind, tuple(what), next(self._serial), time.monotonic_ns())
+        if not self._interfaces_of(failure):
             raise FabricError(f"fault {kind}: of what?")
         self._present[failure.number] = failure
         try:
@@ -207,42 +189,25 @@ class HardwareFailures:
     def _apply(self) -> None:
         """Set interfaces and agents to the state that all present failures together require."""
         present = self._present.values()
-        down = frozenset().union(*(failed_interfaces(self._plan, failure) for failure in present))
-        stopped = frozenset(
-            name
-            for failure in present
-            if failure.kind is FailureKind.SERVER
-            for name in failure.what
-        )
+        down = frozenset().union(*map(self._interfaces_of, present))
+        lost = (failure.what for failure in present if failure.kind is FailureKind.SERVER)
+        stopped = frozenset(itertools.chain.from_iterable(lost))
         self._set_links(down - self._down, up=False)
-        self._signal_agents(stopped - self.stopped_servers, signal.SIGSTOP)
+        self._signal_agents(stopped - self._stopped, signal.SIGSTOP)
         self._set_links(self._down - down, up=True)
-        self._signal_agents(self.stopped_servers - stopped, signal.SIGCONT)
-        self._down, self.stopped_servers = down, stopped
-
-    def continue_agents(self) -> None:
-        """Continue stopped agents, because a stopped process doesn't handle SIGTERM."""
-        self._signal_agents(self.stopped_servers, signal.SIGCONT)
-        self.stopped_servers = frozenset()
+        self._signal_agents(self._stopped - stopped, signal.SIGCONT)
+        self._down, self._stopped = down, stopped
 
     def _signal_agents(self, servers: Iterable[str], number: signal.Signals) -> None:
         for server in sorted(servers):
             self._signal_agent(server, number)
 
 
-def _parse_object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise FabricError(f"fault: {value!r} has no kind")
-    return value
-
-
-def _parse_kind(value: Any) -> FailureKind:
-    if value not in INTERFACES:
-        raise FabricError(f"fault: {value!r} is not one of {', '.join(INTERFACES)}")
-    return FailureKind(value)
-
-
-def _parse_names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise FabricError(f"fault: {value!r} is no list of names")
-    return tuple(value)
+def _parse(failure: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the kind and the names of the components in a request."""
+    if not isinstance(failure, dict):
+        raise FabricError(f"fault: {failure!r} has no kind")
+    what = failure.get("what", ())
+    if not isinstance(what, list | tuple) or not all(isinstance(name, str) for name in what):
+        raise FabricError(f"fault: {what!r} is no list of names")
+    return failure.get("kind"), tuple(what)

@@ -1,6 +1,6 @@
 """Inject, clear and list hardware failures of a running fabric, from any process of the machine."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError, SpecError
@@ -69,27 +69,25 @@ def clear(
         for failure in reply["cleared"]:
             append_failure_event(run_dir, "clear", failure["kind"], failure["what"], at_ns=at_ns)
     if kind in (None, PORT):
-        times_ns = list(
-            _clear_ocs_faults(
-                run_dir, lambda nic: kind is None or bool(nic and (not what or nic in what))
-            )
-        )
+        times_ns = list(_clear_ocs_faults(run_dir, kind, what))
         at_ns = at_ns or (times_ns[0] if times_ns else 0)
         if what and not times_ns:
             raise FabricError(f"{', '.join(what)}: no such fault")
     return {"at_ns": at_ns, "faults": injected_failures(run_dir)}
 
 
-def _clear_ocs_faults(run_dir: RunDirectory, selects: Callable[[str], bool]) -> Iterator[int]:
+def _clear_ocs_faults(
+    run_dir: RunDirectory, kind: str | None, what: Sequence[str]
+) -> Iterator[int]:
     """Clear faults of optical switches and yield the instant of each clear.
 
     Args:
         run_dir: run directory of the running fabric.
-        selects: returns whether to clear a fault. Its argument is the NIC whose port has the
-            fault, or an empty string for other faults.
+        kind: `PORT` for faults of NICs' ports only; None for all faults.
+        what: the NICs; default: all.
     """
     for region, fault, nic in _ocs_faults(run_dir):
-        if selects(nic):
+        if kind is None or (nic and (not what or nic in what)):
             command = {"do": "clear", "number": fault["number"]}
             reply = ocs_client.request(run_dir.ocs_socket(region), command)
             at_ns = int(reply.get("at_ns", 0))
@@ -115,9 +113,7 @@ def injected_failures(run_dir: RunDirectory) -> list[dict[str, Any]]:
 def lacks_power(run_dir: RunDirectory, ocs: str) -> bool:
     """Return whether an optical switch has lost its power."""
     failures = request(run_dir, {"do": "fault"})["faults"]
-    return any(
-        failure["kind"] == FailureKind.OCS and ocs in failure["what"] for failure in failures
-    )
+    return any(one["kind"] == FailureKind.OCS and ocs in one["what"] for one in failures)
 
 
 def ocs_ports(wiring: FabricWiring, name: str) -> tuple[Region, tuple[int, int]]:

@@ -1,7 +1,8 @@
 """Bring a fabric up, find it by its name and remove all of it; repeated calls change nothing."""
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -10,14 +11,13 @@ from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
-from moefabric.emulator.fabric import management_uplink, process_logs, run_directories
+from moefabric.emulator.fabric import daemon_start, management_uplink, process_logs, run_directories
 from moefabric.emulator.fabric.daemon_protocol import (
     DaemonConnection,
     SilentFabricError,
     UpRequest,
     request,
 )
-from moefabric.emulator.fabric.daemon_start import started_daemon
 from moefabric.emulator.fabric.other_machines import write_machines
 from moefabric.emulator.fabric.placed_plan import processes_on
 from moefabric.emulator.fabric.plugged_hosts import has_moved_devices, return_devices
@@ -58,14 +58,6 @@ class ServerCarriers:
     containers: Mapping[str, ServerContainer] = field(default_factory=dict)
     hosts: Mapping[str, ServerHost] = field(default_factory=dict)
     placement: MachinePlacement | None = None
-
-    def carry(self, wiring: FabricWiring) -> bool:
-        """Whether the servers of a fabric are carried so."""
-        return (wiring.containers, wiring.hosts, wiring.placement) == (
-            self.containers,
-            self.hosts,
-            self.placement,
-        )
 
 
 def up(
@@ -109,91 +101,146 @@ def up(
             f"{fabric.name}: containers and real hosts need a fabric on one machine"
         )
     remove_remains(except_of=fabric.name)
+    wanted = FabricWiring(
+        fabric,
+        ManagementNetwork.example_for(fabric),
+        containers=carriers.containers,
+        hosts=carriers.hosts,
+        control_tls=control_tls,
+        placement=carriers.placement,
+    )
     with run_directories.lock(run_dir):
-        if wiring := _read_working(run_dir):
-            same_switch = switch in {"auto", wiring.switch.split("-")[0]}
-            same_switch = same_switch and wiring.control_tls == control_tls
-            if wiring.fabric == fabric and carriers.carry(wiring) and same_switch:
-                return wiring
+        if running := _read_working(run_dir):
+            same_switch = switch in {"auto", running.switch.split("-")[0]}
+            if same_switch and _specification(running) == _specification(wanted):
+                return running
             raise FabricError(
                 f"{fabric.name}: a fabric of this name runs with another spec; "
                 f"`moefabric down {fabric.name}` first"
             )
-        clear(fabric.name)
-        try:
+        with sole_start(run_dir):
             pull_images(carriers.containers, on_stage)
-            limits = timeout_s, external
-            plan = _Plan(fabric, processes, *limits, switch, carriers, owner, control_tls)
-            wiring = _make(plan, on_stage)
-        except BaseException as error:
-            logs = process_logs.keep_logs(run_dir) if isinstance(error, Exception) else None
-            clear(fabric.name)
-            run_directories.remove(run_dir)
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise FabricError(
-                    f"{run_dir.path}: {error.strerror}; make room there, or set MOEFABRIC_RUN_DIR"
-                ) from error
-            if logs is not None and isinstance(error, FabricError):
-                raise FabricError(f"{error}; its logs are in {logs}") from error
-            raise
+            request = UpRequest(wanted, "", (), external, timeout_s, owner)
+            wiring = _make(run_dir, request, processes, switch, on_stage)
         process_logs.forget(fabric.name)
         return wiring
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Arguments of `up`."""
-
-    fabric: Fabric
-    processes: ProcessList
-    timeout_s: float
-    external: frozenset[str]
-    switch: str
-    carriers: ServerCarriers
-    owner: int | None
-    control_tls: ControlTls | None
+def _specification(wiring: FabricWiring) -> tuple[object, ...]:
+    """Return what the user has asked for, except the kind of switch."""
+    carriers = wiring.containers, wiring.hosts, wiring.placement
+    return wiring.fabric, wiring.control_tls, carriers
 
 
-def _make(plan: _Plan, on_stage: Callable[[str], None]) -> FabricWiring:
-    fabric, carriers, placement = plan.fabric, plan.carriers, plan.carriers.placement
-    run_dir = named_run_directory(fabric.name)
+@contextmanager
+def sole_start(run_dir: RunDirectory) -> Iterator[None]:
+    """Start a fabric from nothing; after a failure remove all of it but its logs.
+
+    The caller holds the lock of the run directory.
+    """
+    clear(run_dir.name)
+    try:
+        yield
+    except BaseException as error:
+        logs = process_logs.keep_logs(run_dir) if isinstance(error, Exception) else None
+        _remove(run_dir)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise FabricError(
+                f"{run_dir.path}: {error.strerror}; make room there, or set MOEFABRIC_RUN_DIR"
+            ) from error
+        if logs is not None and isinstance(error, FabricError):
+            raise FabricError(f"{error}; its logs are in {logs}") from error
+        raise
+
+
+def _make(
+    run_dir: RunDirectory,
+    request: UpRequest,
+    processes: ProcessList,
+    switch: str,
+    on_stage: Callable[[str], None],
+) -> FabricWiring:
+    """Make the fabric of a request, which still lacks what is known on this machine."""
+    fabric, placement = request.wiring.fabric, request.wiring.placement
     run_directories.make_folders(run_dir)
     run_dir.make_token()
     identity = run_dir.make_identity()
-    management, outer = management_uplink.claim_subnet(
-        fabric.name, ManagementNetwork.prefix_for(fabric)
-    )
-    machine = ""
+    prefix = ManagementNetwork.prefix_for(fabric)
+    management, outer = management_uplink.claim_subnet(fabric.name, prefix)
     if placement is not None:
-        machine = placement.head.name
         write_machines(run_dir, fabric, placement)
-    with started_daemon(run_dir, fabric.password_variables) as daemon:
+    with daemon_start.started_daemon(run_dir, fabric.password_variables) as daemon:
         # The modules of the fabric process load during the following lines.
-        choice = usable_datapath(plan.switch)
-        wiring = FabricWiring(
-            fabric,
-            management,
-            switch=choice.datapath.name,
-            switch_why=choice.reason or "",
-            containers=carriers.containers,
-            hosts=carriers.hosts,
-            control_tls=plan.control_tls,
+        datapath, reason = usable_datapath(switch)
+        wiring = replace(
+            request.wiring,
+            management=management,
+            switch=datapath.value,
+            switch_why=reason,
             identity=identity,
             placement=placement and placement.without_secrets(),
         )
         run_dir.wiring_file.write_text(wiring.to_json())
-        specs = processes_on(plan.processes(wiring, run_dir), wiring, machine)
-        limits = plan.external, plan.timeout_s, plan.owner
-        up_request = UpRequest(wiring, outer, specs, *limits, machine)
-        report = daemon.wait_ready(up_request, on_stage)
-    wiring = replace(
-        wiring,
-        crossbar=report["crossbar"],
-        remarks=tuple(report["remarks"]),
-        interfaces={s: ServerInterfaces(**i) for s, i in report["interfaces"].items()},
-    )
+        machine = placement.head.name if placement else ""
+        specs = processes_on(processes(wiring, run_dir), wiring, machine)
+        request = replace(request, wiring=wiring, outer=outer, processes=specs, machine=machine)
+        report = daemon_start.wait_ready(run_dir, daemon, request, on_stage)
+    interfaces = {s: ServerInterfaces(**names) for s, names in report["interfaces"].items()}
+    remarks = tuple(report["remarks"])
+    wiring = replace(wiring, crossbar=report["crossbar"], remarks=remarks, interfaces=interfaces)
     run_dir.wiring_file.write_text(wiring.to_json())
     return wiring
+
+
+@dataclass(frozen=True)
+class PartRequest:
+    """Request of the head for a part of the fabric on another machine.
+
+    Attributes:
+        wiring: the whole fabric, with its placement.
+        machine: name of the machine.
+        token: the fabric's token.
+        timeout_s: limit until the part is ready.
+    """
+
+    wiring: FabricWiring
+    machine: str
+    token: str
+    timeout_s: float
+
+
+def up_part(request: PartRequest, processes: ProcessList, owner: int) -> dict[str, Any]:
+    """Start a machine's part of a fabric. After a failure only its logs are left.
+
+    Args:
+        request: what the head asks for.
+        processes: the processes of the whole fabric, with the paths of this machine.
+        owner: pid of the process with whose end the part ends.
+
+    Returns:
+        The report of the fabric process: `crossbar` and `remarks`.
+
+    Raises:
+        FabricError: if the part can't be made, or a fabric of its name runs here.
+        UnsupportedError: if the machine or the user lacks something; names the remedy.
+    """
+    wiring, name = request.wiring, request.wiring.fabric.name
+    run_dir = named_run_directory(name)
+    check_prerequisites(wiring.fabric, run_dir)
+    usable_datapath(wiring.switch.partition("-")[0])
+    with run_directories.lock(run_dir):
+        if run_dir.is_alive():
+            raise FabricError(f"{name}: a fabric of this name runs here; `moefabric down {name}`")
+        with sole_start(run_dir):
+            run_directories.make_folders(run_dir)
+            run_dir.make_token(request.token)
+            run_dir.make_identity()
+            run_dir.wiring_file.write_text(wiring.to_json())
+            specs = processes_on(processes(wiring, run_dir), wiring, request.machine)
+            limits = frozenset[str](), request.timeout_s, owner
+            up_request = UpRequest(wiring, "", specs, *limits, request.machine)
+            with daemon_start.started_daemon(run_dir, wiring.fabric.password_variables) as daemon:
+                return daemon_start.wait_ready(run_dir, daemon, up_request, lambda _stage: None)
 
 
 def down(name: str, *, force: bool = False) -> bool:
@@ -211,8 +258,7 @@ def down(name: str, *, force: bool = False) -> bool:
     if not run_dir.path.exists():
         return clear(name) or _remove_lost_containers(name)
     with run_directories.lock(run_dir):
-        clear(name, force=force)
-        run_directories.remove(run_dir)
+        _remove(run_dir, force=force)
     return True
 
 
@@ -230,8 +276,7 @@ def remove_remains(except_of: str = "") -> list[str]:
             continue
         with run_directories.locked_remains(run_dir) as is_dead:
             if is_dead:
-                clear(run_dir.name)
-                run_directories.remove(run_dir)
+                _remove(run_dir)
                 removed.append(run_dir.name)
     return removed
 
@@ -245,8 +290,12 @@ def remove_unfinished(run_dir: RunDirectory, identity: str) -> None:
     """
     with run_directories.lock(run_dir):
         if run_dir.read_identity() in {identity, ""}:
-            clear(run_dir.name)
-            run_directories.remove(run_dir)
+            _remove(run_dir)
+
+
+def _remove(run_dir: RunDirectory, *, force: bool = True) -> None:
+    clear(run_dir.name, force=force)
+    run_directories.remove(run_dir)
 
 
 def _remove_lost_containers(name: str) -> bool:

@@ -1,6 +1,7 @@
 """Links of a fabric: veth pairs (made by one `ip` process), addresses, sysctls and rates."""
 
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -10,7 +11,7 @@ from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricP
 from moefabric.emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
 from moefabric.emulator.fabric.tunnels import make_tunnels
 from moefabric.emulator.linux import namespaces, netlink
-from moefabric.emulator.linux.command import BatchLine, run_batch
+from moefabric.emulator.linux.command import run_batch
 
 _NO_IPV4: Final = {"net.ipv4.conf.{}.rp_filter": "1", "net.ipv4.conf.{}.arp_ignore": "8"}
 """Interfaces of bridges, switches and fibres don't belong to their namespace's own hosts.
@@ -80,12 +81,6 @@ def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:
     return values | _ECN if marked else values
 
 
-def _configure_tcp(sysctls: dict[str, str]) -> None:
-    namespaces.set_sysctls(sysctls)
-    with suppress(OSError):  # the machine may forbid it (net.ipv4.tcp_allowed_congestion_control)
-        namespaces.set_sysctls(_CUBIC)
-
-
 def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool) -> None:
     """Configure a node's namespace before it gets the fabric's interfaces.
 
@@ -94,7 +89,9 @@ def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool)
         is_guest: whether the namespace has other interfaces too.
         is_ocs: whether the node is an OCS; its programs see no frames of the fabric.
     """
-    _configure_tcp(sysctls)
+    namespaces.set_sysctls(sysctls)
+    with suppress(OSError):  # the machine may forbid it (net.ipv4.tcp_allowed_congestion_control)
+        namespaces.set_sysctls(_CUBIC)
     if not is_guest:
         namespaces.disable_ipv6()
     if is_ocs:
@@ -124,49 +121,44 @@ def make_links(
     aliases, sysctls = guests or {}, tcp_sysctls(plan)
     ocses = {ocs.name for ocs in plan.ocses}
     namespaces.run_in_each(
-        (
-            namespaces.path_of(pid),
-            partial(_prepare_namespace, sysctls, is_guest=node in aliases, is_ocs=node in ocses),
-        )
+        (pid, partial(_prepare_namespace, sysctls, is_guest=node in aliases, is_ocs=node in ocses))
         for node, pid in pids.items()
     )
     pairs = [link for link in plan.links if link.behaviour is None and link.tunnel is None]
     single = plan.single_packets
-    run_batch(
-        ["ip"],
-        [BatchLine(link.name, _add_command(link, pids, single_packets=single)) for link in pairs],
-    )
+    lines = ((link.name, _add_command(link, pids, single_packets=single)) for link in pairs)
+    run_batch("ip", lines)
     make_tunnels(plan, outer)
-    ends: dict[str, list[tuple[Link, Interface]]] = {}
+    ends = defaultdict[str, list[tuple[Link, Interface]]](list)
     for link in plan.links:
         for end in link.ends:
-            ends.setdefault(end.node, []).append((link, end))
-    _configure_interfaces(FABRIC, ends.get(FABRIC, []))
+            ends[end.node].append((link, end))
+    _configure_interfaces(FABRIC, ends[FABRIC])
     namespaces.run_in_each(
-        (
-            namespaces.path_of(pid),
-            partial(_configure_node, node, ends.get(node, []), aliases.get(node, "")),
-        )
+        (pid, partial(_configure_node, node, ends[node], aliases.get(node, ""), node in ocses))
         for node, pid in pids.items()
     )
-    namespaces.run_in_each(
-        (namespaces.path_of(pids[ocs]), partial(answer_arp, MANAGEMENT_INTERFACE)) for ocs in ocses
-    )
 
 
-def _configure_node(node: str, ends: list[tuple[Link, Interface]], alias: str) -> None:
+def _configure_node(
+    node: str,
+    ends: list[tuple[Link, Interface]],
+    alias: str,
+    is_ocs: bool,  # noqa: FBT001
+) -> None:
     """Configure a node's interfaces; with an alias, its others stay as they are."""
     if alias:
         _mark_interfaces([end.name for _, end in ends], alias)
     _configure_interfaces(node, ends)
     hosts = [end.name for link, end in ends if link.is_host_link]
     namespaces.set_sysctls({_REACHABLE.format(name): _REACHABLE_MS for name in hosts})
+    if is_ocs:
+        answer_arp(MANAGEMENT_INTERFACE)
 
 
 def _mark_interfaces(names: list[str], alias: str) -> None:
     """Mark interfaces as the fabric's, and disable IPv6 on them alone."""
-    lines = [BatchLine(name, f'link set dev {name} alias "{alias}"') for name in names]
-    run_batch(["ip"], lines)
+    run_batch("ip", [(name, f'link set dev {name} alias "{alias}"') for name in names])
     namespaces.set_sysctls({f"net.ipv6.conf.{name}.disable_ipv6": "1" for name in names})
 
 
@@ -209,16 +201,6 @@ def _end_words(end: Interface, link: Link, pids: Mapping[str, int], *, single_pa
     return f"name {end.name}{namespace} mtu {link.mtu}{mac}{single}"
 
 
-def _shapes(plan: FabricPlan) -> dict[str, list[Shape]]:
-    """Return the shapes of both ends of every link that has a rate, by node."""
-    shapes: dict[str, list[Shape]] = {}
-    for link, rate_bps in plan.shaped:
-        for end in link.ends:
-            shape = Shape(link.name, end.name, rate_bps, plan.queue)
-            shapes.setdefault(end.node, []).append(shape)
-    return shapes
-
-
 def shape_all(plan: FabricPlan, pids: Mapping[str, int]) -> None:
     """Shape both ends of every link that has a rate; raise FabricError for a failed link."""
     _run_per_node(plan, pids, apply_shapes)
@@ -233,8 +215,9 @@ def _run_per_node(
     plan: FabricPlan, pids: Mapping[str, int], function: Callable[[list[Shape]], None]
 ) -> None:
     """In each namespace, call a function with the shapes of its interfaces."""
-    shapes = _shapes(plan)
+    shapes = defaultdict[str, list[Shape]](list)
+    for link, rate_bps in plan.shaped:
+        for end in link.ends:
+            shapes[end.node].append(Shape(link.name, end.name, rate_bps, plan.queue))
     function(shapes.pop(FABRIC, []))
-    namespaces.run_in_each(
-        (namespaces.path_of(pids[node]), partial(function, shapes[node])) for node in shapes
-    )
+    namespaces.run_in_each((pids[node], partial(function, shapes[node])) for node in shapes)

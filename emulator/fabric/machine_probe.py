@@ -6,11 +6,12 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from moefabric.core.errors import CommandFailedError, FabricError, UnsupportedError
+from moefabric.core.errors import CommandFailedError, FabricError, MoefabricError
 from moefabric.emulator.containers.engine import engine_description
 from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import datapath, ovs
@@ -30,8 +31,8 @@ _SOCKET_PROGRAM: Final = (
     "import socket, sys; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); "
     "print(flush=True); sys.stdin.read()"
 )
-_Probe = Callable[[], tuple[bool, str]]
-"""Function that returns whether the machine meets a requirement, and a description."""
+_Probe = Callable[[], str]
+"""Function that describes what the machine has; it raises an error that says what it lacks."""
 
 
 @dataclass(frozen=True)
@@ -51,214 +52,190 @@ class Finding:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
-class _Check:
-    what: str
-    probe: _Probe
-    remedy: str = ""
-    needs_root: bool = False
-
-    def finding(self) -> Finding:
-        if self.needs_root and os.geteuid() != 0:
-            remedy = "run `moefabric doctor` with sudo"
-            return Finding(self.what, False, "unknown: only root can run this check", remedy)
-        return Finding(self.what, *self.probe(), self.remedy)
+_CHECKS: Final[list[Callable[[], Finding]]] = []
 
 
 def probe_machine() -> list[Finding]:
     """Run all checks; for users other than root, those that need root are unknown."""
-    return [check.finding() for check in _CHECKS]
+    return [check() for check in _CHECKS]
 
 
-def _capabilities() -> tuple[bool, str]:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    effective = int(next(line for line in lines if line.startswith("CapEff")).split()[1], 16)
-    missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
-    if missing:
-        return False, f"lacks {', '.join(missing)}"
-    return True, f"has {', '.join(_CAPABILITIES)}"
+def _check(what: str, remedy: str = "", *, needs_root: bool = False) -> Callable[[_Probe], None]:
+    """Return a decorator that makes a probe the next check of `probe_machine`."""
+
+    def add(probe: _Probe) -> None:
+        _CHECKS.append(partial(_finding, what, remedy, needs_root, probe))
+
+    return add
 
 
-def _crossbar() -> tuple[bool, str]:
-    kind, reason = choose_crossbar()
-    return reason is None, f"{kind}, for {reason}" if reason else kind
+def _finding(what: str, remedy: str, needs_root: bool, probe: _Probe) -> Finding:  # noqa: FBT001
+    if needs_root and os.geteuid() != 0:
+        sudo = "run `moefabric doctor` with sudo"
+        return Finding(what, False, "unknown: only root can run this check", sudo)
+    try:
+        return Finding(what, True, probe(), remedy)
+    except CommandFailedError as error:
+        return Finding(what, False, " ".join(error.output.split()), remedy)
+    except MoefabricError as error:
+        return Finding(what, False, str(error), remedy)
 
 
-def _switches() -> tuple[bool, str]:
-    if reason := datapath.bpf_refusal():
-        return False, f"no bpf: {reason}; ovs takes its place"
-    return True, "bpf: the kernel switches"
+def _checked(ok: object, description: str) -> str:
+    """Return a description of what the machine has; raise FabricError with it if that lacks."""
+    if not ok:
+        raise FabricError(description)
+    return description
 
 
-def _module() -> tuple[bool, str]:
-    if datapath.has_kernel_module():
-        return True, "there"
-    return True, "not there: `switch: ovs` moves packets in user space"
+def _proc_number(file: str, field: str, base: int = 10) -> int:
+    """Return the number of a field in a file of /proc."""
+    lines = Path("/proc", file).read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1], base)
 
 
-def _programs(*names: str) -> _Probe:
-    def probe() -> tuple[bool, str]:
+def _check_programs(what: str, remedy: str, *names: str) -> None:
+    """Add a check that programs are installed."""
+
+    @_check(what, remedy)
+    def _programs() -> str:
         missing = [name for name in names if shutil.which(name) is None]
-        return not missing, f"lacks {', '.join(missing)}" if missing else ", ".join(names)
-
-    return probe
+        return _checked(not missing, f"lacks {', '.join(missing)}" if missing else ", ".join(names))
 
 
-def _open_vswitch() -> tuple[bool, str]:
-    version = ovs.version()
-    return bool(version), version or "ovs-vswitchd is not there"
+def _check_qdisc(what: str, words: str, remedy: str) -> None:
+    """Add a check that puts a qdisc on the loopback of a new namespace."""
+
+    @_check(what, remedy, needs_root=True)
+    def _qdisc() -> str:
+        namespaces.run_in_new(lambda: run(["tc", *f"qdisc add dev lo root {words}".split()]))
+        return "works"
 
 
-def _tun() -> tuple[bool, str]:
-    exists = os.access("/dev/net/tun", os.R_OK | os.W_OK)
-    return exists, "there" if exists else "not there"
+@_check("root", "run with sudo, or in a container")
+def _root() -> str:
+    return _checked(os.geteuid() == 0, f"user id {os.geteuid()}")
 
 
-def _qdisc(words: str) -> _Probe:
-    """Return a probe that adds a qdisc to the loopback of a new namespace."""
-
-    def probe() -> tuple[bool, str]:
-        command = ["tc", *f"qdisc add dev lo root {words}".split()]
-        try:
-            namespaces.run_in_new(lambda: run(command))
-        except CommandFailedError as error:
-            return False, " ".join(error.output.split())
-        except FabricError as error:
-            return False, str(error)
-        return True, "works"
-
-    return probe
+@_check("capabilities", "docker: cap_add: [NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE]")
+def _capabilities() -> str:
+    effective = _proc_number("self/status", "CapEff", base=16)
+    missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
+    _checked(not missing, f"lacks {', '.join(missing)}")
+    return f"has {', '.join(_CAPABILITIES)}"
 
 
-def _socket_buffers() -> tuple[bool, str]:
+@_check("cores", "with one core the fidelity verdict is seldom a pass")
+def _cores() -> str:
+    cores = len(os.sched_getaffinity(0))
+    return _checked(cores >= _MIN_CORES, str(cores))
+
+
+@_check("memory", f"{_MIN_MB} MB are enough for 4 servers")
+def _memory() -> str:
+    megabytes = _proc_number("meminfo", "MemAvailable") // 1024
+    return _checked(megabytes >= _MIN_MB, f"{megabytes} MB available")
+
+
+@_check("controllers' framework", "pip install 'moefabric[fabric]'")
+def _framework() -> str:
+    for distribution in ("ryu", "os-ken"):
+        with suppress(PackageNotFoundError):
+            return f"{distribution} {version(distribution)}"
+    raise FabricError("neither Ryu nor os-ken is installed")
+
+
+@_check("Mininet", "apt install mininet")
+def _mininet() -> str:
+    spec = mininet_spec()
+    return _checked(spec, str(spec.origin) if spec else "no such module")
+
+
+_check_programs("Mininet's helpers", "apt install mininet net-tools", "mnexec", "ifconfig", "bash")
+_check_programs("network tools", "apt install iproute2 util-linux", "ip", "tc", "nsenter")
+
+
+@_check("Open vSwitch", "apt install openvswitch-switch")
+def _open_vswitch() -> str:
+    installed = ovs.version()
+    return _checked(installed, installed or "ovs-vswitchd is not there")
+
+
+_OVS_TOOLS: Final = "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"
+_check_programs("Open vSwitch's tools", "apt install openvswitch-switch", *_OVS_TOOLS)
+
+
+@_check(
+    "packet switches",
+    "a kernel with CONFIG_NET_CLS_BPF, CAP_BPF (Linux 5.17 or later); "
+    "with OVS in user space keep to 4 servers or so",
+    needs_root=True,
+)
+def _switches() -> str:
+    if reason := datapath.bpf_refusal():
+        raise FabricError(f"no bpf: {reason}; ovs takes its place")
+    return "bpf: the kernel switches"
+
+
+@_check("kernel module openvswitch", "`modprobe openvswitch` on the host, only for `switch: ovs`")
+def _module() -> str:
+    if datapath.has_kernel_module():
+        return "there"
+    return "not there: `switch: ovs` moves packets in user space"
+
+
+@_check(
+    "switches' socket buffers",
+    "CAP_NET_ADMIN and a seccomp profile that lets pidfd_getfd pass; "
+    "or raise net.core.wmem_default and rmem_default on the host",
+    needs_root=True,
+)
+def _socket_buffers() -> str:
     """Try to enlarge the buffers of a child process's socket."""
-    child = subprocess.Popen(
-        ["python3", "-c", _SOCKET_PROGRAM],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    with child:
+    command = ["python3", "-c", _SOCKET_PROGRAM]
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null) as child:
         assert child.stdout is not None
         child.stdout.readline()
         try:
             if ovs.enlarge_buffers(child.pid):
-                return True, "can be enlarged"
+                return "can be enlarged"
             reason = "the trial has no socket"
         except OSError as error:
             reason = error.strerror or str(error)
         finally:
             child.kill()
     size = Path("/proc/sys/net/core/wmem_default").read_text().strip()
-    return False, f"stay at {size} bytes: {reason}"
+    raise FabricError(f"stay at {size} bytes: {reason}")
 
 
-def _mininet() -> tuple[bool, str]:
-    spec = mininet_spec()
-    return spec is not None, str(spec.origin) if spec else "no such module"
+@_check("/dev/net/tun", "`modprobe tun`; docker: devices: [/dev/net/tun]")
+def _tun() -> str:
+    exists = os.access("/dev/net/tun", os.R_OK | os.W_OK)
+    return _checked(exists, "there" if exists else "not there")
 
 
-def _framework() -> tuple[bool, str]:
-    for distribution in ("ryu", "os-ken"):
-        with suppress(PackageNotFoundError):
-            return True, f"{distribution} {version(distribution)}"
-    return False, "neither Ryu nor os-ken is installed"
+@_check("optical crossbar", "a kernel with CONFIG_NET_CLS_BPF; CAP_BPF", needs_root=True)
+def _crossbar() -> str:
+    kind, reason = choose_crossbar()
+    return _checked(reason is None, f"{kind}, for {reason}" if reason else kind)
 
 
-def _containers() -> tuple[bool, str]:
-    try:
-        return True, engine_description()
-    except UnsupportedError as error:
-        return False, str(error)
+_HTB: Final = "a kernel with CONFIG_NET_SCH_HTB: `modprobe sch_htb`"
+_BFIFO: Final = "a kernel with CONFIG_NET_SCH_FIFO; without it, no `queue: 400 kB`"
+_NETEM: Final = "`modprobe sch_netem`; without it links have no propagation delay"
+_check_qdisc("shaping (HTB)", "htb default 1", _HTB)
+_check_qdisc("queues of limited bytes (bfifo)", "bfifo limit 100000", _BFIFO)
+_check_qdisc("delay and loss (netem)", "netem delay 1ms", _NETEM)
+_check_programs("iperf3", "apt install iperf3", "iperf3")
 
 
-def _cgroups() -> tuple[bool, str]:
+@_check("containers", "only for servers that are containers, and for `docker compose up testbed`")
+def _containers() -> str:
+    return engine_description()
+
+
+@_check("cgroups")
+def _cgroups() -> str:
     unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
-    return True, "v2" if unified else "v1 or hybrid; no limits are set by either"
-
-
-def _memory() -> tuple[bool, str]:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    kilobytes = int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
-    return kilobytes // 1024 >= _MIN_MB, f"{kilobytes // 1024} MB available"
-
-
-def _cores() -> tuple[bool, str]:
-    cores = len(os.sched_getaffinity(0))
-    return cores >= _MIN_CORES, str(cores)
-
-
-_CHECKS: Final = (
-    _Check(
-        "root",
-        lambda: (os.geteuid() == 0, f"user id {os.geteuid()}"),
-        "run with sudo, or in a container",
-    ),
-    _Check(
-        "capabilities", _capabilities, "docker: cap_add: [NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE]"
-    ),
-    _Check("cores", _cores, "with one core the fidelity verdict is seldom a pass"),
-    _Check("memory", _memory, f"{_MIN_MB} MB are enough for 4 servers"),
-    _Check("controllers' framework", _framework, "pip install 'moefabric[fabric]'"),
-    _Check("Mininet", _mininet, "apt install mininet"),
-    _Check(
-        "Mininet's helpers",
-        _programs("mnexec", "ifconfig", "bash"),
-        "apt install mininet net-tools",
-    ),
-    _Check("network tools", _programs("ip", "tc", "nsenter"), "apt install iproute2 util-linux"),
-    _Check("Open vSwitch", _open_vswitch, "apt install openvswitch-switch"),
-    _Check(
-        "Open vSwitch's tools",
-        _programs("ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"),
-        "apt install openvswitch-switch",
-    ),
-    _Check(
-        "packet switches",
-        _switches,
-        "a kernel with CONFIG_NET_CLS_BPF, CAP_BPF (Linux 5.17 or later); "
-        "with OVS in user space keep to 4 servers or so",
-        needs_root=True,
-    ),
-    _Check(
-        "kernel module openvswitch",
-        _module,
-        "`modprobe openvswitch` on the host, only for `switch: ovs`",
-    ),
-    _Check(
-        "switches' socket buffers",
-        _socket_buffers,
-        "CAP_NET_ADMIN and a seccomp profile that lets pidfd_getfd pass; "
-        "or raise net.core.wmem_default and rmem_default on the host",
-        needs_root=True,
-    ),
-    _Check("/dev/net/tun", _tun, "`modprobe tun`; docker: devices: [/dev/net/tun]"),
-    _Check(
-        "optical crossbar", _crossbar, "a kernel with CONFIG_NET_CLS_BPF; CAP_BPF", needs_root=True
-    ),
-    _Check(
-        "shaping (HTB)",
-        _qdisc("htb default 1"),
-        "a kernel with CONFIG_NET_SCH_HTB: `modprobe sch_htb`",
-        needs_root=True,
-    ),
-    _Check(
-        "queues of limited bytes (bfifo)",
-        _qdisc("bfifo limit 100000"),
-        "a kernel with CONFIG_NET_SCH_FIFO; without it, no `queue: 400 kB`",
-        needs_root=True,
-    ),
-    _Check(
-        "delay and loss (netem)",
-        _qdisc("netem delay 1ms"),
-        "`modprobe sch_netem`; without it links have no propagation delay",
-        needs_root=True,
-    ),
-    _Check("iperf3", _programs("iperf3"), "apt install iperf3"),
-    _Check(
-        "containers",
-        _containers,
-        "only for servers that are containers, and for `docker compose up testbed`",
-    ),
-    _Check("cgroups", _cgroups),
-)
+    return "v2" if unified else "v1 or hybrid; no limits are set by either"

@@ -12,7 +12,7 @@ from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.plan import BRIDGE, SERVER_BRIDGE
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import BatchLine, run, run_batch
+from moefabric.emulator.linux.command import run, run_batch
 from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory, run_root
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
@@ -89,29 +89,29 @@ def _uplink_names(subnet: IPv4Network) -> list[str]:
 
 def _make_uplink(outer: str, further: Sequence[str], group: str) -> bool:
     """Make the uplink with all its names; return False if one of these is taken."""
-    kind = ["group", group, "type", "veth", "peer", "name", f"{outer}i"]
-    if not _claims("add", "name", outer, *kind):
+    kind = f"group {group} type veth peer name {outer}i"
+    if not _change_link(f"add name {outer} {kind}", unless="File exists"):
         return False
-    names = [word for name in further for word in ("altname", name)]
-    if names and not _claims("property", "add", "dev", outer, *names):
+    names = "".join(f" altname {name}" for name in further)
+    if names and not _change_link(f"property add dev {outer}{names}", unless="File exists"):
         remove([outer])
         return False
     return True
 
 
-def _claims(*words: str) -> bool:
-    """Run `ip link`; return False if a name is taken."""
+def _change_link(command: str, unless: str) -> bool:
+    """Run an `ip link` command; return False if its error contains these words."""
     try:
-        run(["ip", "link", *words])
+        run(["ip", "link", *command.split()])
     except CommandFailedError as error:
-        if "File exists" not in error.output:
+        if unless not in error.output:
             raise
         return False
     return True
 
 
 def _run_ip(*commands: str) -> None:
-    run_batch(["ip"], [BatchLine("management", command) for command in commands])
+    run_batch("ip", [("management", command) for command in commands])
 
 
 def _used_networks() -> list[IPv4Network]:
@@ -180,8 +180,4 @@ def leftovers(fabric: str) -> list[str]:
 def remove(interfaces: Iterable[str]) -> None:
     """Delete interfaces with their peers; skip those that don't exist."""
     for interface in interfaces:
-        try:
-            run(["ip", "link", "delete", interface])
-        except CommandFailedError as error:
-            if "Cannot find device" not in error.output:
-                raise
+        _change_link(f"delete {interface}", unless="Cannot find device")

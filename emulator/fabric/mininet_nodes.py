@@ -18,7 +18,7 @@ from mininet.net import Mininet
 from mininet.node import Node, Switch
 from mininet.topo import Topo
 
-from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, Interface, SwitchPlan
+from moefabric.emulator.fabric.plan import FabricPlan, Interface
 
 
 class PlannedIntf(Intf):
@@ -95,18 +95,11 @@ class FabricTopo(Topo):
             self.addHost(host, ip=None, mac=macs.get(host))
         for switch in plan.switches:
             self.addSwitch(switch.bridge, dpid=f"{switch.datapath_id:016x}")
-        owner = {end.name: switch for switch in plan.switches for end in switch.ports}
-        for link in plan.links:
-            nodes = [_node_name(end, owner) for end in link.ends]
+        bridges = {end.name: switch.bridge for switch in plan.switches for end in switch.ports}
+        for link in plan.links:  # the management bridges are no nodes
+            nodes = [end.node or bridges.get(end.name, "") for end in link.ends]
             if all(nodes) and link.tunnel is None:
                 self.addLink(*nodes, **_link_options(link.ends))
-
-
-def _node_name(end: Interface, owner: dict[str, SwitchPlan]) -> str:
-    """Return Mininet's name of an interface's node; empty for the management bridge."""
-    if end.node != FABRIC:
-        return end.node
-    return owner[end.name].bridge if end.name in owner else ""
 
 
 def _link_options(ends: tuple[Interface, ...]) -> dict[str, Any]:
@@ -122,10 +115,10 @@ def _link_options(ends: tuple[Interface, ...]) -> dict[str, Any]:
 
 
 def make_network(plan: FabricPlan, pids: Mapping[str, int]) -> Mininet:
-    """Return a network of servers, OCSes and switches, still without links.
+    """Return the network of servers, OCSes and switches, with its links.
 
     Args:
-        plan: the fabric.
+        plan: the fabric, whose links exist.
         pids: by server and OCS, the pid of a process in its namespaces. The switches are in the
             caller's namespaces.
     """
@@ -136,13 +129,9 @@ def make_network(plan: FabricPlan, pids: Mapping[str, int]) -> Mininet:
         net.addHost(host, cls=PlannedNode, holder=pids[host], **net.topo.nodeInfo(host))
     for switch in net.topo.switches(sort=False):
         net.addSwitch(switch, cls=PlannedSwitch, holder=os.getpid(), **net.topo.nodeInfo(switch))
-    return net
-
-
-def add_links(net: Mininet) -> None:
-    """Add the links to the network once they exist."""
     for _, _, options in net.topo.links(withInfo=True):
         net.addLink(cls=PlannedLink, intf=PlannedIntf, **options)
+    return net
 
 
 def kill_shells(net: Mininet) -> None:

@@ -20,10 +20,10 @@ from mininet.node import Switch
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.fabric.bpf_switches import ARGV, SwitchProcess
 from moefabric.emulator.fabric.datapath import bpf_refusal
+from moefabric.emulator.linux.processes import module_environment
 from moefabric.runtime.waiting import Deadline
 
 _TIMEOUT_S: Final = 10.0
-_SOURCES: Final = str(Path(__file__).absolute().parents[3])
 
 
 class _SwitchService:
@@ -32,12 +32,11 @@ class _SwitchService:
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="moefabric-switches-")
         self.folder = Path(self._folder.name)
-        search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
         self.popen = subprocess.Popen(
             ARGV,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": search_path},
+            env={**os.environ, **module_environment()},
             start_new_session=True,
         )
         self.process = SwitchProcess(self.popen)
@@ -80,7 +79,8 @@ class BpfSwitch(Switch):
         """Start all switches at once, connect them, and return them."""
         started, service = list(switches), _SwitchService()
         deadline = Deadline.after(_TIMEOUT_S)
-        service.process.make([switch.description() for switch in started], deadline, service.folder)
+        described = [switch.description() for switch in started]
+        service.process.make(described, service.folder, deadline)
         for switch in started:
             switch.service = service
             service.switches.add(switch.name)

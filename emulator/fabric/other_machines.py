@@ -4,6 +4,7 @@ One process of the fabric (`moefabric.testbed.cluster.head`) holds the parts. It
 on to all of them, by a Unix socket in the head's run directory.
 """
 
+import itertools
 import json
 import socket
 import sys
@@ -16,7 +17,7 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError
 from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Fabric
-from moefabric.emulator.fabric.queues import QueueCounts
+from moefabric.emulator.linux.line_requests import ask_socket
 from moefabric.emulator.ocs.fd_handoff import control_path
 from moefabric.runtime.run_directory import RunDirectory
 
@@ -69,9 +70,7 @@ def ask_parts(
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.settimeout(timeout_s)
             link.connect(str(run_dir.machines_socket))
-            link.sendall(json.dumps(message).encode() + b"\n")
-            with link.makefile() as lines:
-                reply = json.loads(lines.readline())
+            reply = ask_socket(link, message)
         return Replies(reply["parts"], reply["lost"])
     except (OSError, ValueError) as error:
         raise FabricError(f"{run_dir.name}: its other machines don't answer: {error}") from error
@@ -191,15 +190,6 @@ class OtherParts:
         whole = merged_description(own, replies.parts, servers) if replies.parts else own
         return whole | ({"lost_machines": replies.lost} if replies.lost else {})
 
-    def queues(self) -> QueueCounts:
-        """Return the counters of all queues by port."""
-        parts = self.ask({"do": "queues"}).parts.values()
-        return {port: counts for part in parts for port, counts in part.items()}
-
-    def with_lateness(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how late programmed links of all parts have been, from those of the head."""
-        return merged_lateness([own, *self.ask({"do": "links"}).parts.values()])
-
 
 def merged_description(
     own: Mapping[str, Any], parts: Mapping[str, Reply], order: Iterable[str]
@@ -226,8 +216,7 @@ def merged_description(
 def merged_lateness(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return how late the relays of all machines were: the worst of each quantile."""
     merged: dict[str, Any] = {}
-    for report in reports:
-        for name, value in report.items():
-            before = merged.get(name, 0)
-            merged[name] = before + value if name in _SUMMED else max(before, value)
+    for name, value in itertools.chain.from_iterable(report.items() for report in reports):
+        before = merged.get(name, 0)
+        merged[name] = before + value if name in _SUMMED else max(before, value)
     return merged

@@ -12,10 +12,8 @@ import ctypes
 import os
 import platform
 import socket
-import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -43,21 +41,19 @@ _PIDFD_GETFD: Final = 438
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class Bridge:
-    """Switch of Open vSwitch; `ports` are (interface, OpenFlow port number)."""
+class OvsSwitches:
+    """The two daemons and their configuration; implements `datapath.ElectricalSwitches`."""
 
-    name: str
-    datapath_id: int
-    ports: tuple[tuple[str, int], ...]
-
-
-class OpenVSwitch:
-    """The two daemons and their configuration; for callers in the fabric's own namespace."""
-
-    def __init__(self, folder: Path, datapath: DatapathKind) -> None:
+    def __init__(self, folder: Path, datapath: DatapathKind, tls: ControlTls | None = None) -> None:
         """Start nothing yet; sockets, database and logs will be in `folder`."""
-        self.folder, self.datapath = folder, datapath
+        self.folder, self._datapath, self.tls = folder, datapath, tls
+        self._switches: Sequence[SwitchPlan] = ()
+
+    def start(self, processes: ChildProcesses, deadline: Deadline) -> None:
+        """Start database and switching daemon."""
+        os.environ.update(self.environment)
+        processes.start("ovsdb-server", self.create_database())
+        self._daemon = processes.start("ovs-vswitchd", self.configure_daemon(deadline))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -84,7 +80,7 @@ class OpenVSwitch:
         self.vsctl(["--no-wait", "set", "Open_vSwitch", ".", offload], deadline)
         return [
             *(*PRIORITY, "ovs-vswitchd", f"unix:{self._database_socket}"),
-            *(["--disable-system"] if self.datapath.in_user_space else []),
+            *(["--disable-system"] if self._datapath is DatapathKind.USER else []),
             *("-vconsole:off", "-vfile:warn", f"--log-file={self.folder / 'ovs-vswitchd.log'}"),
         ]
 
@@ -104,70 +100,68 @@ class OpenVSwitch:
         argv = ["ovs-vsctl", f"--db=unix:{self._database_socket}", f"--timeout={timeout_s}", *words]
         return run(argv, timeout_s=timeout_s + 1, env={**os.environ, **self.environment})
 
-    def make(self, bridges: Iterable[Bridge], deadline: Deadline) -> None:
-        """Make all switches and their ports at once, without controllers and rules."""
-        bridges = list(bridges)
+    def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
+        """Make all switches and their ports at once, without controllers and rules.
+
+        Raises:
+            FabricError: if a port has another number than requested; OVS reports no error.
+        """
+        self._switches = switches
         words = ["--", "--id=@unmanaged", "create", "QoS", "type=linux-noop"]
-        for bridge in bridges:
-            words += self._bridge_words(bridge)
+        for switch in switches:
+            words += self._bridge_words(switch)
         self.vsctl(words, deadline)
-        self._check_ports(bridges, deadline)
-
-    def _bridge_words(self, bridge: Bridge) -> list[str]:
-        words = [
-            *("--", "add-br", bridge.name, "--", "set", "Bridge", bridge.name),
-            *(f"datapath_type={self.datapath.bridge_type}", "fail_mode=secure"),
-            *("protocols=OpenFlow13", f"other_config:datapath-id={bridge.datapath_id:016x}"),
-            "other_config:disable-in-band=true",
-        ]
-        for interface, number in bridge.ports:
-            words += ["--", "add-port", bridge.name, interface]
-            words += ["--", "set", "Interface", interface, f"ofport_request={number}"]
-            # With linux-noop, OVS doesn't change the interface's qdisc, even after a restart.
-            words += ["--", "set", "Port", interface, "qos=@unmanaged"]
-        return words
-
-    def _check_ports(self, bridges: Sequence[Bridge], deadline: Deadline) -> None:
-        """Raise FabricError if a port has another number than requested; OVS reports no error."""
         table = ["--format=csv", "--no-headings", "--columns=name,ofport", "list", "Interface"]
         lines = self.vsctl(table, deadline).replace('"', "").splitlines()
         numbers = dict(line.split(",", 1) for line in lines)
+        ports = [port for switch in switches for port in switch.ports]
         if wrong := [
-            f"{interface} is port {numbers.get(interface)}, not {number}"
-            for bridge in bridges
-            for interface, number in bridge.ports
-            if numbers.get(interface) != str(number)
+            f"{port.name} is port {numbers.get(port.name)}, not {port.port}"
+            for port in ports
+            if numbers.get(port.name) != str(port.port)
         ]:
             raise FabricError(f"Open vSwitch: {'; '.join(wrong)}")
 
-    def enlarge_buffers(self, pid: int, bridge: Bridge, deadline: Deadline) -> str | None:
+    def _bridge_words(self, switch: SwitchPlan) -> list[str]:
+        kind = "netdev" if self._datapath is DatapathKind.USER else "system"
+        words = [
+            *("--", "add-br", switch.bridge, "--", "set", "Bridge", switch.bridge),
+            *(f"datapath_type={kind}", "fail_mode=secure", "protocols=OpenFlow13"),
+            f"other_config:datapath-id={switch.datapath_id:016x}",
+            "other_config:disable-in-band=true",
+        ]
+        for port in switch.ports:
+            words += ["--", "add-port", switch.bridge, port.name]
+            words += ["--", "set", "Interface", port.name, f"ofport_request={port.port}"]
+            # With linux-noop, OVS doesn't change the interface's qdisc, even after a restart.
+            words += ["--", "set", "Port", port.name, "qos=@unmanaged"]
+        return words
+
+    def finish(self, deadline: Deadline) -> str | None:
         """Enlarge the daemon's socket buffers if it forwards in user space.
 
         Returns:
             The reason why the buffers stay small; None if they are large, or need not be.
         """
-        if not self.datapath.in_user_space:
+        if self._datapath is not DatapathKind.USER:
             return None
         # The daemon opens its sending socket for the first frame that it sends.
+        first = self._switches[0]
         packet_out = [
-            *("packet-out", f"unix:{self.folder / bridge.name}.mgmt"),
-            f"in_port=controller packet={_TEST_FRAME} actions=output:{bridge.ports[0][1]}",
+            *("packet-out", f"unix:{self.folder / first.bridge}.mgmt"),
+            f"in_port=controller packet={_TEST_FRAME} actions=output:{first.ports[0].port}",
         ]
         run(["ovs-ofctl", "-O", "OpenFlow13", *packet_out], timeout_s=deadline.remaining_s + 1)
         try:
-            enlarge_buffers(pid)
+            enlarge_buffers(self._daemon.pid)
         except OSError as error:
             reason = error.strerror or error
             return f"ovs-vswitchd's socket buffers are small ({reason}), so frames may be lost"
         return None
 
-    def connect(
-        self,
-        controllers: Mapping[str, tuple[str, int]],
-        deadline: Deadline,
-        tls: ControlTls | None = None,
-    ) -> None:
+    def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
         """Connect bridges, by name, to the addresses and ports of controllers."""
+        tls = self.tls
         words = ["--", "set-ssl", tls.key, tls.certificate, tls.ca] if tls else []
         protocol = "ssl" if tls else "tcp"
         for bridge, (address, port) in controllers.items():
@@ -177,58 +171,12 @@ class OpenVSwitch:
         self.vsctl(words, deadline)
 
 
-class OvsSwitches:
-    """A fabric's switches in Open vSwitch; implements `datapath.ElectricalSwitches`."""
-
-    def __init__(
-        self,
-        folder: Path,
-        datapath: DatapathKind,
-        processes: ChildProcesses,
-        tls: ControlTls | None = None,
-    ) -> None:
-        """Start nothing yet; the daemons' files will be in `folder`."""
-        self._tls = tls
-        self._ovs, self._processes = OpenVSwitch(folder, datapath), processes
-        self._bridges: list[Bridge] = []
-
-    def start(self, deadline: Deadline) -> None:
-        """Start database and switching daemon."""
-        os.environ.update(self._ovs.environment)
-        self._processes.start("ovsdb-server", self._ovs.create_database())
-        daemon = self._ovs.configure_daemon(deadline)
-        self._daemon = self._processes.start("ovs-vswitchd", daemon)
-
-    def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
-        """Make the switches and attach their ports."""
-        self._bridges = [
-            Bridge(
-                switch.bridge,
-                switch.datapath_id,
-                tuple((end.name, end.port) for end in switch.ports),
-            )
-            for switch in switches
-        ]
-        self._ovs.make(self._bridges, deadline)
-
-    def finish(self, deadline: Deadline) -> str | None:
-        """Enlarge the daemon's socket buffers; return why they stay small, if they do."""
-        return self._ovs.enlarge_buffers(self._daemon.pid, self._bridges[0], deadline)
-
-    def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
-        """Connect switches to their controllers."""
-        self._ovs.connect(controllers, deadline, self._tls)
-
-
 def version() -> str:
     """Return the version of the installed OVS; empty if there is none."""
     try:
-        output = subprocess.run(
-            ["ovs-vswitchd", "--version"], capture_output=True, text=True, timeout=5, check=False
-        ).stdout
-    except OSError:
+        return run(["ovs-vswitchd", "--version"], timeout_s=5).splitlines()[0].split()[-1]
+    except FabricError:
         return ""
-    return output.splitlines()[0].split()[-1] if output else ""
 
 
 def enlarge_buffers(pid: int) -> int:

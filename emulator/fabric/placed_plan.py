@@ -4,7 +4,7 @@ A link whose ends are on two machines becomes a tunnel: each machine has one end
 planned name. The management bridges of all machines are joined in a star around the head's.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -148,8 +148,14 @@ def part_of(whole: FabricPlan, wiring: FabricWiring, machine: Machine) -> Fabric
 
     local, remote = list[Link](), list[Link]()
     for link in whole.links:
-        own = _link_on(link, machine, lambda end: is_here(component_of(end)))
-        (local if own else remote).append(own or link)
+        tunnel = link.tunnel
+        if tunnel is not None and tunnel.remote == machine.address:
+            back = Tunnel(tunnel.vni, tunnel.remote, tunnel.local, link.b)
+            local.append(replace(link, tunnel=back))
+        elif tunnel.local == machine.address if tunnel else is_here(component_of(link.a)):
+            local.append(link)
+        else:
+            remote.append(link)
     return replace(
         whole,
         servers=tuple(server for server in whole.servers if is_here(server)),
@@ -159,16 +165,3 @@ def part_of(whole: FabricPlan, wiring: FabricWiring, machine: Machine) -> Fabric
         elsewhere=tuple(remote),
         bridge_address=wiring.management.interface_address(address),
     )
-
-
-def _link_on(link: Link, machine: Machine, is_here: Callable[[Interface], bool]) -> Link | None:
-    """Return a link as a machine makes it; None if it has no end there."""
-    tunnel = link.tunnel
-    if tunnel is None:
-        return link if is_here(link.a) else None
-    if tunnel.local == machine.address:
-        return link
-    if tunnel.remote == machine.address:
-        back = Tunnel(tunnel.vni, tunnel.remote, tunnel.local, link.b)
-        return replace(link, tunnel=back)
-    return None

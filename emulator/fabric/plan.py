@@ -1,9 +1,9 @@
 """Plan of a fabric: every node, link, interface, rate and address as data."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from moefabric.core.addressing import GATEWAY_MAC
 from moefabric.core.errors import FabricError
@@ -127,6 +127,12 @@ class SwitchPlan:
     controller: tuple[str, int]
     ports: tuple[Interface, ...]
 
+    @property
+    def description(self) -> dict[str, Any]:
+        """Its entry in a request to the process that serves switches in eBPF."""
+        ports = {end.port: end.name for end in self.ports}
+        return {"name": self.bridge, "datapath_id": self.datapath_id, "ports": ports}
+
 
 @dataclass(frozen=True)
 class OcsPlan:
@@ -221,12 +227,7 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
     Raises:
         FabricError: lists all names and rates that the machine can't have.
     """
-    links = (
-        *_host_links(fabric),
-        *_nic_links(fabric),
-        *_uplinks(fabric),
-        *_management_links(fabric, management),
-    )
+    links = (*_host_links(fabric), *_nic_links(fabric), *_uplinks(fabric))
     ports = _switch_ports(links)
     plan = FabricPlan(
         servers=fabric.servers,
@@ -236,28 +237,28 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
                 bridge=bridge_name(name, fabric),
                 datapath_id=fabric.openflow.dpid(name),
                 controller=management.openflow_endpoint(fabric.region_of.get(name)),
-                ports=tuple(sorted(ports.get(name, []), key=lambda end: end.port)),
+                ports=tuple(sorted(ports[name], key=lambda end: end.port)),
             )
             for name in fabric.switches
         ),
         ocses=tuple(
-            OcsPlan(
-                region,
-                region.ocs,
-                management.ocs_address(region),
-                management.network.prefixlen,
-                _plugged(fabric, region),
-            )
-            for region in fabric.regions
-            if region.ocs and fabric.optical
+            OcsPlan(region, ocs, address, management.network.prefixlen, _plugged(fabric, region))
+            for region, ocs, address in _ocses(fabric, management)
         ),
-        links=links,
+        links=(*links, *_management_links(fabric, management)),
         bridge_address=management.interface_address(management.switches_address),
         queue=fabric.queue,
     )
     if faults := [*_bad_names(plan), *_bad_rates(plan)]:
         raise FabricError("\n".join(faults))
     return plan
+
+
+def _ocses(fabric: Fabric, management: ManagementNetwork) -> Iterator[tuple[Region, Ocs, str]]:
+    """Yield each region with its OCS and the OCS's management address."""
+    for region in fabric.regions:
+        if region.ocs and fabric.optical:
+            yield region, region.ocs, management.ocs_address(region)
 
 
 def _host_links(fabric: Fabric) -> Iterator[Link]:
@@ -268,10 +269,7 @@ def _host_links(fabric: Fabric) -> Iterator[Link]:
     ARP makes (arp(7), gc_thresh3), and permanent entries for all pairs would take too much memory.
     """
     at = fabric.addressing
-    entries = {
-        server: [(address, at.mac(server)) for address in at.addresses(server)]
-        for server in fabric.servers
-    }
+    entries = {s: [(address, at.mac(s)) for address in at.addresses(s)] for s in fabric.servers}
     for server in fabric.servers:
         first, *further = at.addresses(server)
         region, whole = fabric.region_of[server], at.prefix("*")
@@ -348,11 +346,7 @@ def _uplinks(fabric: Fabric) -> Iterator[Link]:
 
 def _management_links(fabric: Fabric, management: ManagementNetwork) -> Iterator[Link]:
     addresses = {server: management.server_address(fabric, server) for server in fabric.servers}
-    addresses |= {
-        region.ocs.name: management.ocs_address(region)
-        for region in fabric.regions
-        if region.ocs and fabric.optical
-    }
+    addresses |= {ocs.name: address for _, ocs, address in _ocses(fabric, management)}
     for node, address in addresses.items():
         subnet_address = management.interface_address(address)
         inside = Interface(node, MANAGEMENT_INTERFACE, addresses=(subnet_address,))
@@ -363,11 +357,11 @@ def _management_links(fabric: Fabric, management: ManagementNetwork) -> Iterator
 
 def _switch_ports(links: tuple[Link, ...]) -> dict[str, list[Interface]]:
     """Return the interfaces by switch; an interface's name starts with its switch's name."""
-    ports: dict[str, list[Interface]] = {}
+    ports = defaultdict[str, list[Interface]](list)
     for link in links:
         for end in link.ends:
             if end.node == FABRIC and end.port:
-                ports.setdefault(end.name.rpartition("-")[0], []).append(end)
+                ports[end.name.rpartition("-")[0]].append(end)
     return ports
 
 

@@ -64,10 +64,8 @@ def plug_hosts(
         pid, plug = pids[server], host.plug
         try:
             namespaces.run_in(outer, partial(_move_in, plug, pid, fabric.mtu))
-            join = partial(
-                run_batch, ["ip"], _join(server, fabric.addressing.mac(server), fabric.mtu)
-            )
-            namespaces.run_in(namespaces.path_of(pid), join)
+            lines = _join(server, fabric.addressing.mac(server), fabric.mtu)
+            namespaces.run_in(pid, partial(run_batch, "ip", lines))
         except FabricError as error:
             faults.append(f"{server}: {plug.kind} {plug.device or plug.remote}: {error}")
     if faults:
@@ -78,17 +76,16 @@ def _move_in(plug: Plug, pid: int, mtu: int) -> None:
     """Move or make the interface of a plug; call it in the outer namespace."""
     if plug.kind == "vxlan":
         check_carrier(plug.remote, mtu, plug.device)
-    words = ["ip", "link", "add", "name", _PLUG, "netns", str(pid)]
+    there = f"name {_PLUG} netns {pid}"
     if plug.kind == "device":
-        words = ["ip", "link", "set", "dev", plug.device, "name", _PLUG, "netns", str(pid)]
         run(["ip", "link", "set", "dev", plug.device, "down"])
+        command = f"set dev {plug.device} {there}"
     elif plug.kind == "macvlan":
-        words[3:3] = ["link", plug.device]
-        words += ["type", "macvlan", "mode", "passthru"]
+        command = f"add link {plug.device} {there} type macvlan mode passthru"
     else:
-        words += ["type", "vxlan", "id", str(plug.vni), "remote", plug.remote]
-        words += ["dstport", str(plug.port), *(["dev", plug.device] if plug.device else [])]
-    run(words)
+        command = f"add {there} type vxlan id {plug.vni} remote {plug.remote} dstport {plug.port}"
+        command += f" dev {plug.device}" if plug.device else ""
+    run(["ip", "link", *command.split()])
 
 
 def _join(server: str, host_mac: str, mtu: int) -> list[BatchLine]:
@@ -109,7 +106,7 @@ def _join(server: str, host_mac: str, mtu: int) -> list[BatchLine]:
         f"link set tunnel master {_MANAGEMENT} up",
         f"link set {_MANAGEMENT} up",
     ]
-    return [BatchLine(f"{server}/host", command) for command in commands]
+    return [(f"{server}/host", command) for command in commands]
 
 
 def _bridged(interface: str, bridge: str) -> list[str]:
@@ -160,5 +157,5 @@ def _return_device(device: str, pid: int) -> None:
         home = f"/proc/{os.getpid()}/fd/{here.fileno()}"
         leave = ["ip", "link", "set", "dev", _PLUG, "nomaster", "down"]
         move = ["ip", "link", "set", "dev", _PLUG, "name", device, "netns", home]
-        namespaces.run_in(namespaces.path_of(pid), lambda: [run(argv) for argv in (leave, move)])
+        namespaces.run_in(pid, lambda: [run(argv) for argv in (leave, move)])
         run(["ip", "link", "set", "dev", device, "up"])

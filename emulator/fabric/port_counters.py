@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from moefabric.core.errors import FabricError, MachineLossError
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, PortReading
 from moefabric.emulator.crossbar.bpf_crossbar import Layout
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.fabric.daemon_protocol import DaemonConnection, not_running_error
+from moefabric.emulator.fabric.daemon_protocol import connected
 from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.bpf_syscalls import Memory
@@ -92,31 +92,26 @@ class EmulatedPortCounters:
         Raises:
             FabricError: If the fabric doesn't run.
         """
-        facts, descriptors = _request(run_dir)
-        self._lost_are_zero = lost_are_zero
+        facts, (kernel_fd, *crossbar_fds) = _request(run_dir)
+        self._run_dir, self._lost_are_zero = run_dir, lost_are_zero
+        self._counts_light = bool(facts["counts_light"])
+        self.nics = facts["nics"] if nics is None else list(nics)
+        interfaces = dict(zip(facts["nics"], facts["interfaces"], strict=True))
+        local = [nic for nic in self.nics if nic in interfaces]
+        self._has_remote = len(local) < len(self.nics)
+        self._interfaces = np.array([interfaces[nic] for nic in local], np.int64)
+        row_of = self._row_of = {nic: row for row, nic in enumerate(self.nics)}
+        self._rows = np.array([row_of[nic] for nic in local], np.intp)
+        tunnels = [row_of[nic] for nic in facts["tunnels"] if nic in row_of]
+        self._tunnels = np.array(tunnels, np.intp)
+        self._crossbars = list[_Crossbar]()
         with ExitStack() as undo:
-            for fd in descriptors[1:]:
-                undo.callback(_close, fd)
-            self._kernel = socket.socket(fileno=descriptors[0])
-            undo.callback(self._kernel.close)
-            interfaces = dict(zip(facts["nics"], facts["interfaces"], strict=True))
-            self.nics = facts["nics"] if nics is None else list(nics)
-            local = [nic for nic in self.nics if nic in interfaces]
-            self._run_dir, self._has_remote = run_dir, len(local) < len(self.nics)
-            self._interfaces = np.array([interfaces[nic] for nic in local], np.int64)
-            row_of = self._row_of = {nic: row for row, nic in enumerate(self.nics)}
-            self._rows = np.array([row_of[nic] for nic in local], np.intp)
-            tunnels = [row_of[nic] for nic in facts["tunnels"] if nic in row_of]
-            self._tunnels = np.array(tunnels, np.intp)
-            self._crossbars = [
-                _Crossbar(
-                    entry["ports"],
-                    {row_of[nic]: port for nic, port in entry["inputs"].items() if nic in row_of},
-                    fd,
-                )
-                for entry, fd in zip(facts["crossbars"], descriptors[1:], strict=True)
-            ]
-            self._counts_light = bool(facts["counts_light"])
+            self._kernel = undo.enter_context(socket.socket(fileno=kernel_fd))
+            for fd in crossbar_fds:
+                undo.callback(os.close, fd)
+            for entry, fd in zip(facts["crossbars"], crossbar_fds, strict=True):
+                ports = {row_of[n]: port for n, port in entry["inputs"].items() if n in row_of}
+                self._crossbars.append(_Crossbar(entry["ports"], ports, fd))
             undo.pop_all()
 
     def read(self) -> PortReading:
@@ -165,18 +160,10 @@ class EmulatedPortCounters:
             crossbar.close()
 
 
-def _close(fd: int) -> None:
-    with suppress(OSError):
-        os.close(fd)
-
-
 def _request(run_dir: RunDirectory) -> tuple[Facts, list[int]]:
-    try:
-        with DaemonConnection(run_dir) as connection:
-            connection.send({"do": "counters"})
-            return receive_handoff(connection.socket)
-    except OSError as error:
-        raise not_running_error(run_dir) from error
+    with connected(run_dir) as connection:
+        connection.send({"do": "counters"})
+        return receive_handoff(connection.socket)
 
 
 def _link_counters(kernel: socket.socket) -> tuple[_Counts, _Counts]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.topology import Fabric
-from moefabric.emulator.fabric.datapath import DatapathChoice, choose_datapath
+from moefabric.emulator.fabric.datapath import DatapathKind, choose_datapath
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory
 
@@ -57,15 +57,13 @@ def _require_programs(programs: Mapping[str, str], user: str) -> None:
         raise UnsupportedError(f"{user} needs {', '.join(missing)}; see `moefabric doctor`")
 
 
-def usable_datapath(switch: str) -> DatapathChoice:
-    """Return the datapath that `switch` means here.
+def usable_datapath(switch: str) -> tuple[DatapathKind, str]:
+    """Return the datapath that `switch` means here, and why the kernel has no better one.
 
     Raises:
         UnsupportedError: if its programs are missing.
     """
-    choice = choose_datapath(switch)
-    if choice.datapath.is_ovs:
-        name = choice.datapath.name
-        user = f"{name} ({choice.reason})" if choice.reason else "`switch: ovs`"
-        _require_programs(_OVS_PROGRAMS, user)
-    return choice
+    datapath, reason = choose_datapath(switch)
+    if datapath is not DatapathKind.BPF:
+        _require_programs(_OVS_PROGRAMS, f"{datapath} ({reason})" if reason else "`switch: ovs`")
+    return datapath, reason or ""

@@ -2,10 +2,10 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
-from moefabric.emulator.fabric.plan import FabricPlan, Interface, Link
+from moefabric.emulator.fabric.plan import FabricPlan, Link
 from moefabric.emulator.fabric.queues import QueueCounts, port_names
 from moefabric.emulator.link.hosts import disable_offloads
 from moefabric.emulator.link.relay import RelayPort
@@ -46,12 +46,9 @@ class ProgrammedLinks:
         if not self._links:
             yield
             return
-        with ExitStack() as undo:
-            namespace = undo.enter_context(namespaces.held_new())
+        with namespaces.held_new() as namespace:
             ends = list(enumerate(self._links))
-            run_batch(
-                ["ip"], [line for number, link in ends for line in _pairs(number, link, namespace)]
-            )
+            run_batch("ip", (line for end in ends for line in _pairs(*end, namespace)))
             for link in self._links:
                 for end in link.ends:
                     disable_offloads(end.name)
@@ -75,12 +72,8 @@ class ProgrammedLinks:
         for number, link in enumerate(self._links):
             for name, far in zip(port_names(link), reversed(_relay_ends(number)), strict=True):
                 port = counters.ports[far]
-                counts[name] = {
-                    "packets": port.packets,
-                    "bytes": port.bytes,
-                    "drops": port.dropped,
-                    "marks": port.marked,
-                }
+                drops = {"drops": port.dropped, "marks": port.marked}
+                counts[name] = {"packets": port.packets, "bytes": port.bytes} | drops
         return counts
 
     def lateness(self) -> dict[str, Any]:
@@ -99,12 +92,9 @@ def _relay_ends(number: int) -> tuple[str, str]:
 def _pairs(number: int, link: Link, namespace: str) -> Iterator[BatchLine]:
     """Yield the commands that make both veth pairs of a link."""
     for end, relay_end in zip(link.ends, _relay_ends(number), strict=True):
+        near = f"name {end.name} mtu {link.mtu}" + (f" address {end.mac}" if end.mac else "")
         peer = f"name {relay_end} mtu {link.mtu} netns {namespace}"
-        yield BatchLine(link.name, f"link add {_words(end, link)} type veth peer {peer}")
-
-
-def _words(end: Interface, link: Link) -> str:
-    return f"name {end.name} mtu {link.mtu}" + (f" address {end.mac}" if end.mac else "")
+        yield link.name, f"link add {near} type veth peer {peer}"
 
 
 def _switch_on() -> None:

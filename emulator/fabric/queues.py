@@ -1,6 +1,7 @@
 """Queues of a fabric's shaped interfaces: packets that left them, and packets that were dropped."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,16 +34,14 @@ def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
     Raises:
         FabricError: if a namespace is gone.
     """
-    ports: dict[str, dict[str, str]] = {}
+    ports = defaultdict[str, dict[str, str]](dict)
     for link, _ in plan.shaped:
         for end, port in zip((link.a, link.b), port_names(link), strict=True):
             if end in link.ends:
-                ports.setdefault(end.node, {})[end.name] = port
+                ports[end.node][end.name] = port
     counts: QueueCounts = {}
     for node, names in ports.items():
-        shown = (
-            _read() if node == FABRIC else namespaces.run_in(namespaces.path_of(pids[node]), _read)
-        )
+        shown = _read() if node == FABRIC else namespaces.run_in(pids[node], _read)
         counts |= {
             names[qdisc["dev"]]: {field: qdisc[field] for field in ("packets", "bytes", "drops")}
             for qdisc in shown

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from moefabric.core.errors import FabricError
@@ -45,17 +45,14 @@ def lock(run_dir: RunDirectory, timeout_s: float = _LOCK_S) -> Iterator[None]:
     Raises:
         FabricError: if another process holds the lock for `timeout_s`.
     """
-    descriptors: list[int] = []
     what = f"{run_dir.path}: another `up` or `down` holds it, and it"
-    Deadline.after(timeout_s).wait_for(lambda: _try_lock(run_dir, descriptors), what)
-    try:
+    with ExitStack() as held:
+        Deadline.after(timeout_s).wait_for(lambda: _try_lock(run_dir, held), what)
         yield
-    finally:
-        os.close(descriptors[0])
 
 
-def _try_lock(run_dir: RunDirectory, descriptors: list[int]) -> bool:
-    """Append the lock's descriptor and return True if no other process holds the lock."""
+def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
+    """Hold the lock and return True if no other process holds it."""
     path = run_dir.path / _LOCK
     try:
         run_dir.path.mkdir(parents=True, exist_ok=True)
@@ -74,7 +71,7 @@ def _try_lock(run_dir: RunDirectory, descriptors: list[int]) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.stat().st_ino == os.fstat(fd).st_ino:
-            descriptors.append(fd)
+            held.callback(os.close, fd)
             return True
     except (BlockingIOError, FileNotFoundError):
         pass
@@ -146,13 +143,9 @@ def locked_remains(run_dir: RunDirectory) -> Iterator[bool]:
     Yields:
         Whether the fabric is dead, and no other process brings it up or takes it down.
     """
-    descriptors: list[int] = []
-    is_dead = run_dir.path.exists() and not run_dir.is_alive() and _try_lock(run_dir, descriptors)
-    try:
+    with ExitStack() as held:
+        is_dead = run_dir.path.exists() and not run_dir.is_alive() and _try_lock(run_dir, held)
         yield is_dead and not run_dir.is_alive()  # it may have come up before we had the lock
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
 
 
 def make_folders(run_dir: RunDirectory) -> None:
@@ -163,11 +156,7 @@ def make_folders(run_dir: RunDirectory) -> None:
 
 def clear(run_dir: RunDirectory) -> bool:
     """Remove everything in a run directory except the lock; return whether there was anything."""
-    paths = (
-        [path for path in run_dir.path.iterdir() if path.name != _LOCK]
-        if run_dir.path.exists()
-        else []
-    )
+    paths = [path for path in run_dir.path.glob("*") if path.name != _LOCK]
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -186,7 +175,6 @@ def abandon(run_dir: RunDirectory) -> None:
 
     Such an `up` keeps the logs of its failure before.
     """
-    descriptors: list[int] = []
-    if run_dir.path.exists() and _try_lock(run_dir, descriptors):
-        remove(run_dir)
-        os.close(descriptors[0])
+    with ExitStack() as held:
+        if run_dir.path.exists() and _try_lock(run_dir, held):
+            remove(run_dir)

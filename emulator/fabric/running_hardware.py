@@ -3,21 +3,24 @@
 import json
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.emulator.fabric import links
-from moefabric.emulator.fabric.hardware_description import counter_facts, describe_plan
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
-from moefabric.emulator.fabric.plan import FABRIC
+from moefabric.emulator.fabric.other_machines import merged_lateness
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
 from moefabric.emulator.fabric.queues import QueueCounts, read_queues
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcess, ProcessRole
 from moefabric.emulator.ocs.fd_handoff import send_handoff
+from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.runtime.failure_log import append_failure_event
+from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.waiting import Deadline
 
 if TYPE_CHECKING:
@@ -34,12 +37,11 @@ class RunningHardware:
     """
 
     def __init__(self, hardware: "Hardware") -> None:
-        """Take hardware that may not be made yet."""
-        self._made = hardware
+        """Take hardware that has been made."""
+        self._made, self._plan = hardware, hardware.plan
+        self._processes, self._others = hardware.processes, hardware.others
         self._suspended = set[str]()
-        self.failures = HardwareFailures(
-            hardware.whole_plan, self._signal_agent, set_links=self.set_links
-        )
+        self.failures = HardwareFailures(hardware.whole_plan, self._signal_agent, self.set_links)
 
     def set_links(self, names: Iterable[str], *, up: bool) -> None:
         """Switch interfaces of the fabric's namespaces on or off, on all machines.
@@ -48,50 +50,52 @@ class RunningHardware:
             FabricError: names the machine that didn't switch an interface off; then none is off.
                 An interface of a lost machine isn't there to be switched on.
         """
-        local = self.local_links(names)
-        if remote := set(names) - local:
-            replies = self._made.others.ask({"do": "set-links", "names": sorted(remote), "up": up})
+        if remote := set(names) - self._local_links(names):
+            request = {"do": "set-links", "names": sorted(remote)}
+            replies = self._others.ask(request | {"up": up})
             parts = replies.parts.values()
             switched = {name for reply in parts for name in reply.get("switched", ())}
             if not up and remote - switched:
                 if switched:
-                    self._made.others.ask(
-                        {"do": "set-links", "names": sorted(switched), "up": True}
-                    )
+                    self._others.ask(request | {"names": sorted(switched), "up": True})
                 raise FabricError("; ".join(replies.faults))
-        set_links(local, up=up)
+        self.set_local_links(names, up=up)
 
-    def local_links(self, names: Iterable[str]) -> set[str]:
+    def set_local_links(self, names: Iterable[str], *, up: bool) -> dict[str, Any]:
+        """Switch those of these interfaces that are on this machine; return them as `switched`."""
+        local = self._local_links(names)
+        set_links(local, up=up)
+        return {"switched": sorted(local)}
+
+    def _local_links(self, names: Iterable[str]) -> set[str]:
         """Return those of these interfaces that are in the fabric's namespace of this machine."""
-        local = {
-            end.name for link in self._made.plan.links for end in link.ends if end.node == FABRIC
-        }
-        return local.intersection(names)
+        ends = (end for link in self._plan.links for end in link.ends)
+        return {end.name for end in ends if end.node == FABRIC}.intersection(names)
 
     def _signal_agent(self, server: str, number: signal.Signals) -> None:
         """Send a signal to a server's agent, if a fabric process has started it."""
-        if server not in self._made.plan.servers:
-            self._made.others.ask({"do": "signal", "server": server, "number": int(number)})
+        if server not in self._plan.servers:
+            self._others.ask({"do": "signal", "server": server, "number": int(number)})
         self.signal_agent(server, number)
 
-    def signal_agent(self, server: str, number: signal.Signals) -> None:
+    def signal_agent(self, server: str, number: int) -> None:
         """Send a signal to a server's agent, if it runs on this machine."""
-        stops = number is signal.SIGSTOP
+        stops = number == signal.SIGSTOP
         (self._suspended.add if stops else self._suspended.discard)(server)
         for agent in self._made.request.with_role(ProcessRole.AGENT):
-            if agent.node == server and agent.name in self._made.processes.running:
-                self._made.processes.running[agent.name].signal(number)
+            if agent.node == server and agent.name in self._processes.running:
+                self._processes.running[agent.name].signal(signal.Signals(number))
 
     def ocs_processes(self) -> list[ChildProcess]:
         """Return the processes of OCSes that the fabric process has started."""
         own = {spec.name for spec in self._made.own_specs if spec.role is ProcessRole.OCS}
-        return [process for name, process in self._made.processes.running.items() if name in own]
+        return [process for name, process in self._processes.running.items() if name in own]
 
     def restart(self, name: str) -> ChildProcess:
         """Start a process that has ended again; raise FabricError if that fails."""
         spec = next(spec for spec in self._made.own_specs if spec.name == name)
         deadline = Deadline.after(_RESTART_S)
-        return self._made.processes.restart(spec, self._made.namespaces(spec), deadline)
+        return self._processes.restart(spec, self._made.namespaces(spec), deadline)
 
     def lose_container(self, server: str) -> None:
         """Lose a server whose container has ended: its NICs go down, and its agent ends.
@@ -109,36 +113,31 @@ class RunningHardware:
         return [
             *self._made.containers.faults(),
             *(f"{name}: nothing answers at its sockets" for name in unanswered),
-            *self._made.processes.ends(),
-            *self._made.others.faults(),
+            *self._processes.ends(),
+            *self._others.faults(),
         ]
 
     def describe(self) -> dict[str, Any]:
         """Return the hardware for `inspect --json`."""
         shown = json.loads(run(["ip", "-j", "link", "show"]))
         carrier = {link["ifname"]: "LOWER_UP" in link["flags"] for link in shown}
-        described = describe_plan(self._made.wiring, self._made.plan, carrier)
+        wiring = self._made.wiring
+        described = describe_plan(wiring, self._plan, carrier)
         for server in described["servers"]:
             server.update(self._made.containers.describe(server["name"]))
-            if host := self._made.wiring.hosts.get(server["name"]):
+            if host := wiring.hosts.get(server["name"]):
                 server["host"] = host.login.host
-        own = described | {
-            "processes": [
-                {"name": one.name, "pid": one.pid} for one in self._made.processes.alive()
-            ],
-            "crossbar": self._made.crossbar,
-            "remarks": self._made.remarks,
-            "faults": self.faults(),
-        }
-        return self._made.others.with_descriptions(own, self._made.wiring.fabric.servers)
+        alive = [{"name": one.name, "pid": one.pid} for one in self._processes.alive()]
+        own = described | {"processes": alive, "crossbar": self._made.crossbar}
+        own |= {"remarks": self._made.remarks, "faults": self.faults()}
+        return self._others.with_descriptions(own, wiring.fabric.servers)
 
     def hand_counters(self, client: socket.socket) -> None:
         """Hand a client the descriptors from which it reads the counters of NICs and OCS ports."""
         memories = {name: ocs.memory_fd for name, ocs in self._made.ocses.items()}
         counted = {name: fd for name, fd in memories.items() if fd is not None}
-        facts = counter_facts(
-            self._made.plan, {name: index for index, name in socket.if_nameindex()}, list(counted)
-        )
+        index_of = {name: index for index, name in socket.if_nameindex()}
+        facts = counter_facts(self._plan, index_of, counted)
         with netlink.route_socket() as kernel:
             send_handoff(client, facts, [kernel.fileno(), *counted.values()])
 
@@ -147,23 +146,109 @@ class RunningHardware:
 
         Agents that an injected failure stops are no deviation.
         """
-        stopped = self._made.processes.stops({f"agent-{server}" for server in self._suspended})
-        parts = self._made.others.ask({"do": "verify"}).faults
+        stopped = self._processes.stops({f"agent-{server}" for server in self._suspended})
+        parts = self._others.ask({"do": "verify"}).faults
         faults = [*dict.fromkeys([*self.faults(), *parts]), *stopped]
         try:
-            links.verify_all(self._made.plan, self._made.pids)
+            links.verify_all(self._plan, self._made.pids)
         except FabricError as fault:
             return [*faults, *str(fault).split("; ")]
         return faults
 
     def queues(self) -> QueueCounts:
         """Return the counters of all queues by port."""
-        return (
-            read_queues(self._made.plan, self._made.pids)
-            | self._made.links.queues()
-            | self._made.others.queues()
-        )
+        local = read_queues(self._plan, self._made.pids) | self._made.links.queues()
+        parts = self._others.ask({"do": "queues"}).parts.values()
+        return local | {port: counts for part in parts for port, counts in part.items()}
 
     def link_lateness(self) -> dict[str, Any]:
         """Return how late programmed links have been since the last call; empty without any."""
-        return self._made.others.with_lateness(self._made.links.lateness())
+        parts = self._others.ask({"do": "links"}).parts.values()
+        return merged_lateness([self._made.links.lateness(), *parts])
+
+
+def counter_facts(
+    plan: FabricPlan, index_of: Mapping[str, int], crossbars: Collection[str]
+) -> dict[str, Any]:
+    """Return where the counters of each NIC and its OCS port are (module `port_counters`).
+
+    Args:
+        plan: the fabric.
+        index_of: index of each interface of the fabric's own namespace.
+        crossbars: the OCSes whose crossbars count frames.
+    """
+    rated = [link for link in plan.links if link.rate_bps is not None and link.a in link.ends]
+    nics = [link for link in rated if "/" in link.name]
+    return {
+        "nics": [link.name for link in nics],
+        "interfaces": [index_of[link.a.name] for link in nics],
+        "tunnels": [link.name for link in nics if link.tunnel is not None],
+        "crossbars": [
+            {
+                "ports": ocs.spec.ports,
+                "inputs": {link.name: link.b.port for link in nics if link.b.node == ocs.name},
+            }
+            for ocs in plan.ocses
+            if ocs.name in crossbars
+        ],
+        "counts_light": len(crossbars) == len(plan.ocses),
+    }
+
+
+def describe_plan(
+    wiring: FabricWiring, plan: FabricPlan, carrier: Mapping[str, bool]
+) -> dict[str, Any]:
+    """Return servers, OCSes and switches as JSON values.
+
+    Args:
+        wiring: the wiring of the fabric.
+        plan: its plan.
+        carrier: whether an interface has a carrier, by the interface's name.
+    """
+    fabric, links = wiring.fabric, {link.name: link for link in plan.links}
+    return {
+        "fabric": fabric.name,
+        "servers": [
+            {
+                "name": server,
+                "region": fabric.region_of[server].name,
+                "addresses": list(fabric.addressing.addresses(server)),
+                "nics": [
+                    {
+                        "name": str(nic),
+                        "kind": nic.kind.value,
+                        "rate_bps": links[str(nic)].rate_bps,
+                        "carrier": carrier.get(links[str(nic)].a.name, False),
+                    }
+                    for nic in fabric.nics(server)
+                ],
+                "management": wiring.management.server_address(fabric, server),
+            }
+            for server in plan.servers
+        ],
+        "ocs": [
+            {
+                "name": ocs.name,
+                "region": ocs.region.name,
+                "management": ocs.address,
+                "scpi_port": SCPI.port,
+                "ports": ocs.spec.ports,
+                "circuits": [],
+            }
+            for ocs in plan.ocses
+        ],
+        "switches": [
+            {
+                "name": switch.name,
+                "bridge": switch.bridge,
+                "datapath_id": switch.datapath_id,
+                "datapath": wiring.switch,
+            }
+            for switch in plan.switches
+        ],
+        "links": [
+            {"name": link.name, **asdict(link.behaviour)}
+            for link in plan.programmed
+            if link.behaviour is not None
+        ],
+    }

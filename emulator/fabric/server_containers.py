@@ -4,7 +4,7 @@ import json
 import os
 import select
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
@@ -112,7 +112,8 @@ class ServerContainers:
         """Join a server's container to the fabric; return its errors."""
         try:
             if isinstance(wanted, NewContainer):
-                hosts = _server_names(self._wiring)
+                named = host_names(self._wiring.fabric, self._wiring.management)
+                hosts = {name: address for address, names in named for name in names}
                 running = container.start_container(self._engine, identity, server, wanted, hosts)
             else:
                 running = container.find_container(self._engine, server, wanted)
@@ -120,7 +121,7 @@ class ServerContainers:
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             try:
                 self._ends[server] = os.pidfd_open(running.pid)
-                self.joined[server] = namespaces.run_in(namespaces.path_of(running.pid), visit)
+                self.joined[server] = namespaces.run_in(running.pid, visit)
             except (ProcessLookupError, FabricError):
                 if server in self._ends and not _has_ended(self._ends[server]):
                     raise
@@ -132,10 +133,9 @@ class ServerContainers:
 
     def _networks(self) -> list[IPv4Network]:
         """Return the networks that servers reach through the fabric."""
-        regions = [
-            self._wiring.fabric.addressing.prefix(r.name) for r in self._wiring.fabric.regions
-        ]
-        return [*regions, IPv4Network(self._wiring.management.subnet)]
+        fabric = self._wiring.fabric
+        regions = [fabric.addressing.prefix(region.name) for region in fabric.regions]
+        return [*regions, self._wiring.management.network]
 
     def _check_shared(self) -> None:
         """Raise an error if two servers share a network namespace, or a container has ended."""
@@ -164,47 +164,41 @@ class ServerContainers:
         """The interfaces of the servers that are containers."""
         return {server: joined.interfaces for server, joined in self.joined.items()}
 
-    def share_limits(self, server: str, pid: int) -> str:
-        """Give a process the limits of a server's container; return why that is impossible."""
+    def share_limits(self, server: str, pid: int) -> Iterator[str]:
+        """Give an agent the limits of its server's container; yield why that is impossible."""
         try:
             cgroups.join(pid, self.joined[server].container.pid)
         except FabricError as error:
-            return (
-                f"{server}: its agent is outside its container's limits of CPU and memory: {error}"
-            )
-        return ""
+            limits = "its container's limits of CPU and memory"
+            yield f"{server}: its agent is outside {limits}: {error}"
 
     def end_fds(self) -> dict[int, str]:
         """Return descriptors that become readable when a server's container ends."""
         return {fd: server for server, fd in self._ends.items()}
 
-    def _ended(self) -> list[str]:
-        """Return the servers whose containers have ended."""
-        return [s for s, fd in self._ends.items() if s in self.joined and _has_ended(fd)]
+    def _ended(self) -> dict[str, RunningContainer]:
+        """Return the containers that have ended, by server."""
+        ended = (s for s, fd in self._ends.items() if s in self.joined and _has_ended(fd))
+        return {server: self.joined[server].container for server in ended}
 
     def faults(self) -> list[str]:
         """Describe the containers that have ended."""
-        return [
-            container.end_description(self._engine, server, self.joined[server].container)
-            for server in self._ended()
-        ]
+        describe = partial(container.end_description, self._engine)
+        return [describe(server, running) for server, running in self._ended().items()]
 
     def describe(self, server: str) -> dict[str, Any]:
         """Return a server's container for `inspect --json`; nothing if it isn't a container."""
         if server not in self.joined:
             return {}
-        joined = self.joined[server]
-        running = joined.container
-        facts = {"name": running.name, "id": running.id, "image": running.image}
-        return {
-            "interface": joined.interfaces.host,
-            "container": {**facts, "pid": running.pid, "started_by_fabric": running.is_new},
-        }
+        running = self.joined[server].container
+        facts: dict[str, Any] = {"name": running.name, "id": running.id, "image": running.image}
+        facts |= {"pid": running.pid, "started_by_fabric": running.is_new}
+        return {"interface": self.joined[server].interfaces.host, "container": facts}
 
     def close(self) -> None:
         """Remove started containers, and leave existing ones as they were."""
         ended = self._ended()  # their process numbers may be others' by now
-        running = {name: server for name, server in self.joined.items() if name not in ended}
+        running = [server for name, server in self.joined.items() if name not in ended]
         for fd in self._ends.values():
             os.close(fd)
         self._ends.clear()
@@ -253,19 +247,13 @@ def _join(
     return JoinedServer(running, ServerInterfaces(*free), former, loopback)
 
 
-def _server_names(wiring: FabricWiring) -> dict[str, str]:
-    """Return the addresses of the fabric by name."""
-    entries = host_names(wiring.fabric, wiring.management)
-    return {name: address for address, names in entries for name in names}
-
-
 def _identity(fabric: str) -> FabricIdentity:
     return FabricIdentity(fabric, str(run_root()), mark_environment(fabric))
 
 
-def _give_back(fabric: str, joined: Mapping[str, JoinedServer]) -> None:
+def _give_back(fabric: str, joined: Iterable[JoinedServer]) -> None:
     """Remove a fabric's interfaces and settings from containers that existed before it."""
-    for server in joined.values():
+    for server in joined:
         if not server.container.is_new:
             with suppress(FabricError):  # the container has ended, and its network with it
                 namespaces.run_in(server.network, partial(_restore, fabric, server))
@@ -314,9 +302,7 @@ def remove_leftovers(fabric: str, joined: Mapping[str, JoinedServer]) -> bool:
         UnsupportedError: if the engine doesn't answer.
     """
     with closing(engine.connect()) as client:
-        _give_back(
-            fabric, {s: server for s, server in joined.items() if _still_runs(client, server)}
-        )
+        _give_back(fabric, [server for server in joined.values() if _still_runs(client, server)])
         return bool(_remove_all(client, fabric))
 
 

@@ -74,15 +74,14 @@ class Shape:
         rate, burst = f"{round(self.rate_bps)}bit", burst_bytes(self.rate_bps)
         device = f"dev {self.interface}"
         htb = f"rate {rate} ceil {rate} burst {burst} cburst {burst} quantum {_QUANTUM_BYTES}"
-        commands = (
-            f"qdisc replace {device} root handle 1: htb default 1",
-            f"class replace {device} parent 1: classid 1:1 htb {htb}",
-            f"qdisc replace {device} parent 1:1 handle {QUEUE_HANDLE} {self._queue_words}",
+        return (
+            (self.place, f"qdisc replace {device} root handle 1: htb default 1"),
+            (self.place, f"class replace {device} parent 1: classid 1:1 htb {htb}"),
+            (self.place, f"qdisc replace {device} parent 1:1 handle {QUEUE_HANDLE} {self._queue}"),
         )
-        return tuple(BatchLine(self.place, command) for command in commands)
 
     @property
-    def _queue_words(self) -> str:
+    def _queue(self) -> str:
         """The queueing discipline of the queue; both kinds drop packets at their tail."""
         if self.queue is None:
             return f"pfifo limit {_QUEUE_FRAMES}"
@@ -95,7 +94,7 @@ def apply_shapes(shapes: Sequence[Shape]) -> None:
     Raises:
         FabricError: names the link that failed.
     """
-    run_batch(["tc"], [command for shape in shapes for command in shape.commands])
+    run_batch("tc", [command for shape in shapes for command in shape.commands])
 
 
 def verify_shapes(shapes: Sequence[Shape]) -> None:
@@ -106,11 +105,8 @@ def verify_shapes(shapes: Sequence[Shape]) -> None:
     """
     if not shapes:
         return
-    roots = {
-        qdisc["dev"]: qdisc["kind"]
-        for qdisc in json.loads(run(["tc", "-j", "qdisc", "show"]))
-        if qdisc.get("root")
-    }
+    shown = json.loads(run(["tc", "-j", "qdisc", "show"]))
+    roots = {qdisc["dev"]: qdisc["kind"] for qdisc in shown if qdisc.get("root")}
     if faults := [
         f"{shape.place}: {shape.interface} has qdisc {kind} where htb was set"
         for shape in shapes
@@ -118,13 +114,8 @@ def verify_shapes(shapes: Sequence[Shape]) -> None:
     ]:
         raise FabricError("; ".join(faults))
     # tc has no JSON for HTB's classes; it prints one line for each command.
-    output = run_batch(
-        ["tc"],
-        [
-            BatchLine(shape.place, f"class show dev {shape.interface} classid 1:1")
-            for shape in shapes
-        ],
-    )
+    show = "class show dev {} classid 1:1".format
+    output = run_batch("tc", [(shape.place, show(shape.interface)) for shape in shapes])
     rates_bps = parse_rates_bps(output)
     if len(rates_bps) != len(shapes):
         raise FabricError(

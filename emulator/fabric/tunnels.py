@@ -8,7 +8,7 @@ from typing import Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.plan import FabricPlan
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import BatchLine, run, run_batch
+from moefabric.emulator.linux.command import run, run_batch
 
 TUNNEL_HEADERS: Final = 50
 """Bytes of IP, UDP, VXLAN and Ethernet headers."""
@@ -67,22 +67,14 @@ def make_tunnels(plan: FabricPlan, outer: str) -> None:
     tunnels = [(link, link.tunnel) for link in plan.links if link.tunnel is not None]
     if not tunnels:
         return
-    pid = os.getpid()
     for remote, mtu in {(tunnel.remote, link.mtu) for link, tunnel in tunnels}:
         namespaces.run_in(outer, partial(check_carrier, remote, mtu))
-    devices = [
-        BatchLine(
-            link.name,
-            f"link add name {tunnel.end.name} mtu {link.mtu} netns {pid} type vxlan "
-            f"id {tunnel.vni} local {tunnel.local} remote {tunnel.remote} "
-            f"dstport {_PORT} {_OPTIONS}",
-        )
-        for link, tunnel in tunnels
-    ]
-    namespaces.run_in(outer, partial(run_batch, ["ip"], devices), timeout_s=60.0)
-    bridge_ports = [
-        BatchLine(link.name, f"link set dev {tunnel.end.name} master {tunnel.end.bridge}")
-        for link, tunnel in tunnels
-        if tunnel.end.bridge
-    ]
-    run_batch(["ip"], bridge_ports)
+    kind = f"netns {os.getpid()} type vxlan dstport {_PORT} {_OPTIONS}"
+    devices = []
+    for link, tunnel in tunnels:
+        machines = f"id {tunnel.vni} local {tunnel.local} remote {tunnel.remote}"
+        line = f"link add name {tunnel.end.name} mtu {link.mtu} {kind} {machines}"
+        devices.append((link.name, line))
+    namespaces.run_in(outer, partial(run_batch, "ip", devices), timeout_s=60.0)
+    bridged = [(link.name, tunnel.end) for link, tunnel in tunnels if tunnel.end.bridge]
+    run_batch("ip", [(name, f"link set dev {e.name} master {e.bridge}") for name, e in bridged])

@@ -31,7 +31,7 @@ from moefabric.core.link import LinkBehaviour
 from moefabric.emulator.link.relay import RelayPort
 from moefabric.emulator.link.relay_process import RelayCounters, RelayProcess
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import BatchLine, run, run_batch
+from moefabric.emulator.linux.command import run, run_batch
 from moefabric.emulator.linux.processes import nsenter_argv
 
 NIC: Final = "nic"
@@ -154,9 +154,9 @@ def _make_pairs(hosts: Sequence[Host], mtu: int) -> None:
     for host in hosts:
         ends = f"{host.port} mtu {mtu} type veth peer name {NIC} mtu {mtu}"
         peer = f"address {host.mac} netns {host.namespace}"
-        lines.append(BatchLine(host.port, f"link add {ends} {peer}"))
-        lines.append(BatchLine(host.port, f"link set {host.port} up"))
-    run_batch(["ip"], lines)
+        lines.append((host.port, f"link add {ends} {peer}"))
+        lines.append((host.port, f"link set {host.port} up"))
+    run_batch("ip", lines)
 
 
 def _configure(host: Host, hosts: Sequence[Host]) -> None:
@@ -164,13 +164,13 @@ def _configure(host: Host, hosts: Sequence[Host]) -> None:
     namespaces.disable_ipv6()
     disable_offloads(NIC)
     lines = [
-        BatchLine(host.port, "link set lo up"),
-        BatchLine(host.port, f"address add {host.address}/24 dev {NIC}"),
-        BatchLine(host.port, f"link set {NIC} up"),
+        (host.port, "link set lo up"),
+        (host.port, f"address add {host.address}/24 dev {NIC}"),
+        (host.port, f"link set {NIC} up"),
     ]
     lines += [
-        BatchLine(host.port, f"neigh add {one.address} lladdr {one.mac} dev {NIC} nud permanent")
+        (host.port, f"neigh add {one.address} lladdr {one.mac} dev {NIC} nud permanent")
         for one in hosts
         if one is not host
     ]
-    run_batch(["ip"], lines)
+    run_batch("ip", lines)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.link.lateness import Lateness
 from moefabric.emulator.link.port import PortCounts
 from moefabric.emulator.link.relay import RelayPort
+from moefabric.emulator.linux.line_requests import ask_program
 from moefabric.emulator.linux.processes import nsenter_argv
 
 RELAY_ENVIRONMENT: Final = {"PYTHONSAFEPATH": "1"}
@@ -98,21 +98,7 @@ class RelayProcess:
 
     def _ask(self, line: str, timeout_s: float = _REPLY_S) -> str:
         """Write a line and return the reply."""
-        requests, replies = self._popen.stdin, self._popen.stdout
-        if requests is None or replies is None:
-            raise FabricError("the relay of a link has ended")
-        try:
-            requests.write(line.encode() + b"\n")
-            requests.flush()
-        except BrokenPipeError:
-            raise FabricError("the relay of a link has ended; see its messages above") from None
-        waiting = select.poll()
-        waiting.register(replies, select.POLLIN)
-        if not waiting.poll(timeout_s * 1e3):
-            raise FabricError(f"the relay of a link doesn't answer within {timeout_s:g} s")
-        if not (reply := replies.readline()):
-            raise FabricError("the relay of a link has ended; see its messages above")
-        return reply.decode().strip()
+        return ask_program(self._popen, line, timeout_s, "the relay of a link")
 
     @property
     def pid(self) -> int:

@@ -107,36 +107,28 @@ def load_program(
     license_text = ctypes.create_string_buffer(kind.licence.encode())
     log = ctypes.create_string_buffer(VERIFIER_LOG_BYTES)
     addresses = ctypes.addressof(instructions), ctypes.addressof(license_text)
-    program_fields = kind.number, len(code) // 8, *addresses
 
-    def load_with(log_level: int) -> int:
-        log_fields = (log_level, len(log), ctypes.addressof(log)) if log_level else (0, 0, 0)
+    def load_with(*log_fields: int) -> int:
         attributes = struct.pack(
             "=IIQQIIQII16sII36xI",
-            *(*program_fields, *log_fields, 0, 0, name.encode()[:15], 0),
-            *(kind.member, kind.attached_type),
+            *(kind.number, len(code) // 8, *addresses, *log_fields, 0, 0),
+            *(name.encode()[:15], 0, kind.member, kind.attached_type),
         )
         return _bpf(PROG_LOAD, attributes)[0]
 
     try:
-        return load_with(log_level=0)
+        return load_with(0, 0, 0)
     except OSError as error:
-        first_error = error
+        cause = error
     try:  # try again with a log, which takes much longer
-        return load_with(log_level=1)
+        return load_with(1, len(log), ctypes.addressof(log))
     except OSError:
-        raise _verifier_error(
-            name, first_error, log.value.decode(errors="replace")
-        ) from first_error
-
-
-def _verifier_error(name: str, cause: OSError, log: str) -> BpfError:
-    """Return an error with the verifier's last line, and its whole log as a note."""
-    reasons = [line for line in log.splitlines() if line and not line.startswith("processed ")]
+        text = log.value.decode(errors="replace")
+    reasons = [line for line in text.splitlines() if line and not line.startswith("processed ")]
     reason = reasons[-1] if reasons else "silent"
-    error = BpfError(f"bpf(BPF_PROG_LOAD) of {name}: {cause.strerror}; verifier: {reason}")
-    error.add_note(log)
-    return error
+    refusal = BpfError(f"bpf(BPF_PROG_LOAD) of {name}: {cause.strerror}; verifier: {reason}")
+    refusal.add_note(text)
+    raise refusal from cause
 
 
 def run_classifier(program_fd: int, frame: bytes, times: int) -> tuple[int, int]:
@@ -149,9 +141,8 @@ def run_classifier(program_fd: int, frame: bytes, times: int) -> tuple[int, int]
         BpfError: If the kernel refuses.
     """
     data = ctypes.create_string_buffer(frame, len(frame))
-    attributes = struct.pack(
-        "=IIIIQQII", program_fd, 0, len(frame), 0, ctypes.addressof(data), 0, times, 0
-    )
+    fields = program_fd, 0, len(frame), 0, ctypes.addressof(data), 0, times, 0
+    attributes = struct.pack("=IIIIQQII", *fields)
     with _bpf_errors(f"bpf(BPF_PROG_TEST_RUN) on a frame of {len(frame)} bytes"):
         _, answer = _bpf(PROG_TEST_RUN, attributes)
     (verdict,), (duration_ns,) = (struct.unpack_from("=I", answer, at) for at in (4, 36))
@@ -200,11 +191,8 @@ def update_map(map_fd: int, entries: Mapping[bytes, bytes]) -> None:
     Raises:
         BpfError: If the kernel refuses; the map may then have some of the entries.
     """
-    if not entries:
-        return
-    keys, values = b"".join(entries), b"".join(entries.values())
     with _bpf_errors(f"bpf(BPF_MAP_UPDATE_BATCH) of {len(entries)} entries"):
-        _batch(MAP_UPDATE_BATCH, map_fd, keys, values, len(entries))
+        _batch(MAP_UPDATE_BATCH, map_fd, list(entries), b"".join(entries.values()))
 
 
 def delete_from_map(map_fd: int, keys: Sequence[bytes], ignored_errno: int = 0) -> None:
@@ -214,17 +202,17 @@ def delete_from_map(map_fd: int, keys: Sequence[bytes], ignored_errno: int = 0) 
         BpfError: If the kernel refuses with another errno than the ignored one; the map may then
             lack some of the entries.
     """
+    with _bpf_errors(f"bpf(BPF_MAP_DELETE_BATCH) of {len(keys)} entries", ignored_errno):
+        _batch(MAP_DELETE_BATCH, map_fd, keys, b"")
+
+
+def _batch(command: int, map_fd: int, keys: Sequence[bytes], values: bytes) -> None:
     if not keys:
         return
-    with _bpf_errors(f"bpf(BPF_MAP_DELETE_BATCH) of {len(keys)} entries", ignored_errno):
-        _batch(MAP_DELETE_BATCH, map_fd, b"".join(keys), b"", len(keys))
-
-
-def _batch(command: int, map_fd: int, keys: bytes, values: bytes, count: int) -> None:
-    key_bytes = ctypes.create_string_buffer(keys, len(keys))
-    value_bytes = ctypes.create_string_buffer(values, max(len(values), 1))
+    key_bytes = ctypes.create_string_buffer(b"".join(keys))
+    value_bytes = ctypes.create_string_buffer(values)
     addresses = ctypes.addressof(key_bytes), ctypes.addressof(value_bytes) if values else 0
-    _bpf(command, struct.pack("=QQQQIIQQ", 0, 0, *addresses, count, map_fd, 0, 0))
+    _bpf(command, struct.pack("=QQQQIIQQ", 0, 0, *addresses, len(keys), map_fd, 0, 0))
 
 
 def load_types(types: bytes) -> int:
@@ -274,14 +262,12 @@ class Memory:
             BpfError: If the descriptor doesn't refer to memory of this length.
         """
         self.fd, self.length = fd, length
+        pages = -(-length // mmap.PAGESIZE)
         try:
-            self._mapped = mmap.mmap(
-                fd, -(-length // mmap.PAGESIZE) * mmap.PAGESIZE, mmap.MAP_SHARED
-            )
+            self._mapped = mmap.mmap(fd, pages * mmap.PAGESIZE, mmap.MAP_SHARED)
         except (OSError, ValueError) as error:
-            raise BpfError(
-                f"descriptor {fd} does not map as {length} bytes of BPF memory: {error}"
-            ) from error
+            text = f"descriptor {fd} does not map as {length} bytes of BPF memory: {error}"
+            raise BpfError(text) from error
         self.view = memoryview(self._mapped)
 
     def close(self) -> None:

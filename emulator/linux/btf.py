@@ -5,7 +5,6 @@ of types and the offsets of members of the kernel that runs (Documentation/bpf/b
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -25,35 +24,15 @@ _BITS_OF_OFFSET: Final = 0xFFFFFF
 class Kind(IntEnum):
     """Kinds of types."""
 
-    INT = 1
-    POINTER = 2
-    ARRAY = 3
-    STRUCT = 4
-    UNION = 5
-    ENUM = 6
-    FORWARD = 7
-    TYPEDEF = 8
-    VOLATILE = 9
-    CONST = 10
-    RESTRICT = 11
-    FUNCTION = 12
-    PROTOTYPE = 13
-    VARIABLE = 14
-    SECTION = 15
-    FLOAT = 16
-    DECLARATION_TAG = 17
-    TYPE_TAG = 18
-    ENUM64 = 19
+    INT, POINTER, ARRAY, STRUCT, UNION, ENUM, FORWARD, TYPEDEF, VOLATILE, CONST = range(1, 11)
+    RESTRICT, FUNCTION, PROTOTYPE, VARIABLE, SECTION, FLOAT = range(11, 17)
+    DECLARATION_TAG, TYPE_TAG, ENUM64 = range(17, 20)
 
 
 _FIXED_TAIL: Final = {Kind.INT: 4, Kind.ARRAY: 12, Kind.VARIABLE: 4, Kind.DECLARATION_TAG: 4}
 _TAIL_OF_EACH: Final = {
-    Kind.STRUCT: 12,
-    Kind.UNION: 12,
-    Kind.ENUM: 8,
-    Kind.PROTOTYPE: 8,
-    Kind.SECTION: 12,
-    Kind.ENUM64: 12,
+    **dict.fromkeys((Kind.STRUCT, Kind.UNION, Kind.SECTION, Kind.ENUM64), 12),
+    **dict.fromkeys((Kind.ENUM, Kind.PROTOTYPE), 8),
 }
 _ALIASES: Final = {Kind.TYPEDEF, Kind.VOLATILE, Kind.CONST, Kind.RESTRICT, Kind.TYPE_TAG}
 
@@ -66,13 +45,10 @@ class Member(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True)
-class _Type:
+class _Type(NamedTuple):
     kind: Kind
-    members: int
-    has_bit_fields: bool
+    members: list[Member]
     size_or_type: int
-    tail: int
 
 
 def _missing(what: str) -> UnsupportedError:
@@ -121,13 +97,7 @@ class KernelTypes:
 
     def members(self, number: int) -> list[Member]:
         """Return the members of a structure or union in their order."""
-        found = self._type(number)
-        members = []
-        for index in range(found.members):
-            name, kind, bits = _MEMBER.unpack_from(self._data, found.tail + index * _MEMBER.size)
-            offset = (bits & _BITS_OF_OFFSET if found.has_bit_fields else bits) // 8
-            members.append(Member(self._name(name), kind, offset))
-        return members
+        return self._type(number).members
 
     def offset(self, structure: str, path: str) -> int:
         """Return the offset of a member in bytes.
@@ -154,7 +124,7 @@ class KernelTypes:
             number = found.size_or_type
         if found.kind not in {Kind.STRUCT, Kind.UNION}:
             return None
-        for member in self.members(number):
+        for member in found.members:
             if member.name == name:
                 return member
             inner = None if member.name else self._find(member.type, name)
@@ -165,8 +135,15 @@ class KernelTypes:
     def _type(self, number: int) -> _Type:
         position = self._types[number]
         _, info, size_or_type = _TYPE.unpack_from(self._data, position)
-        has_bit_fields, tail = bool(info & _KIND_FLAG), position + _TYPE.size
-        return _Type(Kind(info >> 24 & 0x1F), info & 0xFFFF, has_bit_fields, size_or_type, tail)
+        kind, mask = Kind(info >> 24 & 0x1F), _BITS_OF_OFFSET if info & _KIND_FLAG else -1
+        count = info & 0xFFFF if kind in {Kind.STRUCT, Kind.UNION} else 0
+        first = position + _TYPE.size
+        tail = self._data[first : first + count * _MEMBER.size]
+        members = [
+            Member(self._name(name), type_number, (bits & mask) // 8)
+            for name, type_number, bits in _MEMBER.iter_unpack(tail)
+        ]
+        return _Type(kind, members, size_or_type)
 
     def _name(self, offset: int) -> str:
         start = self._names + offset

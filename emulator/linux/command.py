@@ -2,8 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from moefabric.core.errors import CommandFailedError, FabricError
 
@@ -43,19 +42,15 @@ def run(
     return result.stdout
 
 
-@dataclass(frozen=True)
-class BatchLine:
-    """One command of a batch; `place` is the part of the fabric (`s0/o1`) that errors name."""
-
-    place: str
-    command: str
+BatchLine = tuple[str, str]
+"""The part of the fabric (`s0/o1`) that errors name, and one command of a batch."""
 
 
-def run_batch(program: Sequence[str], lines: Sequence[BatchLine]) -> str:
+def run_batch(program: str, lines: Iterable[BatchLine]) -> str:
     """Run all lines by one `ip -batch -` or `tc -batch -`, which stops at the first failure.
 
     Args:
-        program: the program with its options, for example `["tc"]`.
+        program: `ip` or `tc`.
         lines: the commands, in order.
 
     Returns:
@@ -64,18 +59,16 @@ def run_batch(program: Sequence[str], lines: Sequence[BatchLine]) -> str:
     Raises:
         FabricError: names the place of the line that failed.
     """
-    if not lines:
+    if not (listed := list(lines)):
         return ""
+    text = "".join(f"{command}\n" for _, command in listed)
+    limit_s = _BATCH_S + _LINE_S * len(listed)
     try:
-        return run(
-            [*program, "-batch", "-"],
-            input_text="".join(f"{line.command}\n" for line in lines),
-            timeout_s=_BATCH_S + _LINE_S * len(lines),
-        )
+        return run([program, "-batch", "-"], input_text=text, timeout_s=limit_s)
     except CommandFailedError as error:
         match = _FAILED_LINE.search(error.output)
         if match is None:
             raise
-        line = lines[int(match[1]) - 1]
+        place, command = listed[int(match[1]) - 1]
         reason = " ".join(_FAILED_LINE.sub("", error.output).split())
-        raise FabricError(f"{line.place}: {program[-1]} {line.command}: {reason}") from error
+        raise FabricError(f"{place}: {program} {command}: {reason}") from error

@@ -119,12 +119,10 @@ class FrameStream:
 
     def __enter__(self) -> Self:
         fds = [sock.fileno() for sock in self._sockets]
-        arguments = (
-            *(self._fd, self.spacing_ns, int(not self._steady), frame_template().hex()),
-            *fds,
-        )
+        settings = self._fd, self.spacing_ns, int(not self._steady), frame_template().hex()
+        words = map(str, (*settings, *fds))
         self._sender = subprocess.Popen(
-            [sys.executable, "-m", "moefabric.emulator.linux.frame_stream", *map(str, arguments)],
+            [sys.executable, "-m", "moefabric.emulator.linux.frame_stream", *words],
             pass_fds=(self._fd, *fds),
             stdin=subprocess.DEVNULL,
         )

@@ -12,8 +12,8 @@ Children of a job's processes inherit the variable, so they end as well, also as
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -123,28 +123,22 @@ def _pids(is_chosen: Choice) -> list[int]:
 
 
 def _variables(pid: int) -> Variables:
-    return _environment(Path(f"/proc/{pid}")).split(b"\0")
-
-
-def _environment(process: Path) -> bytes:
     """Return the environment of a process; wait while the process is inside execve(2).
 
-    Args:
-        process: its folder in /proc.
-
     Returns:
-        The variables, separated by NUL; nothing for kernel threads, for processes that have ended
-        and for those of other users.
+        The variables; nothing for kernel threads, for processes that have ended and for those of
+        other users.
     """
-    deadline = Deadline.after(_EXEC_S)
+    process, deadline = Path(f"/proc/{pid}"), Deadline.after(_EXEC_S)
     with suppress(OSError):
         while not (variables := (process / "environ").read_bytes()):
             (process / "exe").readlink()  # raises OSError for kernel threads and ended processes
             fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
             if int(fields[_ENV_END_FIELD]) or not deadline.remaining_s:
-                return (process / "environ").read_bytes()
-        return variables
-    return b""
+                variables = (process / "environ").read_bytes()
+                break
+        return variables.split(b"\0")
+    return ()
 
 
 def _kill(is_chosen: Choice) -> int:
@@ -153,25 +147,23 @@ def _kill(is_chosen: Choice) -> int:
     The search is repeated until it finds none: a process may start another before its end.
     """
     killed = 0
-    while pidfds := _open(is_chosen):
-        try:
-            end_processes(pidfds, grace_s=0)
-        finally:
-            for pidfd in pidfds:
-                os.close(pidfd)
-        killed += len(pidfds)
-    return killed
+    while True:
+        with ExitStack() as pidfds:
+            chosen = list(_open(is_chosen, pidfds))
+            if not chosen:
+                return killed
+            end_processes(chosen, grace_s=0)
+            killed += len(chosen)
 
 
-def _open(is_chosen: Choice) -> list[int]:
-    """Return a pidfd of each chosen process that still runs."""
-    pidfds: list[int] = []
+def _open(is_chosen: Choice, undo: ExitStack) -> Iterator[int]:
+    """Yield a pidfd, which `undo` closes, of each chosen process that still runs."""
     for pid in _pids(is_chosen):
         with suppress(ProcessLookupError):
-            pidfds.append(os.pidfd_open(pid))
-            if not is_chosen(pid, _variables(pid)):  # another process may have got the pid
-                os.close(pidfds.pop())
-    return pidfds
+            pidfd = os.pidfd_open(pid)
+            undo.callback(os.close, pidfd)
+            if is_chosen(pid, _variables(pid)):  # another process may have got the pid
+                yield pidfd
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.marked_processes import mark_environment
@@ -17,8 +17,8 @@ from moefabric.runtime.waiting import Deadline
 _PROGRAM: Final = str(Path(__file__).with_name("namespace_holder.py"))
 
 
-class NamespaceHolders:
-    """Namespaces of nodes, made in the background; `close` removes them and all they contain."""
+class NamespaceHolders(AbstractContextManager["NamespaceHolders"]):
+    """Namespaces of nodes, made in the background; the end of the context removes them."""
 
     def __init__(
         self,
@@ -35,18 +35,12 @@ class NamespaceHolders:
             hosts: a file that all nodes see as /etc/hosts.
             networks: paths of existing network namespaces, by node; the others get new ones.
         """
-        self._nodes, self._closed = tuple(nodes), False
+        self._nodes = tuple(nodes)
         paths = {node: f"={path}" for node, path in (networks or {}).items()}
         adopt_orphans()
+        named = [node + paths.get(node, "") for node in nodes]
         self._starter = subprocess.Popen(
-            [
-                sys.executable,
-                "-S",
-                "-E",
-                _PROGRAM,
-                str(hosts or ""),
-                *(node + paths.get(node, "") for node in nodes),
-            ],
+            [sys.executable, "-S", "-E", _PROGRAM, str(hosts or ""), *named],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -72,11 +66,8 @@ class NamespaceHolders:
             raise FabricError(f"{', '.join(missing)}: no namespaces; see the fabric's log")
         return {node: int(reports[node]) for node in self._nodes}
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the holders and wait for their end; the kernel then removes their namespaces."""
-        if self._closed:
-            return  # a later process group may have the same number
-        self._closed = True
         with suppress(ChildProcessError):  # without children, the group's number may be another's
             os.waitid(os.P_PGID, self._starter.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.killpg(self._starter.pid, signal.SIGKILL)
@@ -86,9 +77,3 @@ class NamespaceHolders:
         with suppress(ChildProcessError):
             while True:
                 os.waitid(os.P_PGID, self._starter.pid, os.WEXITED)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

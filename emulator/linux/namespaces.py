@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, TypeVar
@@ -43,12 +44,13 @@ def enter_new() -> None:
         )
 
 
-def enter(path: str) -> None:
-    """Move the calling thread into the network namespace at `path`.
+def enter(place: str | int) -> None:
+    """Move the calling thread into the network namespace at a path, or that of a process.
 
     Raises:
         FabricError: if the namespace doesn't exist or the thread may not enter it.
     """
+    path = place if isinstance(place, str) else path_of(place)
     try:
         with Path(path).open("rb") as namespace:
             failed = _LIBC.setns(namespace.fileno(), _CLONE_NEWNET) < 0
@@ -62,20 +64,21 @@ def _last_error() -> str:
     return os.strerror(ctypes.get_errno())
 
 
-def run_in(path: str, function: Callable[[], T], timeout_s: float = 30.0) -> T:
-    """Run a function in the network namespace at `path`, in a thread, and return its result.
+def run_in(place: str | int, function: Callable[[], T], timeout_s: float = 30.0) -> T:
+    """Run a function in another network namespace, in a thread, and return its result.
 
     Programs that the function starts are in that namespace too.
+
+    Args:
+        place: the path of the namespace, or the pid of a process that is in it.
+        function: what to run.
+        timeout_s: limit of the wait for the result.
 
     Raises:
         FabricError: if the namespace can't be entered, or after `timeout_s`.
     """
-
-    def enter_and_run() -> T:
-        enter(path)
-        return function()
-
-    return _run_in_thread(f"the answer from namespace {path}", enter_and_run, timeout_s)
+    name = f"the answer from namespace {place}"
+    return _run_in_thread(name, partial(enter, place), function, timeout_s)
 
 
 def run_in_new(function: Callable[[], T], timeout_s: float = 30.0) -> T:
@@ -84,12 +87,7 @@ def run_in_new(function: Callable[[], T], timeout_s: float = 30.0) -> T:
     Raises:
         FabricError: without CAP_SYS_ADMIN, or after `timeout_s`.
     """
-
-    def enter_and_run() -> T:
-        enter_new()
-        return function()
-
-    return _run_in_thread("the answer from a new namespace", enter_and_run, timeout_s)
+    return _run_in_thread("the answer from a new namespace", enter_new, function, timeout_s)
 
 
 @contextmanager
@@ -107,26 +105,33 @@ def held_new() -> Iterator[str]:
 
 
 def run_in_each(
-    visits: Iterable[tuple[str, Callable[[], object]]], timeout_s: float = 300.0
+    visits: Iterable[tuple[str | int, Callable[[], object]]], timeout_s: float = 300.0
 ) -> None:
     """Run a function in each of many namespaces, one after the other in one thread.
 
     Args:
-        visits: paths of network namespaces, each with the function to run there.
+        visits: paths of network namespaces or pids, each with the function to run there.
         timeout_s: for all visits together.
     """
 
     def visit_all() -> None:
-        for path, function in visits:
-            enter(path)
+        for place, function in visits:
+            enter(place)
             function()
 
-    _run_in_thread("the answer from the namespaces", visit_all, timeout_s)
+    BackgroundTask("the answer from the namespaces", visit_all).result(Deadline.after(timeout_s))
 
 
-def _run_in_thread(name: str, function: Callable[[], T], timeout_s: float = 30.0) -> T:
-    """Run a function in a thread of its own, because it changes its thread's namespace."""
-    return BackgroundTask(name, function).result(Deadline.after(timeout_s))
+def _run_in_thread(
+    name: str, enter_namespace: Callable[[], None], function: Callable[[], T], timeout_s: float
+) -> T:
+    """Run a function in a thread of its own, which first changes its namespace."""
+
+    def enter_and_run() -> T:
+        enter_namespace()
+        return function()
+
+    return BackgroundTask(name, enter_and_run).result(Deadline.after(timeout_s))
 
 
 def disable_ipv6() -> None:
@@ -145,7 +150,7 @@ def set_sysctls(values: dict[str, str]) -> None:
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
-        _run_in_thread("/proc/sys", lambda: _write_sysctls_in_container(values))
+        BackgroundTask("/proc/sys", partial(_write_in_container, values)).result(Deadline.after(30))
 
 
 def read_sysctls(names: Iterable[str]) -> dict[str, str]:
@@ -161,7 +166,7 @@ def _write_sysctls(values: dict[str, str]) -> None:
             path.write_text(value)
 
 
-def _write_sysctls_in_container(values: dict[str, str]) -> None:
+def _write_in_container(values: dict[str, str]) -> None:
     """Remount Docker's read-only /proc/sys as writable in a mount namespace of this thread."""
     if (
         _LIBC.unshare(_CLONE_NEWNS) < 0

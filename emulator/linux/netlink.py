@@ -48,6 +48,7 @@ HEADER: Final = struct.Struct("=IHHII")
 _ATTRIBUTE: Final = struct.Struct("=HH")
 _ATTRIBUTE_KIND: Final = 0x3FFF  # without the flags for nesting and byte order
 _TC: Final = struct.Struct("=BxxxiIII")
+_LINK: Final = struct.Struct("=BxHiII")
 
 
 @dataclass(frozen=True)
@@ -89,27 +90,27 @@ def route_socket() -> socket.socket:
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
 
 
+def _records(
+    data: bytes, header: struct.Struct, at: int = 0
+) -> Iterator[tuple[Sequence[int], bytes]]:
+    """Yield header, without the length that it begins with, and contents of aligned records."""
+    while len(data) - at >= header.size:
+        length, *fields = header.unpack_from(data, at)
+        if length < header.size:
+            return
+        yield fields, data[at + header.size : at + length]
+        at += length + -length % 4
+
+
 def messages(received: bytes) -> Iterator[Message]:
     """Yield the messages that a socket has received at once."""
-    at = 0
-    while len(received) - at >= HEADER.size:
-        length, kind, _, number, _ = HEADER.unpack_from(received, at)
-        if length < HEADER.size:
-            return
-        yield Message(kind, number, received[at + HEADER.size : at + length])
-        at += length + -length % 4
+    for (kind, _, number, _), body in _records(received, HEADER):
+        yield Message(kind, number, body)
 
 
 def attributes(body: bytes, at: int = 0) -> dict[int, bytes]:
     """Return the attributes from an offset on, by type."""
-    decoded = dict[int, bytes]()
-    while len(body) - at >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(body, at)
-        if length < _ATTRIBUTE.size:
-            break
-        decoded[kind & _ATTRIBUTE_KIND] = body[at + _ATTRIBUTE.size : at + length]
-        at += length + -length % 4
-    return decoded
+    return {kind & _ATTRIBUTE_KIND: value for (kind,), value in _records(body, _ATTRIBUTE, at)}
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -119,17 +120,12 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 def link_up(place: str, index: int) -> Request:
     """Switch an interface on."""
-    return _set_link(place, "up", index, _UP)
+    return Request(place, "up", _NEW_LINK, 0, _LINK.pack(socket.AF_UNSPEC, 0, index, _UP, _UP))
 
 
 def link_down(place: str, index: int) -> Request:
     """Switch an interface off; its peer loses its carrier."""
-    return _set_link(place, "down", index, 0)
-
-
-def _set_link(place: str, what: str, index: int, flags: int) -> Request:
-    body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, index, flags, _UP)
-    return Request(place, what, _NEW_LINK, 0, body)
+    return Request(place, "down", _NEW_LINK, 0, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, _UP))
 
 
 def address(place: str, index: int, interface_address: str) -> Request:
@@ -175,9 +171,14 @@ def ingress(place: str, index: int) -> Request:
 
 
 def _filter_qdisc(place: str, index: int, kind: bytes) -> Request:
-    body = _TC.pack(socket.AF_UNSPEC, index, _CLSACT_HANDLE, _CLSACT, 0)
-    body += attribute(_KIND, kind)
+    body = _TC.pack(socket.AF_UNSPEC, index, _CLSACT_HANDLE, _CLSACT, 0) + attribute(_KIND, kind)
     return Request(place, "place for a program", _NEW_QDISC, _CREATE | _EXCL, body, errno.EEXIST)
+
+
+def _filter(index: int, handle: int = 0, kind: bytes = b"", options: bytes = b"") -> bytes:
+    """Return the body of a request about a filter of an interface's ingress."""
+    body = _TC.pack(socket.AF_UNSPEC, index, handle, _INGRESS, _ALL_FRAMES)
+    return body + (attribute(_KIND, kind) + attribute(_OPTIONS, options) if kind else b"")
 
 
 def ingress_program(
@@ -191,8 +192,7 @@ def ingress_program(
     options += attribute(_BPF_FD, struct.pack("=I", program_fd))
     options += attribute(_BPF_NAME, name.encode() + b"\0")
     options += attribute(_BPF_FLAGS, struct.pack("=I", _DIRECT_ACTION))
-    body = _TC.pack(socket.AF_UNSPEC, index, 1, _INGRESS, _ALL_FRAMES)
-    body += attribute(_KIND, b"bpf\0") + attribute(_OPTIONS, options)
+    body = _filter(index, 1, b"bpf\0", options)
     return Request(place, f"program {name}", _NEW_FILTER, _CREATE | _REPLACE, body)
 
 
@@ -201,16 +201,14 @@ def redirect(place: str, index: int, to_index: int) -> Request:
     parameters = _MIRRED.pack(0, 0, _STOLEN, 0, 0, _EGRESS_REDIRECT, to_index)
     options = attribute(_ACTION_OPTIONS, attribute(_MIRRED_PARAMETERS, parameters))
     action = attribute(1, attribute(_KIND, b"mirred\0") + options)
-    filter_options = attribute(_U32_SELECTOR, _EVERY_FRAME) + attribute(_U32_ACTIONS, action)
-    body = _TC.pack(socket.AF_UNSPEC, index, 0, _INGRESS, _ALL_FRAMES)
-    body += attribute(_KIND, b"u32\0") + attribute(_OPTIONS, filter_options)
+    selection = attribute(_U32_SELECTOR, _EVERY_FRAME) + attribute(_U32_ACTIONS, action)
+    body = _filter(index, 0, b"u32\0", selection)
     return Request(place, f"redirect to {to_index}", _NEW_FILTER, _CREATE | _EXCL, body)
 
 
 def delete_filters(place: str, index: int) -> Request:
     """Delete the filters of an interface's ingress."""
-    body = _TC.pack(socket.AF_UNSPEC, index, 0, _INGRESS, _ALL_FRAMES)
-    return Request(place, "deletion of filters", _DELETE_FILTER, 0, body)
+    return Request(place, "deletion of filters", _DELETE_FILTER, 0, _filter(index))
 
 
 def redirect_target(index: int) -> int | None:

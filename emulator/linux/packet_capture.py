@@ -33,10 +33,7 @@ _SO_RCVBUFFORCE: Final = 33
 _ROOM_BYTES: Final = 64 << 20
 _LONGEST: Final = 1 << 18
 _NS_PER_S: Final = 1_000_000_000
-_DIRECTIONS: Final = {
-    outgoing: pcapng.direction(pcapng.OUTBOUND if outgoing else pcapng.INBOUND)
-    for outgoing in (False, True)
-}
+_DIRECTIONS: Final = pcapng.direction(pcapng.INBOUND), pcapng.direction(pcapng.OUTBOUND)
 
 
 class _Capture:

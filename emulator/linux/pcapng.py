@@ -71,6 +71,10 @@ def option(code: int, value: bytes) -> bytes:
 _END_OF_OPTIONS: Final = option(_END, b"")
 
 
+def _options_of(*options: tuple[int, bytes]) -> bytes:
+    return b"".join(option(code, value) for code, value in options) + _END_OF_OPTIONS
+
+
 def block(kind: int, body: bytes) -> bytes:
     """Return a block, whose body is a multiple of four bytes long."""
     length = struct.pack("<I", len(body) + _LEAST_BLOCK)
@@ -80,14 +84,14 @@ def block(kind: int, body: bytes) -> bytes:
 def section(application: str) -> bytes:
     """Return the block that begins a file."""
     header = struct.pack("<IHHq", _MAGIC, *_VERSION, _UNKNOWN_LENGTH)
-    return block(SECTION, header + option(4, application.encode()) + _END_OF_OPTIONS)
+    return block(SECTION, header + _options_of((4, application.encode())))
 
 
 def interface(name: str, description: str, snap_length: int) -> bytes:
     """Return the block of an interface; the first one has number 0."""
-    options = option(_NAME, name.encode()) + option(_DESCRIPTION, description.encode())
-    options += option(_RESOLUTION, _NANOSECONDS) + _END_OF_OPTIONS
-    return block(INTERFACE, struct.pack("<HHI", _ETHERNET, 0, snap_length) + options)
+    names = (_NAME, name.encode()), (_DESCRIPTION, description.encode())
+    header = struct.pack("<HHI", _ETHERNET, 0, snap_length)
+    return block(INTERFACE, header + _options_of(*names, (_RESOLUTION, _NANOSECONDS)))
 
 
 def direction(flag: int) -> bytes:
@@ -97,9 +101,9 @@ def direction(flag: int) -> bytes:
 
 def statistics(number: int, time_ns: int, received: int, dropped: int) -> bytes:
     """Return the block with the numbers of packets that an interface received and dropped."""
-    options = option(_RECEIVED, struct.pack("<Q", received))
-    options += option(_DROPPED, struct.pack("<Q", dropped)) + _END_OF_OPTIONS
-    return block(STATISTICS, struct.pack("<III", number, *divmod(time_ns, 1 << 32)) + options)
+    counts = (_RECEIVED, struct.pack("<Q", received)), (_DROPPED, struct.pack("<Q", dropped))
+    header = struct.pack("<III", number, *divmod(time_ns, 1 << 32))
+    return block(STATISTICS, header + _options_of(*counts))
 
 
 def read_blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

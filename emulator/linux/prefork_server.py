@@ -48,9 +48,8 @@ def _run(program: Any, request: dict[str, Any]) -> int:
     try:
         _enter(request["namespaces"])
     except OSError as error:
-        sys.stderr.write(
-            f"{request['name']}: can't enter {request['namespaces']}: {error.strerror}\n"
-        )
+        place = f"{request['name']}: can't enter {request['namespaces']}"
+        sys.stderr.write(f"{place}: {error.strerror}\n")
         return 1
     return int(program.main(request["arguments"]))
 

@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.marked_processes import mark_environment
@@ -21,6 +21,7 @@ OUTER: Final = "outer"
 """The node of a process that stays in the namespace where `up` was called."""
 _LAST_LINE_LETTERS: Final = 300
 _LAST_LINE_BYTES: Final = 64 * 1024
+_SOURCES: Final = str(Path(__file__).absolute().parents[3])
 _PREFORK_SERVER: Final = str(Path(__file__).with_name("prefork_server.py"))
 
 
@@ -66,6 +67,12 @@ def nsenter_argv(namespaces: str | int, argv: Sequence[str]) -> list[str]:
     if isinstance(namespaces, str):
         return ["nsenter", f"--net={namespaces}", "--", *argv]
     return ["nsenter", "-t", str(namespaces), "-n", "-m", "-u", f"--wdns={Path.cwd()}", "--", *argv]
+
+
+def module_environment() -> dict[str, str]:
+    """Return variables for `python -m`: it finds this code, and none in the caller's folder."""
+    search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
+    return {"PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
 
 
 def prefork_argv(module: str, *, bare: bool = False) -> tuple[str, ...]:
@@ -156,12 +163,6 @@ class ChildProcesses:
         Raises:
             FabricError: if there is no such program.
         """
-        self.running[name] = program = self._start(name, argv, env or {}, piped=piped)
-        return program
-
-    def _start(
-        self, name: str, argv: Sequence[str], env: Mapping[str, str], *, piped: bool
-    ) -> StartedProgram:
         log = self._run_dir.log_file(name)
         with log.open("ab") as out:
             try:
@@ -170,18 +171,21 @@ class ChildProcesses:
                     stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
                     stdout=subprocess.PIPE if piped else out,
                     stderr=out,
-                    env={**os.environ, **env, **mark_environment(self._run_dir.name)},
+                    env={**os.environ, **(env or {}), **mark_environment(self._run_dir.name)},
                     start_new_session=True,
                 )
             except OSError as error:
                 raise FabricError(f"{name}: can't run {argv[0]}: {error.strerror}") from error
-        return StartedProgram(name, popen.pid, os.pidfd_open(popen.pid), log, popen)
+        program = StartedProgram(name, popen.pid, os.pidfd_open(popen.pid), log, popen)
+        self.running[name] = program
+        return program
 
     def start_prefork_servers(self, specs: Iterable[ProcessSpec]) -> None:
         """Start the prefork servers of these processes, so that they load their programs."""
         adopt_orphans()
         for argv in {spec.prefork for spec in specs if spec.prefork} - self._servers.keys():
-            self._servers[argv] = self._start(f"prefork-{argv[-1]}", argv, {}, piped=True)
+            self._servers[argv] = server = self.start(f"prefork-{argv[-1]}", argv, piped=True)
+            del self.running[server.name]
 
     def start_all(self, specs: Iterable[tuple[ProcessSpec, str | int]]) -> None:
         """Start processes in their namespaces; call `wait_forked` to wait for forked ones.
@@ -208,13 +212,8 @@ class ChildProcesses:
 
     def _request(self, spec: ProcessSpec, namespaces: str | int) -> bytes:
         """Return the line that asks a prefork server for a process."""
-        request = {
-            "name": spec.name,
-            "arguments": spec.argv,
-            "env": dict(spec.env),
-            "namespaces": namespaces,
-            "log": str(self._run_dir.log_file(spec.name)),
-        }
+        request: dict[str, Any] = {"name": spec.name, "arguments": spec.argv, "env": dict(spec.env)}
+        request |= {"namespaces": namespaces, "log": str(self._run_dir.log_file(spec.name))}
         return json.dumps(request).encode() + b"\n"
 
     def wait_forked(self, deadline: Deadline) -> None:
@@ -229,13 +228,11 @@ class ChildProcesses:
             try:
                 output, _ = server.popen.communicate(timeout=deadline.remaining_s)
             except subprocess.TimeoutExpired:
-                raise FabricError(
-                    f"{server.name} had not forked {forks[0][0].name} in time"
-                ) from None
+                text = f"{server.name} had not forked {forks[0][0].name} in time"
+                raise FabricError(text) from None
             for (spec, _), pid in zip(forks, map(int, output.split()), strict=False):
-                self.running[spec.name] = ChildProcess(
-                    spec.name, pid, os.pidfd_open(pid), self._run_dir.log_file(spec.name)
-                )
+                log = self._run_dir.log_file(spec.name)
+                self.running[spec.name] = ChildProcess(spec.name, pid, os.pidfd_open(pid), log)
             if server.popen.returncode:
                 raise FabricError(server.exit_description)
             self._servers.pop(argv).reap()
@@ -258,24 +255,25 @@ class ChildProcesses:
         Raises:
             FabricError: if a process has ended; describes the end of the first one.
         """
-        for process in self.running.values():
-            if process.exit_status is not None:
-                raise FabricError(process.exit_description)
+        for end in self.ends():
+            raise FabricError(end)
         return True
 
     def alive(self) -> list[ChildProcess]:
         """Return the processes that have not ended."""
         return [one for one in self.running.values() if one.exit_status is None]
 
-    def ends(self) -> list[str]:
+    def ends(self) -> Iterator[str]:
         """Describe the ends of processes."""
-        listed = self.running.values()
-        return [one.exit_description for one in listed if one.exit_status is not None]
+        for process in self.running.values():
+            if process.exit_status is not None:
+                yield process.exit_description
 
-    def stops(self, expected: Collection[str]) -> list[str]:
+    def stops(self, expected: Collection[str]) -> Iterator[str]:
         """Describe the processes that a signal has stopped, except those of these names."""
-        listed = [one for one in self.running.values() if one.name not in expected]
-        return [f"{one.name}: the process is stopped" for one in listed if one.is_stopped]
+        for process in self.running.values():
+            if process.name not in expected and process.is_stopped:
+                yield f"{process.name}: the process is stopped"
 
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to every process, and SIGKILL to those that run on after `grace_s`."""

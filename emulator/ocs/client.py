@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.line_requests import ask_socket
 from moefabric.emulator.ocs.fd_handoff import control_path
 
 _TIMEOUT_S: Final = 10.0
@@ -31,9 +32,7 @@ def request(ocs_socket: Path, message: Mapping[str, Any]) -> dict[str, Any]:
     """
     with _connect(ocs_socket) as sock:
         try:
-            sock.sendall(json.dumps(message).encode() + b"\n")
-            with sock.makefile() as lines:
-                reply = dict(json.loads(lines.readline()))
+            reply = ask_socket(sock, message)
         except (OSError, ValueError) as error:
             raise FabricError(f"{ocs_socket.stem}: no answer") from error
     if "error" in reply:

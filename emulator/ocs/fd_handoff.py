@@ -23,7 +23,7 @@ from typing import Any
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.line_connection import LineConnection
-from moefabric.emulator.linux.peer_credentials import Peer
+from moefabric.emulator.linux.peer_credentials import peer
 from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.event_publisher import EventPublisher
 from moefabric.runtime.event_loop import IN, EventLoop, Timers
@@ -232,7 +232,8 @@ class HandoffServer:
             sock, _ = listener.accept()
         except OSError:
             return None
-        if Peer.of(sock).is_trusted:
+        _, is_trusted = peer(sock)
+        if is_trusted:
             return sock
         log.warning("peer of another user disconnected", extra={"socket": str(self.path)})
         sock.close()

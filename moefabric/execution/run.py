@@ -82,7 +82,7 @@ def run(
     if spec.hybrid is None:  # what is emulated of a cluster is known once it is simulated
         spec.check_emulated_size()
     started = datetime.now(UTC)
-    switches = datapath.choose_datapath(spec.wiring.switch).datapath.name
+    switches = datapath.choose_datapath(spec.wiring.switch)[0].value
     scale, scale_faults = proposed_scale(spec, folder, switches)
     for fault in scale_faults:
         reporter.show_message(f"warning: {fault}")

@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
-from moefabric.emulator.fabric.ovs import Bridge
 from moefabric.runtime.waiting import Deadline
-from tests.support.switch_processes import SwitchProcess, open_vswitch, own_network, wire
+from tests.support.switch_processes import (
+    SwitchProcess,
+    open_vswitch,
+    own_network,
+    planned_switch,
+    wire,
+)
 
 pytestmark = [pytest.mark.kernel, pytest.mark.ovs]
 
@@ -36,7 +41,9 @@ def _figures(kind: str, folder: Path) -> dict[str, Any]:
             )
         else:
             ovs = open_vswitch(
-                [Bridge("s0", 1, tuple((name, port) for port, name in ports.items()))], folder, undo
+                [planned_switch("s0", 1, *((name, port) for port, name in ports.items()))],
+                folder,
+                undo,
             )
             ovs.connect({"s0": ADDRESS}, Deadline.after(20))
         argv = [sys.executable, str(HERE / "openflow_changes.py"), str(ADDRESS[1])]

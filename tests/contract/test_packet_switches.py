@@ -1,6 +1,6 @@
 """Contract of packet switches: in memory, Open vSwitch, and ours under a controller process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,8 @@ from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.rules import RuleChange, direct_rules, eps_rules, server_rules
-from moefabric.emulator.fabric.datapath import BPF
-from moefabric.emulator.fabric.ovs import Bridge
+from moefabric.emulator.fabric.datapath import DatapathKind
+from moefabric.emulator.fabric.plan import SwitchPlan
 from tests.support.certificates import make_certificates
 from tests.support.controller_lab import (
     MANAGEMENT,
@@ -59,11 +59,11 @@ class InMemory:
 class OurLab(Lab):
     """A lab with our switches, without links. `ovs-ofctl` finds them as it finds Open vSwitch's."""
 
-    datapath = BPF.name
+    datapath = DatapathKind.BPF.value
 
-    def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
-        assert bridges is None
-        switches = [
+    def start_ovs(self, switches: Sequence[SwitchPlan] = ()) -> None:
+        assert not switches
+        described = [
             {
                 "name": name,
                 "datapath_id": self.fabric.openflow.dpid(name),
@@ -77,7 +77,7 @@ class OurLab(Lab):
             for port in self.fabric.openflow.ports(name).values():
                 wire(f"{name}-{port}", f"{name}-{port}e")
         self.process = SwitchProcess(
-            switches, self.ovs.folder, self.undo, self.run.read_token(), self.tls
+            described, self.ovs.folder, self.undo, self.run.read_token(), self.tls
         )
 
     def connect(self, *switches: str) -> None:

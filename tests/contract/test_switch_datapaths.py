@@ -28,7 +28,6 @@ from moefabric.core.openflow.actions import (
 )
 from moefabric.core.openflow.constants import ANY_GROUP, NO_BUFFER, GroupType, PortNumber
 from moefabric.core.openflow.match import FIELD_BITS, IPV4, Match
-from moefabric.emulator.fabric.ovs import Bridge
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
@@ -38,7 +37,13 @@ from tests.support import switch_frames
 from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.namespaces import must
 from tests.support.openflow_lab import DATAPATH, TIMEOUT_S, Peer, flow_mod, serving
-from tests.support.switch_processes import SwitchProcess, open_vswitch, own_network, wire
+from tests.support.switch_processes import (
+    SwitchProcess,
+    open_vswitch,
+    own_network,
+    planned_switch,
+    wire,
+)
 
 # isort: split
 from ryu.ofproto import ofproto_v1_3 as of
@@ -334,7 +339,7 @@ def switches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, 
             folder,
             undo,
         )
-        bridge = Bridge("o0", 8, tuple((f"o{port}", port) for port in PORTS))
+        bridge = planned_switch("o0", 8, *((f"o{port}", port) for port in PORTS))
         open_vswitch([bridge], folder / "ovs", undo)
         yield {
             "memory": MemorySwitch(folder, undo),

@@ -14,7 +14,6 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.rules import Rule, direct_rules, server_rules
-from moefabric.emulator.fabric.ovs import Bridge
 from moefabric.runtime.waiting import Deadline
 from tests.support.controller_lab import (
     MANAGEMENT,
@@ -28,6 +27,7 @@ from tests.support.controller_lab import (
     needs,
 )
 from tests.support.namespaces import must
+from tests.support.switch_processes import planned_switch
 
 pytestmark = [
     pytest.mark.kernel,
@@ -119,9 +119,9 @@ def test_arp_is_answered_to_the_requester_only(real: Lab) -> None:
     must("ip", "link", "add", "far", "type", "veth", "peer", "name", "s0-o0")
     for name in ("host", "s0-host", "far", "s0-o0"):
         must("ip", "link", "set", name, "up")
-    real.start_ovs([Bridge("s0", FABRIC.openflow.dpid("s0"), (("s0-host", 1), ("s0-o0", 2))), *(
-        Bridge(name, FABRIC.openflow.dpid(name), ()) for name in ("s1", "leaf0")
-    )])  # fmt: skip
+    dpid = FABRIC.openflow.dpid
+    wired = planned_switch("s0", dpid("s0"), ("s0-host", 1), ("s0-o0", 2))
+    real.start_ovs([wired, *(planned_switch(name, dpid(name)) for name in ("s1", "leaf0"))])
     real.start_ocs()
     real.wire()
     real.start_controllers()

@@ -210,8 +210,8 @@ def test_interrupted_up_leaves_nothing(
 UNSENT_REQUEST = """
 import os, signal
 from fabric_lab import lifecycle, no_processes, small_fabric
-from moefabric.emulator.fabric.daemon_start import StartedDaemon
-StartedDaemon.wait_ready = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from moefabric.emulator.fabric import daemon_start
+daemon_start.wait_ready = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 lifecycle.up(small_fabric("unsent"), no_processes)
 """
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -21,8 +21,9 @@ from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime, Verif
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.fabric.datapath import USER
-from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
+from moefabric.emulator.fabric.datapath import DatapathKind
+from moefabric.emulator.fabric.ovs import OvsSwitches
+from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.emulator.ocs.server import OcsServer
@@ -31,6 +32,7 @@ from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, Run
 from moefabric.runtime.waiting import Deadline
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.namespaces import must
+from tests.support.switch_processes import planned_switch
 
 CLONE_NEWNET = 0x40000000
 MANAGEMENT = ManagementNetwork("198.18.77.0/24")
@@ -93,7 +95,7 @@ def own_network() -> Iterator[None]:
 class Lab:
     """Switches, an OCS and the controllers of one fabric."""
 
-    datapath = USER.name
+    datapath = DatapathKind.USER.value
     tls: ControlTls | None = None
 
     def __init__(self, wired: Fabric, folder: Path, undo: ExitStack) -> None:
@@ -101,22 +103,21 @@ class Lab:
         self.run = RunDirectory(folder / "lab")
         self.run.path.mkdir()
         self.run.make_token()
-        self.ovs = OpenVSwitch(folder / "ovs", USER)
+        self.ovs = OvsSwitches(folder / "ovs", DatapathKind.USER)
 
     @property
     def wiring(self) -> FabricWiring:
         """The wiring of the lab's fabric."""
         return FabricWiring(self.fabric, MANAGEMENT, self.datapath, control_tls=self.tls)
 
-    def start_ovs(self, bridges: list[Bridge] | None = None) -> None:
-        """Make these bridges, or one without ports for each switch of the fabric."""
+    def start_ovs(self, switches: Sequence[SwitchPlan] = ()) -> None:
+        """Make these switches, or one without ports for each switch of the fabric."""
         soon = Deadline.after(20)
         for argv in (self.ovs.create_database, lambda: self.ovs.configure_daemon(soon)):
             self._process(argv(), self.ovs.environment)
-        bridges = bridges or [
-            Bridge(name, self.fabric.openflow.dpid(name), ()) for name in self.fabric.switches
-        ]
-        self.ovs.make(bridges, soon)
+        dpid = self.fabric.openflow.dpid
+        planned = [planned_switch(name, dpid(name)) for name in self.fabric.switches]
+        self.ovs.make(switches or planned, soon)
 
     def wire(self) -> None:
         """Write the wiring into the run directory."""
@@ -138,10 +139,10 @@ class Lab:
         """Set the switches' controllers."""
         region_of = self.fabric.region_of
         named = switches or self.fabric.switches
+        self.ovs.tls = self.tls
         self.ovs.connect(
             {name: MANAGEMENT.openflow_endpoint(region_of.get(name)) for name in named},
             Deadline.after(10),
-            self.tls,
         )
 
     def start_ocs(self) -> None:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
+from moefabric.emulator.fabric.ovs import OvsSwitches
+from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.runtime.waiting import Deadline
 from tests.support.openflow_verdicts import (
     FAIL,
@@ -26,6 +27,7 @@ from tests.support.switch_processes import (
     end,
     open_vswitch,
     own_network,
+    planned_switch,
     start,
     wire,
 )
@@ -47,13 +49,13 @@ def interface(switch: str, pair: int, port: int) -> str:
     return f"{switch}{pair}-{port}"
 
 
-def bridges(pairs: int) -> list[Bridge]:
+def bridges(pairs: int) -> list[SwitchPlan]:
     """The switches: t0 and u0 are target and tester of pair 0."""
     return [
-        Bridge(
+        planned_switch(
             f"{switch}{pair}",
             2 * pair + number,
-            tuple((interface(switch, pair, port), port) for port in PORTS),
+            *((interface(switch, pair, port), port) for port in PORTS),
         )
         for pair in range(pairs)
         for number, switch in enumerate("tu", 1)
@@ -76,22 +78,15 @@ class ConformanceBench:
         _wire(pairs)
         self._process = self._switches()
 
-    def _switches(self) -> SwitchProcess | OpenVSwitch:
+    def _switches(self) -> SwitchProcess | OvsSwitches:
         if self.kind == OVS:
             return open_vswitch(bridges(self.pairs), self.folder / "ovs", self._undo)
-        specs = [
-            {
-                "name": bridge.name,
-                "datapath_id": bridge.datapath_id,
-                "ports": {n: name for name, n in bridge.ports},
-            }
-            for bridge in bridges(self.pairs)
-        ]
+        specs = [switch.description for switch in bridges(self.pairs)]
         return SwitchProcess(specs, None, self._undo)
 
     def connect(self, controllers: dict[str, Address]) -> None:
         """Sets the controllers of switches."""
-        if isinstance(self._process, OpenVSwitch):
+        if isinstance(self._process, OvsSwitches):
             self._process.connect(controllers, Deadline.after(20))
         else:
             self._process.connect(controllers)

@@ -10,8 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from moefabric.emulator.fabric.datapath import USER
-from moefabric.emulator.fabric.ovs import Bridge, OpenVSwitch
+from moefabric.emulator.fabric.datapath import DatapathKind
+from moefabric.emulator.fabric.ovs import OvsSwitches
+from moefabric.emulator.fabric.plan import FABRIC, Interface, SwitchPlan
 from moefabric.emulator.linux import namespaces
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.waiting import Deadline
@@ -86,10 +87,16 @@ class SwitchProcess:
         assert "error" not in reply, reply["error"]
 
 
-def open_vswitch(bridges: Sequence[Bridge], folder: Path, undo: ExitStack) -> OpenVSwitch:
+def planned_switch(name: str, datapath_id: int, *ports: tuple[str, int]) -> SwitchPlan:
+    """A switch by its ports: interface and OpenFlow port number of each."""
+    ends = tuple(Interface(FABRIC, interface, number) for interface, number in ports)
+    return SwitchPlan(name, name, datapath_id, ("", 0), ends)
+
+
+def open_vswitch(switches: Sequence[SwitchPlan], folder: Path, undo: ExitStack) -> OvsSwitches:
     """Starts Open vSwitch in user space as the emulator does."""
-    ovs, deadline = OpenVSwitch(folder, USER), Deadline.after(20)
+    ovs, deadline = OvsSwitches(folder, DatapathKind.USER), Deadline.after(20)
     for argv in (ovs.create_database, lambda: ovs.configure_daemon(deadline)):
         start(argv(), undo, env={**os.environ, **ovs.environment})
-    ovs.make(bridges, deadline)
+    ovs.make(switches, deadline)
     return ovs

@@ -20,8 +20,7 @@ from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.core.machines import LEASE_S
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import process_id, request
-from moefabric.emulator.fabric.datagrams import PartDatagrams
-from moefabric.emulator.fabric.part import PartRequest, up_part
+from moefabric.emulator.fabric.datagrams import ServerSockets
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.runtime.processes import usage_of
@@ -109,10 +108,10 @@ class MachineService:
         reader, writer = connection
         wiring = FabricWiring.from_json(message["wiring"])
         timeout_s = float(message["timeout_s"])
-        part = PartRequest(wiring, message["machine"], message["token"], timeout_s)
+        part = lifecycle.PartRequest(wiring, message["machine"], message["token"], timeout_s)
         name = wiring.fabric.name
         async with self._locks[name]:
-            report = await asyncio.to_thread(up_part, part, self._processes, os.getpid())
+            report = await asyncio.to_thread(lifecycle.up_part, part, self._processes, os.getpid())
             held = HeldPart(named_run_directory(name))
             try:
                 write_message(writer, {"ready": True, "remarks": report["remarks"]})
@@ -149,7 +148,7 @@ class HeldPart:
     _counters: EmulatedPortCounters | None = None
 
     def __post_init__(self) -> None:
-        self._datagrams = PartDatagrams(self.run_dir)
+        self._datagrams = ServerSockets(self.run_dir)
 
     async def reply(self, message: Message) -> Message:
         """Return the reply to a request of the head."""

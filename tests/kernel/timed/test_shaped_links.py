@@ -45,7 +45,7 @@ class Link:
         segments = max(8, min(int(rate_bps * 0.01 / 8 / MTU), 44))
         for server in self.where.names:
             for line in Shape("s0/o0", "o0", rate_bps).commands[1:]:
-                self.tc(server, line.command)
+                self.tc(server, line[1])
             setting = f"net.ipv4.tcp_min_tso_segs={segments}"
             must(*self.where.inside(server, "sysctl", "-qw", setting))
 

@@ -8,12 +8,7 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.units import Scale
-from moefabric.emulator.fabric.hardware_failures import (
-    INTERFACES,
-    HardwareFailure,
-    HardwareFailures,
-    failed_interfaces,
-)
+from moefabric.emulator.fabric.hardware_failures import HardwareFailures, failing_interfaces
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.runtime.run_directory import ManagementNetwork
 from tests.support.fabrics import fabric
@@ -36,7 +31,13 @@ PLAN = plan_fabric(
 def test_failure_takes_interfaces_of_component_down(
     kind: FailureKind, what: list[str], down: set[str]
 ) -> None:
-    assert failed_interfaces(PLAN, HardwareFailure(kind, tuple(what))) == down
+    switched = dict[bool, set[str]]()
+
+    def set_links(names: Iterable[str], *, up: bool) -> None:
+        switched[up] = set(names)
+
+    HardwareFailures(PLAN, lambda _server, _number: None, set_links).inject(kind, what)
+    assert switched == {False: down, True: set()}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_failure_on_a_lost_machine_is_refused_and_not_present() -> None:
         if not up and set(names):
             raise FabricError("machine m1: silent for 20 s")
 
-    failures = HardwareFailures(PLAN, lambda _server, _number: None, set_links=set_links)
+    failures = HardwareFailures(PLAN, lambda _server, _number: None, set_links)
     with pytest.raises(FabricError, match=r"^fault nic: s0/e0: machine m1: silent for 20 s$"):
         failures.inject(FailureKind.NIC, ["s0/e0"])
     assert failures.handle({})["faults"] == []
@@ -86,4 +87,4 @@ def test_failure_on_a_lost_machine_is_refused_and_not_present() -> None:
 
 def test_every_kind_that_the_fabric_injects_has_its_injection() -> None:
     injected = {kind for kind in INJECTABLE if kind.traits.injection == "fabric"}
-    assert injected == {*INTERFACES, FailureKind.OCS_PORT}
+    assert injected == {*failing_interfaces(PLAN), FailureKind.OCS_PORT}

@@ -73,4 +73,4 @@ def test_rates_are_parsed_with_their_units() -> None:
 )
 def test_queue_drops_beyond_its_limit(queue: QueueLimit | None, words: str) -> None:
     *_, child = Shape("s0/e0", "s0-e0", 50e6, queue).commands
-    assert child.command == f"qdisc replace dev s0-e0 parent 1:1 handle 10: {words}"
+    assert child[1] == f"qdisc replace dev s0-e0 parent 1:1 handle 10: {words}"

@@ -3,7 +3,7 @@
 import pytest
 
 from moefabric.core.errors import CommandFailedError, FabricError
-from moefabric.emulator.linux.command import BatchLine, run, run_batch
+from moefabric.emulator.linux.command import run, run_batch
 
 
 def test_failed_command_reports_argv_status_and_output() -> None:
@@ -21,8 +21,8 @@ def test_command_is_killed_after_timeout() -> None:
 
 
 def test_batch_names_place_of_failed_line() -> None:
-    lines = [BatchLine("s0/o0", "link show dev lo"), BatchLine("s0/o1", "link show dev no-such")]
+    lines = [("s0/o0", "link show dev lo"), ("s0/o1", "link show dev no-such")]
     with pytest.raises(
         FabricError, match=r's0/o1: ip link show dev no-such: Device "no-such" does not exist'
     ):
-        run_batch(["ip"], lines)
+        run_batch("ip", lines)

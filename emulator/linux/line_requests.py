@@ -1,0 +1,44 @@
+"""Requests that are a line each, and their replies: to programs by pipes, to sockets as JSON."""
+
+import json
+import select
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from moefabric.core.errors import FabricError
+
+
+def ask_program(popen: "subprocess.Popen[bytes]", line: str, timeout_s: float, name: str) -> str:
+    """Write a line to a program's standard input, and return the line that answers it.
+
+    Raises:
+        FabricError: if the program, which the error calls `name`, has ended or doesn't answer.
+    """
+    requests, replies = popen.stdin, popen.stdout
+    if requests is None or replies is None:
+        raise FabricError(f"{name} has ended")
+    with suppress(BrokenPipeError):
+        requests.write(line.encode() + b"\n")
+        requests.flush()
+    waiting = select.poll()
+    waiting.register(replies, select.POLLIN)
+    if not waiting.poll(timeout_s * 1e3):
+        raise FabricError(f"{name} doesn't answer within {timeout_s:g} s")
+    if not (reply := replies.readline()):
+        raise FabricError(f"{name} has ended with status {popen.wait()}; see its messages")
+    return reply.decode().strip()
+
+
+def ask_socket(connection: socket.socket, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a JSON object as a line, and return that of the line that answers it.
+
+    Raises:
+        OSError: if the connection ends, or its time-out passes.
+        ValueError: if the reply isn't a JSON object.
+    """
+    connection.sendall(json.dumps(message).encode() + b"\n")
+    with connection.makefile() as lines:
+        return dict(json.loads(lines.readline()))
