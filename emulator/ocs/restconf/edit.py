@@ -2,9 +2,9 @@
 
 from copy import deepcopy
 from enum import Enum
+from functools import reduce
 from typing import Any
 
-from moefabric.emulator.ocs.restconf.encoding import validate
 from moefabric.emulator.ocs.restconf.errors import RestconfError, absent
 from moefabric.emulator.ocs.restconf.schema import Node
 from moefabric.emulator.ocs.restconf.target import Step, Target
@@ -33,14 +33,15 @@ def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
     Raises:
         RestconfError: if the edit is impossible.
     """
-    top, step = target.top, target.last
-    document = {top.name: deepcopy(before)}
-    holder, part = _holder(document, target.steps), step.part
+    document = {target.top.name: deepcopy(before)}
+    holder, step = reduce(_descend, target.steps[:-1], document), target.last
+    part = step.part
     match op:
         case Op.DELETE:
             _delete(holder, step)
         case Op.REPLACE if step.key is not None:
-            others = [entry for entry in holder.get(part.name, []) if entry[part.key] != _key(step)]
+            key = step.key_value
+            others = [entry for entry in holder.get(part.name, []) if entry[part.key] != key]
             holder[part.name] = [*others, value]
         case Op.REPLACE:
             holder[part.name] = value
@@ -49,47 +50,45 @@ def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
         case Op.MERGE:
             _merge_children(_entry(holder, step), part, value)
         case Op.CREATE:
-            is_entry = step.key is not None
-            tree = _entry(holder, step) if is_entry else holder.setdefault(part.name, {})
+            tree = _descend(holder, step)
             _check_absent(tree, part, value)
             _merge_children(tree, part, value)
-    return document[top.name]
+    return document[target.top.name]
 
 
-def find(tree: Tree, steps: tuple[Step, ...]) -> Any:
-    """Return the resource at a path within the content of its container.
+def find(tree: Tree, target: Target) -> Any:
+    """Return a resource, given the content of its container.
 
     Raises:
         RestconfError: if the path leads to no resource.
     """
-    step = steps[-1]
-    holder, part = _holder({steps[0].part.name: tree}, steps), step.part
+    step = target.last
+    holder = reduce(_descend, target.steps[:-1], {target.top.name: tree})
     if step.key is not None:
         return _entry(holder, step)
-    if part.key:
-        return holder.get(part.name, [])
-    if part.name not in holder:
+    if step.part.name not in holder and not step.part.key:
         raise absent(step.client_name)
-    return holder[part.name]
+    return holder.get(step.part.name, [])
 
 
-def _holder(document: Tree, steps: tuple[Step, ...]) -> Tree:
-    """Return the parent of a resource, given a document that has its container as a member."""
-    holder = document
-    for step in steps[:-1]:
-        holder = (
-            _entry(holder, step) if step.key is not None else holder.setdefault(step.part.name, {})
-        )
-    return holder
+def lookup(tree: Tree, target: Target) -> Any | None:
+    """Return a resource as `find`, or None if there is none."""
+    try:
+        return find(tree, target)
+    except RestconfError:
+        return None
 
 
-def _key(step: Step) -> Any:
-    """Return the key of a step as a value."""
-    return validate(step.part.leaves[step.part.key], step.key)
+def _descend(holder: Tree, step: Step) -> Tree:
+    """Return the entry or container that a step leads to from its parent."""
+    if step.key is not None:
+        return _entry(holder, step)
+    tree: Tree = holder.setdefault(step.part.name, {})
+    return tree
 
 
 def _entry(holder: Tree, step: Step) -> Tree:
-    key = _key(step)
+    key = step.key_value
     entries: list[Tree] = holder.get(step.part.name, [])
     for entry in entries:
         if entry[step.part.key] == key:
@@ -100,8 +99,7 @@ def _entry(holder: Tree, step: Step) -> Tree:
 def _delete(holder: Tree, step: Step) -> None:
     part = step.part
     if step.key is not None:
-        entry = _entry(holder, step)
-        holder[part.name] = [other for other in holder[part.name] if other is not entry]
+        holder[part.name].remove(_entry(holder, step))
     elif not part.type:
         holder[part.name] = [] if part.key else {}
     elif part.mandatory:

@@ -115,7 +115,7 @@ class RestconfSession:
         response = self._service.execute(request)
         self._head, self._body = None, bytearray()
         self._is_head_request = request.method == "HEAD"
-        if not response.settles:
+        if not response.settles or self._service.options.completes == "accepted":
             self._send(slot, response)
             return
         self._waiting = True

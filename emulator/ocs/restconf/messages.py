@@ -13,8 +13,6 @@ from moefabric.emulator.ocs.restconf.encoding import (
     XML,
     from_json,
     from_xml,
-    to_json,
-    to_xml,
     validate,
     validate_container,
 )
@@ -78,11 +76,6 @@ class Response:
     settles: bool = False
 
 
-def encode(document: Any, media: str) -> bytes:
-    """Return a body in JSON or XML."""
-    return to_xml(document) if media == XML else to_json(document)
-
-
 def edit_value(request: Request, target: Target, op: Op) -> Any:
     """Return the new content of a target, or for CREATE the content of its new child.
 
@@ -102,7 +95,7 @@ def edit_value(request: Request, target: Target, op: Op) -> Any:
     content = validate(part, value, module)
     if not target.is_entry:
         return content
-    key = validate(part.leaves[part.key], target.last.key)
+    key = target.last.key_value
     if len(content) != 1 or content[0][part.key] != key:
         raise RestconfError("invalid-value", f"the {part.key} of the path was to be sent")
     return content[0]

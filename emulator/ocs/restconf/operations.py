@@ -32,7 +32,7 @@ def run(operation: Operation, node: Node, datastore: Datastore, inputs: Tree) ->
     Raises:
         RestconfError: if the operation is refused.
     """
-    for leaf in node.leaves.values():
+    for leaf in node.children:
         if leaf.mandatory and leaf.name not in inputs:
             raise RestconfError("missing-element", f"{leaf.name} is needed")
     try:

@@ -3,24 +3,18 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
 from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.edit import Tree, find
+from moefabric.emulator.ocs.restconf.edit import Tree, find, lookup
 from moefabric.emulator.ocs.restconf.encoding import XML, qualify
-from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from moefabric.emulator.ocs.restconf.schema import OPTICAL, PAIR, PAIR_REVISION, TOP
+from moefabric.emulator.ocs.restconf.errors import ProtocolError
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, OPTICAL, PAIR, PAIR_REVISION
 from moefabric.emulator.ocs.restconf.target import Target, parse_target
 
 UNBOUNDED = 1 << 16
-
-
-def read(datastore: Datastore, target: Target) -> Tree:
-    """Return the content of the target's container, or of all containers for the datastore."""
-    return datastore.read(target.top.name) if target.steps else datastore.read_all()
 
 
 def represent(
@@ -31,7 +25,7 @@ def represent(
     Args:
         datastore: the data of the switch.
         target: the resource.
-        tree: the result of `read` for the target.
+        tree: the result of `Datastore.read` for the target.
         query: parameters of the URI: `depth` and `content`.
         media: JSON or XML.
 
@@ -41,10 +35,8 @@ def represent(
     depth = _depth(query)
     if not target.steps:
         containers = {
-            f"{node.module or OPTICAL}:{node.name}": _content(
-                datastore, parse_target(node.name), tree[node.name]
-            )
-            for node in TOP
+            f"{node.module or OPTICAL}:{name}": _content(datastore, parse_target(name), tree[name])
+            for name, node in CONTAINERS.items()
         }
         return {"ietf-restconf:data": _cut(containers, depth)}
     last = target.last
@@ -67,7 +59,7 @@ def location(root: str, target: Target, created: Tree) -> str:
 
 
 def _content(datastore: Datastore, target: Target, tree: Tree) -> Any:
-    part, content = target.last.part, find(tree, target.steps)
+    part, content = target.last.part, find(tree, target)
     if part.type:
         return content
     document = qualify(part, content, target.last.module)
@@ -78,11 +70,8 @@ def _content(datastore: Datastore, target: Target, tree: Tree) -> Any:
 
 def _pair_name(datastore: Datastore, target: Target) -> str:
     """Return the name of the cross-connect list: the client's name, or the revision's."""
-    for step in target.steps:
-        if step.part is PAIR:
-            return step.client_name
-    is_old = datastore.options.revision < PAIR_REVISION
-    return PAIR.alias if is_old else PAIR.name
+    own = PAIR.alias if datastore.options.revision < PAIR_REVISION else PAIR.name
+    return next((step.client_name for step in target.steps if step.part is PAIR), own)
 
 
 def _depth(query: Mapping[str, str]) -> int:
@@ -111,52 +100,40 @@ CLOCK = "current-datetime"
 """A leaf that changes with time, excluded from the entity-tag."""
 
 
-@dataclass(frozen=True)
-class Validators:
-    """The quoted entity-tag of a resource, and the time of its last change if it is known."""
-
-    etag: str
-    changed: str = ""
-
-    @property
-    def headers(self) -> tuple[tuple[str, str], ...]:
-        """The header fields of a response."""
-        return (("ETag", self.etag), *((("Last-Modified", self.changed),) if self.changed else ()))
+Validators = Mapping[str, str]
+"""Header fields: the quoted entity-tag of a resource, and the last change if its time is known."""
 
 
 def validators(datastore: Datastore, target: Target, tree: Tree) -> Validators:
     """Return the validators of a resource.
 
+    The entity-tag is the version of cross-connects, or a hash of other data.
+
     Args:
         datastore: the datastore.
         target: the resource.
-        tree: the result of `representation.read` for the target.
-
-    Returns:
-        Validators whose entity-tag is the version of cross-connects, or a hash of other data.
+        tree: the result of `Datastore.read` for the target.
     """
     device = datastore.device
-    if target.steps and target.top.name == "cross-connects":
-        return Validators(f'"{device.version}"', formatdate(device.changed_s, usegmt=True))
     state: object
-    if target.steps:
-        try:
-            state = find(_without_clock(tree), target.steps)
-        except RestconfError:
-            state = None
-    else:
+    if not target.steps:
         containers = {name: _without_clock(inner) for name, inner in tree.items()}
         containers.pop("sessions")
         state = [device.version, containers]
+    elif target.top.name == "cross-connects":
+        changed = formatdate(device.changed_s, usegmt=True)
+        return {"ETag": f'"{device.version}"', "Last-Modified": changed}
+    else:
+        state = lookup(_without_clock(tree), target)
     text = json.dumps(state, sort_keys=True).encode()
-    return Validators(f'"{hashlib.blake2b(text, digest_size=8).hexdigest()}"')
+    return {"ETag": f'"{hashlib.blake2b(text, digest_size=8).hexdigest()}"'}
 
 
 def is_unchanged(headers: Mapping[str, str], now: Validators) -> bool:
     """Return whether the client's copy of a resource is current."""
     if "if-none-match" in headers:
-        return _matches(headers["if-none-match"], now.etag)
-    return bool(now.changed) and _not_after(now.changed, headers.get("if-modified-since", ""))
+        return _matches(headers["if-none-match"], now["ETag"])
+    return _not_after(now.get("Last-Modified", ""), headers.get("if-modified-since", ""))
 
 
 def check_preconditions(headers: Mapping[str, str], now: Validators, *, exists: bool) -> None:
@@ -165,13 +142,17 @@ def check_preconditions(headers: Mapping[str, str], now: Validators, *, exists: 
     Raises:
         RestconfError: if a precondition does not hold.
     """
-    if "if-match" in headers and not (exists and _matches(headers["if-match"], now.etag)):
-        raise ProtocolError("operation-failed", "changed since: If-Match does not hold")
-    if "if-none-match" in headers and exists and _matches(headers["if-none-match"], now.etag):
-        raise ProtocolError("operation-failed", "there already: If-None-Match does not hold")
-    since = headers.get("if-unmodified-since", "")
-    if "if-match" not in headers and since and now.changed and not _not_after(now.changed, since):
-        raise ProtocolError("operation-failed", "changed since: If-Unmodified-Since does not hold")
+    match, none_match = headers.get("if-match"), headers.get("if-none-match")
+    changed, since = now.get("Last-Modified", ""), headers.get("if-unmodified-since", "")
+    if match is not None and not (exists and _matches(match, now["ETag"])):
+        refusal = "changed since: If-Match"
+    elif none_match is not None and exists and _matches(none_match, now["ETag"]):
+        refusal = "there already: If-None-Match"
+    elif match is None and since and changed and not _not_after(changed, since):
+        refusal = "changed since: If-Unmodified-Since"
+    else:
+        return
+    raise ProtocolError("operation-failed", f"{refusal} does not hold", 412)
 
 
 def _matches(condition: str, etag: str) -> bool:

@@ -2,8 +2,10 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
+from moefabric.emulator.ocs.restconf.encoding import validate
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, absent
 from moefabric.emulator.ocs.restconf.schema import CONTAINERS, OPTICAL, Node
 
@@ -21,6 +23,11 @@ class Step:
     module: str
     client_name: str
     key: str | None = None
+
+    @property
+    def key_value(self) -> Any:
+        """The key as a value of the list's key leaf; RestconfError if it is none."""
+        return validate(self.part[self.part.key], self.key)
 
     def __str__(self) -> str:
         path = f"/{self.module}:{self.part.name}"
@@ -68,7 +75,7 @@ def parse_target(path: str) -> Target:
     Raises:
         RestconfError: if the schema has no such resource.
     """
-    segments = [segment for segment in path.split("/") if segment]
+    segments = list(filter(None, path.split("/")))
     if len(segments) > MAX_STEPS:
         raise absent(path)
     steps: list[Step] = []
