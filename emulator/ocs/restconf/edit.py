@@ -33,9 +33,9 @@ def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
     Raises:
         RestconfError: if the edit is impossible.
     """
-    document = {target.top.name: deepcopy(before)}
-    holder, step = reduce(_descend, target.steps[:-1], document), target.last
-    part = step.part
+    document: Tree = {target.top.name: deepcopy(before)}
+    holder = reduce(_descend, target.steps[:-1], document)
+    step, part = target.last, target.last.part
     match op:
         case Op.DELETE:
             _delete(holder, step)
@@ -53,7 +53,8 @@ def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
             tree = _descend(holder, step)
             _check_absent(tree, part, value)
             _merge_children(tree, part, value)
-    return document[target.top.name]
+    content: Tree = document[target.top.name]
+    return content
 
 
 def find(tree: Tree, target: Target) -> Any:
@@ -63,7 +64,8 @@ def find(tree: Tree, target: Target) -> Any:
         RestconfError: if the path leads to no resource.
     """
     step = target.last
-    holder = reduce(_descend, target.steps[:-1], {target.top.name: tree})
+    document: Tree = {target.top.name: tree}
+    holder = reduce(_descend, target.steps[:-1], document)
     if step.key is not None:
         return _entry(holder, step)
     if step.part.name not in holder and not step.part.key:

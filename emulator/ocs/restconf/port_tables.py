@@ -73,9 +73,9 @@ HAS_PORT: Mapping[str, Callable[[OcsDevice, int], bool]] = {
 def read(device: OcsDevice, table: str) -> Tree:
     """Return the content of a table."""
     ports = [port for port in device.ports.all if _exists(device, port, table)]
-    read_state = STATES.get(table, lambda _device, ports: {port: {} for port in ports})
+    state = STATES[table](device, ports) if table in STATES else {port: {} for port in ports}
     entries = []
-    for port, leaves in read_state(device, ports).items():
+    for port, leaves in state.items():
         settings = vars(device.ports.settings(port))
         values = {
             path: shown(leaf, settings[leaf.setting])

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from moefabric.emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.tl1.frames import Message, format_time, quote
 
-ALARMS = {
-    OcsEventKind.PORT_FAILED: ("CR", "PORT-FAIL"),
-    OcsEventKind.PORT_RECOVERED: ("CL", "PORT-FAIL"),
-    OcsEventKind.POWER_LOW: ("MJ", "LOS"),
-    OcsEventKind.POWER_CLEAR: ("CL", "LOS"),
+REPORTS = {
+    OcsEventKind.PORT_FAILED: ("*C", "CR", "PORT-FAIL"),
+    OcsEventKind.PORT_RECOVERED: ("A ", "CL", "PORT-FAIL"),
+    OcsEventKind.POWER_LOW: ("**", "MJ", "LOS"),
+    OcsEventKind.POWER_CLEAR: ("A ", "CL", "LOS"),
+    OcsEventKind.ENABLED: ("A ", "", "ENABLED"),
+    OcsEventKind.DISABLED: ("A ", "", "DISABLED"),
 }
-"""Severity and condition of events; severity `CL` clears the alarm of the condition."""
-REPORTED = {OcsEventKind.ENABLED: "ENABLED", OcsEventKind.DISABLED: "DISABLED"}
-ALARM_CODES = {"CR": "*C", "MJ": "**", "MN": "* ", "CL": "A "}
+"""Alarm code of an event's message; severity, of alarms only, and condition.
+
+Severity `CL` clears the alarm of the condition.
+"""
 
 
 class StandingAlarms:
@@ -36,27 +39,18 @@ class StandingAlarms:
     def update(self, event: OcsEvent, wall_s: float) -> Message | None:
         """Apply an event, and return its autonomous message, if it has one.
 
-        An alarm is a line such as `17:MJ,LOS,SA,01-01,00-00-00,,:"Port 17 has no light"`, quoted.
+        An alarm is a line such as `17:MJ,LOS,SA,01-01,00-00-00,,:"Port 17 has no light"`.
         """
-        text, time = PORT_TEXTS.get(event.kind, ""), format_time(wall_s)
-        if event.kind in ALARMS:
-            severity, condition = ALARMS[event.kind]
-            alarms = {
-                (port, condition): quote(
-                    f'{port}:{severity},{condition},SA,{time},,:"{text.format(port)}"'
-                )
-                for port in event.ports
-            }
-            for alarm in alarms:
-                self._lines.pop(alarm, None)
-            if severity != "CL":
-                self._lines |= alarms
-            return Message(ALARM_CODES[severity], "REPT ALM EQPT", tuple(alarms.values()))
-        if event.kind in REPORTED:
-            condition = REPORTED[event.kind]
-            lines = tuple(
-                quote(f'{port}:{condition},TC,{time},,,,:"{text.format(port)}"')
-                for port in event.ports
-            )
-            return Message("A ", "REPT EVT EQPT", lines)
-        return None
+        if event.kind not in REPORTS:
+            return None
+        code, severity, condition = REPORTS[event.kind]
+        time, text = format_time(wall_s), PORT_TEXTS[event.kind]
+        fields = f"{severity},{condition},SA,{time},," if severity else f"{condition},TC,{time},,,,"
+        lines = {
+            (port, condition): f'{port}:{fields}:"{text.format(port)}"' for port in event.ports
+        }
+        if severity:
+            remaining = {key: line for key, line in self._lines.items() if key not in lines}
+            self._lines = remaining if severity == "CL" else remaining | lines
+        verb = "REPT ALM EQPT" if severity else "REPT EVT EQPT"
+        return Message(code, verb, tuple(map(quote, lines.values())))
