@@ -123,16 +123,17 @@ class MirredCrossbar:
 
     def _apply(self, target: Mapping[int, int]) -> None:
         """Delete filters before adding others, so that no output has the light of two inputs."""
-        ended = [port for port, out in self._lit.items() if target.get(port) != out]
-        begun = {port: out for port, out in target.items() if self._lit.get(port) != out}
         index = self._interfaces
-        netlink.execute(
-            [
-                *(netlink.delete_filters(f"port {port}", index[port]) for port in ended),
-                *(
-                    netlink.redirect(f"port {port}", index[port], index[out - self.ports.inputs])
-                    for port, out in begun.items()
-                ),
-            ]
-        )
+        changed = dict(self._lit.items() ^ target.items())
+        requests = [
+            netlink.delete_filters(f"port {port}", index[port])
+            for port in changed
+            if port in self._lit
+        ]
+        requests += [
+            netlink.redirect(f"port {port}", index[port], index[out - self.ports.inputs])
+            for port, out in target.items()
+            if port in changed
+        ]
+        netlink.execute(requests)
         self._lit = dict(target)

@@ -27,7 +27,6 @@ from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.emulator.ocs.flapping import PortFlapper
 from moefabric.emulator.ocs.light import Completions, LightTable
 from moefabric.emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
-from moefabric.emulator.ocs.power_monitors import PowerMonitors
 from moefabric.emulator.ocs.users import Users
 from moefabric.runtime.event_loop import Timers
 
@@ -48,8 +47,7 @@ class OcsDevice:
         version: increases with each change of cross-connects, also across restarts.
         changed_s: time of day of the last change of cross-connects.
         ports: administrative states and settings of the ports.
-        light: the time at which each cross-connect is lit.
-        monitors: power monitors.
+        light: the time at which each cross-connect is lit, and power monitors.
         users: accounts and log-ins.
         failures: injected failures.
         completions: clients that wait for light.
@@ -97,9 +95,6 @@ class OcsDevice:
         self.connects = CrossConnects(crossbar.ports)
         self.light = LightTable(
             crossbar, timers, spec, self.ports, self.failures, self.events, self._host
-        )
-        self.monitors = PowerMonitors(
-            spec.profile.loss, timers, self.ports, self.failures, self.light
         )
         self.flapper = PortFlapper(timers, self.enable, self.disable)
         self.completions = Completions(timers, self.light, self.failures)

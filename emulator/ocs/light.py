@@ -1,4 +1,4 @@
-"""Light of an optical switch: when each cross-connect is lit, and callbacks that wait for light."""
+"""Light of an optical switch: when each cross-connect is lit, its power, and waits for light."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,7 +11,7 @@ from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailureKin
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
-from moefabric.emulator.ocs.port_settings import PortTable
+from moefabric.emulator.ocs.port_settings import Admin, PortTable
 from moefabric.runtime.event_loop import Timers
 
 LATE_NS = 100_000
@@ -56,7 +56,43 @@ class LightTable:
         """Return whether the device believes that a cross-connect is lit."""
         return self.lit_at[pair] <= self._timers.now_ns()
 
-    def received_dbm(self, pair: Pair) -> float:
+    def has_monitor(self, port: int) -> bool:
+        """Return whether a port has a power monitor."""
+        self._ports.check([port])
+        kind = self._loss.monitors
+        return kind == "both" or (kind == "inputs" and self._ports.is_input(port))
+
+    def read_dbm(self, ports: Collection[int]) -> dict[int, float]:
+        """Return the readings of power monitors by port; ports without one are left out."""
+        now = self._timers.now_ns()
+        received = {
+            pair[1]: self._received_dbm(pair)
+            for pair, lit_at_ns in self.shown().items()
+            if lit_at_ns <= now
+        }
+        return {
+            port: max(self._loss.floor_dbm, self._power_dbm(port, received))
+            + self._ports.settings(port).offset_db
+            for port in ports
+            if self.has_monitor(port)
+        }
+
+    def _power_dbm(self, port: int, received: Mapping[int, float]) -> float:
+        """Return the real power: at an input the transceiver's, at an output the path's."""
+        loss, admin = self._loss, self._ports.admin(port)
+        if admin is Admin.FAILED:
+            return loss.floor_dbm
+        if self._ports.is_input(port):
+            return loss.launch_dbm
+        if port in received:
+            return received[port]
+        # Light that a loss failure makes too weak for a receiver may still reach a monitor.
+        pair = next((pair for pair in self.lit_at if pair[1] == port), None)
+        if pair and admin is Admin.ENABLED and self.is_lit(pair) and self._failures.loss_db(pair):
+            return self._received_dbm(pair)
+        return loss.floor_dbm
+
+    def _received_dbm(self, pair: Pair) -> float:
         """Return the optical power at the end of a path, after its loss and that of failures."""
         lost_db = loss_db(self._loss, self._spec.serial, pair) + self._failures.loss_db(pair)
         return self._loss.launch_dbm - lost_db
@@ -194,7 +230,7 @@ class LightTable:
             lights = {
                 p: light
                 for p, light in lights.items()
-                if self.received_dbm((p, light.out_port)) >= self._loss.sensitivity_dbm
+                if self._received_dbm((p, light.out_port)) >= self._loss.sensitivity_dbm
             }
         if stuck := self._failures.ports(OcsFailureKind.STUCK):
             held = {

@@ -14,7 +14,7 @@ State = Mapping[int, Mapping[str, Any]]
 
 
 def _has_monitor(device: OcsDevice, port: int) -> bool:
-    return device.monitors.exists(port)
+    return device.light.has_monitor(port)
 
 
 def _is_output(device: OcsDevice, port: int) -> bool:
@@ -26,12 +26,12 @@ def _status(device: OcsDevice, ports: Collection[int]) -> State:
 
 
 def _power(device: OcsDevice, ports: Collection[int]) -> State:
-    readings = device.monitors.read_dbm(ports)
+    readings = device.light.read_dbm(ports)
     return {port: {"power": f"{dbm:.2f}"} for port, dbm in readings.items()}
 
 
 def _old_status(device: OcsDevice, ports: Collection[int]) -> State:
-    readings = device.monitors.read_dbm(ports)
+    readings = device.light.read_dbm(ports)
     state = {}
     for port in ports:
         admin = device.ports.admin(port)

@@ -172,7 +172,7 @@ def _powers(device: OcsDevice, _status: Status, parameters: str) -> str:
     ports = port_lists(parameters, 1)[0]
     if len(ports) > MAX_READINGS:
         raise CommandError(-222, f"{len(ports)} ports of at most {MAX_READINGS}")
-    readings = device.monitors.read_dbm(ports)
+    readings = device.light.read_dbm(ports)
     if blind := [str(port) for port in ports if port not in readings]:
         raise CommandError(-241, f"no power monitor at port {','.join(blind)}")
     return f"({','.join(f'{readings[port]:.1f}' for port in ports)})"

@@ -172,5 +172,5 @@ def _monitors(device: OcsDevice) -> list[str]:
     return [
         f"PMON::PORT={port},MODE={'INPUT' if device.ports.is_input(port) else 'OUTPUT'}"
         for port in device.ports.all
-        if device.monitors.exists(port)
+        if device.light.has_monitor(port)
     ]

@@ -129,7 +129,7 @@ def shutter(device: OcsDevice, port: int) -> str:
 def powers(session: CommandSession, command: Command) -> Result:
     """`RTRV-PORT-POWER`: `"1:-12.34"` for each port with a monitor."""
     device = session.device
-    readings = device.monitors.read_dbm(ports(command.aid, device.ports.all))
+    readings = device.light.read_dbm(ports(command.aid, device.ports.all))
     return Result([f"{port}:{dbm:.2f}" for port, dbm in readings.items()])
 
 
@@ -173,7 +173,7 @@ def set_monitors(session: CommandSession, command: Command) -> None:
 
 def monitor(device: OcsDevice, port: int) -> str | None:
     """`RTRV-PORT-PMON`: `"1:1550.00,0.00,4"`, i.e. wavelength, offset, averaging."""
-    if not device.monitors.exists(port):
+    if not device.light.has_monitor(port):
         return None
     own = device.ports.settings(port)
     return f"{own.wavelength_nm:.2f},{own.offset_db:.2f},{own.averaging}"
