@@ -7,22 +7,19 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from moefabric.core.ocs import Group
+from moefabric.emulator.ocs.restconf import encoding
 from moefabric.emulator.ocs.restconf.edit import Op, Tree
-from moefabric.emulator.ocs.restconf.encoding import (
-    JSON,
-    XML,
-    from_json,
-    from_xml,
-    validate,
-    validate_container,
-)
+from moefabric.emulator.ocs.restconf.encoding import JSON, XML, validate, validate_container
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
 from moefabric.emulator.ocs.restconf.schema import OPTICAL, Node
 from moefabric.emulator.ocs.restconf.target import Target
 
-JSON_TYPES = (JSON, "application/json", "text/json")
-XML_TYPES = (XML, "application/xml", "text/xml")
-ANY_TYPES = ("*/*", "application/*", "")
+MEDIA = {
+    **dict.fromkeys((JSON, "application/json", "text/json"), JSON),
+    **dict.fromkeys((XML, "application/xml", "text/xml"), XML),
+}
+"""Media types that are understood, and how they encode."""
+ANY = dict.fromkeys(("*/*", "application/*", ""), JSON)
 
 
 @dataclass(frozen=True)
@@ -57,13 +54,9 @@ class Request:
     @property
     def accepted(self) -> str | None:
         """Return the client's preference of JSON and XML; None if it accepts neither."""
-        for media_range in self.headers.get("accept", "*/*").split(","):
-            kind = media_range.partition(";")[0].strip().lower()
-            if kind in JSON_TYPES or kind in ANY_TYPES:
-                return JSON
-            if kind in XML_TYPES:
-                return XML
-        return None
+        ranges = self.headers.get("accept", "*/*").split(",")
+        kinds = [media_range.partition(";")[0].strip().lower() for media_range in ranges]
+        return next(((MEDIA | ANY)[kind] for kind in kinds if kind in MEDIA | ANY), None)
 
 
 @dataclass(frozen=True)
@@ -118,8 +111,9 @@ def _member(request: Request, parts: tuple[Node, ...]) -> tuple[str, Any]:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not media:
         media = XML if request.body.lstrip().startswith(b"<") else JSON
-    if media in JSON_TYPES:
-        return from_json(request.body)
-    if media in XML_TYPES:
-        return from_xml(request.body, parts)
+    match MEDIA.get(media):
+        case encoding.JSON:
+            return encoding.from_json(request.body)
+        case encoding.XML:
+            return encoding.from_xml(request.body, parts)
     raise ProtocolError("invalid-value", f"{JSON} and {XML} are understood", 415)

@@ -7,24 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Any
 
 from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.restconf import resources
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.edit import Op, Tree, apply_edit, find, lookup
 from moefabric.emulator.ocs.restconf.encoding import JSON, XML, encode
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
 from moefabric.emulator.ocs.restconf.messages import Request, Response, edit_value, operation_inputs
 from moefabric.emulator.ocs.restconf.operations import OPERATIONS, run
-from moefabric.emulator.ocs.restconf.representation import (
-    Validators,
-    check_preconditions,
-    is_unchanged,
-    location,
-    represent,
-    validators,
-)
 from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, PAIR
 from moefabric.emulator.ocs.restconf.target import Target, parse_target
 
@@ -146,11 +138,11 @@ class Service:
 
     def _get(self, request: Request, target: Target) -> Response:
         tree = self.datastore.read(target)
-        document = represent(self.datastore, target, tree, request.query, request.media)
-        now = validators(self.datastore, target, tree)
-        if is_unchanged(request.headers, now):
+        document = resources.represent(self.datastore, target, tree, request.query, request.media)
+        now = resources.validators(self.datastore, target, tree)
+        if resources.is_unchanged(request.headers, now):
             return Response(304, (*now.items(), NO_CACHE))
-        return _content(document, request.media, now)
+        return _content(document, request.media, *now.items())
 
     def _edit(self, request: Request, target: Target, op: Op) -> Response:
         _check_group(request, "change", admin_only=target.top.name == "system-config")
@@ -161,17 +153,17 @@ class Service:
         value: Any = None if op is Op.DELETE else edit_value(request, target, op)
         before = self.datastore.read(target)
         exists = lookup(before, target) is not None
-        now = validators(self.datastore, target, before)
-        check_preconditions(request.headers, now, exists=exists)
+        now = resources.validators(self.datastore, target, before)
+        resources.check_preconditions(request.headers, now, exists=exists)
         if op is Op.DELETE:
             find(before, target)
         settles = self.datastore.apply(target, before, apply_edit(before, op, target, value))
-        now = validators(self.datastore, target, self.datastore.read(target))
+        now = resources.validators(self.datastore, target, self.datastore.read(target))
         headers = tuple(now.items())
         if op is Op.CREATE:
             if target.top.name == "cross-connects" and self.options.post_kept_s is not None:
                 self._expire(value, self.options.post_kept_s)
-            headers = (*headers, ("Location", location(self.options.root, target, value)))
+            headers = (*headers, ("Location", resources.location(self.options.root, target, value)))
         is_new = op is Op.CREATE or (op is Op.REPLACE and not exists)
         return Response(201 if is_new else 204, headers, settles=settles)
 
@@ -196,9 +188,9 @@ class Service:
         return Response(204, settles=operation.settles)
 
 
-def _content(document: Tree, media: str, now: Validators = MappingProxyType({})) -> Response:
+def _content(document: Tree, media: str, *validators: tuple[str, str]) -> Response:
     """Return the response that shows a resource."""
-    headers = (("Content-Type", media), *now.items(), NO_CACHE)
+    headers = (("Content-Type", media), *validators, NO_CACHE)
     return Response(200, headers, encode(document, media))
 
 

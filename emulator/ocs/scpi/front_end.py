@@ -7,6 +7,7 @@ has been received.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from moefabric.core.ocs_dialect import NoOptions
 from moefabric.emulator.ocs.device import OcsDevice
@@ -37,33 +38,20 @@ class ScpiFrontEnd:
         self._status.restart()
 
 
+@dataclass
 class LineReply:
-    """Reply to a line: collects the replies to its queries."""
+    """Replies to the queries of a line; None until a reply is known."""
 
-    def __init__(self, slot: ReplySlot) -> None:
-        self._slot = slot
-        self._parts: list[str | None] = []
-        self._complete = False
+    slot: ReplySlot
+    parts: list[str | None] = field(default_factory=list)
+    is_complete: bool = False
+    """Whether the whole line has been executed."""
 
-    def add(self, part: str | None) -> int:
-        """Add a reply, or a place for a later reply (None), and return its index."""
-        self._parts.append(part)
-        return len(self._parts) - 1
-
-    def fill(self, index: int, part: str) -> None:
-        """Set the reply of a reserved place."""
-        self._parts[index] = part
-        self._send()
-
-    def finish(self) -> None:
-        """Mark the reply as complete, to be sent once all places are filled."""
-        self._complete = True
-        self._send()
-
-    def _send(self) -> None:
-        known = [part for part in self._parts if part is not None]
-        if self._complete and len(known) == len(self._parts):
-            self._slot.fill(";".join(known).encode("ascii", "replace") + b"\n")
+    def send(self) -> None:
+        """Send the replies if all are known."""
+        known = [part for part in self.parts if part is not None]
+        if self.is_complete and len(known) == len(self.parts):
+            self.slot.fill(";".join(known).encode("ascii", "replace") + b"\n")
 
 
 class ScpiSession:
@@ -132,7 +120,8 @@ class ScpiSession:
             except CommandError as error:
                 self._status.add(error.entry)
         elif self._reply is not None:
-            self._reply.finish()
+            self._reply.is_complete = True
+            self._reply.send()
             self._reply = None
         elif self._lines:
             self._path = ""
@@ -153,13 +142,19 @@ class ScpiSession:
         if isinstance(answer, Wait):
             self._wait(answer)
         elif answer is not None:
-            self._line_reply().add(answer)
+            self._line_reply().parts.append(answer)
 
     def _wait(self, wait: Wait) -> None:
         if wait.reply is not None:
             reply, text = self._line_reply(), wait.reply
-            index = reply.add(None)
-            self._device.when_settled(lambda: reply.fill(index, text))
+            index = len(reply.parts)
+            reply.parts.append(None)
+
+            def fill() -> None:
+                reply.parts[index] = text
+                reply.send()
+
+            self._device.when_settled(fill)
         if wait.blocks:
             self._blocked = True
             self._device.when_settled(self._unblock)

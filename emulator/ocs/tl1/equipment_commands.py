@@ -5,15 +5,8 @@ import time
 from typing import Any
 
 from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.tl1 import parameters
 from moefabric.emulator.ocs.tl1.command import CommandSession, Execute, Result
-from moefabric.emulator.ocs.tl1.parameters import (
-    choice,
-    invalid_aid,
-    named,
-    positional,
-    settings,
-    whole,
-)
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,19}")
@@ -44,7 +37,7 @@ def inventory(session: CommandSession, command: Command) -> Result:
 
 def set_name(session: CommandSession, command: Command) -> None:
     """`SET-SID:::c::name;`: names the switch (at most 20 characters; empty: no name)."""
-    (name,) = positional(command, 1, 0, 1)
+    (name,) = parameters.positional(command, 1, 0, 1)
     if name and not NAME.fullmatch(name):
         raise DeniedError("IDNV", "Invalid system identifier")
     session.device.configure_system(name=name)
@@ -68,8 +61,8 @@ def retrieve(session: CommandSession, command: Command) -> Result:
         "PMON": {"CONFIG": None},
     }
     if name not in values:
-        raise invalid_aid(command)
-    parameter = named(command, 2, ["PARAMETER"])["PARAMETER"].value.upper()
+        raise parameters.invalid_aid(command)
+    parameter = parameters.named(command, 2, ["PARAMETER"])["PARAMETER"].value.upper()
     if parameter not in values[name]:
         raise DeniedError("IPNV", "Parameter not valid")
     if name == "PMON":
@@ -82,20 +75,21 @@ def edit(session: CommandSession, command: Command) -> None:
     device, unit_s = session.device, session.options.timeout_unit_s
     match command.aid.value.upper():
         case "TIMEOUT":
-            limits = {name: (field, whole(0, MAX_TIMEOUT)) for name, field in TIMEOUTS.items()}
-            units = settings(command, limits)
-            device.configure_system(**{field: count * unit_s for field, count in units.items()})
+            count = parameters.whole(0, MAX_TIMEOUT)
+            known = {name: (field, count) for name, field in TIMEOUTS.items()}
+            units = parameters.settings(command, known)
+            device.configure_system(**{field: number * unit_s for field, number in units.items()})
         case "BOOT":
-            modes = {"MODE": ("startup", choice(STARTUP_MODES))}
-            device.configure_system(**settings(command, modes))
+            modes = {"MODE": ("startup", parameters.choice(STARTUP_MODES))}
+            device.configure_system(**parameters.settings(command, modes))
         case _:
-            raise invalid_aid(command)
+            raise parameters.invalid_aid(command)
 
 
 def address(session: CommandSession, command: Command) -> Result:
     """`RTRV-IP::eth0:c:;`: `"eth0:address,gateway,mask,broadcast"`."""
     if command.aid.value not in ("eth0", ""):
-        raise invalid_aid(command)
+        raise parameters.invalid_aid(command)
     system = session.device.system
     return Result([f"eth0:{system.ip},{system.gateway},{system.mask},{system.broadcast}"])
 
@@ -112,7 +106,7 @@ def initialize(session: CommandSession, command: Command) -> Result | None:
     `INIT-SYS::ALARM:c::3;`: 1, 2 and 3 clear environmental, equipment and all alarms.
     """
     device = session.device
-    (phase,) = positional(command, 1, 1, 1)
+    (phase,) = parameters.positional(command, 1, 1, 1)
     match command.aid.value.upper(), phase:
         case "SYSTEM", "0" | "1":
             if device.system.startup == "volatile":
@@ -128,7 +122,7 @@ def initialize(session: CommandSession, command: Command) -> Result | None:
         case "SYSTEM" | "ALARM", _:
             raise DeniedError("IPNV", "Parameter not valid")
         case _:
-            raise invalid_aid(command)
+            raise parameters.invalid_aid(command)
     return None
 
 
@@ -165,7 +159,7 @@ def message_state(session: CommandSession, command: Command) -> Result:
 
 def _check_aid(command: Command, *known: str) -> None:
     if command.aid.value.upper() not in known:
-        raise invalid_aid(command)
+        raise parameters.invalid_aid(command)
 
 
 def _monitors(device: OcsDevice) -> list[str]:

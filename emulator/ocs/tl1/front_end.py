@@ -20,8 +20,6 @@ from moefabric.emulator.ocs.tl1 import user_commands as users
 from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
 from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result, Verb
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
-from moefabric.emulator.ocs.tl1.frames import Message
-from moefabric.emulator.ocs.tl1.port_commands import change_ports, list_ports
 from moefabric.emulator.ocs.tl1.syntax import (
     NO_TAG,
     Command,
@@ -37,21 +35,21 @@ VERBS: Final[Mapping[str, Verb]] = {
     "ENT-PATCH": Verb(ports.enter_patch, "user"),
     "DLT-PATCH": Verb(ports.delete_patch, "user"),
     "RTRV-PATCH": Verb(ports.retrieve_patch),
-    "OPR-PORT-SHUTTER": Verb(change_ports(OcsDevice.disable, settles=True), "user"),
-    "RLS-PORT-SHUTTER": Verb(change_ports(OcsDevice.enable, settles=True), "user"),
-    "RTRV-PORT-SHUTTER": Verb(list_ports(ports.shutter)),
+    "OPR-PORT-SHUTTER": Verb(ports.change_ports(OcsDevice.disable, settles=True), "user"),
+    "RLS-PORT-SHUTTER": Verb(ports.change_ports(OcsDevice.enable, settles=True), "user"),
+    "RTRV-PORT-SHUTTER": Verb(ports.list_ports(ports.shutter)),
     "RTRV-PORT-POWER": Verb(ports.powers),
     "ED-PORT-LABEL": Verb(ports.edit_label, "user"),
-    "DLT-PORT-LABEL": Verb(change_ports(ports.delete_labels), "user"),
-    "RTRV-PORT-LABEL": Verb(list_ports(ports.label)),
+    "DLT-PORT-LABEL": Verb(ports.change_ports(ports.delete_labels), "user"),
+    "RTRV-PORT-LABEL": Verb(ports.list_ports(ports.label)),
     "SET-PORT-PMON": Verb(ports.set_monitors, "user"),
-    "RTRV-PORT-PMON": Verb(list_ports(ports.monitor, unique=True)),
+    "RTRV-PORT-PMON": Verb(ports.list_ports(ports.monitor, unique=True)),
     "SET-PORT-ATTEN": Verb(ports.set_attenuation, "user"),
-    "RTRV-PORT-ATTEN": Verb(list_ports(ports.attenuation, unique=True)),
+    "RTRV-PORT-ATTEN": Verb(ports.list_ports(ports.attenuation, unique=True)),
     "ENT-PORT-FLAP": Verb(ports.enter_flap, "user"),
-    "RTRV-PORT-FLAP": Verb(list_ports(ports.flap, unique=True)),
-    "OPR-PORT-FLAP": Verb(change_ports(ports.start_flapping), "user"),
-    "RLS-PORT-FLAP": Verb(change_ports(ports.stop_flapping), "user"),
+    "RTRV-PORT-FLAP": Verb(ports.list_ports(ports.flap, unique=True)),
+    "OPR-PORT-FLAP": Verb(ports.change_ports(ports.start_flapping), "user"),
+    "RLS-PORT-FLAP": Verb(ports.change_ports(ports.stop_flapping), "user"),
     "RTRV-HDR": Verb(equipment.header),
     "RTRV-NETYPE": Verb(equipment.network_element),
     "RTRV-INV": Verb(equipment.inventory),
@@ -103,7 +101,7 @@ class Tl1FrontEnd:
         """The header of a message that is sent now."""
         return frames.heading(self.device.system.name, self.device.wall_s())
 
-    def numbered(self, message: Message) -> bytes:
+    def numbered(self, message: frames.Message) -> bytes:
         """Return a message with the next number, so that clients notice missing messages."""
         self._last_atag += 1
         return frames.autonomous(self.header, self._last_atag, message)
@@ -240,7 +238,7 @@ class Tl1Session(CommandSession):
         return limit_s * 1_000_000_000
 
     def _time_out(self) -> None:
-        message = Message("A ", "CANC", (f'"{self.user}"',))
+        message = frames.Message("A ", "CANC", (f'"{self.user}"',))
         self._client.send(self._front_end.numbered(message) + self.options.prompt.encode())
         self.log_out()
         if self.options.timed_out == "hang up":

@@ -8,33 +8,21 @@ from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.port_settings import Admin
+from moefabric.emulator.ocs.tl1 import parameters
 from moefabric.emulator.ocs.tl1.command import CommandSession, Execute, Result
-from moefabric.emulator.ocs.tl1.parameters import (
-    MAX_PORTS,
-    choice,
-    decimal,
-    invalid_port,
-    named,
-    port_pairs,
-    ports,
-    positional,
-    required_ports,
-    settings,
-    whole,
-)
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 SHUTTERS = {Admin.ENABLED: "OPEN", Admin.DISABLED: "CLOSED", Admin.FAILED: "FAILED"}
 ATTENUATIONS = {name: name for name in ("NONE", "ABSOLUTE", "RELATIVE", "CONVERGED")}
 MONITOR_SETTINGS = {
-    "WAVE": ("wavelength_nm", decimal(1260, 1640)),
-    "OFFSET": ("offset_db", decimal(-100, 100)),
-    "ATIME": ("averaging", whole(1, 8)),
+    "WAVE": ("wavelength_nm", parameters.decimal(1260, 1640)),
+    "OFFSET": ("offset_db", parameters.decimal(-100, 100)),
+    "ATIME": ("averaging", parameters.whole(1, 8)),
 }
 ATTENUATION_SETTINGS = {
-    "MODE": ("attenuation", choice(ATTENUATIONS)),
-    "LEVEL": ("attenuation_db", decimal(-100, 100)),
-    "REFS": ("reference", whole(1, MAX_PORTS)),
+    "MODE": ("attenuation", parameters.choice(ATTENUATIONS)),
+    "LEVEL": ("attenuation_db", parameters.decimal(-100, 100)),
+    "REFS": ("reference", parameters.whole(1, parameters.MAX_PORTS)),
 }
 BARE_LABEL = re.compile(r"[A-Za-z0-9_./+ -]*")
 
@@ -62,7 +50,7 @@ def list_ports(
     """
 
     def execute(session: CommandSession, command: Command) -> Result:
-        numbers: Iterable[int] = ports(command.aid, session.device.ports.all)
+        numbers: Iterable[int] = parameters.ports(command.aid, session.device.ports.all)
         described = (
             (port, describe(session.device, port))
             for port in (dict.fromkeys(numbers) if unique else numbers)
@@ -73,7 +61,7 @@ def list_ports(
 
 
 def _ports(session: CommandSession, command: Command) -> list[int]:
-    return required_ports(command.aid, session.device.ports.all)
+    return parameters.required_ports(command.aid, session.device.ports.all)
 
 
 def _configure(session: CommandSession, numbers: list[int], changes: Mapping[str, Any]) -> None:
@@ -88,7 +76,7 @@ def enter_patch(session: CommandSession, command: Command) -> Result:
     """`ENT-PATCH::1&2,9&10:c:;`: connects all pairs or none, unless the mirrors fail."""
     device = session.device
     size = device.ports.size
-    pairs = port_pairs(command.aid, size.input_numbers, size.output_numbers)
+    pairs = parameters.port_pairs(command.aid, size.input_numbers, size.output_numbers)
     version = device.version
     try:
         device.add(pairs)
@@ -106,14 +94,14 @@ def delete_patch(session: CommandSession, command: Command) -> Result:
     if command.aid.value.upper() in ("", "ALL"):
         session.device.clear()
     else:
-        session.device.sub_ports(ports(command.aid, session.device.ports.all))
+        session.device.sub_ports(parameters.ports(command.aid, session.device.ports.all))
     return Result(settles=True)
 
 
 def retrieve_patch(session: CommandSession, command: Command) -> Result:
     """`RTRV-PATCH:::c:;`: `"1,9"` for each cross-connect of the ports, in their order."""
     device = session.device
-    pairs = map(device.connects.pair_of, ports(command.aid, device.ports.all))
+    pairs = map(device.connects.pair_of, parameters.ports(command.aid, device.ports.all))
     unique = dict.fromkeys(pair for pair in pairs if pair is not None)
     return Result([f"{p},{q}" for p, q in unique])
 
@@ -129,7 +117,7 @@ def shutter(device: OcsDevice, port: int) -> str:
 def powers(session: CommandSession, command: Command) -> Result:
     """`RTRV-PORT-POWER`: `"1:-12.34"` for each port with a monitor."""
     device = session.device
-    readings = device.light.read_dbm(ports(command.aid, device.ports.all))
+    readings = device.light.read_dbm(parameters.ports(command.aid, device.ports.all))
     return Result([f"{port}:{dbm:.2f}" for port, dbm in readings.items()])
 
 
@@ -139,7 +127,7 @@ def powers(session: CommandSession, command: Command) -> Result:
 def edit_label(session: CommandSession, command: Command) -> None:
     """`ED-PORT-LABEL::1&2:c:::LABEL=a&"b c";`: one label for each port."""
     numbers = _ports(session, command)
-    fields = named(command, 2, ["LABEL"])["LABEL"].split("&")
+    fields = parameters.named(command, 2, ["LABEL"])["LABEL"].split("&")
     labels = [field.value for field in fields]
     most = session.options.label_chars
     bad = any(not field.is_quoted and not BARE_LABEL.fullmatch(field.value) for field in fields)
@@ -168,7 +156,7 @@ def label(device: OcsDevice, port: int) -> str:
 def set_monitors(session: CommandSession, command: Command) -> None:
     """`SET-PORT-PMON::1&&12:c:::WAVE=1310,OFFSET=0.5,ATIME=4;`: sets power monitors."""
     numbers = _ports(session, command)
-    _configure(session, numbers, settings(command, MONITOR_SETTINGS))
+    _configure(session, numbers, parameters.settings(command, MONITOR_SETTINGS))
 
 
 def monitor(device: OcsDevice, port: int) -> str | None:
@@ -183,11 +171,11 @@ def set_attenuation(session: CommandSession, command: Command) -> None:
     """`SET-PORT-ATTEN::33:c:::MODE=ABSOLUTE,LEVEL=-10,REFS=1;`: outputs only."""
     numbers, size = _ports(session, command), session.device.ports.size
     if inputs := [port for port in numbers if port in size.input_set]:
-        raise invalid_port(str(inputs[0]))
-    if "MODE" not in named(command, 2, ATTENUATION_SETTINGS):
+        raise parameters.invalid_port(str(inputs[0]))
+    if "MODE" not in parameters.named(command, 2, ATTENUATION_SETTINGS):
         raise DeniedError("IPMS", "Too few parameters (0/1) in block 2")
-    reference = {"REFS": ("reference", whole(1, size.inputs))}
-    changes = settings(command, {**ATTENUATION_SETTINGS, **reference})
+    reference = {"REFS": ("reference", parameters.whole(1, size.inputs))}
+    changes = parameters.settings(command, {**ATTENUATION_SETTINGS, **reference})
     _configure(session, numbers, {"attenuation_db": 0.0, "reference": None, **changes})
 
 
@@ -204,8 +192,8 @@ def attenuation(device: OcsDevice, port: int) -> str | None:
 
 def enter_flap(session: CommandSession, command: Command) -> None:
     """`ENT-PORT-FLAP::1:c::1000,500,3;`: ms closed, ms open, cycles."""
-    numbers, number = _ports(session, command), whole(0, 999_999)
-    block, restore, cycles = positional(command, 1, 1, 3)
+    numbers, number = _ports(session, command), parameters.whole(0, 999_999)
+    block, restore, cycles = parameters.positional(command, 1, 1, 3)
     try:
         flapping = FlapSettings(
             number(block), number(restore) if restore else None, number(cycles) if cycles else 1
