@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, Self
 
+from moefabric.emulator.congestion.struct_ops import Program
 from moefabric.emulator.linux import bpf_assembler as bpf
-from moefabric.emulator.linux.bpf_assembler import Instruction, Reg, Size
+from moefabric.emulator.linux.bpf_assembler import Instruction, Label, Reg, Size
 from moefabric.emulator.linux.btf import KernelTypes, kernel_types
 
 SOCKET: Final = Reg.R6
@@ -66,13 +67,15 @@ class SocketLayout:
 
     def read(self, register: Reg, member: str) -> Instruction:
         """Load a member of `struct tcp_sock`: 4 bytes, or 1 of its flags."""
-        size = Size.BYTE if member == "ecn_flags" else Size.WORD
-        return bpf.load(size, register, SOCKET, self.tcp[member])
+        return bpf.load(_size(member), register, SOCKET, self.tcp[member])
 
-    def write(self, member: str, register: Reg) -> Instruction:
+    def write(self, member: str, value: Reg) -> Instruction:
         """Store a member of `struct tcp_sock` that congestion controls may change."""
-        size = Size.BYTE if member == "ecn_flags" else Size.WORD
-        return bpf.store(size, SOCKET, self.tcp[member], register)
+        return bpf.store(_size(member), SOCKET, self.tcp[member], value)
+
+
+def _size(member: str) -> Size:
+    return Size.BYTE if member == "ecn_flags" else Size.WORD
 
 
 @cache
@@ -81,6 +84,12 @@ def socket_layout() -> SocketLayout:
     return SocketLayout.of(kernel_types())
 
 
-def socket_argument() -> Instruction:
-    """Load the socket, the first argument of each function, into SOCKET."""
-    return bpf.load(Size.DOUBLE, SOCKET, Reg.R1)
+def socket_function(program: Program) -> Program:
+    """Yield a function whose first argument is the socket.
+
+    The program finds the socket in SOCKET. It returns R0 at its end, and may jump to `end`.
+    """
+    yield bpf.load(Size.DOUBLE, SOCKET, Reg.R1)
+    yield from program
+    yield Label("end")
+    yield bpf.exit_program()

@@ -70,9 +70,7 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
     start = types.offset(wrapper_name, _DATA)
     members = {member.name: (i, member) for i, member in enumerate(types.members(structure))}
     value = bytearray(types.size(wrapper))
-    text = name.encode()[:NAME_BYTES]
-    at = start + members["name"][1].offset
-    value[at : at + len(text)] = text
+    struct.pack_into(f"{NAME_BYTES}s", value, start + members["name"][1].offset, name.encode())
     _FLAGS.pack_into(value, start + members["flags"][1].offset, flags)
     for function, program in programs.items():
         index, member = members[function]
@@ -82,15 +80,8 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
         _DESCRIPTOR.pack_into(value, start + member.offset, descriptor)
     own_types = bpf_calls.load_types(smallest_types())
     undo.callback(os.close, own_types)
-    operations = bpf_calls.create_map(
-        bpf_calls.MAP_TYPE_STRUCT_OPS,
-        name,
-        4,
-        len(value),
-        1,
-        bpf_calls.F_LINK,
-        kernel_type=wrapper,
-        types_fd=own_types,
-    )
+    numbers = {"kernel_type": wrapper, "types_fd": own_types}
+    map_type = bpf_calls.MAP_TYPE_STRUCT_OPS
+    operations = bpf_calls.create_map(map_type, name, 4, len(value), 1, bpf_calls.F_LINK, **numbers)
     undo.callback(os.close, operations)
     return bpf_calls.link_struct_ops(name, operations, bytes(value))
