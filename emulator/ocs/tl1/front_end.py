@@ -17,7 +17,6 @@ from moefabric.emulator.ocs.tl1 import equipment_commands as equipment
 from moefabric.emulator.ocs.tl1 import frames
 from moefabric.emulator.ocs.tl1 import port_commands as ports
 from moefabric.emulator.ocs.tl1 import user_commands as users
-from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
 from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result, Verb
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
 from moefabric.emulator.ocs.tl1.syntax import (
@@ -81,7 +80,7 @@ class Tl1FrontEnd:
 
     def __init__(self, device: OcsDevice, options: Tl1Options) -> None:
         self.device, self.options = device, options
-        self.alarms = StandingAlarms()
+        self.alarms = frames.StandingAlarms()
         self.sessions: set[Tl1Session] = set()
         self._last_atag = 0
         device.events.subscribe(self._on_event)
