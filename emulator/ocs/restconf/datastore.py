@@ -82,10 +82,9 @@ class NotificationLog:
 
     def remove(self, numbers: set[int]) -> None:
         """Remove the notifications with these numbers, or all if there are no numbers."""
-        remaining = [
-            entry for entry in self.entries if numbers and entry["notif-id"] not in numbers
-        ]
-        self.entries = deque(remaining, maxlen=MAX_ENTRIES)
+        for entry in list(self.entries):
+            if not numbers or entry["notif-id"] in numbers:
+                self.entries.remove(entry)
 
 
 class Datastore:
@@ -133,17 +132,9 @@ class Datastore:
 
     def product(self) -> Tree:
         """Read `product-information`."""
-        identity = self.device.identity
-        return {
-            "manufacturer": identity.vendor,
-            "serial-number": identity.serial,
-            "model-name": identity.model,
-            "software-version": identity.firmware,
-        }
-
-    def pairs(self) -> Tree:
-        """Read `cross-connects`."""
-        return {"pair": [{"ingress": p, "egress": q} for p, q in self.device.connects]}
+        identity = vars(self.device.identity)
+        leaves = CONTAINERS["product-information"].children
+        return {leaf.name: identity[leaf.setting] for leaf in leaves}
 
     def port_groups(self) -> Tree:
         """Read `groups`."""
@@ -169,16 +160,12 @@ class Datastore:
 
     def sessions(self) -> Tree:
         """Read `sessions`."""
-        sessions = [
-            {
-                "session-id": log_in.number,
-                "protocol-name": log_in.protocol.upper(),
-                "client-address": log_in.peer.rpartition(":")[0],
-                "user-name": log_in.user,
-            }
+        names = "session-id", "protocol-name", "client-address", "user-name"
+        rows = (
+            (log_in.number, log_in.protocol.upper(), log_in.peer.rpartition(":")[0], log_in.user)
             for log_in in self.device.users.log_ins.values()
-        ]
-        return {"session": sessions}
+        )
+        return {"session": [dict(zip(names, row, strict=True)) for row in rows]}
 
     def shutters(self) -> Tree:
         """Read `shutter-status`: the ports with settings for flapping."""
@@ -192,14 +179,6 @@ class Datastore:
             entry["status"] = "SHUTTER_ACTIVE" if flapper.is_active(port) else "SHUTTER_SET"
             entries.append(entry)
         return {"port": entries}
-
-    def alarms(self) -> Tree:
-        """Read `system-alarms`."""
-        return {"alarm": list(self.log.alarms.values())}
-
-    def notifications(self) -> Tree:
-        """Read `notification-log`."""
-        return {"log": list(self.log.entries)}
 
     def _peer(self, group: Tree) -> str:
         """Return the name of the group whose outputs the inputs of `group` connect to, in order."""
@@ -296,15 +275,17 @@ def _pairs(tree: Tree) -> set[Pair]:
 
 READERS: Mapping[str, Callable[[Datastore], Tree]] = {
     "product-information": Datastore.product,
-    "cross-connects": Datastore.pairs,
+    "cross-connects": lambda store: {
+        "pair": [{"ingress": p, "egress": q} for p, q in store.device.connects]
+    },
     "groups": Datastore.port_groups,
-    "aps": lambda _datastore: {"protection-service": []},
-    "subswitches": lambda _datastore: {"subswitch": []},
+    "aps": lambda _store: {"protection-service": []},
+    "subswitches": lambda _store: {"subswitch": []},
     "system-config": Datastore.system,
     "sessions": Datastore.sessions,
     "shutter-status": Datastore.shutters,
-    "system-alarms": Datastore.alarms,
-    "notification-log": Datastore.notifications,
+    "system-alarms": lambda store: {"alarm": list(store.log.alarms.values())},
+    "notification-log": lambda store: {"log": list(store.log.entries)},
 }
 """Functions that read containers other than tables of ports."""
 WRITERS: Mapping[str, Callable[[Datastore, Tree, Tree], bool]] = {

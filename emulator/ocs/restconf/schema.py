@@ -37,7 +37,7 @@ class Node:
     values: Mapping[str, str] = field(default_factory=dict)
     """The values of an enumeration, with the values of the setting; empty: any value."""
     setting: str = ""
-    """The field of PortSettings or SystemSettings that a leaf shows."""
+    """The field of PortSettings, SystemSettings or Identity that a leaf shows."""
     is_list: bool = False
     """Whether a leaf has several values."""
     key: str = ""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError, pair_up
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.port_settings import Admin
-from moefabric.emulator.ocs.scpi.status import OPERATION_COMPLETE, CommandError, Status
+from moefabric.emulator.ocs.scpi.status import OPERATION_COMPLETE, ScpiError, Status
 from moefabric.emulator.ocs.scpi.syntax import format_ports, header_pattern, number, port_lists
 
 MAX_READINGS = 256
@@ -51,12 +51,12 @@ def execute(command: Execute, device: OcsDevice, status: Status, parameters: str
     """Execute a command.
 
     Raises:
-        CommandError: if the command is refused; nothing has changed.
+        ScpiError: if the command is refused; nothing has changed.
     """
     try:
         return command(device, status, parameters)
     except RefusedError as refused:
-        raise CommandError(ERROR_CODES[refused.reason], str(refused)) from refused
+        raise ScpiError(ERROR_CODES[refused.reason], str(refused)) from refused
 
 
 def bare(action: Callable[[OcsDevice, Status], Answer]) -> Execute:
@@ -64,7 +64,7 @@ def bare(action: Callable[[OcsDevice, Status], Answer]) -> Execute:
 
     def command(device: OcsDevice, status: Status, parameters: str) -> Answer:
         if parameters:
-            raise CommandError(-108, parameters[:64])
+            raise ScpiError(-108, parameters[:64])
         return action(device, status)
 
     return command
@@ -82,16 +82,16 @@ def _address(device: OcsDevice, _status: Status) -> str:
 
 def _set_address(device: OcsDevice, _status: Status, parameters: str) -> None:
     if not parameters:
-        raise CommandError(-109, "an address")
+        raise ScpiError(-109, "an address")
     addresses = [part.strip().strip('"') for part in parameters.split(",")]
     if len(addresses) > len(ADDRESS_FIELDS):
-        raise CommandError(-108, "address, gateway, mask and broadcast are all")
+        raise ScpiError(-108, "address, gateway, mask and broadcast are all")
     for address in addresses:
         try:
             ipaddress.IPv4Address(address)
         except ValueError as error:
             detail = f"an IPv4 address, not {address[:64] or 'nothing'}"
-            raise CommandError(-224, detail) from error
+            raise ScpiError(-224, detail) from error
     device.configure_system(**dict(zip(ADDRESS_FIELDS, addresses, strict=False)))
 
 
@@ -144,9 +144,9 @@ def _sub(device: OcsDevice, _status: Status, parameters: str) -> None:
         return
     size = device.ports.size  # `(@1),(@)`: disconnect the input from its output
     if unknown := sorted(set(inputs) - size.input_set):
-        raise CommandError(-222, f"{', '.join(map(str, unknown))}: inputs are 1..{size.inputs}")
+        raise ScpiError(-222, f"{', '.join(map(str, unknown))}: inputs are 1..{size.inputs}")
     if len(set(inputs)) < len(inputs):
-        raise CommandError(-221, "an input is given twice")
+        raise ScpiError(-221, "an input is given twice")
     device.sub_ports(inputs)
 
 
@@ -171,10 +171,10 @@ def _port_states(device: OcsDevice, _status: Status, parameters: str) -> str:
 def _powers(device: OcsDevice, _status: Status, parameters: str) -> str:
     ports = port_lists(parameters, 1)[0]
     if len(ports) > MAX_READINGS:
-        raise CommandError(-222, f"{len(ports)} ports of at most {MAX_READINGS}")
+        raise ScpiError(-222, f"{len(ports)} ports of at most {MAX_READINGS}")
     readings = device.light.read_dbm(ports)
     if blind := [str(port) for port in ports if port not in readings]:
-        raise CommandError(-241, f"no power monitor at port {','.join(blind)}")
+        raise ScpiError(-241, f"no power monitor at port {','.join(blind)}")
     return f"({','.join(f'{readings[port]:.1f}' for port in ports)})"
 
 

@@ -13,7 +13,7 @@ from moefabric.core.ocs_dialect import NoOptions
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
 from moefabric.emulator.ocs.scpi.commands import Wait, execute, find_command
-from moefabric.emulator.ocs.scpi.status import CommandError, ScpiError, Status
+from moefabric.emulator.ocs.scpi.status import ScpiError, Status
 from moefabric.emulator.ocs.scpi.syntax import Unit, path_after, units
 
 LINE_BYTES = 64 * 1024
@@ -117,8 +117,8 @@ class ScpiSession:
             unit = self._units.popleft()
             try:
                 self._execute(unit)
-            except CommandError as error:
-                self._status.add(error.entry)
+            except ScpiError as error:
+                self._status.add(error)
         elif self._reply is not None:
             self._reply.is_complete = True
             self._reply.send()
@@ -138,7 +138,7 @@ class ScpiSession:
                 answer = execute(command, self._device, self._status, unit.parameters)
                 break
         else:
-            raise CommandError(-113, unit.header[:64])
+            raise ScpiError(-113, unit.header[:64])
         if isinstance(answer, Wait):
             self._wait(answer)
         elif answer is not None:
