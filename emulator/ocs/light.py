@@ -9,7 +9,7 @@ from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect
 from moefabric.emulator.ocs.cross_connects import CrossConnects, Pair
 from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
-from moefabric.emulator.ocs.events import EventBus, OcsEventKind
+from moefabric.emulator.ocs.events import OcsEventKind
 from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
 from moefabric.emulator.ocs.port_settings import Admin, PortTable
 from moefabric.runtime.event_loop import Timers
@@ -30,14 +30,12 @@ class LightTable:
         timers: Timers,
         spec: DeviceSpec,
         ports: PortTable,
-        failures: ActiveFailures,
-        events: EventBus,
         host: DeviceHost,
     ) -> None:
         self.lit_at: dict[Pair, int] = {}
         """For each cross-connect, the time from which it is lit (CLOCK_MONOTONIC, ns)."""
         self._crossbar, self._timers, self._spec, self._ports = crossbar, timers, spec, ports
-        self._failures, self._events, self._host = failures, events, host
+        self._failures, self._events, self._host = ports.failures, ports.failures.events, host
         self._loss = spec.profile.loss
         self._settling = Settling(spec.profile.settle, spec.serial)
         self._link_delay_ns = 0 if spec.link_down else spec.link_up_ns
@@ -181,12 +179,7 @@ class LightTable:
         }
         size = self._ports.size
         links = {q - size.inputs: up_at.get(q) for q in size.output_numbers}
-        changed = {
-            port: at_ns
-            for port, at_ns in links.items()
-            if port not in self._links or self._links[port] != at_ns
-        }
-        if changed:
+        if changed := dict(links.items() - self._links.items()):
             self._links = links
             self._host.set_links(changed)
 
@@ -223,15 +216,12 @@ class LightTable:
     def _lights(self) -> dict[int, CrossConnect]:
         """Return the real light, which failures may change without notice to the device."""
         closed = self._ports.closed | self._ports.failed
+        has_loss, least_dbm = self._failures.first(OcsFailureKind.LOSS), self._loss.sensitivity_dbm
         lights = {
-            p: CrossConnect(q, at) for (p, q), at in self.lit_at.items() if not closed & {p, q}
+            p: CrossConnect(q, at)
+            for (p, q), at in self.lit_at.items()
+            if not closed & {p, q} and not (has_loss and self._received_dbm((p, q)) < least_dbm)
         }
-        if self._failures.first(OcsFailureKind.LOSS):
-            lights = {
-                p: light
-                for p, light in lights.items()
-                if self._received_dbm((p, light.out_port)) >= self._loss.sensitivity_dbm
-            }
         if stuck := self._failures.ports(OcsFailureKind.STUCK):
             held = {
                 p: at for p, at in self._crossbar.cross_connects().items() if p in stuck - closed
