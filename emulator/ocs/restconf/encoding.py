@@ -151,10 +151,7 @@ def validate(part: Node, value: Any, module: str = OPTICAL) -> Any:
         RestconfError: if the schema does not allow it.
     """
     if part.type:
-        try:
-            return schema.checked(part, value)
-        except ValueError as error:
-            raise RestconfError("invalid-value", str(error)) from error
+        return schema.checked(part, value)
     if not part.key:
         return validate_container(part, value, module)
     values = value if isinstance(value, list) else [value]

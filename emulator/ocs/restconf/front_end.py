@@ -10,8 +10,7 @@ from http import HTTPStatus
 import h11
 
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.front_end import Client, ReplySlot
-from moefabric.emulator.ocs.idle_timeout import IdleTimeout
+from moefabric.emulator.ocs.front_end import Client, IdleTimeout, ReplySlot
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.restconf.errors import ProtocolError

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import yaml
 
+from moefabric.emulator.ocs.restconf.errors import RestconfError
+
 OPTICAL: Final = "optical-switch"
 NAMESPACES: Final = {
     OPTICAL: "http://www.polatis.com/yang/optical-switch",
@@ -65,11 +67,11 @@ def checked(leaf: Node, value: Any) -> Any:
     """Return the value of a leaf in its canonical form (RFC 7950, section 9.1).
 
     Raises:
-        ValueError: if the leaf can't have this value.
+        RestconfError: if the leaf can't have this value.
     """
     if leaf.is_list:
         if not isinstance(value, list):
-            raise ValueError(f"{leaf.name} is a list")
+            raise RestconfError("invalid-value", f"{leaf.name} is a list")
         return [_checked(leaf, item) for item in value]
     return _checked(leaf, value)
 
@@ -90,7 +92,7 @@ def _checked(leaf: Node, value: Any) -> Any:
             is_text = re.fullmatch(r"[ -~]*", value) and len(value) <= MAX_CHARS
             if value in leaf.values or (is_text and not leaf.values):
                 return value
-    raise ValueError(f"{str(value)[:64]!r} is no value of {leaf.name}")
+    raise RestconfError("invalid-value", f"{str(value)[:64]!r} is no value of {leaf.name}")
 
 
 def shown(leaf: Node, setting: Any) -> Any:

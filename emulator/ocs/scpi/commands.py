@@ -31,7 +31,8 @@ ERROR_CODES = {
 }
 ADMIN_LETTERS = {Admin.ENABLED: "E", Admin.DISABLED: "D", Admin.FAILED: "F"}
 NO_ERROR = '0,"No error"'
-ADDRESS_FIELDS = ("ip", "gateway", "mask", "broadcast")
+ADDRESS_FIELDS = {"IP": "ip", "Gateway": "gateway", "Mask": "mask", "Broadcast": "broadcast"}
+"""Parts of an address, and the fields of SystemSettings that they show."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,12 @@ class Wait:
 
 Answer = str | Wait | None
 Execute = Callable[[OcsDevice, Status, str], Answer]
+"""Executes a command; ScpiError or RefusedError if it is refused, and nothing has changed."""
 
 
-def execute(command: Execute, device: OcsDevice, status: Status, parameters: str) -> Answer:
-    """Execute a command.
-
-    Raises:
-        ScpiError: if the command is refused; nothing has changed.
-    """
-    try:
-        return command(device, status, parameters)
-    except RefusedError as refused:
-        raise ScpiError(ERROR_CODES[refused.reason], str(refused)) from refused
+def refusal(refused: RefusedError) -> ScpiError:
+    """Return the error for a refusal of the device."""
+    return ScpiError(ERROR_CODES[refused.reason], str(refused))
 
 
 def bare(action: Callable[[OcsDevice, Status], Answer]) -> Execute:
@@ -75,9 +70,7 @@ def bare(action: Callable[[OcsDevice, Status], Answer]) -> Execute:
 
 def _address(device: OcsDevice, _status: Status) -> str:
     fields = vars(device.system)
-    names = ("IP", *map(str.capitalize, ADDRESS_FIELDS[1:]))
-    pairs = zip(names, ADDRESS_FIELDS, strict=True)
-    return " ".join(f'{name}="{fields[field]}"' for name, field in pairs)
+    return " ".join(f'{name}="{fields[field]}"' for name, field in ADDRESS_FIELDS.items())
 
 
 def _set_address(device: OcsDevice, _status: Status, parameters: str) -> None:
@@ -92,7 +85,7 @@ def _set_address(device: OcsDevice, _status: Status, parameters: str) -> None:
         except ValueError as error:
             detail = f"an IPv4 address, not {address[:64] or 'nothing'}"
             raise ScpiError(-224, detail) from error
-    device.configure_system(**dict(zip(ADDRESS_FIELDS, addresses, strict=False)))
+    device.configure_system(**dict(zip(ADDRESS_FIELDS.values(), addresses, strict=False)))
 
 
 def _next_error(_device: OcsDevice, status: Status) -> str:
@@ -163,6 +156,10 @@ def _partner(device: OcsDevice, _status: Status, parameters: str) -> str:
 # ---- ports
 
 
+def _size(device: OcsDevice, _status: Status) -> str:
+    return f"{device.ports.size.inputs},{device.ports.size.outputs}"
+
+
 def _port_states(device: OcsDevice, _status: Status, parameters: str) -> str:
     ports = port_lists(parameters, 1)[0] if parameters else device.ports.all
     return f"({','.join(ADMIN_LETTERS[device.ports.admin(port)] for port in ports)})"
@@ -217,10 +214,7 @@ COMMANDS: tuple[tuple[re.Pattern[str], Execute], ...] = tuple(
         ("OXC:SWITch:PORT:DISable", _with_ports(OcsDevice.disable)),
         ("OXC:SWITch:PORT:ENABle", _with_ports(OcsDevice.enable)),
         ("OXC:SWITch:PORT:STATe?", _port_states),
-        (
-            "OXC:SWITch:SIZE?",
-            bare(lambda device, _: f"{device.ports.size.inputs},{device.ports.size.outputs}"),
-        ),
+        ("OXC:SWITch:SIZE?", bare(_size)),
         ("PMONitor:POWer?", _powers),
     )
 )

@@ -10,9 +10,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from moefabric.core.ocs_dialect import NoOptions
+from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
-from moefabric.emulator.ocs.scpi.commands import Wait, execute, find_command
+from moefabric.emulator.ocs.scpi.commands import Wait, find_command, refusal
 from moefabric.emulator.ocs.scpi.status import ScpiError, Status
 from moefabric.emulator.ocs.scpi.syntax import Unit, path_after, units
 
@@ -119,6 +120,8 @@ class ScpiSession:
                 self._execute(unit)
             except ScpiError as error:
                 self._status.add(error)
+            except RefusedError as refused:
+                self._status.add(refusal(refused))
         elif self._reply is not None:
             self._reply.is_complete = True
             self._reply.send()
@@ -135,7 +138,7 @@ class ScpiSession:
         for spelling in unit.spellings(self._path):
             if command := find_command(spelling):
                 self._path = path_after(spelling, self._path)
-                answer = execute(command, self._device, self._status, unit.parameters)
+                answer = command(self._device, self._status, unit.parameters)
                 break
         else:
             raise ScpiError(-113, unit.header[:64])

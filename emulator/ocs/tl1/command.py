@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from moefabric.core.ocs import Group
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.front_end import Client
-from moefabric.emulator.ocs.idle_timeout import IdleTimeout
+from moefabric.emulator.ocs.front_end import Client, IdleTimeout
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
 from moefabric.emulator.ocs.tl1.frames import StandingAlarms
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError

@@ -11,8 +11,7 @@ from typing import Final
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
-from moefabric.emulator.ocs.front_end import Client, ReplySlot
-from moefabric.emulator.ocs.idle_timeout import IdleTimeout
+from moefabric.emulator.ocs.front_end import Client, IdleTimeout, ReplySlot
 from moefabric.emulator.ocs.tl1 import equipment_commands as equipment
 from moefabric.emulator.ocs.tl1 import frames
 from moefabric.emulator.ocs.tl1 import port_commands as ports
