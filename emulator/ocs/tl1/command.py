@@ -77,11 +77,19 @@ Execute = Callable[[CommandSession, Command], Result | None]
 
 @dataclass(frozen=True)
 class Verb:
-    """A command, and the least privileged group that may use it."""
+    """A command, and the least privileged group that may use it.
+
+    Attributes:
+        execute: executes it.
+        group: the group.
+        needs_login: whether the session has to be logged in.
+        aids: the access identifiers that it accepts, in capitals; None: it reads them itself.
+    """
 
     execute: Execute
     group: Group = "view"
     needs_login: bool = True
+    aids: tuple[str, ...] | None = None
 
 
 RANKS: dict[Group, int] = {"view": 0, "user": 1, "admin": 2}

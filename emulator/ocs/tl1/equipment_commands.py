@@ -19,7 +19,10 @@ ALARM_MANAGER = "REPMGR"
 
 
 def header(_session: CommandSession, _command: Command) -> None:
-    """`RTRV-HDR:::c:;`: only the header of the response."""
+    """`RTRV-HDR:::c:;`: only the header of the response.
+
+    `RTRV-ALM-ENV::ALL:c:;` too, as nothing in this switch's environment raises alarms.
+    """
 
 
 def network_element(session: CommandSession, _command: Command) -> Result:
@@ -28,9 +31,8 @@ def network_element(session: CommandSession, _command: Command) -> Result:
     return Result([f"{identity.vendor},{identity.model},OCS,{identity.firmware}"])
 
 
-def inventory(session: CommandSession, command: Command) -> Result:
+def inventory(session: CommandSession, _command: Command) -> Result:
     """`RTRV-INV::OCS:c:;`: the inventory, with `SN=` and the serial number."""
-    _check_aid(command, "OCS", "ALL", "")
     vendor, model, serial, firmware = vars(session.device.identity).values()
     return Result([f"OCS::VENDOR={vendor},MODEL={model},SN={serial},SW={firmware}"])
 
@@ -126,15 +128,9 @@ def initialize(session: CommandSession, command: Command) -> Result | None:
     return None
 
 
-def alarms(session: CommandSession, command: Command) -> Result:
+def alarms(session: CommandSession, _command: Command) -> Result:
     """`RTRV-ALM-EQPT::ALL:c:;`, `RTRV-ALM-ALL::ALL:c:;`: standing alarms."""
-    _check_aid(command, "ALL", "")
     return Result(session.alarms)
-
-
-def environment_alarms(_session: CommandSession, command: Command) -> None:
-    """`RTRV-ALM-ENV::ALL:c:;`: nothing in this switch's environment raises alarms."""
-    _check_aid(command, "ALL", "")
 
 
 def want_messages(*, wanted: bool) -> Execute:
@@ -144,22 +140,15 @@ def want_messages(*, wanted: bool) -> Execute:
     and `ALW-MSG-ALL:::c:;` allow them.
     """
 
-    def execute(session: CommandSession, command: Command) -> None:
-        _check_aid(command, ALARM_MANAGER, "ALL", "")
+    def execute(session: CommandSession, _command: Command) -> None:
         session.wants_messages = wanted
 
     return execute
 
 
-def message_state(session: CommandSession, command: Command) -> Result:
+def message_state(session: CommandSession, _command: Command) -> Result:
     """`RTRV-ARC-EQPT::ALL:c:;`: `"REPMGR:IND,,"` if messages are inhibited."""
-    _check_aid(command, ALARM_MANAGER, "ALL", "")
     return Result([f"{ALARM_MANAGER}:{'' if session.wants_messages else 'IND'},,"])
-
-
-def _check_aid(command: Command, *known: str) -> None:
-    if command.aid.value.upper() not in known:
-        raise parameters.invalid_aid(command)
 
 
 def _monitors(device: OcsDevice) -> list[str]:

@@ -18,6 +18,7 @@ from moefabric.emulator.ocs.tl1 import port_commands as ports
 from moefabric.emulator.ocs.tl1 import user_commands as users
 from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result, Verb
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
+from moefabric.emulator.ocs.tl1.parameters import invalid_aid
 from moefabric.emulator.ocs.tl1.syntax import (
     NO_TAG,
     Command,
@@ -27,6 +28,8 @@ from moefabric.emulator.ocs.tl1.syntax import (
 )
 from moefabric.runtime.event_loop import Timer
 
+ALL: Final = ("ALL", "")
+MANAGER: Final = (equipment.ALARM_MANAGER, *ALL)
 VERBS: Final[Mapping[str, Verb]] = {
     "ACT-USER": Verb(users.activate, needs_login=False),
     "CANC-USER": Verb(users.cancel),
@@ -50,21 +53,21 @@ VERBS: Final[Mapping[str, Verb]] = {
     "RLS-PORT-FLAP": Verb(ports.change_ports(ports.stop_flapping), "user"),
     "RTRV-HDR": Verb(equipment.header),
     "RTRV-NETYPE": Verb(equipment.network_element),
-    "RTRV-INV": Verb(equipment.inventory),
+    "RTRV-INV": Verb(equipment.inventory, aids=("OCS", "ALL", "")),
     "RTRV-EQPT": Verb(equipment.retrieve),
     "ED-EQPT": Verb(equipment.edit, "admin"),
     "RTRV-IP": Verb(equipment.address),
     "RTRV-TOD": Verb(equipment.time_of_day),
     "SET-SID": Verb(equipment.set_name, "admin"),
     "INIT-SYS": Verb(equipment.initialize, "admin"),
-    "RTRV-ALM-EQPT": Verb(equipment.alarms),
-    "RTRV-ALM-ENV": Verb(equipment.environment_alarms),
-    "RTRV-ALM-ALL": Verb(equipment.alarms),
-    "OPR-ARC-EQPT": Verb(equipment.want_messages(wanted=False)),
-    "RLS-ARC-EQPT": Verb(equipment.want_messages(wanted=True)),
-    "RTRV-ARC-EQPT": Verb(equipment.message_state),
-    "INH-MSG-ALL": Verb(equipment.want_messages(wanted=False)),
-    "ALW-MSG-ALL": Verb(equipment.want_messages(wanted=True)),
+    "RTRV-ALM-EQPT": Verb(equipment.alarms, aids=ALL),
+    "RTRV-ALM-ENV": Verb(equipment.header, aids=ALL),
+    "RTRV-ALM-ALL": Verb(equipment.alarms, aids=ALL),
+    "OPR-ARC-EQPT": Verb(equipment.want_messages(wanted=False), aids=MANAGER),
+    "RLS-ARC-EQPT": Verb(equipment.want_messages(wanted=True), aids=MANAGER),
+    "RTRV-ARC-EQPT": Verb(equipment.message_state, aids=MANAGER),
+    "INH-MSG-ALL": Verb(equipment.want_messages(wanted=False), aids=MANAGER),
+    "ALW-MSG-ALL": Verb(equipment.want_messages(wanted=True), aids=MANAGER),
     "ENT-USER-SECU": Verb(users.enter, "admin"),
     "ED-USER-SECU": Verb(users.edit, "admin"),
     "DLT-USER-SECU": Verb(users.delete),
@@ -194,6 +197,8 @@ class Tl1Session(CommandSession):
             raise DeniedError("INUP", "Unexpected parameter in block 0")
         if user is not None and RANKS[self.group] < RANKS[verb.group]:
             raise DeniedError("PICC", "Permission denied")
+        if verb.aids is not None and command.aid.value.upper() not in verb.aids:
+            raise invalid_aid(command)
         return verb.execute(self, command) or Result()
 
     def _wait(self, slot: ReplySlot, command: Command, result: Result) -> None:
