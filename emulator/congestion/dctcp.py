@@ -8,13 +8,8 @@ window grows as Reno's. A connection without ECN is left with Reno.
 from contextlib import AbstractContextManager
 from typing import Final
 
-from moefabric.emulator.congestion.sockets import (
-    SOCKET,
-    SocketLayout,
-    socket_function,
-    socket_layout,
-)
-from moefabric.emulator.congestion.struct_ops import NEEDS_ECN, Program, congestion_control
+from moefabric.emulator.congestion import struct_ops
+from moefabric.emulator.congestion.struct_ops import SOCKET, Program, SocketLayout
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
 from moefabric.emulator.linux.btf import Kind, kernel_types
@@ -42,7 +37,7 @@ _RECOVERY: Final = 3
 
 def dctcp() -> AbstractContextManager[str]:
     """Register DCTCP; raises and yields as `congestion_control`."""
-    sockets = socket_layout()
+    sockets = struct_ops.socket_layout()
     grow = kernel_types().number(Kind.FUNCTION, "tcp_reno_cong_avoid")
     programs = {
         "init": _init(sockets),
@@ -53,8 +48,7 @@ def dctcp() -> AbstractContextManager[str]:
         "undo_cwnd": _undo(sockets),
         "cong_avoid": _avoid(grow),
     }
-    functions = {name: socket_function(program) for name, program in programs.items()}
-    return congestion_control("dctcp", functions, NEEDS_ECN)
+    return struct_ops.socket_control("dctcp", programs, struct_ops.NEEDS_ECN)
 
 
 def _own(sockets: SocketLayout, register: Reg, variable: int) -> Instruction:

@@ -12,13 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.emulator.congestion.sockets import (
-    SOCKET,
-    SocketLayout,
-    socket_function,
-    socket_layout,
-)
-from moefabric.emulator.congestion.struct_ops import Program, congestion_control, unsupported
+from moefabric.emulator.congestion import struct_ops
+from moefabric.emulator.congestion.struct_ops import SOCKET, Program, SocketLayout
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import BpfError, Jump, Label, Reg, Size
@@ -89,11 +84,11 @@ def window_table(kind: str) -> Iterator[WindowTable]:
     """Register a congestion control with a table; raises as `congestion_control`."""
     length = _FIRST_ROW + ROWS * ROW.itemsize
     with ExitStack() as undo:
-        sockets = socket_layout()
+        sockets = struct_ops.socket_layout()
         try:
             memory = Memory(bpf_calls.create_memory("windows", length), length)
         except BpfError as error:
-            raise unsupported(kind, error) from error
+            raise struct_ops.unsupported(kind, error) from error
         undo.callback(memory.close)
         programs = {
             "init": _init(sockets, memory.fd),
@@ -102,8 +97,8 @@ def window_table(kind: str) -> Iterator[WindowTable]:
             "ssthresh": _window(sockets),
             "undo_cwnd": _window(sockets),
         }
-        functions = {name: socket_function(program) for name, program in programs.items()}
-        yield WindowTable(undo.enter_context(congestion_control(kind, functions)), memory)
+        name = undo.enter_context(struct_ops.socket_control(kind, programs))
+        yield WindowTable(name, memory)
 
 
 def _field(name: str) -> int:

@@ -13,10 +13,9 @@ from moefabric.emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.restconf import port_tables
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
-from moefabric.emulator.ocs.restconf.edit import Tree
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
 from moefabric.emulator.ocs.restconf.schema import CONTAINERS, setting_of, shown
-from moefabric.emulator.ocs.restconf.target import Target
+from moefabric.emulator.ocs.restconf.tree import Target, Tree
 from moefabric.emulator.ocs.users import UserError, UserRefusal
 from moefabric.runtime.event_loop import Timer
 

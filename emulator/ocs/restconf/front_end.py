@@ -14,7 +14,7 @@ from moefabric.emulator.ocs.front_end import Client, IdleTimeout, ReplySlot
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.restconf.errors import ProtocolError
-from moefabric.emulator.ocs.restconf.messages import Request, Response
+from moefabric.emulator.ocs.restconf.resources import Request, Response
 from moefabric.emulator.ocs.restconf.service import Service
 
 HEAD_BYTES = 16 * 1024

@@ -5,9 +5,9 @@ from typing import Any
 
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.port_settings import Admin, PortSettings
-from moefabric.emulator.ocs.restconf.edit import Tree
 from moefabric.emulator.ocs.restconf.errors import RestconfError
 from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node, setting_of, shown
+from moefabric.emulator.ocs.restconf.tree import Tree
 
 State = Mapping[int, Mapping[str, Any]]
 """Leaves by port."""

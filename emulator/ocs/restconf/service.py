@@ -10,15 +10,14 @@ from http import HTTPStatus
 from typing import Any
 
 from moefabric.emulator.ocs.cross_connects import RefusedError
-from moefabric.emulator.ocs.restconf import resources
+from moefabric.emulator.ocs.restconf import resources, tree
 from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.edit import Op, Tree, apply_edit, find, lookup
 from moefabric.emulator.ocs.restconf.encoding import JSON, XML, encode
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
-from moefabric.emulator.ocs.restconf.messages import Request, Response, edit_value, operation_inputs
 from moefabric.emulator.ocs.restconf.operations import OPERATIONS, run
+from moefabric.emulator.ocs.restconf.resources import Request, Response
 from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, PAIR
-from moefabric.emulator.ocs.restconf.target import Target, parse_target
+from moefabric.emulator.ocs.restconf.tree import Op, Target, Tree, apply_edit, find, lookup
 
 Answer = Callable[[Request], Response]
 READABLE = "GET, HEAD, OPTIONS"
@@ -108,7 +107,7 @@ class Service:
             methods = "OPTIONS, POST, PATCH" if name == PATCHED else "OPTIONS, POST"
             return methods, partial(self._operate, name)
         if inside == "/data" or inside.startswith("/data/"):
-            target = parse_target(inside.removeprefix("/data"))
+            target = tree.parse_target(inside.removeprefix("/data"))
             is_writable = target.steps and target.is_config
             return WRITABLE if is_writable else READABLE, partial(self._data, target)
         raise ProtocolError("invalid-value", f"there is nothing at {request.path[:64]}", 404)
@@ -137,12 +136,13 @@ class Service:
         return self._edit(request, target, Op(request.method))
 
     def _get(self, request: Request, target: Target) -> Response:
-        tree = self.datastore.read(target)
-        document = resources.represent(self.datastore, target, tree, request.query, request.media)
-        now = resources.validators(self.datastore, target, tree)
+        content = self.datastore.read(target)
+        query, media = request.query, request.media
+        document = resources.represent(self.datastore, target, content, query, media)
+        now = resources.validators(self.datastore, target, content)
         if resources.is_unchanged(request.headers, now):
             return Response(304, (*now.items(), NO_CACHE))
-        return _content(document, request.media, *now.items())
+        return _content(document, media, *now.items())
 
     def _edit(self, request: Request, target: Target, op: Op) -> Response:
         _check_group(request, "change", admin_only=target.top.name == "system-config")
@@ -150,7 +150,7 @@ class Service:
             raise ProtocolError("invalid-value", f"no {next(iter(request.query))[:64]} here")
         if target.is_whole_list and not self.options.whole_lists:
             raise RestconfError("operation-not-supported", f"{target} needs a key")
-        value: Any = None if op is Op.DELETE else edit_value(request, target, op)
+        value: Any = None if op is Op.DELETE else resources.edit_value(request, target, op)
         before = self.datastore.read(target)
         exists = lookup(before, target) is not None
         now = resources.validators(self.datastore, target, before)
@@ -184,7 +184,7 @@ class Service:
         if request.method != "POST" and (request.method, name) != ("PATCH", PATCHED):
             raise ProtocolError("operation-not-supported", "operations are POSTed")
         _check_group(request, "do", admin_only=operation.group == "admin")
-        run(operation, node, self.datastore, operation_inputs(request, node))
+        run(operation, node, self.datastore, resources.operation_inputs(request, node))
         return Response(204, settles=operation.settles)
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.emulator.ocs.restconf.edit import Op, apply_edit
 from moefabric.emulator.ocs.restconf.encoding import (
     XML,
     encode,
@@ -18,7 +17,7 @@ from moefabric.emulator.ocs.restconf.encoding import (
 )
 from moefabric.emulator.ocs.restconf.errors import RestconfError
 from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, Node
-from moefabric.emulator.ocs.restconf.target import parse_target
+from moefabric.emulator.ocs.restconf.tree import Op, apply_edit, parse_target
 
 TWO = {"pair": [{"ingress": 1, "egress": 13}, {"ingress": 2, "egress": 14}]}
 
