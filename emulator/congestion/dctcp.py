@@ -5,17 +5,11 @@ once in a round trip. The receiver tells each change of the mark at once. Betwee
 window grows as Reno's. A connection without ECN is left with Reno.
 """
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Final
 
-from moefabric.emulator.congestion.sockets import (
-    SOCKET,
-    SocketLayout,
-    socket_argument,
-    socket_layout,
-)
-from moefabric.emulator.congestion.struct_ops import NEEDS_ECN, Program, congestion_control
+from moefabric.emulator.congestion import struct_ops
+from moefabric.emulator.congestion.struct_ops import SOCKET, Program, SocketLayout
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
 from moefabric.emulator.linux.btf import Kind, kernel_types
@@ -43,9 +37,9 @@ _RECOVERY: Final = 3
 
 def dctcp() -> AbstractContextManager[str]:
     """Register DCTCP; raises and yields as `congestion_control`."""
-    sockets = socket_layout()
+    sockets = struct_ops.socket_layout()
     grow = kernel_types().number(Kind.FUNCTION, "tcp_reno_cong_avoid")
-    programs: dict[str, Program] = {
+    programs = {
         "init": _init(sockets),
         "ssthresh": _threshold(sockets),
         "in_ack_event": _acknowledged(sockets),
@@ -54,18 +48,26 @@ def dctcp() -> AbstractContextManager[str]:
         "undo_cwnd": _undo(sockets),
         "cong_avoid": _avoid(grow),
     }
-    return congestion_control("dctcp", programs, NEEDS_ECN)
+    return struct_ops.socket_control("dctcp", programs, struct_ops.NEEDS_ECN)
 
 
 def _own(sockets: SocketLayout, register: Reg, variable: int) -> Instruction:
     return bpf.load(Size.WORD, register, SOCKET, sockets.private + variable)
 
 
-def _set_own(sockets: SocketLayout, variable: int, register: Reg) -> Instruction:
-    return bpf.store(Size.WORD, SOCKET, sockets.private + variable, register)
+def _set_own(sockets: SocketLayout, variable: int, value: Reg | int) -> Instruction:
+    return bpf.store(Size.WORD, SOCKET, sockets.private + variable, value)
 
 
-def _new_round(sockets: SocketLayout) -> Iterator[Instruction]:
+def _growth(sockets: SocketLayout, register: Reg, member: str, earlier: int) -> Program:
+    """Set a register to the growth of a counter of 32 bits, in its upper half."""
+    yield sockets.read(register, member)
+    yield _own(sockets, Reg.R2, earlier)
+    yield bpf.subtract(register, Reg.R2)
+    yield bpf.shift_left(register, 32)
+
+
+def _new_round(sockets: SocketLayout) -> Program:
     """Begin to count bytes of the next round trip."""
     counted = {"snd_nxt": ROUND_END, "delivered": ROUND_DELIVERED, "delivered_ce": ROUND_MARKED}
     for member, variable in counted.items():
@@ -73,22 +75,17 @@ def _new_round(sockets: SocketLayout) -> Iterator[Instruction]:
         yield _set_own(sockets, variable, Reg.R1)
 
 
-def _init(sockets: SocketLayout) -> Iterator[Instruction]:
-    yield socket_argument()
-    yield bpf.move(Reg.R1, ONE)
-    yield _set_own(sockets, ALPHA, Reg.R1)
+def _init(sockets: SocketLayout) -> Program:
+    yield _set_own(sockets, ALPHA, ONE)
     yield sockets.read(Reg.R1, "rcv_nxt")
     yield _set_own(sockets, LAST_RECEIVED, Reg.R1)
-    yield bpf.move(Reg.R1, 0)
-    yield _set_own(sockets, IS_MARKED, Reg.R1)
-    yield _set_own(sockets, WINDOW_BEFORE_CUT, Reg.R1)
+    yield _set_own(sockets, IS_MARKED, 0)
+    yield _set_own(sockets, WINDOW_BEFORE_CUT, 0)
     yield from _new_round(sockets)
-    yield bpf.exit_program()
 
 
-def _threshold(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+def _threshold(sockets: SocketLayout) -> Program:
     """Return the window after a cut: (1 - alpha / 2) cwnd (section 3.3)."""
-    yield socket_argument()
     yield sockets.read(Reg.R0, "snd_cwnd")
     yield _set_own(sockets, WINDOW_BEFORE_CUT, Reg.R0)
     yield _own(sockets, Reg.R1, ALPHA)
@@ -96,38 +93,29 @@ def _threshold(sockets: SocketLayout) -> Iterator[Instruction | Label]:
     yield bpf.shift_right(Reg.R1, 11)
     yield bpf.subtract(Reg.R0, Reg.R1)
     yield from _at_least_two(Reg.R0)
-    yield bpf.exit_program()
 
 
-def _at_least_two(register: Reg) -> Iterator[Instruction | Label]:
+def _at_least_two(register: Reg) -> Program:
     yield bpf.jump_if(Jump.GREATER_OR_EQUAL, register, 2, "enough")
     yield bpf.move(register, 2)
     yield Label("enough")
 
 
-def _acknowledged(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+def _acknowledged(sockets: SocketLayout) -> Program:
     """Update alpha when all bytes of a round trip are acknowledged (section 3.3, steps 5 to 8)."""
     alpha, marked, delivered = Reg.R7, Reg.R8, Reg.R9
-    yield socket_argument()
     yield sockets.read(Reg.R1, "ecn_flags")
     yield bpf.jump_if(Jump.ANY_BIT, Reg.R1, _ECN_NEGOTIATED, "has ECN")
     yield bpf.jump("end")  # alpha stays 1, which halves the window at a loss
     yield Label("has ECN")
-    yield sockets.read(Reg.R1, "snd_una")
-    yield _own(sockets, Reg.R2, ROUND_END)
-    yield bpf.subtract(Reg.R1, Reg.R2)
-    yield bpf.shift_left(Reg.R1, 32)  # sequence numbers are compared modulo 2^32
-    yield bpf.jump_if(Jump.NEGATIVE, Reg.R1, 0, "end")
-    yield sockets.read(marked, "delivered_ce")
-    yield _own(sockets, Reg.R1, ROUND_MARKED)
-    yield bpf.subtract(marked, Reg.R1)
-    yield bpf.shift_left(marked, 32)
-    yield bpf.shift_right(marked, 32)
-    yield sockets.read(delivered, "delivered")
-    yield _own(sockets, Reg.R1, ROUND_DELIVERED)
-    yield bpf.subtract(delivered, Reg.R1)
-    yield bpf.shift_left(delivered, 32)
-    yield bpf.shift_right(delivered, 32)
+    yield from _growth(sockets, Reg.R1, "snd_una", ROUND_END)
+    yield bpf.jump_if(Jump.NEGATIVE, Reg.R1, 0, "end")  # as sequence numbers are modulo 2^32
+    for register, member, earlier in (
+        (marked, "delivered_ce", ROUND_MARKED),
+        (delivered, "delivered", ROUND_DELIVERED),
+    ):
+        yield from _growth(sockets, register, member, earlier)
+        yield bpf.shift_right(register, 32)
     yield _own(sockets, alpha, ALPHA)
     # alpha -= g alpha, rounded so that it reaches 0
     yield bpf.move(Reg.R1, alpha)
@@ -145,41 +133,35 @@ def _acknowledged(sockets: SocketLayout) -> Iterator[Instruction | Label]:
     yield Label("store")
     yield _set_own(sockets, ALPHA, alpha)
     yield from _new_round(sockets)
-    yield Label("end")
-    yield bpf.exit_program()
 
 
-def _halve(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+def _halve(sockets: SocketLayout) -> Program:
     """Halve the threshold: a loss counts as in Reno (section 3.4)."""
     yield sockets.read(Reg.R1, "snd_cwnd")
     yield _set_own(sockets, WINDOW_BEFORE_CUT, Reg.R1)
     yield bpf.shift_right(Reg.R1, 1)
     yield from _at_least_two(Reg.R1)
     yield sockets.write("snd_ssthresh", Reg.R1)
-    yield bpf.exit_program()
 
 
-def _state(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+def _state(sockets: SocketLayout) -> Program:
     """Cut after a loss that duplicate acknowledgements tell."""
-    yield socket_argument()
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
-    yield bpf.jump_if(Jump.EQUAL, Reg.R2, _RECOVERY, "loss")
-    yield bpf.exit_program()
-    yield Label("loss")
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R2, _RECOVERY, "end")
     yield from _halve(sockets)
 
 
-def _event(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+def _event(sockets: SocketLayout) -> Program:
     """Cut after a time-out; tell the sender which packets carry a mark (section 3.2)."""
     marked, flags = Reg.R7, Reg.R1
-    yield socket_argument()
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
     yield bpf.move(marked, 0)
     yield bpf.jump_if(Jump.EQUAL, Reg.R2, _EVENT_NOT_MARKED, "received")
     yield bpf.move(marked, 1)
     yield bpf.jump_if(Jump.EQUAL, Reg.R2, _EVENT_MARKED, "received")
-    yield bpf.jump_if(Jump.EQUAL, Reg.R2, _EVENT_LOSS, "loss")
-    yield bpf.exit_program()
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R2, _EVENT_LOSS, "end")
+    yield from _halve(sockets)
+    yield bpf.jump("end")
     yield Label("received")
     yield _own(sockets, Reg.R1, IS_MARKED)
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, marked, "same mark")
@@ -204,26 +186,19 @@ def _event(sockets: SocketLayout) -> Iterator[Instruction | Label]:
     yield bpf.bit_or(flags, _DEMAND_CWR)
     yield Label("no echo")
     yield sockets.write("ecn_flags", flags)
-    yield bpf.exit_program()
-    yield Label("loss")
-    yield from _halve(sockets)
 
 
-def _undo(sockets: SocketLayout) -> Iterator[Instruction | Label]:
+def _undo(sockets: SocketLayout) -> Program:
     """Return the window before a cut that proved needless."""
-    yield socket_argument()
     yield sockets.read(Reg.R0, "snd_cwnd")
     yield _own(sockets, Reg.R1, WINDOW_BEFORE_CUT)
     yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R0, Reg.R1, "end")
     yield bpf.move(Reg.R0, Reg.R1)
-    yield Label("end")
-    yield bpf.exit_program()
 
 
-def _avoid(grow: int) -> Iterator[Instruction]:
+def _avoid(grow: int) -> Program:
     """Grow as Reno: slow start, then one packet in a round trip."""
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
     yield bpf.load(Size.DOUBLE, Reg.R3, Reg.R1, 16)
     yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R1, 0)
     yield bpf.call_kernel(grow)
-    yield bpf.exit_program()

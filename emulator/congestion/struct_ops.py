@@ -3,19 +3,24 @@
 The kernel knows it by a name until the last descriptor of its link closes, also by SIGKILL; sockets
 that use it then keep it until they close. Names are system-wide, in all network namespaces, so that
 each registration has one of its own.
+
+Programs read and write members of TCP sockets, whose offsets depend on the kernel.
 """
 
 import os
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Final
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Self
 
 from moefabric.core.errors import UnsupportedError
+from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.linux.bpf_assembler import BpfError, Instruction, Label
-from moefabric.emulator.linux.btf import Kind, kernel_types, smallest_types
+from moefabric.emulator.linux.bpf_assembler import BpfError, Instruction, Label, Reg, Size
+from moefabric.emulator.linux.btf import KernelTypes, Kind, kernel_types, smallest_types
 
 STRUCTURE: Final = "tcp_congestion_ops"
 LICENCE: Final = "Dual MIT/GPL"
@@ -70,9 +75,7 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
     start = types.offset(wrapper_name, _DATA)
     members = {member.name: (i, member) for i, member in enumerate(types.members(structure))}
     value = bytearray(types.size(wrapper))
-    text = name.encode()[:NAME_BYTES]
-    at = start + members["name"][1].offset
-    value[at : at + len(text)] = text
+    struct.pack_into(f"{NAME_BYTES}s", value, start + members["name"][1].offset, name.encode())
     _FLAGS.pack_into(value, start + members["flags"][1].offset, flags)
     for function, program in programs.items():
         index, member = members[function]
@@ -82,15 +85,102 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
         _DESCRIPTOR.pack_into(value, start + member.offset, descriptor)
     own_types = bpf_calls.load_types(smallest_types())
     undo.callback(os.close, own_types)
-    operations = bpf_calls.create_map(
-        bpf_calls.MAP_TYPE_STRUCT_OPS,
-        name,
-        4,
-        len(value),
-        1,
-        bpf_calls.F_LINK,
-        kernel_type=wrapper,
-        types_fd=own_types,
-    )
+    numbers = {"kernel_type": wrapper, "types_fd": own_types}
+    map_type = bpf_calls.MAP_TYPE_STRUCT_OPS
+    operations = bpf_calls.create_map(map_type, name, 4, len(value), 1, bpf_calls.F_LINK, **numbers)
     undo.callback(os.close, operations)
     return bpf_calls.link_struct_ops(name, operations, bytes(value))
+
+
+SOCKET: Final = Reg.R6
+"""Where programs keep the socket."""
+_OF_TCP: Final = (
+    "delivered",
+    "delivered_ce",
+    "ecn_flags",
+    "lost",
+    "mss_cache",
+    "packets_out",
+    "rate_delivered",
+    "rate_interval_us",
+    "rcv_nxt",
+    "retrans_out",
+    "snd_cwnd",
+    "snd_nxt",
+    "snd_ssthresh",
+    "snd_una",
+    "srtt_us",
+)
+_MINIMUM_VALUE: Final = 4
+"""Offset of the value in the first sample of `struct minmax`, after its time."""
+
+
+@dataclass(frozen=True)
+class SocketLayout:
+    """Offsets of a socket's members in bytes.
+
+    Attributes:
+        tcp: Members of `struct tcp_sock`, by name; `min_rtt_us` is the value of `rtt_min`, and
+            `rtt_us` the last sample, which RACK keeps.
+        private: `icsk_ca_priv`, 104 bytes that belong to the congestion control.
+        ack_pending: `icsk_ack.pending`.
+        pacing_rate: `sk_pacing_rate`, in bytes a second.
+        pacing_status: `sk_pacing_status`.
+    """
+
+    tcp: dict[str, int]
+    private: int
+    ack_pending: int
+    pacing_rate: int
+    pacing_status: int
+
+    @classmethod
+    def of(cls, types: KernelTypes) -> Self:
+        """Return the layout of a kernel's sockets; raises as `KernelTypes.offset`."""
+        tcp = {name: types.offset("tcp_sock", name) for name in _OF_TCP}
+        tcp["min_rtt_us"] = types.offset("tcp_sock", "rtt_min") + _MINIMUM_VALUE
+        tcp["rtt_us"] = types.offset("tcp_sock", "rack.rtt_us")
+        return cls(
+            tcp,
+            types.offset("inet_connection_sock", "icsk_ca_priv"),
+            types.offset("inet_connection_sock", "icsk_ack.pending"),
+            types.offset("sock", "sk_pacing_rate"),
+            types.offset("sock", "sk_pacing_status"),
+        )
+
+    def read(self, register: Reg, member: str) -> Instruction:
+        """Load a member of `struct tcp_sock`: 4 bytes, or 1 of its flags."""
+        return bpf.load(_size(member), register, SOCKET, self.tcp[member])
+
+    def write(self, member: str, value: Reg) -> Instruction:
+        """Store a member of `struct tcp_sock` that congestion controls may change."""
+        return bpf.store(_size(member), SOCKET, self.tcp[member], value)
+
+
+def _size(member: str) -> Size:
+    return Size.BYTE if member == "ecn_flags" else Size.WORD
+
+
+@cache
+def socket_layout() -> SocketLayout:
+    """Return the layout of the sockets of the kernel that runs; raises as `kernel_types`."""
+    return SocketLayout.of(kernel_types())
+
+
+def socket_control(
+    kind: str, programs: Mapping[str, Program], flags: int = 0
+) -> AbstractContextManager[str]:
+    """Register a congestion control whose functions have the socket as their first argument.
+
+    Programs find the socket in SOCKET. They return R0 at their end, and may jump to `end`. All else
+    is as in `congestion_control`.
+    """
+    functions = {name: _socket_function(program) for name, program in programs.items()}
+    return congestion_control(kind, functions, flags)
+
+
+def _socket_function(program: Program) -> Program:
+    yield bpf.load(Size.DOUBLE, SOCKET, Reg.R1)
+    yield from program
+    yield Label("end")
+    yield bpf.exit_program()

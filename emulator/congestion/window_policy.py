@@ -12,15 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.emulator.congestion.astraea import (
-    FEATURES,
-    HISTORY,
-    INTERVAL_S,
-    Actor,
-    Floats,
-    Measurements,
-    next_window,
-)
+from moefabric.emulator.congestion import astraea as decisions
+from moefabric.emulator.congestion.astraea import FEATURES, HISTORY, INTERVAL_S, Actor, Floats
 from moefabric.emulator.congestion.window_table import ROW, ROWS, WindowTable, window_table
 from moefabric.runtime.waiting import BackgroundTask, Deadline
 
@@ -68,7 +61,7 @@ class FlowMemory:
         self._most[active] = np.maximum(self._most[active], throughput)
         smoothed = own["srtt_us"] / 8e6
         lost = (own["lost"] - before["lost"][acts]).astype(float)
-        measured = Measurements(
+        measured = decisions.Measurements(
             throughput,
             self._most[active],
             (own["rtt_sum_us"] - before["rtt_sum_us"][acts]) / samples[acts] / 1e6,
@@ -157,12 +150,10 @@ def _govern(
 def act(table: WindowTable, actor: Actor, memory: FlowMemory, interval_s: float) -> None:
     """Decide about all flows with new acknowledgements once."""
     numbers, rows = table.measured()
-    if not len(numbers):
-        return
     acts, states = memory.states(numbers, rows, interval_s)
     if not acts.any():
         return
     own = rows[acts]
     earlier = np.where(own["window"] > 0, own["window"], FIRST_WINDOW).astype(float)
-    windows = np.minimum(next_window(earlier, actor.act(states)), MOST_WINDOW)
+    windows = np.minimum(decisions.next_window(earlier, actor.act(states)), MOST_WINDOW)
     table.decide(numbers[acts], windows, pacing_rate(windows, own))

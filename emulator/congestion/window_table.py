@@ -12,16 +12,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.emulator.congestion.sockets import (
-    SOCKET,
-    SocketLayout,
-    socket_argument,
-    socket_layout,
-)
-from moefabric.emulator.congestion.struct_ops import Program, congestion_control, unsupported
+from moefabric.emulator.congestion import struct_ops
+from moefabric.emulator.congestion.struct_ops import SOCKET, Program, SocketLayout
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.linux.bpf_assembler import BpfError, Instruction, Jump, Label, Reg, Size
+from moefabric.emulator.linux.bpf_assembler import BpfError, Jump, Label, Reg, Size
 from moefabric.emulator.linux.bpf_syscalls import Memory
 
 ROWS: Final = 4096
@@ -89,20 +84,21 @@ def window_table(kind: str) -> Iterator[WindowTable]:
     """Register a congestion control with a table; raises as `congestion_control`."""
     length = _FIRST_ROW + ROWS * ROW.itemsize
     with ExitStack() as undo:
-        sockets = socket_layout()
+        sockets = struct_ops.socket_layout()
         try:
             memory = Memory(bpf_calls.create_memory("windows", length), length)
         except BpfError as error:
-            raise unsupported(kind, error) from error
+            raise struct_ops.unsupported(kind, error) from error
         undo.callback(memory.close)
-        programs: dict[str, Program] = {
+        programs = {
             "init": _init(sockets, memory.fd),
             "release": _release(sockets, memory.fd),
             "cong_control": _control(sockets, memory.fd),
             "ssthresh": _window(sockets),
             "undo_cwnd": _window(sockets),
         }
-        yield WindowTable(undo.enter_context(congestion_control(kind, programs)), memory)
+        name = undo.enter_context(struct_ops.socket_control(kind, programs))
+        yield WindowTable(name, memory)
 
 
 def _field(name: str) -> int:
@@ -111,7 +107,7 @@ def _field(name: str) -> int:
     return int(fields[name][1])
 
 
-def _row(memory_fd: int, number: Reg, row: Reg) -> Iterator[Instruction]:
+def _row(memory_fd: int, number: Reg, row: Reg) -> Program:
     """Set `row` to the address of a row; the number is taken modulo ROWS."""
     yield bpf.move(Reg.R2, number)
     yield bpf.bit_and(Reg.R2, ROWS - 1)
@@ -120,10 +116,9 @@ def _row(memory_fd: int, number: Reg, row: Reg) -> Iterator[Instruction]:
     yield bpf.add(row, Reg.R2)
 
 
-def _init(sockets: SocketLayout, memory_fd: int) -> Iterator[Instruction | Label]:
+def _init(sockets: SocketLayout, memory_fd: int) -> Program:
     """Take a free row; a socket's private memory has its number plus 1, or 0."""
     number, row, socket = Reg.R7, Reg.R8, Reg.R9
-    yield socket_argument()
     yield bpf.address(Reg.R1, memory_fd, _NEXT)
     yield bpf.move(number, 1)
     yield bpf.fetch_and_add(Reg.R1, 0, number)
@@ -135,36 +130,30 @@ def _init(sockets: SocketLayout, memory_fd: int) -> Iterator[Instruction | Label
         yield bpf.compare_and_swap(row, 0, socket)
         yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "taken")
         yield bpf.add(number, 1)
-    yield bpf.exit_program()
+    yield bpf.jump("end")
     yield Label("taken")
-    yield bpf.move(Reg.R1, 0)
-    yield bpf.store(Size.WORD, row, _field("window"), Reg.R1)
-    yield bpf.store(Size.DOUBLE, row, _field("rtt_sum_us"), Reg.R1)
-    yield bpf.store(Size.DOUBLE, row, _field("acknowledgements"), Reg.R1)
+    yield bpf.store(Size.WORD, row, _field("window"), 0)
+    yield bpf.store(Size.DOUBLE, row, _field("rtt_sum_us"), 0)
+    yield bpf.store(Size.DOUBLE, row, _field("acknowledgements"), 0)
     yield bpf.bit_and(number, ROWS - 1)
     yield bpf.add(number, 1)
     yield bpf.store(Size.DOUBLE, SOCKET, sockets.private, number)
-    yield bpf.exit_program()
 
 
-def _release(sockets: SocketLayout, memory_fd: int) -> Iterator[Instruction | Label]:
+def _release(sockets: SocketLayout, memory_fd: int) -> Program:
     yield from _own_row(sockets, memory_fd)
-    yield bpf.move(Reg.R1, 0)
-    yield bpf.store(Size.DOUBLE, Reg.R8, 0, Reg.R1)
-    yield Label("end")
-    yield bpf.exit_program()
+    yield bpf.store(Size.DOUBLE, Reg.R8, 0, 0)
 
 
-def _own_row(sockets: SocketLayout, memory_fd: int) -> Iterator[Instruction | Label]:
+def _own_row(sockets: SocketLayout, memory_fd: int) -> Program:
     """Set R8 to the socket's row, or jump to `end`."""
-    yield socket_argument()
     yield bpf.load(Size.DOUBLE, Reg.R7, SOCKET, sockets.private)
     yield bpf.jump_if(Jump.EQUAL, Reg.R7, 0, "end")
     yield bpf.add(Reg.R7, -1)
     yield from _row(memory_fd, Reg.R7, Reg.R8)
 
 
-def _control(sockets: SocketLayout, memory_fd: int) -> Iterator[Instruction | Label]:
+def _control(sockets: SocketLayout, memory_fd: int) -> Program:
     """Report, and take the window and the pacing rate."""
     row = Reg.R8
     yield from _own_row(sockets, memory_fd)
@@ -182,14 +171,9 @@ def _control(sockets: SocketLayout, memory_fd: int) -> Iterator[Instruction | La
     yield bpf.load(Size.DOUBLE, Reg.R1, row, _field("pacing_rate"))
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "end")
     yield bpf.store(Size.DOUBLE, SOCKET, sockets.pacing_rate, Reg.R1)
-    yield bpf.move(Reg.R1, _PACING_NEEDED)
-    yield bpf.store(Size.WORD, SOCKET, sockets.pacing_status, Reg.R1)
-    yield Label("end")
-    yield bpf.exit_program()
+    yield bpf.store(Size.WORD, SOCKET, sockets.pacing_status, _PACING_NEEDED)
 
 
-def _window(sockets: SocketLayout) -> Iterator[Instruction]:
+def _window(sockets: SocketLayout) -> Program:
     """Yield the instructions that return the window unchanged."""
-    yield socket_argument()
     yield sockets.read(Reg.R0, "snd_cwnd")
-    yield bpf.exit_program()

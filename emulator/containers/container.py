@@ -89,12 +89,10 @@ def has_image(engine: Any, image: str) -> bool:
     """
     from docker.errors import ImageNotFound
 
-    with _engine_errors(image):
-        try:
-            engine.images.get(image)
-        except ImageNotFound:
-            return False
-    return True
+    with _engine_errors(image), suppress(ImageNotFound):
+        engine.images.get(image)
+        return True
+    return False
 
 
 def pull_image(engine: Any, image: str) -> None:
@@ -256,10 +254,8 @@ def leftover_containers(engine: Any, identity: FabricIdentity) -> list[Any]:
 
 def remove_containers(containers: Sequence[Any]) -> list[str]:
     """Kill and remove containers; return the engine's errors."""
-    if not containers:
-        return []
     with ThreadPoolExecutor(_PARALLEL) as threads:
-        return [fault for fault in threads.map(_remove, containers) if fault]
+        return list(filter(None, threads.map(_remove, containers)))
 
 
 def _remove(container: Any) -> str:

@@ -6,17 +6,16 @@ terminal and the exit status are passed on.
 """
 
 import os
-import selectors
 import shutil
 import signal
 import socket
-import struct
 import sys
 import termios
 import threading
 import tty
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +25,8 @@ if not __package__:  # run by its path: import from the repository, not from thi
 from moefabric.core.errors import MoefabricError
 from moefabric.emulator.containers.engine import connect
 
-_FRAME: Final = struct.Struct(">BxxxI")
-"""Header of a part of the output: number of the stream, and length (attach in Docker's API)."""
+_STANDARD_ERROR: Final = 2
+"""Number of the stream in the frames of the output (attach in Docker's API)."""
 _PART_BYTES: Final = 1 << 16
 _SIGNALS: Final = (
     signal.SIGTERM,
@@ -88,17 +87,13 @@ class Execution:
 
     def run(self) -> int:
         """Run the command and return its exit status."""
-        pending: list[int] = []
-        for number in _SIGNALS:
-            signal.signal(number, lambda received, _frame: pending.append(received))
-        wake_reader, wake_writer = os.pipe()
-        for fd in (wake_reader, wake_writer):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(wake_writer)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # a thread waits for them
         response = self._api.exec_start(self._id, socket=True, tty=self._has_terminal)
         stream: socket.socket = getattr(response, "_sock", response)
+        for target in (partial(_send_input, stream), self._pass_signals_on):
+            threading.Thread(target=target, daemon=True).start()
         with closing(response), self._terminal():
-            self._pass_on(stream, wake_reader, pending)
+            pass_output_on(stream, has_terminal=self._has_terminal)
         return int(self._api.exec_inspect(self._id)["ExitCode"] or 0)
 
     @contextmanager
@@ -123,34 +118,24 @@ class Execution:
         with suppress(APIError):  # the command has ended
             self._api.exec_resize(self._id, height=lines, width=columns)
 
-    def _pass_on(self, stream: socket.socket, wake: int, pending: list[int]) -> None:
-        """Pass input, output and signals on until the output ends."""
-        frames = OutputFrames()
-        threading.Thread(target=_send_input, args=(stream,), name="input", daemon=True).start()
-        with selectors.DefaultSelector() as selector:
-            selector.register(stream, selectors.EVENT_READ)
-            selector.register(wake, selectors.EVENT_READ)
-            while True:
-                ready = [key.fd for key, _ in selector.select()]
-                if wake in ready:
-                    os.read(wake, _PART_BYTES)
-                    self._signal(pending)
-                if stream.fileno() not in ready:
-                    continue
-                if not (received := _receive(stream)):
-                    return
-                parts = [(1, received)] if self._has_terminal else frames.parts(received)
-                for fd, data in parts:
-                    _write_all(fd, data)
-
-    def _signal(self, pending: list[int]) -> None:
-        """Send the received signals to the command."""
-        pid = self._api.exec_inspect(self._id)["Pid"]
-        while pending:
-            number = pending.pop(0)
-            if pid:
+    def _pass_signals_on(self) -> None:
+        """Send the signals that this process receives to the command."""
+        while True:
+            number = signal.sigwait(_SIGNALS)
+            if pid := self._api.exec_inspect(self._id)["Pid"]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
+
+
+def pass_output_on(stream: socket.socket, *, has_terminal: bool) -> None:
+    """Write the output of a command until it ends; without a terminal, it arrives in frames."""
+    from docker.utils.socket import frames_iter
+
+    with suppress(ConnectionResetError):
+        for number, data in frames_iter(stream, has_terminal):
+            output = (sys.stderr if number == _STANDARD_ERROR else sys.stdout).buffer
+            output.write(data)
+            output.flush()
 
 
 def _send_input(stream: socket.socket) -> None:
@@ -159,38 +144,6 @@ def _send_input(stream: socket.socket) -> None:
         while part := os.read(0, _PART_BYTES):
             stream.sendall(part)
         stream.shutdown(socket.SHUT_WR)
-
-
-def _receive(stream: socket.socket) -> bytes:
-    """Return the command's next output; empty at the end."""
-    try:
-        return stream.recv(_PART_BYTES)
-    except ConnectionResetError:
-        return b""
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-class OutputFrames:
-    """Output that arrives in frames, each of standard output or standard error."""
-
-    def __init__(self) -> None:
-        """Start with nothing received."""
-        self._received = b""
-
-    def parts(self, received: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the frames that received bytes complete: the stream (1 or 2) and its bytes."""
-        self._received += received
-        while len(self._received) >= _FRAME.size:
-            number, length = _FRAME.unpack_from(self._received)
-            end = _FRAME.size + length
-            if len(self._received) < end:
-                return
-            data, self._received = self._received[_FRAME.size : end], self._received[end:]
-            yield (2 if number == 2 else 1), data
 
 
 if __name__ == "__main__":

@@ -181,15 +181,11 @@ class BpfCrossbar:
                     requests.append(netlink.ingress_program(place, index, program, name))
                 netlink.execute(requests)
             for port, index in indices.items():
-                self._set_output(port, index)
+                if (output := self.ports.inputs + port) in self.ports.output_numbers:
+                    at = self._layout.interface(output)
+                    Layout.INTERFACE.pack_into(self._memory.view, at, index)
 
         namespaces.run_in(netns, attach_all) if netns else attach_all()
-
-    def _set_output(self, port: int, index: int) -> None:
-        """Set the interface behind a port's output."""
-        out_port = self.ports.inputs + port
-        if out_port in self.ports.output_numbers:
-            Layout.INTERFACE.pack_into(self._memory.view, self._layout.interface(out_port), index)
 
     def cross_connects(self) -> dict[int, CrossConnect]:
         """Return the cross-connects by input port."""
@@ -212,21 +208,17 @@ class BpfCrossbar:
 
     def counters(self) -> dict[int, InputCounters]:
         """Return the counters by input port, since the crossbar was created."""
+        unpack, at = Layout.COUNTERS.unpack_from, self._layout.counters
         return {
-            port: InputCounters(
-                *Layout.COUNTERS.unpack_from(self._memory.view, self._layout.counters(port))
-            )
+            port: InputCounters(*unpack(self._memory.view, at(port)))
             for port in self.ports.input_numbers
         }
 
     def output_counters(self) -> dict[int, OutputCounters]:
         """Return the counters by output port, since the crossbar was created."""
+        unpack, at = Layout.OUTPUT_COUNTERS.unpack_from, self._layout.output_counters
         return {
-            port: OutputCounters(
-                *Layout.OUTPUT_COUNTERS.unpack_from(
-                    self._memory.view, self._layout.output_counters(port)
-                )
-            )
+            port: OutputCounters(*unpack(self._memory.view, at(port)))
             for port in self.ports.output_numbers
         }
 

@@ -48,21 +48,16 @@ class Carrier:
         """
         now_ns = self._timers.now_ns()
         links = {port: at_ns for port, at_ns in links.items() if port in self._index}
-        for port in links:
-            if (timer := self._pending.pop(port, None)) is not None:
-                timer.cancel()
-        self._set(
-            [port for port, at_ns in links.items() if at_ns is None or at_ns > now_ns], up=False
-        )
-        self._set(
-            [port for port, at_ns in links.items() if at_ns is not None and at_ns <= now_ns],
-            up=True,
-        )
-        for port, at_ns in links.items():
-            if at_ns is not None and at_ns > now_ns:
-                self._pending[port] = self._timers.call_at(
-                    at_ns, partial(self._set, [port], up=True)
-                )
+        for port in links.keys() & self._pending.keys():
+            self._pending.pop(port).cancel()
+        later = {port: at_ns for port, at_ns in links.items() if at_ns is not None}
+        up = [port for port, at_ns in later.items() if at_ns <= now_ns]
+        self._set(links.keys() - set(up), up=False)
+        self._set(up, up=True)
+        for port in later.keys() - set(up):
+            self._pending[port] = self._timers.call_at(
+                later[port], partial(self._set, [port], up=True)
+            )
 
     def _set(self, ports: Iterable[int], *, up: bool) -> None:
         """Set ports up or down, except those already in that state; wait until that is done."""

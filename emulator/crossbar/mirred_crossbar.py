@@ -11,7 +11,10 @@ It implements the Protocol `Crossbar` with these limits, which its user must rep
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports, check_cross_connects
@@ -35,22 +38,16 @@ class MirredCrossbar:
             FabricError: If the namespace can't be entered or an interface doesn't exist.
         """
         self.ports = ports
-        self._interfaces, self._netns = dict(interfaces), netns
+        self._interfaces = dict(interfaces)
         self._cross_connects: dict[int, CrossConnect] = {}
-        self._changed = threading.Condition()
-        self._loads = self._applied_loads = 0
-        self._error: str | None = None
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="crossbar", daemon=True)
         self._lit: dict[int, int] = {}
-        with self._changed:
-            self._thread.start()
-            self._wait_applied()
+        self._thread = ThreadPoolExecutor(1, "crossbar")
+        self._timer: threading.Timer | None = None
+        self._run(partial(self._take_over, netns))
 
     def cross_connects(self) -> dict[int, CrossConnect]:
         """Return the cross-connects by input port."""
-        with self._changed:
-            return dict(self._cross_connects)
+        return dict(self._cross_connects)
 
     def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
         """Replace all cross-connects; return when the filters are in place."""
@@ -59,40 +56,25 @@ class MirredCrossbar:
         outputs = {cross_connect.out_port for cross_connect in cross_connects.values()}
         if missing := sorted(outputs - attached):
             raise FabricError(f"crossbar {self.ports}: no interface is behind outputs {missing}")
-        with self._changed:
-            self._cross_connects = dict(cross_connects)
-            self._loads += 1
-            self._changed.notify_all()
-            self._wait_applied()
+        self._cross_connects = dict(cross_connects)
+        self._run(self._apply_due)
 
     def close(self) -> None:
         """Release the crossbar; its cross-connects stay."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        self._thread.join(timeout=DEADLINE_S)
+        self._thread.shutdown()
+        self._stop_timer()
 
-    def _wait_applied(self) -> None:
-        """Wait, with the lock held, until the last load is in force."""
-        in_time = self._changed.wait_for(
-            lambda: self._error or self._applied_loads > self._loads, timeout=DEADLINE_S
-        )
-        if self._error or not in_time:
-            raise FabricError(
-                f"crossbar of filters: {self._error or 'the filters did not change in time'}"
-            )
-
-    def _run(self) -> None:
+    def _run(self, task: Callable[[], None]) -> None:
+        """Run a task in the thread."""
         try:
-            namespaces.enter(self._netns)
-            self._take_over()
-            self._apply_changes()
+            self._thread.submit(task).result(DEADLINE_S)
+        except TimeoutError as error:
+            raise FabricError("crossbar of filters: the filters did not change in time") from error
         except (FabricError, OSError) as error:
-            with self._changed:
-                self._error = str(error)
-                self._changed.notify_all()
+            raise FabricError(f"crossbar of filters: {error}") from error
 
-    def _take_over(self) -> None:
+    def _take_over(self, netns: str) -> None:
+        namespaces.enter(netns)
         netlink.execute(
             [netlink.clsact(f"port {port}", index) for port, index in self._interfaces.items()]
         )
@@ -100,39 +82,40 @@ class MirredCrossbar:
         for port, index in self._interfaces.items():
             if (target := netlink.redirect_target(index)) in port_of:
                 self._lit[port] = self.ports.inputs + port_of[target]
-        with self._changed:
-            self._cross_connects = {
-                port: CrossConnect(out_port, 0) for port, out_port in self._lit.items()
-            }
+        self._cross_connects = {port: CrossConnect(out, 0) for port, out in self._lit.items()}
 
-    def _apply_changes(self) -> None:
-        with self._changed:
-            while not self._closing:
-                now_ns = time.monotonic_ns()
-                due = {
-                    port: cross_connect.out_port
-                    for port, cross_connect in self._cross_connects.items()
-                    if cross_connect.lit_at_ns <= now_ns
-                }
-                self._apply(due)
-                self._applied_loads = self._loads + 1
-                self._changed.notify_all()
-                instants_ns = [entry.lit_at_ns for entry in self._cross_connects.values()]
-                settling_ns = [at_ns - now_ns for at_ns in instants_ns if at_ns > now_ns]
-                self._changed.wait(min(settling_ns) / 1e9 if settling_ns else None)
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _apply_due(self) -> None:
+        """Apply the cross-connects that have light now, and return to the others in time."""
+        self._stop_timer()
+        now_ns, entries = time.monotonic_ns(), self._cross_connects.items()
+        self._apply({port: entry.out_port for port, entry in entries if entry.lit_at_ns <= now_ns})
+        if settling_ns := [entry.lit_at_ns for _, entry in entries if entry.lit_at_ns > now_ns]:
+            wait_s = max(0, min(settling_ns) - time.monotonic_ns()) / 1e9
+            self._timer = threading.Timer(wait_s, self._wake)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # closed meanwhile
+            self._thread.submit(self._apply_due)
 
     def _apply(self, target: Mapping[int, int]) -> None:
         """Delete filters before adding others, so that no output has the light of two inputs."""
-        ended = [port for port, out in self._lit.items() if target.get(port) != out]
-        begun = {port: out for port, out in target.items() if self._lit.get(port) != out}
         index = self._interfaces
-        netlink.execute(
-            [
-                *(netlink.delete_filters(f"port {port}", index[port]) for port in ended),
-                *(
-                    netlink.redirect(f"port {port}", index[port], index[out - self.ports.inputs])
-                    for port, out in begun.items()
-                ),
-            ]
-        )
+        changed = dict(self._lit.items() ^ target.items())
+        requests = [
+            netlink.delete_filters(f"port {port}", index[port])
+            for port in changed
+            if port in self._lit
+        ]
+        requests += [
+            netlink.redirect(f"port {port}", index[port], index[out - self.ports.inputs])
+            for port, out in target.items()
+            if port in changed
+        ]
+        netlink.execute(requests)
         self._lit = dict(target)

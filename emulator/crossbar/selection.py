@@ -6,11 +6,8 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.bpf_crossbar import (
-    BpfCrossbar,
-    crossbar_refusal,
-    interface_indices,
-)
+from moefabric.emulator.crossbar import bpf_crossbar
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import Crossbar, Ports
 from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
 from moefabric.emulator.linux import namespaces
@@ -21,7 +18,7 @@ MIRRED: Final = "tc-mirred"
 
 def choose_crossbar() -> tuple[str, str | None]:
     """Return the kind of crossbar for this machine, and why BPF is impossible, if it is."""
-    reason = crossbar_refusal()
+    reason = bpf_crossbar.crossbar_refusal()
     return (MIRRED, reason) if reason else (BPF, None)
 
 
@@ -45,7 +42,9 @@ class InstalledCrossbar:
                 self.fd = crossbar.fd
                 crossbar.attach(interfaces, netns)
             elif kind == MIRRED:
-                indices = namespaces.run_in(netns, lambda: interface_indices(interfaces))
+                indices = namespaces.run_in(
+                    netns, lambda: bpf_crossbar.interface_indices(interfaces)
+                )
                 self.fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
                 undo.callback(os.close, self.fd)
                 self.facts["interfaces"] = {str(port): index for port, index in indices.items()}

@@ -1,7 +1,7 @@
 """Waiting frames of a port, and their order: first in first out, strict priorities, fair queues."""
 
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
 from moefabric.core.link import Scheduling
 from moefabric.emulator.link.headers import flow_of, traffic_class
@@ -9,25 +9,6 @@ from moefabric.emulator.link.headers import flow_of, traffic_class
 _CLASSES: Final = 8
 _QUANTUM_BYTES: Final = 1514
 """Bytes that a flow may send per turn: a full Ethernet frame."""
-
-
-class Discipline(Protocol):
-    """Frames that wait for a transmitter."""
-
-    waiting_bytes: int
-    """Bytes of all waiting frames."""
-
-    def backlog(self, frame: bytes) -> int:
-        """Return the bytes that wait in the queue that a frame would join."""
-
-    def push(self, frame: bytes) -> None:
-        """Append a frame."""
-
-    def pop(self) -> bytes:
-        """Remove and return the frame to send next; at least one must wait."""
-
-    def evict(self) -> bytes:
-        """Remove and return the frame to drop for lack of room; at least one must wait."""
 
 
 class Fifo:
@@ -146,6 +127,15 @@ class FairQueues:
         if not flow.waiting_bytes:
             del self._flows[name]
         return frame
+
+
+Discipline = Fifo | StrictPriority | FairQueues
+"""Frames that wait for a transmitter, `waiting_bytes` in all.
+
+`backlog` returns the bytes that wait in the queue that a frame would join, and `push` appends a
+frame. If one waits at least, `pop` removes and returns the frame to send next, and `evict` the one
+to drop for lack of room.
+"""
 
 
 def discipline_of(scheduling: Scheduling) -> Discipline:

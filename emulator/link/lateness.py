@@ -1,6 +1,6 @@
 """Lateness of a relay: how long after their time frames were passed on."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -42,16 +42,9 @@ class LatenessHistogram:
     def summary(self) -> Lateness:
         """Return percentiles of all frames so far."""
         sums = list(accumulate(self._counts))
-        if not sums[-1]:
+        frames = sums[-1]
+        if not frames:
             return Lateness()
-        p50_ns, p99_ns = (self._bound_ns(sums, share) for share in (0.5, 0.99))
-        return Lateness(sums[-1], p50_ns, p99_ns, self._max_ns)
-
-    def _bound_ns(self, sums: list[int], share: float) -> int:
-        """Return the upper end of the bucket that holds this share of the frames."""
-        bounds: Iterator[int] = (
-            (number + 1) * BUCKET_NS
-            for number, below in enumerate(sums)
-            if below >= share * sums[-1]
-        )
-        return min(next(bounds), self._max_ns)
+        buckets = (bisect_left(sums, share * frames) for share in (0.5, 0.99))
+        p50_ns, p99_ns = (min((bucket + 1) * BUCKET_NS, self._max_ns) for bucket in buckets)
+        return Lateness(frames, p50_ns, p99_ns, self._max_ns)

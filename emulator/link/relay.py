@@ -176,21 +176,13 @@ def _hurry() -> None:
 
 
 def main() -> None:
-    """Relay as standard input asks."""
-    ports = [RelayPort.from_json(port) for port in json.loads(_read_line(sys.stdin.fileno()))]
+    """Relay as standard input asks; its first line comes alone, before `ready`."""
+    ports = [RelayPort.from_json(port) for port in json.loads(sys.stdin.buffer.readline())]
     relay = Relay(ports)
     _hurry()
     sys.stdout.buffer.write(b"ready\n")
     sys.stdout.buffer.flush()
     relay.run(sys.stdin.fileno(), sys.stdout.buffer)
-
-
-def _read_line(descriptor: int) -> bytes:
-    """Read the first line byte by byte, so that later ones stay in the pipe."""
-    line = b""
-    while not line.endswith(b"\n") and (letter := os.read(descriptor, 1)):
-        line += letter
-    return line
 
 
 if __name__ == "__main__":

@@ -48,17 +48,13 @@ class RelayCounters:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the counters that a relay has printed."""
-        ports = {name: _port_counts(counts) for name, counts in value["ports"].items()}
+        ports = {name: PortCounts(**counts) for name, counts in value["ports"].items()}
         return cls(**{**value, "ports": ports, "lateness": Lateness(**value["lateness"])})
 
 
-def _port_counts(value: Mapping[str, Any]) -> PortCounts:
-    """Return counts of JSON, whose keys are strings."""
-    by_class = {
-        name: {int(number): frames for number, frames in value[name].items()}
-        for name in ("full", "early", "lost")
-    }
-    return PortCounts(**{**value, **by_class})
+def _with_numbers(value: dict[str, Any]) -> dict[str | int, Any]:
+    """Return an object of JSON, whose keys are strings, with the numbers of classes as keys."""
+    return {int(key) if key.isdigit() else key: item for key, item in value.items()}
 
 
 class RelayProcess:
@@ -107,7 +103,8 @@ class RelayProcess:
 
     def counters(self) -> RelayCounters:
         """Return the counters."""
-        return RelayCounters.from_json(json.loads(self._ask("counters")))
+        reply = self._ask("counters")
+        return RelayCounters.from_json(json.loads(reply, object_hook=_with_numbers))
 
     def reset(self) -> None:
         """Set the counters to zero."""

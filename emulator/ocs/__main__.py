@@ -39,22 +39,13 @@ def main(words: list[str] | None = None) -> int:
     Returns:
         The exit status: 0, or 1 after an error, which is printed on one line.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m moefabric.emulator.ocs", description="Serve an emulated optical switch."
-    )
-    parser.add_argument(
-        "--socket", required=True, type=Path, help="handoff socket, or a directory of them"
-    )
-    parser.add_argument(
-        "--forever", action="store_true", help="serve all sockets that appear, until SIGTERM"
-    )
-    parser.add_argument(
-        "--deadline",
-        type=float,
-        default=10.0,
-        metavar="SECONDS",
-        help="how long to wait for the socket",
-    )
+    name = "python -m moefabric.emulator.ocs"
+    parser = argparse.ArgumentParser(name, description="Serve an emulated optical switch.")
+    add = parser.add_argument
+    add("--socket", required=True, type=Path, help="handoff socket, or a directory of them")
+    add("--forever", action="store_true", help="serve all sockets that appear, until SIGTERM")
+    deadline = "how long to wait for the socket"
+    add("--deadline", type=float, default=10.0, metavar="SECONDS", help=deadline)
     options = parser.parse_args(words)
     path, stop = options.socket, stop_signal()
     structured_log.start(path.stem if path.suffix == ".handoff" else "ocs")
@@ -118,9 +109,8 @@ def _serve(facts: Facts, fds: list[int], sock: socket.socket, stop: socket.socke
             fabric = FabricLink(sock, loop)
             server = OcsServer(crossbar, DeviceSpec.from_json(facts), fabric, loop)
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise FabricError(
-                f"OCS handoff: no switch can be made of {facts}: {error!r}"
-            ) from error
+            what = f"no switch can be made of {facts}: {error!r}"
+            raise FabricError(f"OCS handoff: {what}") from error
         for name, listener in listeners.items():
             if name in plugin_names(OCS_DIALECTS):
                 server.open(listener, name)
@@ -150,12 +140,9 @@ def serve_all(path: Path, stop: socket.socket) -> None:
 def handoff_sockets(path: Path) -> list[Path]:
     """Return the handoff sockets at `path`, in that directory and in its subdirectories."""
     if path.is_dir():
-        candidates = (*path.glob(SOCKETS), *path.glob(f"*/{SOCKETS}"))
-        return sorted(
-            candidate
-            for candidate in candidates
-            if candidate.is_socket() and not RunDirectory(candidate.parent).has_died()
-        )
+        paths = sorted((*path.glob(SOCKETS), *path.glob(f"*/{SOCKETS}")))
+        sockets = filter(Path.is_socket, paths)
+        return [at for at in sockets if not RunDirectory(at.parent).has_died()]
     return [path] if path.is_socket() else []
 
 

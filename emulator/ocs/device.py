@@ -6,7 +6,8 @@ accepted command follows after the settle time; `OcsDevice.when_settled` calls b
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from ipaddress import IPv4Network
 from typing import Any
@@ -27,7 +28,6 @@ from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 from moefabric.emulator.ocs.flapping import PortFlapper
 from moefabric.emulator.ocs.light import Completions, LightTable
 from moefabric.emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
-from moefabric.emulator.ocs.power_monitors import PowerMonitors
 from moefabric.emulator.ocs.users import Users
 from moefabric.runtime.event_loop import Timers
 
@@ -48,8 +48,7 @@ class OcsDevice:
         version: increases with each change of cross-connects, also across restarts.
         changed_s: time of day of the last change of cross-connects.
         ports: administrative states and settings of the ports.
-        light: the time at which each cross-connect is lit.
-        monitors: power monitors.
+        light: the time at which each cross-connect is lit, and power monitors.
         users: accounts and log-ins.
         failures: injected failures.
         completions: clients that wait for light.
@@ -95,12 +94,7 @@ class OcsDevice:
         self.version = max(int(wall_s() * 1000), int(memory.get("version", 0)) + 1)
         self.changed_s = wall_s()
         self.connects = CrossConnects(crossbar.ports)
-        self.light = LightTable(
-            crossbar, timers, spec, self.ports, self.failures, self.events, self._host
-        )
-        self.monitors = PowerMonitors(
-            spec.profile.loss, timers, self.ports, self.failures, self.light
-        )
+        self.light = LightTable(crossbar, timers, spec, self.ports, self._host)
         self.flapper = PortFlapper(timers, self.enable, self.disable)
         self.completions = Completions(timers, self.light, self.failures)
         self._saving = False
@@ -169,7 +163,8 @@ class OcsDevice:
         pairs = {port: self.connects.pair_of(port) for port in ports}
         absent = sorted(port for port, pair in pairs.items() if pair is None)
         if absent and self.profile.absent == "refuse":
-            raise self._refuse(refused_ports(Refusal.NOT_CONNECTED, "not joined:", absent))
+            with self._published_refusals():
+                raise refused_ports(Refusal.NOT_CONNECTED, "not joined:", absent)
         self.change(lambda now: now.sub({pair for pair in pairs.values() if pair is not None}))
 
     def clear(self) -> None:
@@ -184,20 +179,18 @@ class OcsDevice:
                 `partial-apply` is active.
         """
         before = self.connects
-        try:
+        with self._published_refusals():
             self._check_reject()
             requested = target(before)
             self._check_ports_of(set(requested) - set(before))
             after = self._partly_applied(requested)
             if after != before:
                 self._move(after)
-        except RefusedError as refused:
-            raise self._refuse(refused) from refused
-        if after is not requested:
-            added, removed = len(set(after) - set(before)), len(set(before) - set(after))
-            total = added + len(set(requested) - set(after))
-            applied = f"{removed} parted, {added} of {total} joined, then the mirrors failed"
-            raise self._refuse(RefusedError(Refusal.HARDWARE, applied))
+            if after is not requested:
+                added, removed = len(set(after) - set(before)), len(set(before) - set(after))
+                total = added + len(set(requested) - set(after))
+                applied = f"{removed} parted, {added} of {total} joined, then the mirrors failed"
+                raise RefusedError(Refusal.HARDWARE, applied)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call `callback` once the light of all previous commands has settled, or at once.
@@ -274,9 +267,13 @@ class OcsDevice:
 
     # ---- internal
 
-    def _refuse(self, refused: RefusedError) -> RefusedError:
-        self.events.publish(OcsEventKind.REFUSED, words=str(refused))
-        return refused
+    @contextmanager
+    def _published_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except RefusedError as refused:
+            self.events.publish(OcsEventKind.REFUSED, words=str(refused))
+            raise
 
     def _check_reject(self) -> None:
         if self.failures.strike(OcsFailureKind.REJECT):
@@ -319,12 +316,10 @@ class OcsDevice:
         self.light.clear()
 
     def _set_shutters(self, ports: Collection[int], event: OcsEventKind) -> None:
-        try:
+        with self._published_refusals():
             self._check_reject()
             self.ports.check(ports)
             self.ports.check_works(ports)
-        except RefusedError as refused:
-            raise self._refuse(refused) from refused
         opens, closed = event is OcsEventKind.ENABLED, self.ports.closed
         changed = set(ports) & closed if opens else set(ports) - closed
         if not changed:
@@ -355,13 +350,9 @@ class OcsDevice:
 
 def _system_settings(spec: DeviceSpec) -> dict[str, str]:
     """Return the settings of a new switch that may differ from the defaults."""
-    if not spec.address:
-        return {"startup": spec.profile.startup}
-    network = IPv4Network(f"{spec.address}/{spec.prefix}", strict=False)
-    return {
-        "startup": spec.profile.startup,
-        "ip": spec.address,
-        "gateway": str(network[1]),
-        "mask": str(network.netmask),
-        "broadcast": str(network.broadcast_address),
-    }
+    settings: dict[str, str] = {"startup": spec.profile.startup}
+    if spec.address:
+        network = IPv4Network(f"{spec.address}/{spec.prefix}", strict=False)
+        settings |= {"ip": spec.address, "gateway": str(network[1])}
+        settings |= {"mask": str(network.netmask), "broadcast": str(network.broadcast_address)}
+    return settings

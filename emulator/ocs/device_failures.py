@@ -85,7 +85,7 @@ class ActiveFailures:
     """The active failures of a switch, by number."""
 
     def __init__(self, events: EventBus, failures: Iterable[OcsFailure] = ()) -> None:
-        self._events = events
+        self.events = events
         self._by_number = {failure.number: failure for failure in failures}
 
     def __iter__(self) -> Iterator[OcsFailure]:
@@ -132,5 +132,5 @@ class ActiveFailures:
             self._by_number[failure.number] = replace(failure, times=failure.times - 1)
         elif failure.times is not None:
             del self._by_number[failure.number]
-        self._events.publish(OcsEventKind.FAILURE_SHOWN, words=kind.value)
+        self.events.publish(OcsEventKind.FAILURE_SHOWN, words=kind.value)
         return failure

@@ -122,7 +122,7 @@ class FabricLink(DeviceHost):
 
 def device_status(device: OcsDevice, statistics: OcsStatistics) -> dict[str, Any]:
     """Return identity, start-up mode, ports, failures and counts of a switch as a JSON object."""
-    powers = device.monitors.read_dbm(device.ports.all)
+    powers = device.light.read_dbm(device.ports.all)
     return {
         "identity": vars(device.identity),
         "startup": device.system.startup,

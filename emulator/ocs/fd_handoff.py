@@ -47,9 +47,8 @@ def send_handoff(sock: socket.socket, facts: Mapping[str, Any], fds: Sequence[in
     """Send facts and descriptors; the caller's descriptors stay open."""
     line = json.dumps(dict(facts)).encode() + b"\n"
     if len(line) > MAX_FACTS_BYTES or len(fds) > MAX_DESCRIPTORS:
-        raise FabricError(
-            f"OCS handoff: {len(line)} bytes and {len(fds)} descriptors are too much to hand over"
-        )
+        amount = f"{len(line)} bytes and {len(fds)} descriptors"
+        raise FabricError(f"OCS handoff: {amount} are too much to hand over")
     sent = socket.send_fds(sock, [line], list(fds))
     sock.sendall(line[sent:])
 
@@ -157,9 +156,8 @@ class HandoffServer:
         self._loop.watch(self._stop_receiver.fileno(), IN, lambda _events: self._loop.stop())
         self._loop.watch(self._listener.fileno(), IN, self._accept_process)
         self._loop.watch(control.fileno(), IN, lambda _events: self._accept_caller(control))
-        self._thread = threading.Thread(
-            target=self._loop.run, name=f"handoff {path.name}", daemon=True
-        )
+        name = f"handoff {path.name}"
+        self._thread = threading.Thread(target=self._loop.run, name=name, daemon=True)
         self._thread.start()
         self._closed = False
 
@@ -170,9 +168,8 @@ class HandoffServer:
             FabricError: after `deadline_s`.
         """
         if not self._ready.wait(deadline_s):
-            raise FabricError(
-                f"{self.path.name}: no process served this switch within {deadline_s:g} s"
-            )
+            late = f"no process served this switch within {deadline_s:g} s"
+            raise FabricError(f"{self.path.name}: {late}")
 
     @property
     def is_alive(self) -> bool:

@@ -1,4 +1,4 @@
-"""Light of an optical switch: when each cross-connect is lit, and callbacks that wait for light."""
+"""Light of an optical switch: when each cross-connect is lit, its power, and waits for light."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -9,9 +9,9 @@ from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect
 from moefabric.emulator.ocs.cross_connects import CrossConnects, Pair
 from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
-from moefabric.emulator.ocs.events import EventBus, OcsEventKind
+from moefabric.emulator.ocs.events import OcsEventKind
 from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
-from moefabric.emulator.ocs.port_settings import PortTable
+from moefabric.emulator.ocs.port_settings import Admin, PortTable
 from moefabric.runtime.event_loop import Timers
 
 LATE_NS = 100_000
@@ -30,14 +30,12 @@ class LightTable:
         timers: Timers,
         spec: DeviceSpec,
         ports: PortTable,
-        failures: ActiveFailures,
-        events: EventBus,
         host: DeviceHost,
     ) -> None:
         self.lit_at: dict[Pair, int] = {}
         """For each cross-connect, the time from which it is lit (CLOCK_MONOTONIC, ns)."""
         self._crossbar, self._timers, self._spec, self._ports = crossbar, timers, spec, ports
-        self._failures, self._events, self._host = failures, events, host
+        self._failures, self._events, self._host = ports.failures, ports.failures.events, host
         self._loss = spec.profile.loss
         self._settling = Settling(spec.profile.settle, spec.serial)
         self._link_delay_ns = 0 if spec.link_down else spec.link_up_ns
@@ -56,7 +54,43 @@ class LightTable:
         """Return whether the device believes that a cross-connect is lit."""
         return self.lit_at[pair] <= self._timers.now_ns()
 
-    def received_dbm(self, pair: Pair) -> float:
+    def has_monitor(self, port: int) -> bool:
+        """Return whether a port has a power monitor."""
+        self._ports.check([port])
+        kind = self._loss.monitors
+        return kind == "both" or (kind == "inputs" and self._ports.is_input(port))
+
+    def read_dbm(self, ports: Collection[int]) -> dict[int, float]:
+        """Return the readings of power monitors by port; ports without one are left out."""
+        now = self._timers.now_ns()
+        received = {
+            pair[1]: self._received_dbm(pair)
+            for pair, lit_at_ns in self.shown().items()
+            if lit_at_ns <= now
+        }
+        return {
+            port: max(self._loss.floor_dbm, self._power_dbm(port, received))
+            + self._ports.settings(port).offset_db
+            for port in ports
+            if self.has_monitor(port)
+        }
+
+    def _power_dbm(self, port: int, received: Mapping[int, float]) -> float:
+        """Return the real power: at an input the transceiver's, at an output the path's."""
+        loss, admin = self._loss, self._ports.admin(port)
+        if admin is Admin.FAILED:
+            return loss.floor_dbm
+        if self._ports.is_input(port):
+            return loss.launch_dbm
+        if port in received:
+            return received[port]
+        # Light that a loss failure makes too weak for a receiver may still reach a monitor.
+        pair = next((pair for pair in self.lit_at if pair[1] == port), None)
+        if pair and admin is Admin.ENABLED and self.is_lit(pair) and self._failures.loss_db(pair):
+            return self._received_dbm(pair)
+        return loss.floor_dbm
+
+    def _received_dbm(self, pair: Pair) -> float:
         """Return the optical power at the end of a path, after its loss and that of failures."""
         lost_db = loss_db(self._loss, self._spec.serial, pair) + self._failures.loss_db(pair)
         return self._loss.launch_dbm - lost_db
@@ -145,12 +179,7 @@ class LightTable:
         }
         size = self._ports.size
         links = {q - size.inputs: up_at.get(q) for q in size.output_numbers}
-        changed = {
-            port: at_ns
-            for port, at_ns in links.items()
-            if port not in self._links or self._links[port] != at_ns
-        }
-        if changed:
+        if changed := dict(links.items() - self._links.items()):
             self._links = links
             self._host.set_links(changed)
 
@@ -187,15 +216,12 @@ class LightTable:
     def _lights(self) -> dict[int, CrossConnect]:
         """Return the real light, which failures may change without notice to the device."""
         closed = self._ports.closed | self._ports.failed
+        has_loss, least_dbm = self._failures.first(OcsFailureKind.LOSS), self._loss.sensitivity_dbm
         lights = {
-            p: CrossConnect(q, at) for (p, q), at in self.lit_at.items() if not closed & {p, q}
+            p: CrossConnect(q, at)
+            for (p, q), at in self.lit_at.items()
+            if not closed & {p, q} and not (has_loss and self._received_dbm((p, q)) < least_dbm)
         }
-        if self._failures.first(OcsFailureKind.LOSS):
-            lights = {
-                p: light
-                for p, light in lights.items()
-                if self.received_dbm((p, light.out_port)) >= self._loss.sensitivity_dbm
-            }
         if stuck := self._failures.ports(OcsFailureKind.STUCK):
             held = {
                 p: at for p, at in self._crossbar.cross_connects().items() if p in stuck - closed

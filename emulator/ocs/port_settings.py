@@ -89,7 +89,7 @@ class PortTable:
     """
 
     def __init__(self, size: Ports, failures: ActiveFailures, memory: Mapping[str, Any]) -> None:
-        self.size, self._failures = size, failures
+        self.size, self.failures = size, failures
         self.closed: set[int] = set(memory.get("shut", ()))
         """Ports whose shutter is closed."""
         self.stored = {
@@ -105,7 +105,7 @@ class PortTable:
     @property
     def failed(self) -> frozenset[int]:
         """Ports that have failed."""
-        return self._failures.ports(OcsFailureKind.PORT)
+        return self.failures.ports(OcsFailureKind.PORT)
 
     def is_input(self, port: int) -> bool:
         """Return whether a port is an input."""

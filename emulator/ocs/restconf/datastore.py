@@ -1,32 +1,89 @@
 """Datastore of a switch: shows its state as YANG data, and applies edits of containers."""
 
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
 from moefabric.core.ocs import UserAccount
 from moefabric.emulator.ocs.cross_connects import Pair, RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.port_settings import Admin
+from moefabric.emulator.ocs.restconf import port_tables
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
-from moefabric.emulator.ocs.restconf.edit import Tree
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
-from moefabric.emulator.ocs.restconf.notification_log import NotificationLog, format_date
-from moefabric.emulator.ocs.restconf.port_tables import TABLES, PortList, shutter_changes
-from moefabric.emulator.ocs.restconf.schema import TOP
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, setting_of, shown
+from moefabric.emulator.ocs.restconf.tree import Target, Tree
 from moefabric.emulator.ocs.users import UserError, UserRefusal
 from moefabric.runtime.event_loop import Timer
 
-STARTUP_MODES = {"volatile": "MODE_VOLATILE", "preserve": "MODE_PRESERVE"}
-ADDRESS_LEAVES = {
-    "ip-address": "ip",
-    "gateway": "gateway",
-    "subnet": "mask",
-    "broadcast": "broadcast",
-}
-"""Leaves of an interface, and the fields of SystemSettings that they show."""
+SYSTEM = CONTAINERS["system-config"]
+ADDRESS_LEAVES = [leaf for leaf in SYSTEM["interface"].children if leaf.setting]
 NIC = "eth0"
 NO_ADDRESS = "0.0.0.0"  # noqa: S104 - a value to show; nothing listens on it
 MAX_GROUPS = 256
+
+
+MAX_ENTRIES = 256
+TYPES = {
+    OcsEventKind.POWER_LOW: "NOTIF_PORT_POWER",
+    OcsEventKind.POWER_CLEAR: "NOTIF_PORT_POWER",
+    OcsEventKind.PORT_FAILED: "NOTIF_SYSTEM",
+    OcsEventKind.PORT_RECOVERED: "NOTIF_SYSTEM",
+    OcsEventKind.ENABLED: "NOTIF_ACTIVITY",
+    OcsEventKind.DISABLED: "NOTIF_ACTIVITY",
+}
+"""Notification types of events."""
+RAISED_BY = {
+    OcsEventKind.POWER_CLEAR: OcsEventKind.POWER_LOW,
+    OcsEventKind.PORT_RECOVERED: OcsEventKind.PORT_FAILED,
+}
+"""For each event that clears an alarm, the event that raises it."""
+
+
+def format_date(wall_s: float) -> str:
+    """Return a YANG date-and-time: `2026-01-01T00:00:00Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall_s))
+
+
+class NotificationLog:
+    """The latest notifications, and the standing alarms."""
+
+    def __init__(self) -> None:
+        self.entries: deque[dict[str, Any]] = deque(maxlen=MAX_ENTRIES)
+        """Entries of `notification-log`."""
+        self.alarms: dict[tuple[OcsEventKind, int], dict[str, Any]] = {}
+        """Entries of `system-alarms`, by event and port."""
+        self._numbers = count(1)
+
+    def add(self, event: OcsEvent, wall_s: float) -> None:
+        """Add the notifications of an event, if it has any."""
+        if event.kind not in TYPES:
+            return
+        kind, date = TYPES[event.kind], format_date(wall_s)
+        for port in event.ports:
+            text = PORT_TEXTS[event.kind].format(port)
+            entry = {
+                "notif-id": next(self._numbers),
+                "notif-type": kind,
+                "notif-time-first": date,
+                "notif-time-last": date,
+                "notif-message": text,
+            }
+            self.entries.append(entry)
+            if event.kind in RAISED_BY:
+                self.alarms.pop((RAISED_BY[event.kind], port), None)
+            elif event.kind in RAISED_BY.values():
+                alarm = {"alarm-time": date, "alarm-type": kind, "alarm-message": text}
+                self.alarms[event.kind, port] = alarm
+
+    def remove(self, numbers: set[int]) -> None:
+        """Remove the notifications with these numbers, or all if there are no numbers."""
+        for entry in list(self.entries):
+            if not numbers or entry["notif-id"] in numbers:
+                self.entries.remove(entry)
 
 
 class Datastore:
@@ -40,16 +97,17 @@ class Datastore:
         self.restart: Timer | None = None
         """A reboot that a client scheduled."""
 
-    def read(self, name: str) -> Tree:
-        """Return the content of a container."""
-        return CONTAINERS[name].read(self)
+    def read(self, target: Target) -> Tree:
+        """Return the content of the target's container, or of all containers by name."""
+        if target.steps:
+            return self._read(target.top.name)
+        return {name: self._read(name) for name in CONTAINERS}
 
-    def read_all(self) -> dict[str, Tree]:
-        """Return the content of all containers, by name."""
-        return {node.name: self.read(node.name) for node in TOP}
+    def _read(self, name: str) -> Tree:
+        return READERS[name](self) if name in READERS else port_tables.read(self.device, name)
 
-    def apply(self, name: str, before: Tree, after: Tree) -> bool:
-        """Change the switch by an edit of a container.
+    def apply(self, target: Target, before: Tree, after: Tree) -> bool:
+        """Change the switch by an edit of the target's container.
 
         Returns:
             Whether the edit changes light, and so completes when the light has settled.
@@ -57,30 +115,25 @@ class Datastore:
         Raises:
             RestconfError: if the edit is refused.
         """
-        apply = CONTAINERS[name].apply
-        if apply is None:
-            raise RestconfError("operation-not-supported", f"{name} can't be changed")
-        version = self.device.version
+        name, version = target.top.name, self.device.version
         try:
-            return apply(self, before, after)
+            if name in WRITERS:
+                return WRITERS[name](self, before, after)
+            port_tables.check(name, before, after)
+            if name == "ports":
+                self.set_shutters(*port_tables.shutter_changes(before, after))
+            port_tables.apply(self.device, name, before, after)
         except RefusedError as refused:
             raise from_refusal(refused, partial=self.device.version != version) from refused
+        return name == "ports"
 
     # ---- reading
 
     def product(self) -> Tree:
         """Read `product-information`."""
-        identity = self.device.identity
-        return {
-            "manufacturer": identity.vendor,
-            "serial-number": identity.serial,
-            "model-name": identity.model,
-            "software-version": identity.firmware,
-        }
-
-    def pairs(self) -> Tree:
-        """Read `cross-connects`."""
-        return {"pair": [{"ingress": p, "egress": q} for p, q in self.device.connects]}
+        identity = vars(self.device.identity)
+        leaves = CONTAINERS["product-information"].children
+        return {leaf.name: identity[leaf.setting] for leaf in leaves}
 
     def port_groups(self) -> Tree:
         """Read `groups`."""
@@ -89,9 +142,8 @@ class Datastore:
 
     def system(self) -> Tree:
         """Read `system-config`."""
-        system = self.device.system
-        fields = vars(system)
-        nic = {"name": NIC, **{leaf: fields[field] for leaf, field in ADDRESS_LEAVES.items()}}
+        fields = vars(self.device.system)
+        nic = {"name": NIC, **{leaf.name: fields[leaf.setting] for leaf in ADDRESS_LEAVES}}
         users = [
             {"name": user.name, "type": "LOCAL_USER", "password": "", "group": user.group}
             for user in self.device.users
@@ -102,21 +154,17 @@ class Datastore:
             "user": users,
             "current-datetime": format_date(self.device.wall_s()),
             "boot-datetime": format_date(self.booted_s),
-            "startup-mode": STARTUP_MODES[system.startup],
+            "startup-mode": shown(SYSTEM["startup-mode"], fields["startup"]),
         }
 
     def sessions(self) -> Tree:
         """Read `sessions`."""
-        sessions = [
-            {
-                "session-id": log_in.number,
-                "protocol-name": log_in.protocol.upper(),
-                "client-address": log_in.peer.rpartition(":")[0],
-                "user-name": log_in.user,
-            }
+        names = "session-id", "protocol-name", "client-address", "user-name"
+        rows = (
+            (log_in.number, log_in.protocol.upper(), log_in.peer.rpartition(":")[0], log_in.user)
             for log_in in self.device.users.log_ins.values()
-        ]
-        return {"session": sessions}
+        )
+        return {"session": [dict(zip(names, row, strict=True)) for row in rows]}
 
     def shutters(self) -> Tree:
         """Read `shutter-status`: the ports with settings for flapping."""
@@ -130,14 +178,6 @@ class Datastore:
             entry["status"] = "SHUTTER_ACTIVE" if flapper.is_active(port) else "SHUTTER_SET"
             entries.append(entry)
         return {"port": entries}
-
-    def alarms(self) -> Tree:
-        """Read `system-alarms`."""
-        return {"alarm": list(self.log.alarms.values())}
-
-    def notifications(self) -> Tree:
-        """Read `notification-log`."""
-        return {"log": list(self.log.entries)}
 
     def _peer(self, group: Tree) -> str:
         """Return the name of the group whose outputs the inputs of `group` connect to, in order."""
@@ -158,13 +198,6 @@ class Datastore:
         old, new = _pairs(before), _pairs(after)
         move = self.device.profile.busy == "move"
         self.device.change(lambda now: now.sub(old - new).add(sorted(new - old), move=move))
-        return True
-
-    def change_ports(self, before: Tree, after: Tree) -> bool:
-        """Apply an edit of `ports`, the list of older revisions: settings and shutters."""
-        TABLES["ports"].check(before, after)
-        self.set_shutters(*shutter_changes(before, after))
-        TABLES["ports"].apply(self.device, before, after)
         return True
 
     def set_shutters(self, enabled: list[int], disabled: list[int]) -> None:
@@ -204,9 +237,9 @@ class Datastore:
             if leaf in after and after[leaf] != before[leaf]:
                 raise RestconfError("invalid-value", f"{leaf} can't be set")
         self._change_users(before["user"], after.get("user", []))
-        mode = after.get("startup-mode", STARTUP_MODES["preserve"])
-        new = {field: nics[0].get(leaf, NO_ADDRESS) for leaf, field in ADDRESS_LEAVES.items()}
-        new["startup"] = next(own for own, word in STARTUP_MODES.items() if word == mode)
+        mode = after.get("startup-mode", "MODE_PRESERVE")
+        new = {leaf.setting: nics[0].get(leaf.name, NO_ADDRESS) for leaf in ADDRESS_LEAVES}
+        new["startup"] = setting_of(SYSTEM["startup-mode"], mode)
         now = vars(self.device.system)
         if changes := {field: value for field, value in new.items() if now[field] != value}:
             self.device.configure_system(**changes)
@@ -239,35 +272,24 @@ def _pairs(tree: Tree) -> set[Pair]:
     return {(entry["ingress"], entry["egress"]) for entry in entries}
 
 
-@dataclass(frozen=True)
-class Container:
-    """Functions that read a container and, if clients can write it, apply an edit."""
-
-    read: Callable[[Datastore], Tree]
-    apply: Callable[[Datastore, Tree, Tree], bool] | None = None
-
-
-def _table(table: PortList) -> Container:
-    def apply(datastore: Datastore, before: Tree, after: Tree) -> bool:
-        table.apply(datastore.device, before, after)
-        return False
-
-    return Container(
-        lambda datastore: table.read(datastore.device), apply if table.columns else None
-    )
-
-
-CONTAINERS: Mapping[str, Container] = {
-    **{name: _table(table) for name, table in TABLES.items()},
-    "ports": Container(_table(TABLES["ports"]).read, Datastore.change_ports),
-    "product-information": Container(Datastore.product),
-    "cross-connects": Container(Datastore.pairs, Datastore.change_pairs),
-    "groups": Container(Datastore.port_groups, Datastore.change_groups),
-    "aps": Container(lambda _datastore: {"protection-service": []}),
-    "subswitches": Container(lambda _datastore: {"subswitch": []}),
-    "system-config": Container(Datastore.system, Datastore.change_system),
-    "sessions": Container(Datastore.sessions),
-    "shutter-status": Container(Datastore.shutters),
-    "system-alarms": Container(Datastore.alarms),
-    "notification-log": Container(Datastore.notifications),
+READERS: Mapping[str, Callable[[Datastore], Tree]] = {
+    "product-information": Datastore.product,
+    "cross-connects": lambda store: {
+        "pair": [{"ingress": p, "egress": q} for p, q in store.device.connects]
+    },
+    "groups": Datastore.port_groups,
+    "aps": lambda _store: {"protection-service": []},
+    "subswitches": lambda _store: {"subswitch": []},
+    "system-config": Datastore.system,
+    "sessions": Datastore.sessions,
+    "shutter-status": Datastore.shutters,
+    "system-alarms": lambda store: {"alarm": list(store.log.alarms.values())},
+    "notification-log": lambda store: {"log": list(store.log.entries)},
 }
+"""Functions that read containers other than tables of ports."""
+WRITERS: Mapping[str, Callable[[Datastore, Tree, Tree], bool]] = {
+    "cross-connects": Datastore.change_pairs,
+    "groups": Datastore.change_groups,
+    "system-config": Datastore.change_system,
+}
+"""Functions that apply edits of these containers; they return as `Datastore.apply`."""

@@ -9,7 +9,7 @@ STATUS = {
     "resource-denied": 409,
     "data-exists": 409,
     "data-missing": 409,
-    "operation-failed": 412,
+    "operation-failed": 500,
     "partial-operation": 500,
     "invalid-value": 400,
     "missing-element": 400,
@@ -46,21 +46,20 @@ class ProtocolError(RestconfError):
     kind = "protocol"
 
 
-REFUSALS = {
-    Refusal.NO_SUCH_PORT: ("invalid-value", 400),
-    Refusal.CONFLICT: ("in-use", 409),
-    Refusal.NOT_CONNECTED: ("data-missing", 409),
-    Refusal.MISMATCH: ("invalid-value", 400),
-    Refusal.FAILED: ("resource-denied", 409),
-    Refusal.DENIED: ("resource-denied", 409),
-    Refusal.HARDWARE: ("operation-failed", 500),
+TAGS = {
+    Refusal.NO_SUCH_PORT: "invalid-value",
+    Refusal.CONFLICT: "in-use",
+    Refusal.NOT_CONNECTED: "data-missing",
+    Refusal.MISMATCH: "invalid-value",
+    Refusal.FAILED: "resource-denied",
+    Refusal.DENIED: "resource-denied",
+    Refusal.HARDWARE: "operation-failed",
 }
 
 
 def from_refusal(refused: RefusedError, *, partial: bool = False) -> RestconfError:
     """Return the error for a refused command; `partial` means that a part was executed."""
-    tag, status = ("partial-operation", 500) if partial else REFUSALS[refused.reason]
-    return RestconfError(tag, str(refused), status)
+    return RestconfError("partial-operation" if partial else TAGS[refused.reason], str(refused))
 
 
 def absent(name: str) -> RestconfError:

@@ -10,13 +10,12 @@ from http import HTTPStatus
 import h11
 
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.front_end import Client, ReplySlot
+from moefabric.emulator.ocs.front_end import Client, IdleTimeout, ReplySlot
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.restconf.errors import ProtocolError
-from moefabric.emulator.ocs.restconf.messages import Request, Response
+from moefabric.emulator.ocs.restconf.resources import Request, Response
 from moefabric.emulator.ocs.restconf.service import Service
-from moefabric.runtime.event_loop import Timer
 
 HEAD_BYTES = 16 * 1024
 BODY_BYTES = 1 << 20
@@ -53,10 +52,11 @@ class RestconfSession:
         self._body = bytearray()
         self._user, self._number = "", 0
         self._closed = self._waiting = self._is_head_request = False
-        self._idle_limit_ns = round(self._service.options.idle_s * 1e9)
-        self._active_ns = self._device.now_ns()
-        self._idle_timer: Timer | None = None
-        self._start_idle_timer()
+        limit_ns = round(self._service.options.idle_s * 1e9)
+        self._idle = IdleTimeout(
+            self._device.timers, lambda: limit_ns, lambda: self._waiting, self._close
+        )
+        self._idle.restart()
 
     def receive(self, data: bytes) -> None:
         """Execute the requests that these bytes complete."""
@@ -67,8 +67,7 @@ class RestconfSession:
         """Log out after the connection has closed."""
         self._closed = True
         self._device.users.log_out(self._number)
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        self._idle.stop()
 
     # ---- requests
 
@@ -115,7 +114,7 @@ class RestconfSession:
         response = self._service.execute(request)
         self._head, self._body = None, bytearray()
         self._is_head_request = request.method == "HEAD"
-        if not response.settles:
+        if not response.settles or self._service.options.completes == "accepted":
             self._send(slot, response)
             return
         self._waiting = True
@@ -157,7 +156,7 @@ class RestconfSession:
             headers.append(("Content-Length", str(len(response.body))))
         body = b"" if self._is_head_request else response.body
         slot.fill(self._frame(response, headers, body))
-        self._active_ns = self._device.now_ns()
+        self._idle.active()
         if self._http.our_state is h11.MUST_CLOSE:
             self._close()
         else:
@@ -181,20 +180,3 @@ class RestconfSession:
     def _close(self) -> None:
         self._closed = True
         self._client.close()
-
-    # ---- idle timeout
-
-    def _start_idle_timer(self) -> None:
-        if limit_ns := self._idle_limit_ns:
-            self._idle_timer = self._device.timers.call_at(
-                self._active_ns + limit_ns, self._check_idle
-            )
-
-    def _check_idle(self) -> None:
-        now = self._device.now_ns()
-        if self._waiting:
-            self._active_ns = now
-        if now < self._active_ns + self._idle_limit_ns:
-            self._start_idle_timer()
-        else:
-            self._close()

@@ -8,9 +8,9 @@ from moefabric.core.ocs import Group
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.edit import Tree
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
 from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, Node
+from moefabric.emulator.ocs.restconf.tree import Tree
 
 REBOOT_DELAY_NS = 100_000_000
 """Delay of a reboot, so that its reply is sent first."""
@@ -32,7 +32,7 @@ def run(operation: Operation, node: Node, datastore: Datastore, inputs: Tree) ->
     Raises:
         RestconfError: if the operation is refused.
     """
-    for leaf in node.leaves.values():
+    for leaf in node.children:
         if leaf.mandatory and leaf.name not in inputs:
             raise RestconfError("missing-element", f"{leaf.name} is needed")
     try:

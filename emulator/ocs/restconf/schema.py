@@ -5,11 +5,13 @@ The modules are data: see `schema.yaml` beside this file.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Final
 
 import yaml
+
+from moefabric.emulator.ocs.restconf.errors import RestconfError
 
 OPTICAL: Final = "optical-switch"
 NAMESPACES: Final = {
@@ -34,10 +36,12 @@ class Node:
     """Type of a leaf: `number`, `decimal` (two places), `string` or `boolean`."""
     low: float = 0
     high: float = 4294967295
-    values: tuple[str, ...] = ()
-    """The values of an enumeration; empty if any value is allowed."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """The values of an enumeration, with the values of the setting; empty: any value."""
+    setting: str = ""
+    """The field of PortSettings, SystemSettings or Identity that a leaf shows."""
     is_list: bool = False
-    """Whether it has several entries or, as a leaf, several values."""
+    """Whether a leaf has several values."""
     key: str = ""
     mandatory: bool = False
     config: bool = True
@@ -55,21 +59,19 @@ class Node:
         """Return the child with this name or alias."""
         return next((child for child in self.children if child.is_named(name)), None)
 
-    @property
-    def leaves(self) -> Mapping[str, "Node"]:
-        """The leaves among the children, by name."""
-        return {child.name: child for child in self.children if child.type}
+    def __getitem__(self, name: str) -> "Node":
+        return next(child for child in self.children if child.name == name)
 
 
 def checked(leaf: Node, value: Any) -> Any:
     """Return the value of a leaf in its canonical form (RFC 7950, section 9.1).
 
     Raises:
-        ValueError: if the leaf can't have this value.
+        RestconfError: if the leaf can't have this value.
     """
     if leaf.is_list:
         if not isinstance(value, list):
-            raise ValueError(f"{leaf.name} is a list")
+            raise RestconfError("invalid-value", f"{leaf.name} is a list")
         return [_checked(leaf, item) for item in value]
     return _checked(leaf, value)
 
@@ -77,11 +79,8 @@ def checked(leaf: Node, value: Any) -> Any:
 def _checked(leaf: Node, value: Any) -> Any:
     text = value if isinstance(value, str) else "" if isinstance(value, bool | None) else str(value)
     match leaf.type:
-        case "boolean":
-            if value in (True, "true"):
-                return True
-            if value in (False, "false"):
-                return False
+        case "boolean" if value in (True, False, "true", "false"):
+            return value in (True, "true")
         case "number":
             if re.fullmatch(r"[0-9]{1,10}", text) and leaf.low <= int(text) <= leaf.high:
                 return int(text)
@@ -90,51 +89,51 @@ def _checked(leaf: Node, value: Any) -> Any:
             if is_decimal and leaf.low <= float(text) <= leaf.high:
                 return f"{float(text):.2f}"
         case "string" if isinstance(value, str):
-            if value in leaf.values:
+            is_text = re.fullmatch(r"[ -~]*", value) and len(value) <= MAX_CHARS
+            if value in leaf.values or (is_text and not leaf.values):
                 return value
-            if not leaf.values and re.fullmatch(r"[ -~]*", value) and len(value) <= MAX_CHARS:
-                return value
-    raise ValueError(f"{str(value)[:64]!r} is no value of {leaf.name}")
+    raise RestconfError("invalid-value", f"{str(value)[:64]!r} is no value of {leaf.name}")
 
 
-def _leaf(name: str, module: str, text: str) -> Node:
-    words = text.split()
-    flags = {"ro", "mandatory", "list"} & {*words}
-    kind, *values = [word for word in words if word not in flags]
-    limits = values[0].split("..") if values and ".." in values[0] else []
-    low, high = map(float, limits or (0, 4294967295))
-    return Node(
-        name,
-        type=kind,
-        low=low,
-        high=high,
-        values=tuple(values) if not limits else (),
-        is_list="list" in flags,
-        mandatory="mandatory" in flags,
-        config="ro" not in flags,
-        module=module,
-    )
+def shown(leaf: Node, setting: Any) -> Any:
+    """Return the value of a leaf that shows a setting.
+
+    The number 0 stands for no setting. Older revisions name only some modes: the last value stands
+    for the others.
+    """
+    match leaf.type:
+        case "decimal":
+            return f"{setting:.2f}"
+        case "number":
+            return setting or 0
+        case "string" if leaf.values:
+            *_, last = leaf.values
+            return next((value for value, own in leaf.values.items() if own == setting), last)
+    return setting
 
 
-def _node(qualified_name: str, content: str | dict[str, Any]) -> Node:
+def setting_of(leaf: Node, value: Any) -> Any:
+    """Return the setting that a value of a leaf stands for; the inverse of `shown`."""
+    match leaf.type:
+        case "decimal":
+            return float(value)
+        case "number":
+            return value or None
+    return leaf.values.get(value, value)
+
+
+def _node(qualified_name: str, content: Mapping[str, Any]) -> Node:
     module, _, name = qualified_name.rpartition(":")
-    if isinstance(content, str):
-        return _leaf(name, module, content)
-    return Node(
-        name,
-        tuple(_node(*child) for child in content.items() if not child[0].startswith(".")),
-        is_list=".key" in content,
-        key=content.get(".key", ""),
-        config=not content.get(".ro", False),
-        module=module,
-        alias=content.get(".alias", ""),
-    )
+    fields = {key[1:]: value for key, value in content.items() if key.startswith(".")}
+    children = (_node(*child) for child in content.items() if not child[0].startswith("."))
+    return Node(name, tuple(children), module=module, **fields)
 
 
 _DOCUMENT = yaml.safe_load(files(__package__).joinpath("schema.yaml").read_text())
-TOP: Final = tuple(_node(name, content) for name, content in _DOCUMENT["data"].items())
+CONTAINERS: Final = {
+    node.name: node for node in (_node(*item) for item in _DOCUMENT["data"].items())
+}
 """The containers of the datastore."""
-CONTAINERS: Final = {node.name: node for node in TOP}
 OPERATION_INPUTS: Final = {
     node.name: node for node in (_node(*item) for item in _DOCUMENT["operations"].items())
 }

@@ -15,7 +15,7 @@ from functools import lru_cache
 from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError, pair_up
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.port_settings import Admin
-from moefabric.emulator.ocs.scpi.status import OPERATION_COMPLETE, CommandError, Status
+from moefabric.emulator.ocs.scpi.status import OPERATION_COMPLETE, ScpiError, Status
 from moefabric.emulator.ocs.scpi.syntax import format_ports, header_pattern, number, port_lists
 
 MAX_READINGS = 256
@@ -31,7 +31,8 @@ ERROR_CODES = {
 }
 ADMIN_LETTERS = {Admin.ENABLED: "E", Admin.DISABLED: "D", Admin.FAILED: "F"}
 NO_ERROR = '0,"No error"'
-ADDRESS_FIELDS = ("ip", "gateway", "mask", "broadcast")
+ADDRESS_FIELDS = {"IP": "ip", "Gateway": "gateway", "Mask": "mask", "Broadcast": "broadcast"}
+"""Parts of an address, and the fields of SystemSettings that they show."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,12 @@ class Wait:
 
 Answer = str | Wait | None
 Execute = Callable[[OcsDevice, Status, str], Answer]
+"""Executes a command; ScpiError or RefusedError if it is refused, and nothing has changed."""
 
 
-def execute(command: Execute, device: OcsDevice, status: Status, parameters: str) -> Answer:
-    """Execute a command.
-
-    Raises:
-        CommandError: if the command is refused; nothing has changed.
-    """
-    try:
-        return command(device, status, parameters)
-    except RefusedError as refused:
-        raise CommandError(ERROR_CODES[refused.reason], str(refused)) from refused
+def refusal(refused: RefusedError) -> ScpiError:
+    """Return the error for a refusal of the device."""
+    return ScpiError(ERROR_CODES[refused.reason], str(refused))
 
 
 def bare(action: Callable[[OcsDevice, Status], Answer]) -> Execute:
@@ -64,7 +59,7 @@ def bare(action: Callable[[OcsDevice, Status], Answer]) -> Execute:
 
     def command(device: OcsDevice, status: Status, parameters: str) -> Answer:
         if parameters:
-            raise CommandError(-108, parameters[:64])
+            raise ScpiError(-108, parameters[:64])
         return action(device, status)
 
     return command
@@ -75,24 +70,22 @@ def bare(action: Callable[[OcsDevice, Status], Answer]) -> Execute:
 
 def _address(device: OcsDevice, _status: Status) -> str:
     fields = vars(device.system)
-    names = ("IP", *map(str.capitalize, ADDRESS_FIELDS[1:]))
-    pairs = zip(names, ADDRESS_FIELDS, strict=True)
-    return " ".join(f'{name}="{fields[field]}"' for name, field in pairs)
+    return " ".join(f'{name}="{fields[field]}"' for name, field in ADDRESS_FIELDS.items())
 
 
 def _set_address(device: OcsDevice, _status: Status, parameters: str) -> None:
     if not parameters:
-        raise CommandError(-109, "an address")
+        raise ScpiError(-109, "an address")
     addresses = [part.strip().strip('"') for part in parameters.split(",")]
     if len(addresses) > len(ADDRESS_FIELDS):
-        raise CommandError(-108, "address, gateway, mask and broadcast are all")
+        raise ScpiError(-108, "address, gateway, mask and broadcast are all")
     for address in addresses:
         try:
             ipaddress.IPv4Address(address)
         except ValueError as error:
             detail = f"an IPv4 address, not {address[:64] or 'nothing'}"
-            raise CommandError(-224, detail) from error
-    device.configure_system(**dict(zip(ADDRESS_FIELDS, addresses, strict=False)))
+            raise ScpiError(-224, detail) from error
+    device.configure_system(**dict(zip(ADDRESS_FIELDS.values(), addresses, strict=False)))
 
 
 def _next_error(_device: OcsDevice, status: Status) -> str:
@@ -144,9 +137,9 @@ def _sub(device: OcsDevice, _status: Status, parameters: str) -> None:
         return
     size = device.ports.size  # `(@1),(@)`: disconnect the input from its output
     if unknown := sorted(set(inputs) - size.input_set):
-        raise CommandError(-222, f"{', '.join(map(str, unknown))}: inputs are 1..{size.inputs}")
+        raise ScpiError(-222, f"{', '.join(map(str, unknown))}: inputs are 1..{size.inputs}")
     if len(set(inputs)) < len(inputs):
-        raise CommandError(-221, "an input is given twice")
+        raise ScpiError(-221, "an input is given twice")
     device.sub_ports(inputs)
 
 
@@ -163,6 +156,10 @@ def _partner(device: OcsDevice, _status: Status, parameters: str) -> str:
 # ---- ports
 
 
+def _size(device: OcsDevice, _status: Status) -> str:
+    return f"{device.ports.size.inputs},{device.ports.size.outputs}"
+
+
 def _port_states(device: OcsDevice, _status: Status, parameters: str) -> str:
     ports = port_lists(parameters, 1)[0] if parameters else device.ports.all
     return f"({','.join(ADMIN_LETTERS[device.ports.admin(port)] for port in ports)})"
@@ -171,10 +168,10 @@ def _port_states(device: OcsDevice, _status: Status, parameters: str) -> str:
 def _powers(device: OcsDevice, _status: Status, parameters: str) -> str:
     ports = port_lists(parameters, 1)[0]
     if len(ports) > MAX_READINGS:
-        raise CommandError(-222, f"{len(ports)} ports of at most {MAX_READINGS}")
-    readings = device.monitors.read_dbm(ports)
+        raise ScpiError(-222, f"{len(ports)} ports of at most {MAX_READINGS}")
+    readings = device.light.read_dbm(ports)
     if blind := [str(port) for port in ports if port not in readings]:
-        raise CommandError(-241, f"no power monitor at port {','.join(blind)}")
+        raise ScpiError(-241, f"no power monitor at port {','.join(blind)}")
     return f"({','.join(f'{readings[port]:.1f}' for port in ports)})"
 
 
@@ -217,10 +214,7 @@ COMMANDS: tuple[tuple[re.Pattern[str], Execute], ...] = tuple(
         ("OXC:SWITch:PORT:DISable", _with_ports(OcsDevice.disable)),
         ("OXC:SWITch:PORT:ENABle", _with_ports(OcsDevice.enable)),
         ("OXC:SWITch:PORT:STATe?", _port_states),
-        (
-            "OXC:SWITch:SIZE?",
-            bare(lambda device, _: f"{device.ports.size.inputs},{device.ports.size.outputs}"),
-        ),
+        ("OXC:SWITch:SIZE?", bare(_size)),
         ("PMONitor:POWer?", _powers),
     )
 )

@@ -7,12 +7,14 @@ has been received.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from moefabric.core.ocs_dialect import NoOptions
+from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
-from moefabric.emulator.ocs.scpi.commands import Wait, execute, find_command
-from moefabric.emulator.ocs.scpi.status import CommandError, ScpiError, Status
+from moefabric.emulator.ocs.scpi.commands import Wait, find_command, refusal
+from moefabric.emulator.ocs.scpi.status import ScpiError, Status
 from moefabric.emulator.ocs.scpi.syntax import Unit, path_after, units
 
 LINE_BYTES = 64 * 1024
@@ -37,33 +39,20 @@ class ScpiFrontEnd:
         self._status.restart()
 
 
+@dataclass
 class LineReply:
-    """Reply to a line: collects the replies to its queries."""
+    """Replies to the queries of a line; None until a reply is known."""
 
-    def __init__(self, slot: ReplySlot) -> None:
-        self._slot = slot
-        self._parts: list[str | None] = []
-        self._complete = False
+    slot: ReplySlot
+    parts: list[str | None] = field(default_factory=list)
+    is_complete: bool = False
+    """Whether the whole line has been executed."""
 
-    def add(self, part: str | None) -> int:
-        """Add a reply, or a place for a later reply (None), and return its index."""
-        self._parts.append(part)
-        return len(self._parts) - 1
-
-    def fill(self, index: int, part: str) -> None:
-        """Set the reply of a reserved place."""
-        self._parts[index] = part
-        self._send()
-
-    def finish(self) -> None:
-        """Mark the reply as complete, to be sent once all places are filled."""
-        self._complete = True
-        self._send()
-
-    def _send(self) -> None:
-        known = [part for part in self._parts if part is not None]
-        if self._complete and len(known) == len(self._parts):
-            self._slot.fill(";".join(known).encode("ascii", "replace") + b"\n")
+    def send(self) -> None:
+        """Send the replies if all are known."""
+        known = [part for part in self.parts if part is not None]
+        if self.is_complete and len(known) == len(self.parts):
+            self.slot.fill(";".join(known).encode("ascii", "replace") + b"\n")
 
 
 class ScpiSession:
@@ -129,10 +118,13 @@ class ScpiSession:
             unit = self._units.popleft()
             try:
                 self._execute(unit)
-            except CommandError as error:
-                self._status.add(error.entry)
+            except ScpiError as error:
+                self._status.add(error)
+            except RefusedError as refused:
+                self._status.add(refusal(refused))
         elif self._reply is not None:
-            self._reply.finish()
+            self._reply.is_complete = True
+            self._reply.send()
             self._reply = None
         elif self._lines:
             self._path = ""
@@ -146,20 +138,26 @@ class ScpiSession:
         for spelling in unit.spellings(self._path):
             if command := find_command(spelling):
                 self._path = path_after(spelling, self._path)
-                answer = execute(command, self._device, self._status, unit.parameters)
+                answer = command(self._device, self._status, unit.parameters)
                 break
         else:
-            raise CommandError(-113, unit.header[:64])
+            raise ScpiError(-113, unit.header[:64])
         if isinstance(answer, Wait):
             self._wait(answer)
         elif answer is not None:
-            self._line_reply().add(answer)
+            self._line_reply().parts.append(answer)
 
     def _wait(self, wait: Wait) -> None:
         if wait.reply is not None:
             reply, text = self._line_reply(), wait.reply
-            index = reply.add(None)
-            self._device.when_settled(lambda: reply.fill(index, text))
+            index = len(reply.parts)
+            reply.parts.append(None)
+
+            def fill() -> None:
+                reply.parts[index] = text
+                reply.send()
+
+            self._device.when_settled(fill)
         if wait.blocks:
             self._blocked = True
             self._device.when_settled(self._unblock)

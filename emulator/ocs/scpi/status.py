@@ -9,12 +9,8 @@ POWER_ON, OPERATION_COMPLETE = 128, 1
 """Bits of the standard event status register (IEEE 488.2, 11.5.1)."""
 
 
-@dataclass(frozen=True)
-class ScpiError:
-    """An entry of the error queue: a code of SCPI-99 volume 2, chapter 21, and details."""
-
-    code: int
-    detail: str = ""
+class ScpiError(Exception):
+    """Refusal of a command, and entry of the error queue: a code of SCPI-99 and details."""
 
     NAMES: ClassVar[Mapping[int, str]] = {
         -100: "Command error",
@@ -34,6 +30,10 @@ class ScpiError:
         -363: "Input buffer overrun",
     }
 
+    def __init__(self, code: int, detail: str = "") -> None:
+        self.code, self.detail = code, detail
+        super().__init__(code, detail)
+
     @property
     def event_bit(self) -> int:
         """Bit of the standard event status register: command, execution or device error."""
@@ -42,14 +42,6 @@ class ScpiError:
     def __str__(self) -> str:
         detail = "".join(c if " " <= c <= "~" else "?" for c in self.detail.replace('"', "'"))
         return f'{self.code},"{"; ".join(filter(None, (self.NAMES[self.code], detail)))[:255]}"'
-
-
-class CommandError(Exception):
-    """A command is refused; `entry` is added to the error queue."""
-
-    def __init__(self, code: int, detail: str = "") -> None:
-        self.entry = ScpiError(code, detail)
-        super().__init__(str(self.entry))
 
 
 @dataclass

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from moefabric.emulator.ocs.scpi.status import CommandError
+from moefabric.emulator.ocs.scpi.status import ScpiError
 
 MAX_PORTS = 4096
 """Maximum number of ports in a list."""
@@ -70,23 +70,23 @@ ITEM = re.compile(r"([0-9]{1,9})(?:\s*:\s*([0-9]{1,9}))?")
 def port_lists(text: str, count: int) -> list[list[int]]:
     """Read `count` port lists such as `(@1,2), (@13:14)`; ranges may ascend or descend."""
     if not text:
-        raise CommandError(-109, f"{count} port list{'s' * (count > 1)} such as (@1,2)")
+        raise ScpiError(-109, f"{count} port list{'s' * (count > 1)} such as (@1,2)")
     lists: list[list[int]] = []
     at = 0
     while at < len(text):
         match = LIST.match(text, at)
         if not match:
-            raise CommandError(-102, f"a port list such as (@1,2), not {text[at:][:64]}")
+            raise ScpiError(-102, f"a port list such as (@1,2), not {text[at:][:64]}")
         lists.append(_port_list(match[1]))
         at = match.end()
         if at < len(text):
             comma = COMMA.match(text, at)
             if not comma:
-                raise CommandError(-102, f"a comma and a port list, not {text[at:][:64]}")
+                raise ScpiError(-102, f"a comma and a port list, not {text[at:][:64]}")
             at = comma.end()
     if len(lists) != count:
         code = -109 if len(lists) < count else -108
-        raise CommandError(code, f"{len(lists)} port lists of {count}")
+        raise ScpiError(code, f"{len(lists)} port lists of {count}")
     return lists
 
 
@@ -99,10 +99,10 @@ def _port_list(text: str) -> list[int]:
     for item in map(str.strip, text.split(",")):
         match = ITEM.fullmatch(item)
         if not match:
-            raise CommandError(-104, f"a port number, not {item[:64] or 'nothing'}")
+            raise ScpiError(-104, f"a port number, not {item[:64] or 'nothing'}")
         first, last = int(match[1]), int(match[2] or match[1])
         if len(ports) + abs(last - first) >= MAX_PORTS:
-            raise CommandError(-222, f"more than {MAX_PORTS} ports in a list")
+            raise ScpiError(-222, f"more than {MAX_PORTS} ports in a list")
         ports += range(first, last + 1) if first <= last else range(first, last - 1, -1)
     return ports
 
@@ -110,11 +110,11 @@ def _port_list(text: str) -> list[int]:
 def number(text: str, meaning: str, most: int = 255) -> int:
     """Read a whole number between 0 and `most`; error messages contain `meaning`."""
     if not text:
-        raise CommandError(-109, meaning)
+        raise ScpiError(-109, meaning)
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise CommandError(-104, f"{meaning}, not {text[:64]}")
+        raise ScpiError(-104, f"{meaning}, not {text[:64]}")
     if int(text) > most:
-        raise CommandError(-222, f"{text}: 0..{most}")
+        raise ScpiError(-222, f"{text}: 0..{most}")
     return int(text)
 
 

@@ -1,25 +1,27 @@
 """Interface between TL1 sessions and commands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from moefabric.core.ocs import Group
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.front_end import Client
-from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
+from moefabric.emulator.ocs.front_end import Client, IdleTimeout
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
+from moefabric.emulator.ocs.tl1.frames import StandingAlarms
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 
 @dataclass(frozen=True)
 class Result:
-    """Result of an executed command. `lines` are already quoted where TL1 requires it."""
+    """Result of an executed command."""
 
-    lines: tuple[str, ...] = ()
+    lines: Iterable[str] = ()
     remark: str = ""
     settles: bool = False
     """Whether the command completes when all light has settled."""
+    quoted: bool = True
+    """Whether the lines are sent in quotes."""
 
 
 class CommandSession:
@@ -30,7 +32,10 @@ class CommandSession:
         options: options of the dialect.
         alarms: alarms of the switch.
         wants_messages: whether the session gets autonomous messages.
+        idle: ends the session, if its user's group has a limit.
     """
+
+    idle: IdleTimeout
 
     def __init__(
         self, device: OcsDevice, options: Tl1Options, alarms: StandingAlarms, client: Client
@@ -45,31 +50,46 @@ class CommandSession:
         log_in = self.device.users.log_ins.get(self._number)
         return log_in.user if log_in else None
 
+    @property
+    def group(self) -> Group:
+        """The group of the user."""
+        return self.device.users.group(self.user or "")
+
     def log_in(self, user: str) -> None:
-        """Log in as a user."""
+        """Log in as a user, whose group has its idle timeout."""
         self.log_out()
         self._number = self.device.users.log_in(user, "tl1", self._client.peer, self._client.close)
+        self.idle.restart()
 
     def log_out(self) -> None:
-        """Log out."""
+        """Log out, which ends the idle timeout."""
         self.device.users.log_out(self._number)
+        self.idle.restart()
 
-    def denied(self, refused: RefusedError, executed: tuple[str, ...] | None = None) -> DeniedError:
+    def denied(self, refused: RefusedError, executed: list[str] | None = None) -> DeniedError:
         """Return the error for a refusal of the device; `executed` lists executed parts."""
         code = self.options.code(refused.reason.value)
         return DeniedError(code, str(refused), lines=executed)
 
 
-Execute = Callable[[CommandSession, Command], Result]
+Execute = Callable[[CommandSession, Command], Result | None]
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A command, and the least privileged group that may use it."""
+    """A command, and the least privileged group that may use it.
+
+    Attributes:
+        execute: executes it.
+        group: the group.
+        needs_login: whether the session has to be logged in.
+        aids: the access identifiers that it accepts, in capitals; None: it reads them itself.
+    """
 
     execute: Execute
     group: Group = "view"
     needs_login: bool = True
+    aids: tuple[str, ...] | None = None
 
 
 RANKS: dict[Group, int] = {"view": 0, "user": 1, "admin": 2}

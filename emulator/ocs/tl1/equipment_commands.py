@@ -2,11 +2,11 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from typing import Any
 
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.tl1 import parameters
 from moefabric.emulator.ocs.tl1.command import CommandSession, Execute, Result
-from moefabric.emulator.ocs.tl1.frames import quote
-from moefabric.emulator.ocs.tl1.parameters import choice, invalid_aid, named, positional, whole
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,19}")
@@ -18,31 +18,31 @@ REBOOT_DELAY_NS = 100_000_000
 ALARM_MANAGER = "REPMGR"
 
 
-def header(_session: CommandSession, _command: Command) -> Result:
-    """`RTRV-HDR:::c:;`: only the header of the response."""
-    return Result()
+def header(_session: CommandSession, _command: Command) -> None:
+    """`RTRV-HDR:::c:;`: only the header of the response.
+
+    `RTRV-ALM-ENV::ALL:c:;` too, as nothing in this switch's environment raises alarms.
+    """
 
 
 def network_element(session: CommandSession, _command: Command) -> Result:
     """`RTRV-NETYPE:::c:;`: `"vendor,model,type,version"`."""
     identity = session.device.identity
-    return Result((quote(f"{identity.vendor},{identity.model},OCS,{identity.firmware}"),))
+    return Result([f"{identity.vendor},{identity.model},OCS,{identity.firmware}"])
 
 
-def inventory(session: CommandSession, command: Command) -> Result:
+def inventory(session: CommandSession, _command: Command) -> Result:
     """`RTRV-INV::OCS:c:;`: the inventory, with `SN=` and the serial number."""
-    _check_aid(command, "OCS", "ALL", "")
     vendor, model, serial, firmware = vars(session.device.identity).values()
-    return Result((quote(f"OCS::VENDOR={vendor},MODEL={model},SN={serial},SW={firmware}"),))
+    return Result([f"OCS::VENDOR={vendor},MODEL={model},SN={serial},SW={firmware}"])
 
 
-def set_name(session: CommandSession, command: Command) -> Result:
+def set_name(session: CommandSession, command: Command) -> None:
     """`SET-SID:::c::name;`: names the switch (at most 20 characters; empty: no name)."""
-    (name,) = positional(command, 1, 0, 1)
+    (name,) = parameters.positional(command, 1, 0, 1)
     if name and not NAME.fullmatch(name):
         raise DeniedError("IDNV", "Invalid system identifier")
     session.device.configure_system(name=name)
-    return Result()
 
 
 def retrieve(session: CommandSession, command: Command) -> Result:
@@ -51,54 +51,64 @@ def retrieve(session: CommandSession, command: Command) -> Result:
     Other access identifiers and their parameters: PMON and ATTEN with CONFIG, BOOT with MODE,
     TIMEOUT with ADMIN and USER.
     """
-    if (known := EQUIPMENT.get(command.aid.value.upper())) is None:
-        raise invalid_aid(command)
-    parameter = named(command, 2, ["PARAMETER"])["PARAMETER"].value.upper()
-    if parameter not in known:
+    name = command.aid.value.upper()
+    device, unit_s = session.device, session.options.timeout_unit_s
+    system = vars(device.system)
+    (mode,) = (word for word, mode in STARTUP_MODES.items() if mode == system["startup"])
+    values: dict[str, dict[str, Any]] = {
+        "SYSTEM": {"SIZE": device.ports.size},
+        "ATTEN": {"CONFIG": "NONE&ABSOLUTE&RELATIVE&CONVERGED"},
+        "BOOT": {"MODE": mode},
+        "TIMEOUT": {group: system[field] // unit_s for group, field in TIMEOUTS.items()},
+        "PMON": {"CONFIG": None},
+    }
+    if name not in values:
+        raise parameters.invalid_aid(command)
+    parameter = parameters.named(command, 2, ["PARAMETER"])["PARAMETER"].value.upper()
+    if parameter not in values[name]:
         raise DeniedError("IPNV", "Parameter not valid")
-    return Result(tuple(map(quote, known[parameter](session))))
+    if name == "PMON":
+        return Result(_monitors(device))
+    return Result([f"{name}:{parameter}={values[name][parameter]}"])
 
 
-def edit(session: CommandSession, command: Command) -> Result:
+def edit(session: CommandSession, command: Command) -> None:
     """`ED-EQPT::TIMEOUT:c:::ADMIN=60;`, `ED-EQPT::BOOT:c:::MODE=DARK;`."""
-    device = session.device
+    device, unit_s = session.device, session.options.timeout_unit_s
     match command.aid.value.upper():
         case "TIMEOUT":
-            unit_s = session.options.timeout_unit_s
-            times = {
-                TIMEOUTS[name]: whole(field.value, 0, MAX_TIMEOUT) * unit_s
-                for name, field in named(command, 2, list(TIMEOUTS)).items()
-            }
-            device.configure_system(**times)
+            count = parameters.whole(0, MAX_TIMEOUT)
+            known = {name: (field, count) for name, field in TIMEOUTS.items()}
+            units = parameters.settings(command, known)
+            device.configure_system(**{field: number * unit_s for field, number in units.items()})
         case "BOOT":
-            mode = named(command, 2, ["MODE"])["MODE"].value
-            device.configure_system(startup=choice(mode, STARTUP_MODES))
+            modes = {"MODE": ("startup", parameters.choice(STARTUP_MODES))}
+            device.configure_system(**parameters.settings(command, modes))
         case _:
-            raise invalid_aid(command)
-    return Result()
+            raise parameters.invalid_aid(command)
 
 
 def address(session: CommandSession, command: Command) -> Result:
     """`RTRV-IP::eth0:c:;`: `"eth0:address,gateway,mask,broadcast"`."""
     if command.aid.value not in ("eth0", ""):
-        raise invalid_aid(command)
+        raise parameters.invalid_aid(command)
     system = session.device.system
-    return Result((quote(f"eth0:{system.ip},{system.gateway},{system.mask},{system.broadcast}"),))
+    return Result([f"eth0:{system.ip},{system.gateway},{system.mask},{system.broadcast}"])
 
 
 def time_of_day(session: CommandSession, _command: Command) -> Result:
     """`RTRV-TOD:::c:;`: `"2026,01,01,00,00,00,0:UTC"`."""
     now = time.gmtime(session.device.wall_s())
-    return Result((quote(time.strftime("%Y,%m,%d,%H,%M,%S,0:UTC", now)),))
+    return Result([time.strftime("%Y,%m,%d,%H,%M,%S,0:UTC", now)])
 
 
-def initialize(session: CommandSession, command: Command) -> Result:
+def initialize(session: CommandSession, command: Command) -> Result | None:
     """`INIT-SYS::SYSTEM:c::1;`: 0 and 1 apply the start-up mode, 10 reboots.
 
     `INIT-SYS::ALARM:c::3;`: 1, 2 and 3 clear environmental, equipment and all alarms.
     """
     device = session.device
-    (phase,) = positional(command, 1, 1, 1)
+    (phase,) = parameters.positional(command, 1, 1, 1)
     match command.aid.value.upper(), phase:
         case "SYSTEM", "0" | "1":
             if device.system.startup == "volatile":
@@ -114,20 +124,13 @@ def initialize(session: CommandSession, command: Command) -> Result:
         case "SYSTEM" | "ALARM", _:
             raise DeniedError("IPNV", "Parameter not valid")
         case _:
-            raise invalid_aid(command)
-    return Result()
+            raise parameters.invalid_aid(command)
+    return None
 
 
-def alarms(session: CommandSession, command: Command) -> Result:
+def alarms(session: CommandSession, _command: Command) -> Result:
     """`RTRV-ALM-EQPT::ALL:c:;`, `RTRV-ALM-ALL::ALL:c:;`: standing alarms."""
-    _check_aid(command, "ALL", "")
-    return Result(tuple(session.alarms))
-
-
-def environment_alarms(_session: CommandSession, command: Command) -> Result:
-    """`RTRV-ALM-ENV::ALL:c:;`: nothing in this switch's environment raises alarms."""
-    _check_aid(command, "ALL", "")
-    return Result()
+    return Result(session.alarms)
 
 
 def want_messages(*, wanted: bool) -> Execute:
@@ -137,53 +140,20 @@ def want_messages(*, wanted: bool) -> Execute:
     and `ALW-MSG-ALL:::c:;` allow them.
     """
 
-    def execute(session: CommandSession, command: Command) -> Result:
-        _check_aid(command, ALARM_MANAGER, "ALL", "")
+    def execute(session: CommandSession, _command: Command) -> None:
         session.wants_messages = wanted
-        return Result()
 
     return execute
 
 
-def message_state(session: CommandSession, command: Command) -> Result:
+def message_state(session: CommandSession, _command: Command) -> Result:
     """`RTRV-ARC-EQPT::ALL:c:;`: `"REPMGR:IND,,"` if messages are inhibited."""
-    _check_aid(command, ALARM_MANAGER, "ALL", "")
-    return Result((quote(f"{ALARM_MANAGER}:{'' if session.wants_messages else 'IND'},,"),))
+    return Result([f"{ALARM_MANAGER}:{'' if session.wants_messages else 'IND'},,"])
 
 
-def _check_aid(command: Command, *known: str) -> None:
-    if command.aid.value.upper() not in known:
-        raise invalid_aid(command)
-
-
-def _monitors(session: CommandSession) -> list[str]:
-    device = session.device
+def _monitors(device: OcsDevice) -> list[str]:
     return [
         f"PMON::PORT={port},MODE={'INPUT' if device.ports.is_input(port) else 'OUTPUT'}"
         for port in device.ports.all
-        if device.monitors.exists(port)
+        if device.light.has_monitor(port)
     ]
-
-
-def _startup_mode(session: CommandSession) -> list[str]:
-    startup = session.device.system.startup
-    mode = next(word for word, mode in STARTUP_MODES.items() if mode == startup)
-    return [f"BOOT:MODE={mode}"]
-
-
-def _timeout(name: str) -> Callable[[CommandSession], list[str]]:
-    def read(session: CommandSession) -> list[str]:
-        time_s: int = getattr(session.device.system, TIMEOUTS[name])
-        return [f"TIMEOUT:{name}={time_s // session.options.timeout_unit_s}"]
-
-    return read
-
-
-EQUIPMENT: Mapping[str, Mapping[str, Callable[[CommandSession], list[str]]]] = {
-    "SYSTEM": {"SIZE": lambda session: [f"SYSTEM:SIZE={session.device.ports.size}"]},
-    "PMON": {"CONFIG": _monitors},
-    "ATTEN": {"CONFIG": lambda _session: ["ATTEN:CONFIG=NONE&ABSOLUTE&RELATIVE&CONVERGED"]},
-    "BOOT": {"MODE": _startup_mode},
-    "TIMEOUT": {name: _timeout(name) for name in TIMEOUTS},
-}
-"""Parameters of `RTRV-EQPT`, and the functions that return their reply lines."""

@@ -5,22 +5,20 @@ commands. The `COMPLD` of a command that changes light is sent when the light ha
 that takes long is acknowledged first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
-from moefabric.emulator.ocs.front_end import Client, ReplySlot
+from moefabric.emulator.ocs.front_end import Client, IdleTimeout, ReplySlot
 from moefabric.emulator.ocs.tl1 import equipment_commands as equipment
 from moefabric.emulator.ocs.tl1 import frames
 from moefabric.emulator.ocs.tl1 import port_commands as ports
 from moefabric.emulator.ocs.tl1 import user_commands as users
-from moefabric.emulator.ocs.tl1.alarms import StandingAlarms
 from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result, Verb
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
-from moefabric.emulator.ocs.tl1.frames import Message
-from moefabric.emulator.ocs.tl1.port_commands import change_ports, list_ports
+from moefabric.emulator.ocs.tl1.parameters import invalid_aid
 from moefabric.emulator.ocs.tl1.syntax import (
     NO_TAG,
     Command,
@@ -30,44 +28,46 @@ from moefabric.emulator.ocs.tl1.syntax import (
 )
 from moefabric.runtime.event_loop import Timer
 
+ALL: Final = ("ALL", "")
+MANAGER: Final = (equipment.ALARM_MANAGER, *ALL)
 VERBS: Final[Mapping[str, Verb]] = {
     "ACT-USER": Verb(users.activate, needs_login=False),
     "CANC-USER": Verb(users.cancel),
     "ENT-PATCH": Verb(ports.enter_patch, "user"),
     "DLT-PATCH": Verb(ports.delete_patch, "user"),
     "RTRV-PATCH": Verb(ports.retrieve_patch),
-    "OPR-PORT-SHUTTER": Verb(change_ports(OcsDevice.disable, settles=True), "user"),
-    "RLS-PORT-SHUTTER": Verb(change_ports(OcsDevice.enable, settles=True), "user"),
-    "RTRV-PORT-SHUTTER": Verb(list_ports(ports.shutter)),
+    "OPR-PORT-SHUTTER": Verb(ports.change_ports(OcsDevice.disable, settles=True), "user"),
+    "RLS-PORT-SHUTTER": Verb(ports.change_ports(OcsDevice.enable, settles=True), "user"),
+    "RTRV-PORT-SHUTTER": Verb(ports.list_ports(ports.shutter)),
     "RTRV-PORT-POWER": Verb(ports.powers),
     "ED-PORT-LABEL": Verb(ports.edit_label, "user"),
-    "DLT-PORT-LABEL": Verb(change_ports(ports.delete_labels), "user"),
-    "RTRV-PORT-LABEL": Verb(list_ports(ports.label)),
+    "DLT-PORT-LABEL": Verb(ports.change_ports(ports.delete_labels), "user"),
+    "RTRV-PORT-LABEL": Verb(ports.list_ports(ports.label)),
     "SET-PORT-PMON": Verb(ports.set_monitors, "user"),
-    "RTRV-PORT-PMON": Verb(list_ports(ports.monitor, unique=True)),
+    "RTRV-PORT-PMON": Verb(ports.list_ports(ports.monitor, unique=True)),
     "SET-PORT-ATTEN": Verb(ports.set_attenuation, "user"),
-    "RTRV-PORT-ATTEN": Verb(list_ports(ports.attenuation, unique=True)),
+    "RTRV-PORT-ATTEN": Verb(ports.list_ports(ports.attenuation, unique=True)),
     "ENT-PORT-FLAP": Verb(ports.enter_flap, "user"),
-    "RTRV-PORT-FLAP": Verb(list_ports(ports.flap, unique=True)),
-    "OPR-PORT-FLAP": Verb(change_ports(ports.start_flapping), "user"),
-    "RLS-PORT-FLAP": Verb(change_ports(ports.stop_flapping), "user"),
+    "RTRV-PORT-FLAP": Verb(ports.list_ports(ports.flap, unique=True)),
+    "OPR-PORT-FLAP": Verb(ports.change_ports(ports.start_flapping), "user"),
+    "RLS-PORT-FLAP": Verb(ports.change_ports(ports.stop_flapping), "user"),
     "RTRV-HDR": Verb(equipment.header),
     "RTRV-NETYPE": Verb(equipment.network_element),
-    "RTRV-INV": Verb(equipment.inventory),
+    "RTRV-INV": Verb(equipment.inventory, aids=("OCS", "ALL", "")),
     "RTRV-EQPT": Verb(equipment.retrieve),
     "ED-EQPT": Verb(equipment.edit, "admin"),
     "RTRV-IP": Verb(equipment.address),
     "RTRV-TOD": Verb(equipment.time_of_day),
     "SET-SID": Verb(equipment.set_name, "admin"),
     "INIT-SYS": Verb(equipment.initialize, "admin"),
-    "RTRV-ALM-EQPT": Verb(equipment.alarms),
-    "RTRV-ALM-ENV": Verb(equipment.environment_alarms),
-    "RTRV-ALM-ALL": Verb(equipment.alarms),
-    "OPR-ARC-EQPT": Verb(equipment.want_messages(wanted=False)),
-    "RLS-ARC-EQPT": Verb(equipment.want_messages(wanted=True)),
-    "RTRV-ARC-EQPT": Verb(equipment.message_state),
-    "INH-MSG-ALL": Verb(equipment.want_messages(wanted=False)),
-    "ALW-MSG-ALL": Verb(equipment.want_messages(wanted=True)),
+    "RTRV-ALM-EQPT": Verb(equipment.alarms, aids=ALL),
+    "RTRV-ALM-ENV": Verb(equipment.header, aids=ALL),
+    "RTRV-ALM-ALL": Verb(equipment.alarms, aids=ALL),
+    "OPR-ARC-EQPT": Verb(equipment.want_messages(wanted=False), aids=MANAGER),
+    "RLS-ARC-EQPT": Verb(equipment.want_messages(wanted=True), aids=MANAGER),
+    "RTRV-ARC-EQPT": Verb(equipment.message_state, aids=MANAGER),
+    "INH-MSG-ALL": Verb(equipment.want_messages(wanted=False), aids=MANAGER),
+    "ALW-MSG-ALL": Verb(equipment.want_messages(wanted=True), aids=MANAGER),
     "ENT-USER-SECU": Verb(users.enter, "admin"),
     "ED-USER-SECU": Verb(users.edit, "admin"),
     "DLT-USER-SECU": Verb(users.delete),
@@ -82,7 +82,7 @@ class Tl1FrontEnd:
 
     def __init__(self, device: OcsDevice, options: Tl1Options) -> None:
         self.device, self.options = device, options
-        self.alarms = StandingAlarms()
+        self.alarms = frames.StandingAlarms()
         self.sessions: set[Tl1Session] = set()
         self._last_atag = 0
         device.events.subscribe(self._on_event)
@@ -102,7 +102,7 @@ class Tl1FrontEnd:
         """The header of a message that is sent now."""
         return frames.heading(self.device.system.name, self.device.wall_s())
 
-    def numbered(self, message: Message) -> bytes:
+    def numbered(self, message: frames.Message) -> bytes:
         """Return a message with the next number, so that clients notice missing messages."""
         self._last_atag += 1
         return frames.autonomous(self.header, self._last_atag, message)
@@ -110,7 +110,7 @@ class Tl1FrontEnd:
     def _on_event(self, event: OcsEvent) -> None:
         if event.kind is OcsEventKind.SETTINGS and not event.ports:
             for session in self.sessions:
-                session.restart_idle_timer()
+                session.idle.restart()
         message = self.alarms.update(event, self.device.wall_s())
         if message is not None:
             frame = self.numbered(message)
@@ -124,10 +124,11 @@ class Tl1Session(CommandSession):
     def __init__(self, front_end: Tl1FrontEnd, client: Client) -> None:
         super().__init__(front_end.device, front_end.options, front_end.alarms, client)
         self._front_end, self._reader = front_end, CommandReader()
-        self._active_ns = self.device.now_ns()
-        self._idle_timer: Timer | None = None
-        self._waiting: dict[ReplySlot, Timer | None] = {}
+        self._waiting: dict[ReplySlot, Timer] = {}
         """Slots of commands that wait for light, with the timers of their acknowledgements."""
+        self.idle = IdleTimeout(
+            self.device.timers, self._idle_limit_ns, lambda: bool(self._waiting), self._time_out
+        )
         self._ended = False
 
     def receive(self, data: bytes) -> None:
@@ -135,7 +136,7 @@ class Tl1Session(CommandSession):
         for text in self._reader.feed(data):
             if self._ended:
                 return
-            self._active_ns = self.device.now_ns()
+            self.idle.active()
             self._read(text)
 
     def end(self) -> None:
@@ -143,20 +144,9 @@ class Tl1Session(CommandSession):
         self._ended = True
         self.log_out()
         for timer in self._waiting.values():
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         self._waiting.clear()
         self._front_end.sessions.discard(self)
-
-    def log_in(self, user: str) -> None:
-        """Log in as a user, whose group has its idle timeout."""
-        super().log_in(user)
-        self.restart_idle_timer()
-
-    def log_out(self) -> None:
-        """Log out, which ends the idle timeout."""
-        super().log_out()
-        self.restart_idle_timer()
 
     def send_message(self, frame: bytes) -> None:
         """Send an autonomous message if the session receives them."""
@@ -205,68 +195,53 @@ class Tl1Session(CommandSession):
             raise DeniedError("IITA", "Mismatched TID")
         if command.fields(0):
             raise DeniedError("INUP", "Unexpected parameter in block 0")
-        if user is not None and RANKS[self.device.users.group(user)] < RANKS[verb.group]:
+        if user is not None and RANKS[self.group] < RANKS[verb.group]:
             raise DeniedError("PICC", "Permission denied")
-        return verb.execute(self, command)
+        if verb.aids is not None and command.aid.value.upper() not in verb.aids:
+            raise invalid_aid(command)
+        return verb.execute(self, command) or Result()
 
     def _wait(self, slot: ReplySlot, command: Command, result: Result) -> None:
         """Complete a command once all light has settled; acknowledge it if that takes long."""
-        device = self.device
-        self._waiting[slot] = None
 
         def complete() -> None:
-            if slot in self._waiting:
-                timer = self._waiting.pop(slot)
-                if timer is not None:
-                    timer.cancel()
-                self._active_ns = device.now_ns()
+            if timer := self._waiting.pop(slot, None):
+                timer.cancel()
+                self.idle.active()
                 self._complete(slot, command, result)
 
-        device.when_settled(complete)
-        if slot in self._waiting:
-            frame = frames.acknowledgement(self.options.slow_ack, command.ctag)
-            due_ns = device.now_ns() + round(self.options.slow_s * 1e9)
-            self._waiting[slot] = device.timers.call_at(due_ns, lambda: self._client.send(frame))
+        frame = frames.acknowledgement(self.options.slow_ack, command.ctag)
+        due_ns = self.device.now_ns() + round(self.options.slow_s * 1e9)
+        timers = self.device.timers
+        self._waiting[slot] = timers.call_at(due_ns, lambda: self._client.send(frame))
+        self.device.when_settled(complete)
 
     def _complete(self, slot: ReplySlot, command: Command, result: Result) -> None:
-        self._respond(slot, command.ctag, "COMPLD", result.lines, result.remark)
+        lines = map(frames.quote, result.lines) if result.quoted else result.lines
+        self._respond(slot, command.ctag, "COMPLD", lines, result.remark)
 
     def _deny(self, slot: ReplySlot, ctag: str, error: DeniedError) -> None:
         completion = "DENY" if error.lines is None else "PRTL"
-        self._respond(slot, ctag, completion, (error.code, *(error.lines or ())), error.text)
+        lines = [error.code, *map(frames.quote, error.lines or ())]
+        self._respond(slot, ctag, completion, lines, error.text)
 
     def _respond(
-        self, slot: ReplySlot, ctag: str, code: str, lines: tuple[str, ...], remark: str
+        self, slot: ReplySlot, ctag: str, code: str, lines: Iterable[str], remark: str
     ) -> None:
         frame = frames.response(self._front_end.header, ctag, code, lines, remark)
         slot.fill(frame + self.options.prompt.encode())
 
     # ---- idle timeout
 
-    def restart_idle_timer(self) -> None:
-        """Start, move or stop the timer that ends an idle session."""
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
-        if limit_ns := self._idle_limit_ns():
-            due_ns = max(self._active_ns + limit_ns, self.device.now_ns())
-            self._idle_timer = self.device.timers.call_at(due_ns, self._check_idle)
-
     def _idle_limit_ns(self) -> int:
         if self.user is None:
             return 0
-        is_admin = self.device.users.group(self.user) == "admin"
         system = self.device.system
-        return (system.session_timeout_s if is_admin else system.user_timeout_s) * 1_000_000_000
+        limit_s = system.session_timeout_s if self.group == "admin" else system.user_timeout_s
+        return limit_s * 1_000_000_000
 
-    def _check_idle(self) -> None:
-        self._idle_timer = None
-        now = self.device.now_ns()
-        if self._waiting or now < self._active_ns + self._idle_limit_ns():
-            self._active_ns = now if self._waiting else self._active_ns
-            self.restart_idle_timer()
-            return
-        message = Message("A ", "CANC", (f'"{self.user}"',))
+    def _time_out(self) -> None:
+        message = frames.Message("A ", "CANC", (f'"{self.user}"',))
         self._client.send(self._front_end.numbered(message) + self.options.prompt.encode())
         self.log_out()
         if self.options.timed_out == "hang up":

@@ -4,13 +4,19 @@ All functions raise DeniedError for invalid parameters.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
 
 from moefabric.emulator.ocs.cross_connects import Pair
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError, Field
 
 PORT = re.compile(r"[0-9]{1,5}")
 NAMED = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=(.*)", re.DOTALL)
+Parse = Callable[[str], Any]
+"""Reads a value; DeniedError if it is invalid."""
+Settings = Mapping[str, tuple[str, Parse]]
+"""By name of a parameter, the setting and its parser."""
 MAX_PORTS = 4096
 """Maximum number of ports in a list."""
 
@@ -78,7 +84,7 @@ def port_list(field: Field, valid: range) -> list[int]:
     return numbers
 
 
-def named(command: Command, number: int, known: Sequence[str]) -> dict[str, Field]:
+def named(command: Command, number: int, known: Collection[str]) -> dict[str, Field]:
     """Return the parameters `NAME=value` of a block, by name in capitals."""
     parameters: dict[str, Field] = {}
     for field in command.fields(number):
@@ -94,6 +100,16 @@ def named(command: Command, number: int, known: Sequence[str]) -> dict[str, Fiel
     return parameters
 
 
+def settings(command: Command, known: Settings) -> dict[str, Any]:
+    """Return the settings that the parameters of block 2 name."""
+    fields = named(command, 2, known)
+    return {
+        setting: parse(fields[name].value)
+        for name, (setting, parse) in known.items()
+        if name in fields
+    }
+
+
 def positional(command: Command, number: int, least: int, most: int) -> list[str]:
     """Return `most` parameters of a block by position; omitted parameters are empty."""
     values = [field.value for field in command.fields(number)]
@@ -104,26 +120,34 @@ def positional(command: Command, number: int, least: int, most: int) -> list[str
     return values + [""] * (most - len(values))
 
 
-def choice(value: str, known: Mapping[str, str]) -> str:
-    """Read one of a few words, in any case."""
-    if value.upper() in known:
-        return known[value.upper()]
-    if re.fullmatch("[0-9.+-]+", value):
-        raise DeniedError("IPNV", "Parameter not valid")
-    raise DeniedError("IDNV", f"Invalid value {value}")
+def choice(known: Mapping[str, str]) -> Parse:
+    """Make a parser of one of a few words, in any case."""
+
+    def parse(value: str) -> str:
+        if value.upper() in known:
+            return known[value.upper()]
+        if re.fullmatch("[0-9.+-]+", value):
+            raise DeniedError("IPNV", "Parameter not valid")
+        raise DeniedError("IDNV", f"Invalid value {value}")
+
+    return parse
 
 
-def decimal(value: str, low: float, high: float) -> float:
-    """Read a number within bounds."""
-    if re.fullmatch(r"[+-]?[0-9]{1,6}(\.[0-9]{1,6})?", value) and low <= float(value) <= high:
-        return float(value)
-    raise DeniedError("IPNV", "Parameter not valid")
+def decimal(low: float, high: float) -> Parse:
+    """Make a parser of a number within bounds."""
+    return partial(_number, r"[+-]?[0-9]{1,6}(\.[0-9]{1,6})?", float, low, high)
 
 
-def whole(value: str, low: int, high: int) -> int:
-    """Read a whole number within bounds."""
-    if re.fullmatch(r"[0-9]{1,9}", value) and low <= int(value) <= high:
-        return int(value)
+def whole(low: int, high: int) -> Parse:
+    """Make a parser of a whole number within bounds."""
+    return partial(_number, r"[0-9]{1,9}", int, low, high)
+
+
+def _number(
+    pattern: str, convert: Callable[[str], float], low: float, high: float, value: str
+) -> float:
+    if re.fullmatch(pattern, value) and low <= convert(value) <= high:
+        return convert(value)
     raise DeniedError("IPNV", "Parameter not valid")
 
 

@@ -27,7 +27,7 @@ class DeniedError(Exception):
     """
 
     def __init__(
-        self, code: str, text: str = "", ctag: str = NO_TAG, lines: tuple[str, ...] | None = None
+        self, code: str, text: str = "", ctag: str = NO_TAG, lines: list[str] | None = None
     ) -> None:
         self.code, self.text, self.ctag, self.lines = code, text, ctag, lines
         super().__init__(f"{code} {text}".strip())

@@ -10,7 +10,7 @@ from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 from moefabric.emulator.ocs.users import UserError, UserRefusal
 
 
-def activate(session: CommandSession, command: Command) -> Result:
+def activate(session: CommandSession, command: Command) -> Result | None:
     """`ACT-USER::root:c::root;`: logs in, or changes the user of a session."""
     name = _name(command)
     password = positional(command, 1, 1, 1)[0] if len(command.blocks) > 1 else ""
@@ -19,72 +19,66 @@ def activate(session: CommandSession, command: Command) -> Result:
     if session.user == name:
         return Result(remark="Already logged in")
     session.log_in(name)
-    return Result()
+    return None
 
 
-def cancel(session: CommandSession, command: Command) -> Result:
+def cancel(session: CommandSession, command: Command) -> None:
     """`CANC-USER::root:c:;`: logs out the session's own user."""
     if _name(command) != session.user:
         raise DeniedError("PICC", "Permission denied")
     session.log_out()
-    return Result()
 
 
-def enter(session: CommandSession, command: Command) -> Result:
+def enter(session: CommandSession, command: Command) -> None:
     """`ENT-USER-SECU::name:c::password,,admin;`: adds an account; default group: user."""
     password, _, group = positional(command, 1, 0, 3)
     account = UserAccount(_name(command), password, _group(group or "user"))
     _change(lambda: session.device.users.add(account))
-    return Result()
 
 
-def edit(session: CommandSession, command: Command) -> Result:
+def edit(session: CommandSession, command: Command) -> None:
     """`ED-USER-SECU::name:c::new name,password,,group;`: an omitted password becomes empty."""
     name = _name(command)
     new_name, password, _, group = positional(command, 1, 0, 4)
     new_group = _group(group) if group else session.device.users.group(name)
     new = UserAccount(new_name or name, password, new_group)
     _change(lambda: session.device.users.change(name, new))
-    return Result()
 
 
-def change_password(session: CommandSession, command: Command) -> Result:
+def change_password(session: CommandSession, command: Command) -> None:
     """`ED-SECU-PID::name:c::old,new;`: the user's own password; admins: any user's."""
     name = _name(command)
     old, new = positional(command, 1, 1, 2)
     users = session.device.users
-    allowed = session.user == name or users.group(session.user or "") == "admin"
+    allowed = session.user == name or session.group == "admin"
     account = users.get(name)
     if account is None or not allowed or not users.accepts(name, old):
         raise DeniedError("PICC", "Permission denied")
     _change(lambda: users.change(name, UserAccount(name, new, account.group)))
-    return Result()
 
 
-def delete(session: CommandSession, command: Command) -> Result:
+def delete(session: CommandSession, command: Command) -> None:
     """`DLT-USER-SECU::name:c:;`: deletes an account."""
-    users = session.device.users
-    if users.group(session.user or "") != "admin":
+    if session.group != "admin":
         raise DeniedError("PICC", "User not in the admin group")
-    _change(lambda: users.remove(_name(command)))
-    return Result()
+    _change(lambda: session.device.users.remove(_name(command)))
 
 
 def retrieve_all(session: CommandSession, command: Command) -> Result:
     """`RTRV-USER-SECU:::c:;`, for all or one user: a line `name,,ADMIN` each, unquoted."""
     users, name = session.device.users, command.aid.value
-    if users.group(session.user or "") != "admin":
+    if session.group != "admin":
         raise DeniedError("SRCN", "User not in the admin group")
     accounts = [account for account in users if name in ("", account.name)]
     if not accounts:
         raise DeniedError("IDNV", UserRefusal.ABSENT.value)
-    return Result(tuple(f"{account.name},,{account.group.upper()}" for account in accounts))
+    lines = [f"{account.name},,{account.group.upper()}" for account in accounts]
+    return Result(lines, quoted=False)
 
 
 def retrieve_own(session: CommandSession, _command: Command) -> Result:
     """`RTRV-USER:::c:;`: the user who is logged in."""
-    name = session.user or ""
-    return Result((f"{name},,{session.device.users.group(name).upper()}",))
+    return Result([f"{session.user or ''},,{session.group.upper()}"], quoted=False)
 
 
 def _name(command: Command) -> str:

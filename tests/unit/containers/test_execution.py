@@ -1,37 +1,49 @@
 """Output of a command in a container, which arrives in frames."""
 
+import socket
 import struct
+import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from moefabric.emulator.containers.execution import OutputFrames
+from moefabric.emulator.containers.execution import pass_output_on
 
-
-def frame(stream: int, data: bytes) -> bytes:
-    return struct.pack(">BxxxI", stream, len(data)) + data
+OUTPUT = [(1, b"one"), (2, b"wrong"), (1, b""), (1, b" two" * 9000), (0, b"!"), (2, b"ly")]
+WIRE = b"".join(struct.pack(">BxxxI", stream, len(data)) + data for stream, data in OUTPUT)
 
 
-@given(st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=20))), st.integers(1, 9))
+def outputs_of(
+    wire: bytes, size: int, capture: pytest.CaptureFixture[bytes], *, has_terminal: bool = False
+) -> tuple[bytes, bytes]:
+    """Return what reaches standard output and error if the engine sends parts of a size."""
+    sender, receiver = socket.socketpair()
+
+    def send() -> None:
+        with sender:
+            for start in range(0, len(wire), size):
+                sender.sendall(wire[start : start + size])
+
+    with receiver:
+        thread = threading.Thread(target=send)
+        thread.start()
+        pass_output_on(receiver, has_terminal=has_terminal)
+        thread.join()
+    out, error = capture.readouterr()
+    return out, error
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 4096, 1 << 20])
 def test_frames_are_complete_however_they_are_cut(
-    output: list[tuple[int, bytes]], size: int
+    size: int, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    wire = b"".join(frame(stream, data) for stream, data in output)
-    frames, received = OutputFrames(), {1: b"", 2: b""}
-    for start in range(0, len(wire), size):
-        for stream, data in frames.parts(wire[start : start + size]):
-            received[stream] += data
-    for stream in (1, 2):
-        assert received[stream] == b"".join(data for number, data in output if number == stream)
+    out, error = outputs_of(WIRE, size, capsysbinary)
+    assert out == b"".join(data for number, data in OUTPUT if number != 2)
+    assert error == b"wrongly"
 
 
-def test_frame_is_passed_on_when_it_is_complete() -> None:
-    frames, wire = OutputFrames(), frame(2, b"wrong")
-    assert list(frames.parts(wire[:-1])) == []
-    assert list(frames.parts(wire[-1:])) == [(2, b"wrong")]
+def test_output_ends_with_the_connection(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert outputs_of(WIRE[:17], 100, capsysbinary) == (b"one", b"")
 
 
-@pytest.mark.parametrize("stream", [0, 1])
-def test_all_but_standard_error_is_standard_output(stream: int) -> None:
-    assert list(OutputFrames().parts(frame(stream, b"x"))) == [(1, b"x")]
+def test_terminal_has_one_stream_without_frames(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert outputs_of(b"any\x01bytes", 3, capsysbinary, has_terminal=True) == (b"any\x01bytes", b"")

@@ -196,11 +196,11 @@ def test_path_below_sensitivity_carries_nothing() -> None:
     switch.timers.advance_all()
     switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 12.9))
     assert (
-        switch.device.monitors.read_dbm([5])[5],
+        switch.device.light.read_dbm([5])[5],
         switch.crossbar.forward(1, 60, switch.timers.now_ns()),
     ) == (-13.9, 5)
     switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 0.2))
-    assert switch.device.monitors.read_dbm([5])[5] == pytest.approx(-14.1)
+    assert switch.device.light.read_dbm([5])[5] == pytest.approx(-14.1)
     assert switch.crossbar.forward(1, 60, switch.timers.now_ns()) is None
     assert switch.crossbar.forward(2, 60, switch.timers.now_ns()) == 6
 

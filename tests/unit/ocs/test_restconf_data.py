@@ -8,11 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.emulator.ocs.restconf.edit import Op, apply_edit
-from moefabric.emulator.ocs.restconf.encoding import from_json, from_xml, to_xml, validate_container
+from moefabric.emulator.ocs.restconf.encoding import (
+    XML,
+    encode,
+    from_json,
+    from_xml,
+    validate_container,
+)
 from moefabric.emulator.ocs.restconf.errors import RestconfError
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, TOP, Node
-from moefabric.emulator.ocs.restconf.target import parse_target
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, Node
+from moefabric.emulator.ocs.restconf.tree import Op, apply_edit, parse_target
 
 TWO = {"pair": [{"ingress": 1, "egress": 13}, {"ingress": 2, "egress": 14}]}
 
@@ -116,7 +121,7 @@ def test_replace_and_merge_of_any_matching(before: dict[str, Any], value: dict[s
 
 @given(matchings)
 def test_xml_round_trip(tree: dict[str, Any]) -> None:
-    sent = to_xml({"optical-switch:cross-connects": tree})
+    sent = encode({"optical-switch:cross-connects": tree}, XML)
     node = CONTAINERS["cross-connects"]
     name, value = from_xml(sent, (node,))
     assert name == "cross-connects"
@@ -168,5 +173,5 @@ def descendants(part: Node) -> list[Node]:
 
 
 def test_every_list_has_its_key_leaf() -> None:
-    for node in (part for top in TOP for part in descendants(top) if part.key):
-        assert node.key in node.leaves
+    for node in (part for top in CONTAINERS.values() for part in descendants(top) if part.key):
+        assert node[node.key].type

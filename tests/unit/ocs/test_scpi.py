@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moefabric.core.ocs import DeviceProfile
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.scpi.front_end import MAX_LINES
-from moefabric.emulator.ocs.scpi.status import QUEUE_LENGTH, CommandError
+from moefabric.emulator.ocs.scpi.status import QUEUE_LENGTH, ScpiError
 from moefabric.emulator.ocs.scpi.syntax import port_lists
 from tests.support.ocs_lab import BenchClient, OcsBench
 
@@ -320,7 +320,7 @@ def test_port_lists_allow_blanks_and_ranges(text: str, ports: list[int]) -> None
 
 @given(st.text(max_size=60))
 def test_any_port_list_is_parsed_or_refused(text: str) -> None:
-    with contextlib.suppress(CommandError):
+    with contextlib.suppress(ScpiError):
         assert len(port_lists(text, 2)) == 2
 
 
