@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from moefabric.agents.engine.contents import ContentReceive
-from moefabric.agents.engine.pieces import Discarded
+from moefabric.agents.engine.pieces import Discarded, Pieces
 from moefabric.agents.engine.transfers import Receive, TransferKey
 
 REMEMBERED = 1024  # number of ended collectives whose late transfers are recognised
@@ -59,20 +58,26 @@ class Arrivals:
         """Return whether a transfer came before the request that says where its bytes belong."""
         return key not in self.expected and key.collective not in self.ended
 
-    def begin_content(self, key: TransferKey, length: int) -> ContentReceive:
-        """Return the transfer of ranks' bytes that a header announces; an unexpected one is lost.
+    def begin_content(
+        self, key: TransferKey, length: int, *, is_checked: bool
+    ) -> tuple[Receive, Pieces]:
+        """Return the transfer of ranks' bytes that a header announces, and their places.
 
-        `why` of the result says what is wrong with it; its bytes are then discarded.
+        Unexpected bytes are discarded. `why` of the transfer says what is wrong with it; an
+        unexpected message, which has no checksum, is only counted.
         """
         receive = self.expected.get(key)
-        if not isinstance(receive, ContentReceive) or receive.ok is not None or receive.first_ns:
+        content = None if receive is None else receive.content
+        discarded = Discarded(length, is_checked=is_checked)
+        if receive is None or content is None or receive.ok is not None or receive.first_ns:
             self.counters["strays"] += 1
-            receive = ContentReceive(key, Discarded(length))
-            receive.why = "nobody expects it"
-        elif receive.bytes != length:
-            receive.content = Discarded(length)
+            receive = Receive(key, length)
+            receive.why = "nobody expects it" if is_checked else ""
+            return receive, discarded
+        if receive.bytes != length:
             receive.why = f"{length} bytes were sent where {receive.bytes} are expected"
-        return receive
+            return receive, discarded
+        return receive, content
 
     def expected_from(self, peer: str, path: str) -> list[Receive]:
         """Return the transfers that are expected from a peer by a path."""

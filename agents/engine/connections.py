@@ -13,6 +13,7 @@ from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.tcp import Destination, set_congestion_control, tcp_socket
+from moefabric.agents.engine.transfers import Send
 from moefabric.runtime.event_loop import Timer
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
@@ -67,6 +68,20 @@ class Connections:
             self.resources.destinations[destination.peer] = destination
         self.outgoing[key] = connection = OutgoingConnection(self.resources, destination)
         return connection
+
+    def send(self, send: Send) -> None:
+        """Send a transfer by its connection; without one, the transfer fails."""
+        connection = self.outgoing.get((send.peer, send.path))
+        if connection is None:
+            send.end(f"no connection to {send.peer} by {send.path}; connect first")
+        else:
+            connection.send(send)
+
+    def abandon(self, send: Send) -> None:
+        """Give up a transfer; its connection is closed if it has begun."""
+        connection = self.outgoing.get((send.peer, send.path))
+        if connection is not None:
+            connection.abandon(send)
 
     def close(self) -> None:
         """Close every connection and the data port."""

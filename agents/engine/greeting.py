@@ -87,12 +87,7 @@ def parse_greeting(head: bytes, body: bytes) -> Greeting:
     version = fields.integer("version", 0, 1 << 32)
     if version != VERSION:
         raise RefusedError(f"it is of version {version}, not {VERSION}")
-    return Greeting(
-        fields.text("sender"),
-        fields.text("receiver"),
-        fields.text("path"),
-        fields.integer("dscp", 0, 63),
-        fields.text("secret"),
-        fields.text("relay", ""),
-        fields.text("relay_secret", ""),
-    )
+    sender, receiver, path = map(fields.text, ("sender", "receiver", "path"))
+    dscp, secret = fields.integer("dscp", 0, 63), fields.text("secret")
+    relay = fields.text("relay", ""), fields.text("relay_secret", "")
+    return Greeting(sender, receiver, path, dscp, secret, *relay)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import secrets
+import socket
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from moefabric.agents.engine.arrivals import Arrivals
-from moefabric.agents.engine.messages import Messages
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.tcp import Destination
@@ -17,7 +17,9 @@ from moefabric.runtime.event_loop import CallbackOwner, EventLoop
 
 if TYPE_CHECKING:
     from moefabric.agents.engine.incoming import IncomingConnection
+    from moefabric.agents.engine.programs import Run
 
+COUNTERS = ("bytes_sent", "bytes_received", "corrupt", "strays", "bytes_forwarded", "refused")
 READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
 
 
@@ -43,7 +45,7 @@ class Resources:
 
     Attributes:
         arrivals: The expected transfers.
-        messages: The runs of programs, which expect messages.
+        runs: The runs of programs that have not ended, by number.
         incoming: Connections that peers opened, by peer and path.
         secret: What a greeting has to contain. Whoever commands this agent's peers hands it to
             them.
@@ -59,16 +61,9 @@ class Resources:
         self.loop = EventLoop()
         self.pattern = shared_pattern()
         self.buffer = ReceiveBuffer(READ)
-        self.counters = {
-            "bytes_sent": 0,
-            "bytes_received": 0,
-            "corrupt": 0,
-            "strays": 0,
-            "bytes_forwarded": 0,
-            "refused": 0,
-        }
+        self.counters = dict.fromkeys(COUNTERS, 0)
         self.arrivals = Arrivals(self.counters)
-        self.messages = Messages(self.counters)
+        self.runs: dict[int, Run] = {}
         self.incoming: dict[tuple[str, str], DataConnection] = {}
         self.unnamed: dict[IncomingConnection, None] = {}
         self.relays: dict[tuple[str, str, str], DataConnection] = {}
@@ -76,10 +71,20 @@ class Resources:
 
 
 class DataConnection(CallbackOwner):
-    """A data connection. A fault on it ends this connection and no other."""
+    """A data connection. A fault on it ends this connection and no other.
+
+    Attributes:
+        sock: The connection's socket.
+        unsent: Bytes that the kernel has not taken yet.
+        closed: Whether the connection is closed, or another one's.
+    """
+
+    sock: socket.socket
 
     def __init__(self, resources: Resources) -> None:
         self.resources, self.loop = resources, resources.loop
+        self.unsent, self.closed = b"", False
+        self.least = 0  # bytes for which the kernel wakes this process; 0 if that isn't known
 
     def ready(self, mask: int) -> None:
         """Read or write, as far as the socket is ready for it."""
@@ -93,6 +98,30 @@ class DataConnection(CallbackOwner):
     @abstractmethod
     def transfer(self, mask: int) -> None:
         """Read or write; raise OSError if the connection broke."""
+
+    def send_bytes(self, data: memoryview | bytes = b"") -> None:
+        """Send bytes after those that are unsent; keep what the kernel doesn't take."""
+        left = memoryview(self.unsent + data if self.unsent else data)
+        try:
+            while left:
+                left = left[self.sock.send(left) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.lose(os_error_text(error))
+            return
+        self.unsent = bytes(left)
+        self.watch()
+
+    @abstractmethod
+    def watch(self) -> None:
+        """Have the loop call this connection when its socket is ready for what it has to do."""
+
+    def wake_after(self, count: int) -> None:
+        """Have the kernel wake this process for a number of bytes."""
+        if count != self.least:
+            self.least = count
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     @abstractmethod
     def lose(self, why: str) -> None:

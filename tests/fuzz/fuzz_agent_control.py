@@ -61,7 +61,7 @@ def execute(data: bytes) -> None:
         for line in data.split(b"\n"):
             agent.handle_line(requester, line)
             agent.loop.fire_timers()
-        agent.close(requester, Fields({}))
+        agent.close(Fields({}))
         agent.loop.epoll.close()
     assert not agent.loop.faults
 

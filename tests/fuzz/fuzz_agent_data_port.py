@@ -12,7 +12,6 @@ from typing import cast
 
 from moefabric.agents.engine import greeting, wire
 from moefabric.agents.engine.arrivals import Arrivals
-from moefabric.agents.engine.contents import ContentReceive
 from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.pieces import Pieces
@@ -53,7 +52,7 @@ def read_at_receiver(data: bytes) -> None:
     resources.arrivals = Arrivals(resources.counters)
     resources.arrivals.expect(Receive(TransferKey(1, "s0", "o0", 0), 64))
     memory = Pieces([memoryview(bytearray(64))])
-    resources.arrivals.expect(ContentReceive(TransferKey(2, "s0", "o0", 0), memory))
+    resources.arrivals.expect(Receive(TransferKey(2, "s0", "o0", 0), 64, memory))
     near = MemorySocket(stream, most)
     destination = resources.destinations["s2"] = MemoryDestination(b"", 1)
     IncomingConnection(resources, cast(socket.socket, near))

@@ -139,14 +139,14 @@ CORRUPTING = """
 from moefabric.agents.engine import relays
 from moefabric.agents.engine.main import main
 
-send = relays.FarEnd.send
+send = relays.FarEnd.send_bytes
 
-def corrupt(self, data):
+def corrupt(self, data=b""):
     if len(data) > 9000:
         data = memoryview(bytes(data[:5000]) + bytes([data[5000] ^ 1]) + bytes(data[5001:]))
     send(self, data)
 
-relays.FarEnd.send = corrupt
+relays.FarEnd.send_bytes = corrupt
 main()
 """
 
