@@ -1,14 +1,13 @@
 """Exchanges: all-to-alls that ranks have asked their agents for."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from moefabric.agents.engine.exchanges import ExchangeKey
 from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
-from moefabric.core.exchange import Exchange
+from moefabric.core.exchange import Exchange, Pair
 from moefabric.core.flows import PacedFlow
 
 
@@ -21,36 +20,20 @@ REMEMBERED: Final = 1024
 """Number of failed exchanges whose late ranks learn the error at once."""
 
 
-@dataclass(frozen=True)
-class _Ask:
-    """Request of one rank for an exchange."""
+class _Ask(NamedTuple):
+    """Request of one rank for an exchange: its event, its server, and when it asked."""
 
+    event: Message
     server: str
-    sends: tuple[int, ...]
-    receives: tuple[int, ...]
-    dtype: str
-    tokens: tuple[int, ...] | None
     asked_ns: int
 
 
-@dataclass(frozen=True)
-class FailedExchange:
+class FailedExchange(NamedTuple):
     """An exchange that can't take place; the agents of `servers` have to tell their ranks."""
 
     key: ExchangeKey
     servers: frozenset[str]
     error: str
-
-
-@dataclass
-class _Pending:
-    """An exchange that has not ended."""
-
-    asks: dict[int, _Ask] = field(default_factory=dict)  # by member
-
-    @property
-    def servers(self) -> frozenset[str]:
-        return frozenset(ask.server for ask in self.asks.values())
 
 
 class ExchangeBook:
@@ -65,7 +48,7 @@ class ExchangeBook:
         self.lost: dict[int, str] = {}
         self._left: dict[int, str] = {}
         self._servers: dict[int, str] = {}  # of the ranks that have joined
-        self._pending: dict[ExchangeKey, _Pending] = {}
+        self._pending: dict[ExchangeKey, dict[int, _Ask]] = {}  # by member
         self._complete: list[Exchange] = []
         self._failed: OrderedDict[ExchangeKey, str] = OrderedDict()
         self._unseen_losses = False
@@ -113,15 +96,7 @@ class ExchangeBook:
         key = ExchangeKey(event["name"], tuple(event["group"]), event["number"])
         if kind == "overdue":
             return self._overdue(key, event["seconds"])
-        tokens = event["tokens"]
-        ask = _Ask(
-            server,
-            tuple(event["sends"]),
-            tuple(event["receives"]),
-            event["dtype"],
-            None if tokens is None else tuple(tokens),
-            our_time(event["asked_ns"]),
-        )
+        ask = _Ask(event, server, our_time(event["asked_ns"]))
         return self._ask(key, key.group.index(rank), ask)
 
     def server_lost(self, server: str) -> list[FailedExchange]:
@@ -131,27 +106,26 @@ class ExchangeBook:
         return [failed for rank in ranks for failed in self._rank_lost(rank, why)]
 
     def _ask(self, key: ExchangeKey, member: int, ask: _Ask) -> list[FailedExchange]:
-        pending = self._pending.setdefault(key, _Pending())
-        pending.asks[member] = ask
+        asks = self._pending.setdefault(key, {})
+        asks[member] = ask
         if key in self._failed:
             return [self._fail(key, self._failed[key])]
         absent = self._left | self.lost
         for number, other in enumerate(key.group):
-            if other in absent and number not in pending.asks:
+            if other in absent and number not in asks:
                 return [self._fail(key, absent[other])]
-        if len(pending.asks) < len(key.group):
+        if len(asks) < len(key.group):
             return []
-        asks = [pending.asks[number] for number in range(len(key.group))]
-        if disagreement := _disagreement(key, asks):
+        ordered = [asks[number] for number in range(len(key.group))]
+        if disagreement := _disagreement(key, [one.event for one in ordered]):
             return [self._fail(key, disagreement)]
-        self._complete.append(_exchange(key, asks))
+        self._complete.append(_exchange(key, ordered))
         return []
 
     def _overdue(self, key: ExchangeKey, seconds: float) -> list[FailedExchange]:
-        pending = self._pending.get(key)
-        if pending is None:
+        if (asks := self._pending.get(key)) is None:
             return []
-        missing = [rank for member, rank in enumerate(key.group) if member not in pending.asks]
+        missing = [rank for member, rank in enumerate(key.group) if member not in asks]
         names = ", ".join(map(str, missing))
         why = f"rank {names} has" if len(missing) == 1 else f"ranks {names} have"
         why = f"{why} not called it" if missing else "its bytes were under way"
@@ -171,8 +145,8 @@ class ExchangeBook:
         self._left[rank] = why
         return [
             self._fail(key, why)
-            for key, pending in list(self._pending.items())
-            if rank in key.group and key.group.index(rank) not in pending.asks
+            for key, asks in list(self._pending.items())
+            if rank in key.group and key.group.index(rank) not in asks
         ]
 
     def _rank_lost(self, rank: int, why: str) -> list[FailedExchange]:
@@ -182,36 +156,32 @@ class ExchangeBook:
         return [self._fail(key, why) for key in list(self._pending) if rank in key.group]
 
     def _fail(self, key: ExchangeKey, error: str) -> FailedExchange:
-        pending = self._pending.pop(key)
+        servers = frozenset(ask.server for ask in self._pending.pop(key).values())
         self._failed[key] = error
         while len(self._failed) > REMEMBERED:
             self._failed.popitem(last=False)
         self._complete = [exchange for exchange in self._complete if exchange_key(exchange) != key]
-        return FailedExchange(key, pending.servers, error)
+        return FailedExchange(key, servers, error)
 
 
 def _exchange(key: ExchangeKey, asks: Sequence[_Ask]) -> Exchange:
-    tokens = tuple(ask.tokens for ask in asks if ask.tokens is not None)
-    return Exchange(
-        key.group,
-        key.number,
-        tuple(ask.server for ask in asks),
-        tuple(ask.sends for ask in asks),
-        asks[0].dtype,
-        tokens if len(tokens) == len(asks) else None,
-        tuple(ask.asked_ns for ask in asks),
-        key.name,
-    )
+    events, servers, asked_ns = zip(*asks, strict=True)
+    sends = tuple(tuple(event["sends"]) for event in events)
+    tokens = tuple(tuple(event["tokens"]) for event in events if event["tokens"] is not None)
+    counts = tokens if len(tokens) == len(asks) else None
+    dtype = events[0]["dtype"]
+    return Exchange(key.group, key.number, servers, sends, dtype, counts, asked_ns, key.name)
 
 
-def _disagreement(key: ExchangeKey, asks: Sequence[_Ask]) -> str:
+def _disagreement(key: ExchangeKey, events: Sequence[Message]) -> str:
     """Return the differences between two members' expectations; empty if they agree."""
-    for sender, ask in enumerate(asks):
-        if ask.dtype != asks[0].dtype:
+    dtype = events[0]["dtype"]
+    for sender, event in enumerate(events):
+        if event["dtype"] != dtype:
             first, other = key.group[0], key.group[sender]
-            return f"rank {first} exchanges {asks[0].dtype}, rank {other} {ask.dtype}"
-        for receiver, size in enumerate(ask.sends):
-            expected = asks[receiver].receives[sender]
+            return f"rank {first} exchanges {dtype}, rank {other} {event['dtype']}"
+        for receiver, size in enumerate(event["sends"]):
+            expected = events[receiver]["receives"][sender]
             if size != expected:
                 src, dst = key.group[sender], key.group[receiver]
                 return (
@@ -221,7 +191,7 @@ def _disagreement(key: ExchangeKey, asks: Sequence[_Ask]) -> str:
     return ""
 
 
-def flow_offsets(exchange: Exchange, flows: Iterable[PacedFlow]) -> list[int]:
+def flow_offsets(exchange: Exchange, flows: Sequence[PacedFlow]) -> list[int]:
     """Return where each flow's bytes begin among those of its pair of servers.
 
     Args:
@@ -232,27 +202,24 @@ def flow_offsets(exchange: Exchange, flows: Iterable[PacedFlow]) -> list[int]:
         AgentError: if flows without explicit offsets don't add up to the bytes of a pair, or a flow
             ends beyond them.
     """
-    ends: dict[tuple[str, str], int] = {}
-    explicit: set[tuple[str, str]] = set()
+    ends: dict[Pair, int] = {}
+    explicit = {(flow.src, flow.dst) for flow in flows if flow.offset >= 0}
     offsets = []
     for flow in flows:
         pair = flow.src, flow.dst
-        offset = ends.get(pair, 0) if flow.offset < 0 else flow.offset
-        if flow.offset >= 0:
-            explicit.add(pair)
-        offsets.append(offset)
-        ends[pair] = offset + flow.bytes
-        if ends[pair] > exchange.owed.get(pair, 0):
-            raise AgentError(_wrong_sum(exchange, pair, ends[pair]))
-    for pair, end in ends.items():
-        if pair not in explicit and end != exchange.owed.get(pair, 0):
-            raise AgentError(_wrong_sum(exchange, pair, end))
+        offsets.append(ends.get(pair, 0) if flow.offset < 0 else flow.offset)
+        ends[pair] = offsets[-1] + flow.bytes
+        _check_sum(exchange, pair, ends[pair], is_whole=False)
+    for pair in ends.keys() - explicit:
+        _check_sum(exchange, pair, ends[pair], is_whole=True)
     return offsets
 
 
-def _wrong_sum(exchange: Exchange, pair: tuple[str, str], planned: int) -> str:
+def _check_sum(exchange: Exchange, pair: Pair, planned: int, *, is_whole: bool) -> None:
+    """Raise AgentError if flows carry more, or not all, of the bytes of their pair."""
     owed = exchange.owed.get(pair, 0)
-    return (
-        f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows "
-        f"carry {planned}; plan exactly the bytes of each pair"
-    )
+    if planned > owed or (is_whole and planned < owed):
+        raise AgentError(
+            f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows "
+            f"carry {planned}; plan exactly the bytes of each pair"
+        )

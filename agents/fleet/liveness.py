@@ -55,11 +55,7 @@ class LivenessMonitor:
         self._probes: dict[Channel, tuple[int, float]] = {}
 
     def wait(
-        self,
-        channels: Collection[Channel],
-        is_done: Callable[[Channel], bool],
-        deadline_s: float,
-        relays: Collection[Channel] = (),
+        self, channels: Collection[Channel], is_done: Callable[[Channel], bool], deadline_s: float
     ) -> list[Channel]:
         """Wait as `channel.wait` does, and check liveness meanwhile.
 
@@ -67,7 +63,6 @@ class LivenessMonitor:
             channels: Agents that are waited for.
             is_done: Returns whether a channel needs no more reading.
             deadline_s: How long to wait, in seconds.
-            relays: Agents that have to live until all others are done.
 
         Raises:
             ServerLossError: as soon as an agent, a rank of its server or all its NICs are lost.
@@ -82,10 +77,7 @@ class LivenessMonitor:
                 waiting = wait(
                     waiting, is_done, look_s, stop=lambda c: bool(c.gone or dead_ranks(c))
                 )
-                for relay in relays:
-                    relay.read()
-                needed = {*waiting, *relays} if waiting else ()
-                self.check(dict.fromkeys([*channels, *relays]), needed)
+                self.check(channels, waiting)
                 if not waiting or left_s <= 0:
                     return waiting
         finally:

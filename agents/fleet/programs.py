@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.connections import REPORT_S
-from moefabric.agents.fleet.fleet import LEAD_PER_AGENT_S, LEAD_S, Fleet
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
 from moefabric.core.units import duration_ns
@@ -88,9 +88,7 @@ class LoadedProgram:
         """
         run = self.fleet.new_number()
         self._request("prepare", self.memory / FILL_BPS, run=run, fill=fill)
-        slowest_ns = self.fleet.clocks.max_round_trip_ns(self._channels)
-        lead_ns = duration_ns(LEAD_S + LEAD_PER_AGENT_S * len(self._channels)) + 4 * slowest_ns
-        start_ns = time.monotonic_ns() + lead_ns
+        start_ns = time.monotonic_ns() + self.fleet.lead_ns(self._channels)
         until_ns = start_ns + duration_ns(deadline_s)
         starts: dict[Channel, tuple[str, Message]] = {
             channel: (
@@ -106,8 +104,6 @@ class LoadedProgram:
         }
         request_all(starts, REPLY_S)
         reports = self._collect(run, deadline_s + REPORT_S)
-        late = {name: report["start_late_ns"] for name, report in reports.items()}
-        self.fleet.start_delay_ns = late
         return self._times(reports)
 
     def verify(self) -> dict[int, int]:

@@ -206,7 +206,7 @@ def test_loopback(host: str, expected: bool) -> None:
 
 
 def test_agents_that_are_silent_or_gone_are_left_out(tmp_path: Path) -> None:
-    replies = {"s0": b'{"ok": true, "corrupt": 0}\n', "s1": b"", "s2": b"nonsense\n"}
+    replies = {"s0": b'{"id": 1, "ok": true, "corrupt": 0}\n', "s1": b"", "s2": b"nonsense\n"}
     paths = {server: tmp_path / server for server in (*replies, "s3")}
     listeners = []
     for server, reply in replies.items():
@@ -228,7 +228,7 @@ def test_agents_that_are_silent_or_gone_are_left_out(tmp_path: Path) -> None:
     thread.join()
     for channel in (*open_channels, *(listener for listener, _ in listeners)):
         channel.close()
-    assert statistics == {"s0": {"ok": True, "corrupt": 0}}
+    assert statistics == {"s0": {"id": 1, "ok": True, "corrupt": 0}}
 
 
 def test_dark_time_lasts_from_change_to_light() -> None:
