@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -250,24 +251,17 @@ class _MatrixBuilder:
             for rank, nodes in self.graph.ranks.items()
             for number, waits in dependencies(nodes).items()
         }
-        left = {}
-        followers = defaultdict[tuple[int, int], list[tuple[int, int]]](list)
-        for key, node in self.nodes.items():
-            before = [*own[key], *([self.partner[key]] if node.kind == "receive" else [])]
-            left[key] = len(before)
-            for one in before:
-                followers[one].append(key)
+        before = {
+            key: [*own[key], *([self.partner[key]] if node.kind == "receive" else [])]
+            for key, node in self.nodes.items()
+        }
         known: dict[tuple[int, int], _Waits] = {}
-        ready = [key for key, count in left.items() if not count]
-        for key in ready:
-            known[key] = self._waits_of(key, own[key], known)
-            for follower in followers[key]:
-                left[follower] -= 1
-                if not left[follower]:
-                    ready.append(follower)
-        if len(known) < len(own):
-            rank, number = next(key for key in own if key not in known)
-            raise SpecError([(f"rank {rank}", f"operation {number} waits for itself")])
+        try:
+            for key in TopologicalSorter(before).static_order():
+                known[key] = self._waits_of(key, own[key], known)
+        except CycleError as error:
+            rank, number = error.args[1][0]
+            raise SpecError([(f"rank {rank}", f"operation {number} waits for itself")]) from error
         return known
 
     def _waits_of(

@@ -182,3 +182,8 @@ def _by_rank(files: list[Path]) -> Mapping[int, Path]:
 def is_count(value: object, limit: int = 1 << 62) -> TypeGuard[int]:
     """Return whether a value of JSON is a whole number from 0 to before a limit."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
+
+
+def as_time(value: object) -> float | None:
+    """Return a number of JSON that may be a time, or None."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else None
