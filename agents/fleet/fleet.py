@@ -2,18 +2,17 @@
 
 import time
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
-from moefabric.agents.fleet.channel import Channel, request_all
+from moefabric.agents.fleet.channel import Channel, request_all, wait
 from moefabric.agents.fleet.clocks import FleetClocks
 from moefabric.agents.fleet.connections import REPORT_S, DataConnections
-from moefabric.agents.fleet.exchanges import exchange_key, flow_offsets
+from moefabric.agents.fleet.exchanges import RankService, exchange_key, flow_offsets
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
-from moefabric.agents.fleet.liveness import LivenessMonitor
-from moefabric.agents.fleet.lost_agents import LostAgents, abandon
+from moefabric.agents.fleet.liveness import LivenessMonitor, LostAgents
 from moefabric.agents.fleet.messages import Message
-from moefabric.agents.fleet.rank_service import RankService
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
@@ -22,6 +21,8 @@ from moefabric.core.units import duration_ns
 LEAD_S: Final = 0.02
 """A collective starts at least this long after its request, so that all agents have it by then."""
 LEAD_PER_AGENT_S: Final = 0.001
+ABANDON_S: Final = 5.0
+"""Timeout for agents to confirm that they have ended a collective."""
 
 
 class Fleet:
@@ -259,9 +260,16 @@ class Fleet:
                 self._lost.add(self.channels.pop(server))
 
     def abandon(self, collective: int) -> None:
-        """End a collective at all agents that are left."""
+        """End a collective at all agents that are left, as far as they are not gone."""
         self._inflight.forget(collective)
-        abandon(self.channels.values(), collective)
+        requests = dict[Channel, int]()
+        for channel in self.channels.values():
+            with suppress(AgentError):
+                requests[channel] = channel.post("abandon", collective=collective)
+        wait(requests, lambda channel: requests[channel] in channel.replies, ABANDON_S)
+        for channel, number in requests.items():
+            channel.forget(number)
+            channel.reports.pop(collective, None)
 
     def reconnect(self) -> None:
         """Open broken connections again between the servers that are left."""

@@ -11,8 +11,8 @@ from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.tcp import Destination
 from moefabric.agents.fleet.channel import Channel, Stream
-from moefabric.agents.fleet.exchanges import ExchangeBook
-from moefabric.agents.fleet.records import flow_records
+from moefabric.agents.fleet.exchanges import RankService
+from moefabric.agents.fleet.inflight import flow_records
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import PacedFlow
 from tests.support.fuzzing import FuzzTarget
@@ -72,9 +72,9 @@ def read_replies(data: bytes) -> None:
     channel.forget(7)
     while not channel.gone:
         channel.read()
-    book = ExchangeBook()
+    service = RankService({}, lambda _, instant_ns: instant_ns or 0)
     for event in channel.exchange_events:
-        book.read("s1", event, lambda instant_ns: instant_ns)
+        service.read("s1", event)
     for report in channel.reports.values():
         try:
             flow_records(1, _FLOWS, {"s1": report}, lambda _, instant_ns: instant_ns or 0)

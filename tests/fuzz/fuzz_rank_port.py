@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from moefabric.agents.engine.exchanges import Exchanges
 from moefabric.agents.engine.rank_port import SEALS, RankConnection, RankPort
-from moefabric.agents.fleet.exchanges import ExchangeBook
+from moefabric.agents.fleet.exchanges import RankService
 from moefabric.agents.fleet.messages import parse_message
 from moefabric.runtime.event_loop import IN, EventLoop
 from tests.support.fuzzing import FuzzTarget
@@ -30,7 +30,8 @@ _LOOP = EventLoop()
 
 def ask(data: bytes) -> None:
     """Send an agent a packet a line, with memory where the line asks for it."""
-    lines, book = list[bytes](), ExchangeBook()
+    lines = list[bytes]()
+    service = RankService({}, lambda _, instant_ns: instant_ns or 0)
 
     def take(event: dict[str, object]) -> None:
         lines.append(json.dumps(event).encode())
@@ -49,7 +50,7 @@ def ask(data: bytes) -> None:
     connection.close()
     assert not connection.asked
     for line in lines:
-        book.read("s1", parse_message(line), lambda instant_ns: instant_ns)
+        service.read("s1", parse_message(line))
 
 
 TARGETS = (FuzzTarget("rank-port", ask),)

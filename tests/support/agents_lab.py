@@ -10,7 +10,7 @@ from pathlib import Path
 
 from moefabric.agents.fleet.channel import Channel, connect_local, wait
 from moefabric.agents.fleet.fleet import Fleet
-from moefabric.agents.fleet.records import flow_records
+from moefabric.agents.fleet.inflight import flow_records
 from moefabric.agents.remote.bundle import AGENT, bundle
 from moefabric.core.flows import FlowRecord, PacedFlow
 from tests.support.namespaces import Island

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from moefabric.agents.fleet.agent_statistics import read_statistics
+from moefabric.agents.fleet.channel import read_statistics
 from moefabric.controller.service.statistics import BOUNDS_S, ControllerStatistics
 from moefabric.core.nic import Nic
 from moefabric.core.port_counts import PortReading
