@@ -22,7 +22,7 @@ from moefabric.agents.engine.programs import Programs
 from moefabric.agents.engine.rank_port import RankPort
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.engine.wire import VERSION
 
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR, netdevice(7)

@@ -8,11 +8,15 @@ from typing import Any
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.incoming import IncomingConnection
-from moefabric.agents.engine.listener import Listener
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.tcp import Destination, set_congestion_control, tcp_socket
+from moefabric.agents.engine.sockets import (
+    Destination,
+    Listener,
+    set_congestion_control,
+    tcp_socket,
+)
 from moefabric.agents.engine.transfers import Send
 from moefabric.runtime.event_loop import Timer
 

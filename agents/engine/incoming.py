@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from moefabric.agents.engine import greeting, wire
+from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.payload import Payload, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import READ, DataConnection, Resources
-from moefabric.agents.engine.tcp import set_dscp
+from moefabric.agents.engine.sockets import set_dscp
 from moefabric.agents.engine.transfers import Receive, TransferKey
 from moefabric.runtime.event_loop import BROKEN, IN, OUT, Timer
 
@@ -41,7 +41,7 @@ class IncomingConnection(DataConnection):
         self.sock = sock
         self.peer, self.path, self.relay, self.phase = "", "", "", 0
         self.frame = bytearray()
-        self.frame_size = greeting.HEAD.size
+        self.frame_size = wire.GREETING.size
         self.handle_frame: Callable[[bytes, int], None] = self._greeting_head
         self.accepted_ns = NOW()
         self.receive: Receive | None = None
@@ -156,7 +156,7 @@ class IncomingConnection(DataConnection):
 
     def _greeting_head(self, head: bytes, _now_ns: int) -> None:
         try:
-            length = greeting.body_length(head)
+            length = wire.greeting_length(head)
         except RefusedError as error:
             self.refuse(str(error))
         else:
@@ -166,7 +166,7 @@ class IncomingConnection(DataConnection):
         """Answer a greeting; hand the connection over if this agent is its relay."""
         resources = self.resources
         try:
-            names = greeting.parse_greeting(head, body)
+            names = wire.parse_greeting(head, body)
             names.check(resources.name, resources.secret)
         except RefusedError as error:
             self._acknowledge(0, 0, verdict=False)

@@ -13,18 +13,18 @@ from typing import Any
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.payload import Payload, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
-from moefabric.agents.engine.tcp import (
+from moefabric.agents.engine.sockets import (
     SO_MAX_PACING_RATE,
     Destination,
     pacing_option,
     total_retransmits,
 )
 from moefabric.agents.engine.transfers import Send
+from moefabric.agents.engine.wire import Greeting
 from moefabric.runtime.event_loop import BROKEN, IN, OUT
 
 # Most bytes that a connection sends before others have their turn, so that flows start together.

@@ -33,9 +33,8 @@ from typing import Any
 
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.exchanges import Ask, ExchangeKey, Exchanges, exchange_key
-from moefabric.agents.engine.listener import Listener
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
-from moefabric.agents.engine.unix_sockets import listen_unix
+from moefabric.agents.engine.sockets import Listener, listen_unix
 from moefabric.runtime.event_loop import BROKEN, IN, OUT, CallbackOwner, EventLoop
 
 LONGEST_PACKET = 1 << 20

@@ -16,10 +16,10 @@ from abc import abstractmethod
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
-from moefabric.agents.engine.tcp import set_dscp, total_retransmits
+from moefabric.agents.engine.sockets import set_dscp, total_retransmits
+from moefabric.agents.engine.wire import Greeting
 from moefabric.runtime.event_loop import BROKEN, IN, OUT
 
 PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE

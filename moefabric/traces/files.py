@@ -187,3 +187,43 @@ def is_count(value: object, limit: int = 1 << 62) -> TypeGuard[int]:
 def as_time(value: object) -> float | None:
     """Return a number of JSON that may be a time, or None."""
     return float(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else None
+
+
+class Entry:
+    """A JSON object in a file. The methods raise TraceError if a value is wrong.
+
+    Attributes:
+        path: The file.
+        place: Where in it the object is.
+        values: The object.
+    """
+
+    def __init__(self, path: Path, place: str, values: Any) -> None:
+        self.path, self.place = path, place
+        if not isinstance(values, dict):
+            raise self.error("an object is needed")
+        self.values: dict[str, Any] = values
+
+    def error(self, fault: str, key: str = "") -> TraceError:
+        """Return the error of the object, or of one of its values."""
+        return TraceError(self.path, f"{self.place}.{key}" if key else self.place, fault)
+
+    def count(self, key: str, limit: int = 1 << 63, default: Any = None) -> int:
+        """Return a whole number from 0."""
+        value = self.values.get(key, default)
+        if not is_count(value, limit):
+            raise self.error(f"{value!r} is not a whole number", key)
+        return value
+
+
+def json_list(path: Path, document: Any, key: str, what: str) -> list[Any]:
+    """Return the list in a document's key, which is empty if the document is the list.
+
+    Raises:
+        TraceError: If there is no list.
+    """
+    if key:
+        document = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(document, list):
+        raise TraceError(path, key, f"a list of {what} is needed")
+    return document

@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import (
+    Entry,
     as_time,
     file_families,
     is_count,
+    json_list,
     parse_json,
     read_head,
     read_json,
@@ -131,9 +133,7 @@ class _Rank:
 
     def __post_init__(self) -> None:
         document = read_json(self.path)
-        nodes = document.get("nodes") if isinstance(document, dict) else None
-        if not isinstance(nodes, list):
-            raise TraceError(self.path, "nodes", "a list of nodes is needed")
+        nodes = json_list(self.path, document, "nodes", "nodes")
         names = document.get("group_names", {})
         if isinstance(names, dict):
             self.names = {name: str(own) for name, own in names.items()}
@@ -159,7 +159,7 @@ class _Rank:
         self.world = max([self.world, *self.sizes.values()], default=0)
 
     def _read_groups(self, entry: "_Entry") -> None:
-        groups = entry.document(next(iter(entry.values("inputs")), ""))
+        groups = entry.document(next(iter(entry.items("inputs")), ""))
         if not isinstance(groups, list):
             raise entry.error("a list of process groups is needed")
         for group in groups:
@@ -177,7 +177,7 @@ class _Rank:
             self.world = max(self.world, *(rank + 1 for rank in members), size)
 
     def _call(self, entry: "_Entry") -> RecordedCall | None:
-        inputs = entry.values("inputs")
+        inputs = entry.items("inputs")
         first = 0 if inputs and _is_request(inputs[0]) else 1
         if len(inputs) < first + 4:
             raise entry.error("inputs.values of communication is too short")
@@ -251,20 +251,15 @@ def _is_request(value: object) -> bool:
     return isinstance(value, int)
 
 
-class _Entry:
+class _Entry(Entry):
     """A node of a file, whose version may keep its facts in the node or in its attributes."""
 
     def __init__(self, path: Path, index: int, node: Any) -> None:
-        self._path, self._place, self._node = path, f"nodes[{index}]", node
-        if not isinstance(node, dict):
-            raise self.error("an object is needed")
-        self.name, number = str(node.get("name", "")), node.get("id")
-        if not is_count(number, 1 << 63):
-            raise self.error(f"{number!r} is not a whole number", ".id")
-        self.number = number
+        super().__init__(path, f"nodes[{index}]", node)
+        self.name, self.number = str(node.get("name", "")), self.count("id")
         attributes = node.get("attrs", [])
         if not isinstance(attributes, list):
-            raise self.error("a list of attributes is needed", ".attrs")
+            raise self.error("a list of attributes is needed", "attrs")
         pairs = (one for one in attributes if isinstance(one, dict))
         self.attributes = {str(one.get("name")): one.get("value") for one in pairs}
         self.start_us = as_time(node.get("ts"))
@@ -274,30 +269,27 @@ class _Entry:
             raise self.error(f"{_SECONDS} is {seconds!r} instead of seconds")
         self.seconds = float(seconds) if _SECONDS in self.attributes else None
 
-    def error(self, fault: str, field: str = "") -> TraceError:
-        return TraceError(self._path, f"{self._place}{field}", fault)
-
-    def values(self, key: str) -> list[Any]:
+    def items(self, key: str) -> list[Any]:
         """Return the `inputs` or `outputs`."""
-        values = self._node.get(key, [])
+        values = self.values.get(key, [])
         if isinstance(values, dict):
             values = values.get("values", [])
         if not isinstance(values, list):
-            raise self.error("a list of values is needed", f".{key}")
+            raise self.error("a list of values is needed", key)
         return values
 
     def document(self, text: Any) -> Any:
         """Return the document of a JSON text, or None if it is no text."""
-        return parse_json(self._path, text, self._place) if isinstance(text, str) else None
+        return parse_json(self.path, text, self.place) if isinstance(text, str) else None
 
     def part_elements(self) -> list[int]:
         """Return the elements of each part if the input is a list of parts."""
-        parts = [tensor[3] for tensor in _tensors(self.values("inputs")[:1])]
+        parts = [tensor[3] for tensor in _tensors(self.items("inputs")[:1])]
         return parts if len(parts) > 1 else []
 
     def bytes(self, direction: str) -> int:
         """Return the bytes of a call: those that its arguments name, or those of whole tensors."""
-        tensors = _tensors(self.values(f"{direction}puts")[:1])
+        tensors = _tensors(self.items(f"{direction}puts")[:1])
         elements = self.attributes.get(f"{direction}_msg_nelems")
         width = TYPE_BYTES.get(str(self.attributes.get("dtype", "")).lower()) or (
             tensors[0][4] if tensors else None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.files import as_time, is_count, rank_files, read_json
+from moefabric.traces.files import as_time, is_count, json_list, rank_files, read_json
 from moefabric.traces.recorded_calls import (
     COMPUTE_STREAM,
     DEFAULT_GROUP,
@@ -113,10 +113,7 @@ def read_profile(path: Path) -> Profile:
     Raises:
         TraceError: If the file is no profile.
     """
-    document = read_json(path)
-    events = document.get("traceEvents") if isinstance(document, dict) else None
-    if not isinstance(events, list):
-        raise TraceError(path, "traceEvents", "a list of events is needed")
+    events = json_list(path, read_json(path), "traceEvents", "events")
     activities = sorted(_activities(path, events), key=lambda one: (one.start_s, one.end_s))
     collectives = [one for one in activities if _is_nccl(one)]
     compute = [one for one in activities if not _is_nccl(one)]
@@ -162,26 +159,26 @@ def _call(
     """Return the call of an NCCL kernel, which PyTorch describes since 2.3."""
     facts = activity.facts
 
-    def fault(key: str, wrong: object) -> TraceError:
-        return TraceError(profile.path, f"{activity.place}.args", f"{key} is {wrong!r}")
+    def fault(key: str) -> TraceError:
+        return TraceError(profile.path, f"{activity.place}.args", f"{key} is {facts.get(key)!r}")
 
     def count(key: str) -> int:
         value = facts.get(key)
         if not is_count(value):
-            raise fault(key, value)
+            raise fault(key)
         return value
 
     kind = call_kind(str(facts["Collective name"]))
     if kind is None or kind == "wait" or kind == "init":  # noqa: PLR1714 - as below
-        raise fault("Collective name", facts["Collective name"])
+        raise fault("Collective name")
     group = str(facts.get("Process Group Name", WORLD))
     if "Process Group Ranks" in facts:
         groups[group] = _ranks(facts["Process Group Ranks"], facts.get("Group size"))
         if not groups[group] or max(groups[group]) >= MAX_RANKS:
-            raise fault("Process Group Ranks", facts["Process Group Ranks"])
+            raise fault("Process Group Ranks")
     width = TYPE_BYTES.get(str(facts.get("dtype", "")).lower())
     if width is None:
-        raise fault("dtype", facts.get("dtype"))
+        raise fault("dtype")
     if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
         peer = count("Dst Rank" if kind == "send" else "Src Rank")
         size = count("In msg nelems") * width

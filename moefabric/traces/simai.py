@@ -152,13 +152,13 @@ class _Parser:
             message = f"{gpus} GPUs are not filled by groups of {tp} (tensor), {pp} (pipeline) and "
             raise self._error(1, f"{message}{ep} (expert)")
         layers = tuple(self._layers())
-        kept, recomputed = marks = [lists.get(key, frozenset()) for key in _LISTS]
+        kept, recomputed = (lists.get(key, frozenset()) for key in _LISTS)
         if wrong := [layer for layer in sorted(kept | recomputed) if layer >= len(layers)]:
             raise self._error(1, f"checkpoints name layer {wrong[0]} of {len(layers)}")
         for layer in recomputed:
             if not any(checkpoint <= layer for checkpoint in kept):
                 raise self._error(1, f"layer {layer} has no checkpoint before it")
-        rest = numbers.get("ga") or 1, layers, *marks, numbers.get("pp_comm", 0)
+        rest = numbers.get("ga") or 1, layers, kept, recomputed, numbers.get("pp_comm", 0)
         return SimaiWorkload(gpus, tp, ep, pp, *rest)
 
     def _header(self, words: Sequence[str]) -> tuple[dict[str, int], dict[str, frozenset[int]]]:
@@ -194,12 +194,13 @@ class _Parser:
             if not _COLUMNS - 1 <= len(words) <= _COLUMNS + 1:
                 raise self._error(line, f"{len(words)} columns are not {_COLUMNS}")
             forward, input_gradient, weight_gradient = (
-                self._pass(line, *words[column : column + 3], default)
+                self._pass(line, words[column : column + 3], default)
                 for column, default in ((2, "tp"), (5, "tp"), (8, "dp"))
             )
             yield Layer(words[0], forward, input_gradient, weight_gradient)
 
-    def _pass(self, line: int, duration: str, collective: str, size: str, default: str) -> Pass:
+    def _pass(self, line: int, words: Sequence[str], default: str) -> Pass:
+        duration, collective, size = words
         compute_ns, size_bytes = (self._number(line, "a column", word) for word in (duration, size))
         if collective == "NONE":
             return Pass(compute_ns)

@@ -9,7 +9,7 @@ from moefabric.agents.engine import connections, memory
 from moefabric.agents.engine.agent import Agent
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.requests import Fields
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.fleet.channel import Channel, Stream
 from moefabric.agents.fleet.exchanges import RankService
 from moefabric.agents.fleet.inflight import flow_records

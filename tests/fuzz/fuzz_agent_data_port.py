@@ -10,14 +10,13 @@ import struct
 import zlib
 from typing import cast
 
-from moefabric.agents.engine import greeting, wire
-from moefabric.agents.engine.arrivals import Arrivals
+from moefabric.agents.engine import wire
 from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import Fields
-from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.resources import Arrivals, Resources
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
 from moefabric.runtime.event_loop import IN, OUT
 from tests.support.fuzzing import FuzzTarget
@@ -84,7 +83,7 @@ def _stream(data: bytes) -> tuple[bytes, int]:
     if kind != b"sealed":
         return rest, size
     body, _, frames = rest.partition(b"\n")
-    head = greeting.HEAD.pack(b"mfGr", len(body), zlib.crc32(body)) + body if body else b""
+    head = wire.GREETING.pack(b"mfGr", len(body), zlib.crc32(body)) + body if body else b""
     return head + _sealed(frames), size
 
 

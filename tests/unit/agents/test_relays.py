@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.engine import relays, wire
-from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.resources import READ, Resources
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.engine.transfers import Send, TransferKey
+from moefabric.agents.engine.wire import Greeting
 from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
