@@ -14,10 +14,10 @@ from typing import Any
 
 from moefabric.agents.engine.clock import NOW, clock_identity
 from moefabric.agents.engine.collectives import Collectives
-from moefabric.agents.engine.connections import Connections, ConnectRequest
+from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.exchanges import Exchanges
-from moefabric.agents.engine.outgoing import SNDBUF
+from moefabric.agents.engine.outgoing import SNDBUF, OutgoingConnection
 from moefabric.agents.engine.programs import Programs
 from moefabric.agents.engine.rank_port import RankPort
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
@@ -152,9 +152,15 @@ class Agent:
         sndbuf = request.integer("sndbuf", 4096, 1 << 30, SNDBUF)
         deadline_ns = request.integer("deadline_ns", 0, 1 << 63, NOW() + 10_000_000_000)
         destinations = [Destination(path, congestion, sndbuf) for path in request.objects("paths")]
-        connections = [self.connections.open(destination) for destination in destinations]
-        pending = ConnectRequest(control, self.name, request.values.get("id"), connections)
-        self.loop.call_at(deadline_ns, pending.deadline)
+
+        def reply(connections: list[OutgoingConnection]) -> None:
+            down = [f"{out.destination}: {out.why}" for out in connections if out.state != "up"]
+            fault = {"error": f"{self.name}: no connection to {'; '.join(down)}"} if down else {}
+            paths = [out.facts() for out in connections]
+            number = request.values.get("id")
+            control.send({"id": number, "ok": not down, **fault, "paths": paths})
+
+        self.connections.open_all(destinations, deadline_ns, reply)
 
     def collective(self, request: Fields, control: ControlChannel) -> dict[str, Any]:
         """Arm a collective, which begins at its instant; an event reports its end."""

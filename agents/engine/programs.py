@@ -139,16 +139,13 @@ class Program:
         Equal results of several ranks are computed once.
         """
         counts = dict.fromkeys(self.ranks, 0)
-        groups: dict[Any, list[tuple[int, memoryview]]] = {}
-        contents: dict[Any, Content] = {}
-        for rank, content, place in self.expected:
-            key = (content.terms, content.element, len(place))
-            contents[key] = content
-            groups.setdefault(key, []).append((rank, place))
-        for key, group in groups.items():
-            places = [place for _, place in group]
-            wrong = contents[key].wrong(resources.pattern, places)
-            for (rank, _), count in zip(group, wrong):
+        groups: dict[Any, list[tuple[int, Content, memoryview]]] = {}
+        for result in self.expected:
+            _, content, place = result
+            groups.setdefault((content.terms, content.element, len(place)), []).append(result)
+        for group in groups.values():
+            ranks, contents, places = zip(*group)
+            for rank, count in zip(ranks, contents[0].wrong(resources.pattern, places)):
                 counts[rank] += count
         return counts
 

@@ -229,9 +229,8 @@ class RankConnection(CallbackOwner):
         reply = partial(self._ended, number)
         asked_ns = NOW()
         event = {
-            "event": "exchange", "rank": self.rank, "name": key.name, "group": key.group,
-            "number": key.number, "sends": sends, "receives": receives,
-            "dtype": request.text("dtype"), "tokens": tokens,
+            "event": "exchange", "rank": self.rank, **key._asdict(), "sends": sends,
+            "receives": receives, "dtype": request.text("dtype"), "tokens": tokens,
             "asked_ns": asked_ns,
         }  # fmt: skip
         self.port.exchanges.ask(
@@ -251,11 +250,8 @@ class RankConnection(CallbackOwner):
         number = request.integer("id", 0, 1 << 62)
         seconds = request.number("seconds")
         if number in self.asked:
-            _, key = self.asked[number]
-            self.port.send_event({
-                "event": "overdue", "rank": self.rank, "name": key.name, "group": key.group,
-                "number": key.number, "seconds": seconds,
-            })  # fmt: skip
+            key = self.asked[number][1]._asdict()
+            self.port.send_event({"event": "overdue", "rank": self.rank, **key, "seconds": seconds})
 
     def _ended(self, number: int, error: str) -> None:
         del self.asked[number]

@@ -95,7 +95,7 @@ class Fleet:
         """
         if start_ns is None:
             start_ns = time.monotonic_ns() + self.lead_ns(_servers(flows))
-        self.order(collective, flows, start_ns, deadline_s)
+        self.launch(flows, start_ns, deadline_s, number=collective)
         try:
             while collective not in (ended := self.wait_ended(None)):
                 continue
@@ -146,6 +146,7 @@ class Fleet:
         start_ns: int | None,
         deadline_s: float,
         exchange: Exchange | None = None,
+        number: int | None = None,
     ) -> int:
         """Arm a collective without waiting for the agents' replies; return its number.
 
@@ -160,23 +161,12 @@ class Fleet:
                 order, carry all bytes of the pair: the blocks from the sender's to the receiver's
                 ranks, ordered by sending and then by receiving member. Flows with offsets carry
                 parts of them.
+            number: The collective's number; None for a new one.
 
         Raises:
             AgentError: if the flows don't fit the bytes of the exchange.
         """
-        number = self._inflight.new_number()
-        self.order(number, flows, start_ns, deadline_s, exchange)
-        return number
-
-    def order(
-        self,
-        number: int,
-        flows: Sequence[PacedFlow],
-        start_ns: int | None,
-        deadline_s: float,
-        exchange: Exchange | None = None,
-    ) -> None:
-        """Arm a collective with a number, as `launch` does."""
+        number = self._inflight.new_number() if number is None else number
         until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
         relays = self.connections.relays(flows)
         self.liveness.check_reachable([*_servers(flows), *relays])
@@ -190,6 +180,7 @@ class Fleet:
         deadline_ns = until_ns + duration_ns(REPORT_S)
         collective = InflightCollective(tuple(flows), requests, deadline_ns, forwarding)
         self._inflight.collectives[number] = collective
+        return number
 
     def wait_ended(self, until_ns: int | None) -> dict[int, list[FlowRecord]]:
         """Wait until a launched collective ends, `wake` is called or `until_ns` has come.

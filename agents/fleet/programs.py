@@ -90,18 +90,11 @@ class LoadedProgram:
         self._request("prepare", self.memory / FILL_BPS, run=run, fill=fill)
         start_ns = time.monotonic_ns() + self.fleet.lead_ns(self._channels)
         until_ns = start_ns + duration_ns(deadline_s)
-        starts: dict[Channel, tuple[str, Message]] = {
-            channel: (
-                "start",
-                {
-                    "run": run,
-                    "start_ns": self.fleet.clocks.their_time(name, start_ns),
-                    "deadline_ns": self.fleet.clocks.their_time(name, until_ns),
-                    "times": times,
-                },
-            )
-            for name, channel in self._channels.items()
-        }
+        starts: dict[Channel, tuple[str, Message]] = {}
+        for name, channel in self._channels.items():
+            begin, end = (self.fleet.clocks.their_time(name, at) for at in (start_ns, until_ns))
+            fields = {"run": run, "start_ns": begin, "deadline_ns": end, "times": times}
+            starts[channel] = "start", fields
         request_all(starts, REPLY_S)
         reports = self._collect(run, deadline_s + REPORT_S)
         return self._times(reports)
@@ -149,9 +142,7 @@ class LoadedProgram:
                 channel.forget(channel.post("abandon", collective=run))
 
     def _times(self, reports: Mapping[str, Message]) -> ProgramTimes:
-        def ours(name: str, their_ns: int) -> int:
-            return self.fleet.clocks.our_time(name, their_ns)
-
+        ours = self.fleet.clocks.our_time
         return ProgramTimes(
             min(ours(name, report["began_ns"]) for name, report in reports.items()),
             {

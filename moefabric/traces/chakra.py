@@ -22,18 +22,12 @@ from moefabric.traces.files import Entry, is_count, json_list, rank_files, read_
 from moefabric.traces.formats import group_numbers
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 
-_COLLECTIVES: Final[Mapping[int, CollectiveKind]] = {
-    schema.ALL_REDUCE: "all_reduce",
-    schema.REDUCE: "reduce",
-    schema.ALL_GATHER: "all_gather",
-    schema.GATHER: "gather",
-    schema.SCATTER: "scatter",
-    schema.BROADCAST: "broadcast",
-    schema.ALL_TO_ALL: "all_to_all",
-    schema.REDUCE_SCATTER: "reduce_scatter",
-    schema.BARRIER: "barrier",
-    schema.REDUCE_SCATTER_BLOCK: "reduce_scatter",
-}
+_KINDS: Final[tuple[CollectiveKind, ...]] = (
+    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all",
+    "reduce_scatter", "reduce_scatter", "barrier",
+)  # fmt: skip
+"""Collectives by `comm_type`."""
+_COLLECTIVES: Final = dict(enumerate(_KINDS))
 _COMM_TYPES: Final = {kind: number for number, kind in reversed(list(_COLLECTIVES.items()))}
 _NO_GROUP: Final = frozenset({"", "0", "empty"})
 """Names that stand for all ranks unless a group has them."""

@@ -1,7 +1,7 @@
 """Connection matrices as execution graphs and back, and their reader and writer."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
@@ -204,36 +204,31 @@ class _MatrixBuilder:
         connections: list[Connection] = []
         for key in sends:
             node, wait = self.nodes[key], waits[key]
-            trigger = triggers[wait.events].number if wait.events else None
+            trigger = triggers.get(wait.events)
             start_ps = None if wait.events else round(wait.start_s * _PS)
             ends = pulled.get(key), pulled.get(self.partner[key])
             for size in parts(node.size):
                 number = len(connections) + 1
                 flow = Connection(key[0], node.peer, size, number, start_ps, trigger, *ends)
                 connections.append(flow)
-        pulls = defaultdict[int | None, int](int)
-        for one in connections:
-            pulls[one.send_done] += 1
-            pulls[one.receive_done] += 1
+        pulls = Counter(end for one in connections for end in (one.send_done, one.receive_done))
         counted = tuple(
-            Trigger(
-                one.number, "barrier" if pulls[one.number] > 1 else "oneshot", pulls[one.number]
-            )
-            for one in triggers.values()
+            Trigger(number, "barrier" if pulls[number] > 1 else "oneshot", pulls[number])
+            for number in triggers.values()
         )
-        matrix = ConnectionMatrix(len(self.graph.ranks), tuple(connections), tuple(counted))
+        matrix = ConnectionMatrix(len(self.graph.ranks), tuple(connections), counted)
         return matrix, tuple(self.lost)
 
     def _triggers(
         self, sets: Iterable[frozenset[tuple[int, int]]]
-    ) -> tuple[dict[frozenset[tuple[int, int]], Trigger], dict[tuple[int, int], int]]:
+    ) -> tuple[dict[frozenset[tuple[int, int]], int], dict[tuple[int, int], int]]:
         """Return a trigger for each set of events, and the trigger that each event pulls."""
-        triggers: dict[frozenset[tuple[int, int]], Trigger] = {}
+        triggers: dict[frozenset[tuple[int, int]], int] = {}
         pulled: dict[tuple[int, int], int] = {}
         for events in sets:
             if not events or events in triggers:
                 continue
-            triggers[events] = Trigger(len(triggers) + 1, "barrier", len(events))
+            triggers[events] = len(triggers) + 1
             for event in sorted(events):
                 if event in pulled:
                     rank, number = event
@@ -242,7 +237,7 @@ class _MatrixBuilder:
                         "different other operations too; use GOAL"
                     )
                     raise _InexpressibleError([(f"rank {rank}, operation {number}", message)])
-                pulled[event] = triggers[events].number
+                pulled[event] = triggers[events]
         return triggers, pulled
 
     def _all_waits(self) -> dict[tuple[int, int], _Waits]:

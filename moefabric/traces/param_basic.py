@@ -11,16 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import TraceError
+from moefabric.traces import recorded_calls as recorded
 from moefabric.traces.files import Entry, is_count, json_list, rank_files, read_json
-from moefabric.traces.recorded_calls import (
-    COMPUTE_STREAM,
-    MAX_RANKS,
-    TYPE_BYTES,
-    RecordedCall,
-    call_kind,
-    for_all_ranks,
-    ordered_nodes,
-)
+from moefabric.traces.recorded_calls import RecordedCall
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _UNTIMED: Final = "gemm and emb_lookup have sizes but no times: they take none"
@@ -58,7 +51,7 @@ class ParamBasicReader:
                 rank.starts_s,
             )
         notes = [_UNTIMED] if any(rank.computes for rank in ranks.values()) else []
-        everyone, note = for_all_ranks(path, nodes, world)
+        everyone, note = recorded.for_all_ranks(path, nodes, world)
         return ExecutionGraph(everyone, groups, path.name, (*notes, *note))
 
 
@@ -75,7 +68,7 @@ def _timed(calls: Sequence[RecordedCall], starts_s: dict[int, float]) -> tuple[N
     nodes: list[Node] = []
     number = max((call.node.number for call in calls), default=-1)
     elapsed_s, delay = 0.0, tuple[int, ...]()
-    for node in ordered_nodes(calls):
+    for node in recorded.ordered_nodes(calls):
         start_s = starts_s.get(node.number)
         if start_s is None:
             nodes.append(node)
@@ -126,12 +119,12 @@ class _Rank:
             if computation not in _COMPUTATIONS:
                 raise entry.error("has neither comms nor a known compute")
             self.computes = True
-            return RecordedCall(Node(number, "compute", computation, stream=COMPUTE_STREAM))
+            return RecordedCall(Node(number, "compute", computation))
         name = str(values["comms"]).lower()
         group = self._group(entry)
         if name == "batch_isend_irecv":
             return None
-        kind = call_kind(name)
+        kind = recorded.call_kind(name)
         if kind is None:
             raise entry.error(f"{name!r} is not known", "comms")
         if kind == "init":
@@ -162,14 +155,14 @@ class _Rank:
         """Return the name of a call's group, and record the ranks that the call gives for it."""
         group, ranks = str(entry.values.get("pg_id", WORLD)), entry.values.get("global_ranks")
         if ranks:
-            if not isinstance(ranks, list) or not all(is_count(one, MAX_RANKS) for one in ranks):
+            if not recorded.are_ranks(ranks):
                 raise entry.error("is no list of ranks", "global_ranks")
             self.groups[group] = tuple(ranks)
             self.world = max(self.world, *(rank + 1 for rank in ranks))
         size = entry.values.get("world_size", len(ranks) if ranks else 0)
         if size is None:
             return group
-        if not is_count(size, MAX_RANKS):
+        if not is_count(size, recorded.MAX_RANKS):
             raise entry.error(f"{size!r} is no number of ranks", "world_size")
         if size:
             self.sizes[group] = size
@@ -180,7 +173,7 @@ class _Rank:
 def _width(entry: Entry) -> int:
     """Return the bytes of an element."""
     kind = entry.values.get("dtype")
-    width = TYPE_BYTES.get(str(kind).lower())
+    width = recorded.TYPE_BYTES.get(str(kind).lower())
     if width is None:
         raise entry.error(f"{kind!r} is no data type that is known", "dtype")
     return width

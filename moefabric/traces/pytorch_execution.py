@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
+from moefabric.traces import recorded_calls as recorded
 from moefabric.traces.files import (
     Entry,
     as_time,
@@ -23,15 +24,7 @@ from moefabric.traces.files import (
     read_json,
 )
 from moefabric.traces.pytorch_profile import is_profile, read_profile, timed_nodes
-from moefabric.traces.recorded_calls import (
-    DEFAULT_GROUP,
-    MAX_RANKS,
-    TYPE_BYTES,
-    RecordedCall,
-    call_kind,
-    for_all_ranks,
-    ordered_nodes,
-)
+from moefabric.traces.recorded_calls import RecordedCall
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _COMMUNICATION: Final = "record_param_comms"
@@ -73,8 +66,8 @@ def _graph(
     groups = {name: of for rank in ranks.values() for name, of in rank.groups.items()}
     world = max([len(ranks), *(rank.world for rank in ranks.values())])
     names = {name: name for name in groups}
-    if groups.get(DEFAULT_GROUP) == tuple(range(world)):
-        names[DEFAULT_GROUP] = WORLD
+    if groups.get(recorded.DEFAULT_GROUP) == tuple(range(world)):
+        names[recorded.DEFAULT_GROUP] = WORLD
     for rank in ranks.values():
         names |= {name: own for name, own in rank.names.items() if name in groups}
     nodes: dict[int, tuple[Node, ...]] = {}
@@ -84,10 +77,10 @@ def _graph(
         if number in profiles:
             nodes[number] = timed_nodes(calls, read_profile(profiles[number]))
         else:
-            nodes[number] = ordered_nodes(calls)
+            nodes[number] = recorded.ordered_nodes(calls)
             if not any(call.node.duration_s for call in calls):
                 notes.append(_NO_TIMES if calls else _SILENT)
-    everyone, note = for_all_ranks(path, nodes, world)
+    everyone, note = recorded.for_all_ranks(path, nodes, world)
     named = {names[name]: of for name, of in groups.items() if names[name] != WORLD}
     return ExecutionGraph(everyone, named, path.name, (*dict.fromkeys(notes), *note))
 
@@ -164,7 +157,7 @@ class _Rank:
             raise entry.error("a list of process groups is needed")
         for group in groups:
             ranks = group.get("ranks") if isinstance(group, dict) else None
-            if not isinstance(ranks, list) or not all(is_count(rank, MAX_RANKS) for rank in ranks):
+            if not recorded.are_ranks(ranks):
                 raise entry.error("a process group has no list of ranks")
             size = _group_size(entry, group.get("group_size", len(ranks)))
             members = tuple(ranks) or tuple(range(size))
@@ -182,7 +175,7 @@ class _Rank:
         if len(inputs) < first + 4:
             raise entry.error("inputs.values of communication is too short")
         request, group, peer, name = inputs[first : first + 4]
-        kind = call_kind(str(entry.attributes.get("collective_name", name)))
+        kind = recorded.call_kind(str(entry.attributes.get("collective_name", name)))
         if kind is None:
             raise entry.error(f"{name!r} is no collective that is known")
         number = request[0] if isinstance(request, list) and request else request
@@ -239,7 +232,7 @@ class _Rank:
 
 
 def _group_size(entry: "_Entry", size: Any) -> int:
-    if not is_count(size) or size > MAX_RANKS:
+    if not is_count(size) or size > recorded.MAX_RANKS:
         raise entry.error(f"a process group has {size!r} ranks")
     return size
 
@@ -291,7 +284,7 @@ class _Entry(Entry):
         """Return the bytes of a call: those that its arguments name, or those of whole tensors."""
         tensors = _tensors(self.items(f"{direction}puts")[:1])
         elements = self.attributes.get(f"{direction}_msg_nelems")
-        width = TYPE_BYTES.get(str(self.attributes.get("dtype", "")).lower()) or (
+        width = recorded.TYPE_BYTES.get(str(self.attributes.get("dtype", "")).lower()) or (
             tensors[0][4] if tensors else None
         )
         if elements is None or width is None:

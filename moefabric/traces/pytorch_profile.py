@@ -16,16 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
+from moefabric.traces import recorded_calls as recorded
 from moefabric.traces.files import as_time, is_count, json_list, rank_files, read_json
-from moefabric.traces.recorded_calls import (
-    COMPUTE_STREAM,
-    DEFAULT_GROUP,
-    MAX_RANKS,
-    TYPE_BYTES,
-    RecordedCall,
-    call_kind,
-    for_all_ranks,
-)
+from moefabric.traces.recorded_calls import RecordedCall
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _GPU_WORK: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -95,15 +88,15 @@ class PytorchProfileReader:
             calls = [_call(profile, n, one, groups) for n, one in enumerate(profile.collectives)]
             ranks[rank] = timed_nodes(calls, profile)
         world = max([len(files), *(rank + 1 for of in groups.values() for rank in of)])
-        if groups.get(DEFAULT_GROUP) == tuple(range(world)):
-            del groups[DEFAULT_GROUP]
+        if groups.get(recorded.DEFAULT_GROUP) == tuple(range(world)):
+            del groups[recorded.DEFAULT_GROUP]
         named = {
             rank: tuple(
                 node if node.group in groups else replace(node, group=WORLD) for node in nodes
             )
             for rank, nodes in ranks.items()
         }
-        everyone, note = for_all_ranks(path, named, world)
+        everyone, note = recorded.for_all_ranks(path, named, world)
         return ExecutionGraph(everyone, groups, path.name, (*dict.fromkeys(notes), *note))
 
 
@@ -168,15 +161,15 @@ def _call(
             raise fault(key)
         return value
 
-    kind = call_kind(str(facts["Collective name"]))
+    kind = recorded.call_kind(str(facts["Collective name"]))
     if kind is None or kind == "wait" or kind == "init":  # noqa: PLR1714 - as below
         raise fault("Collective name")
     group = str(facts.get("Process Group Name", WORLD))
     if "Process Group Ranks" in facts:
         groups[group] = _ranks(facts["Process Group Ranks"], facts.get("Group size"))
-        if not groups[group] or max(groups[group]) >= MAX_RANKS:
+        if not groups[group] or max(groups[group]) >= recorded.MAX_RANKS:
             raise fault("Process Group Ranks")
-    width = TYPE_BYTES.get(str(facts.get("dtype", "")).lower())
+    width = recorded.TYPE_BYTES.get(str(facts.get("dtype", "")).lower())
     if width is None:
         raise fault("dtype")
     if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
@@ -198,7 +191,7 @@ def _ranks(literal: object, size: object) -> tuple[int, ...]:
     """Return numbers such as `[0, 1, 2, ...]`, whose end the profiler leaves out beyond 30."""
     text = str(literal).replace(" ", "").strip("[]").split(",")
     numbers = [int(one) for one in text if one.isdecimal() and len(one) < 19]
-    if "..." in text and len(numbers) > 1 and isinstance(size, int) and 0 < size <= MAX_RANKS:
+    if "..." in text and len(numbers) > 1 and is_count(size, recorded.MAX_RANKS + 1) and size:
         step = numbers[1] - numbers[0]
         return tuple(numbers[0] + step * n for n in range(size))
     return tuple(numbers) if len(numbers) == len([one for one in text if one]) else ()
@@ -252,7 +245,7 @@ def _ordered(nodes: Sequence[Node], profile: Profile) -> Iterator[Node]:
         duration_s = at_s - last_s - (waited_by(at_s) - waited_by(last_s))
         if duration_s > _LEAST_S:
             number += 1
-            yield Node(number, "compute", "", pending, duration_s, stream=COMPUTE_STREAM)
+            yield Node(number, "compute", "", pending, duration_s, stream=recorded.COMPUTE_STREAM)
             pending, before = (), (number,)
         last_s = at_s
         if what == 0:

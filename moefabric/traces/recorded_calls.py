@@ -9,9 +9,10 @@ at once, as PARAM's replay does.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 from moefabric.core.errors import TraceError
+from moefabric.traces.files import is_count
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, Node
 
 COMPUTE_STREAM: Final = 0
@@ -29,32 +30,23 @@ Request = tuple[str, int]
 CallKind = CollectiveKind | Literal["send", "receive", "wait", "init"]
 """Kind of a call."""
 
-_KINDS: Final[Mapping[str, CallKind]] = {
-    "alltoall": "all_to_all",
-    "alltoallv": "all_to_all",
-    "alltoallbase": "all_to_all",
-    "alltoallsingle": "all_to_all",
-    "allreduce": "all_reduce",
-    "allreducecoalesced": "all_reduce",
-    "allgather": "all_gather",
-    "allgatherbase": "all_gather",
-    "allgatherintotensorcoalesced": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "reducescatterbase": "reduce_scatter",
-    "reducescattertensorcoalesced": "reduce_scatter",
+_NAMES: Final[Mapping[CallKind, str]] = {
+    "all_to_all": "alltoall alltoallv alltoallbase alltoallsingle",
+    "all_reduce": "allreduce allreducecoalesced",
+    "all_gather": "allgather allgatherbase allgatherintotensorcoalesced",
+    "reduce_scatter": "reducescatter reducescatterbase reducescattertensorcoalesced",
     "broadcast": "broadcast",
     "reduce": "reduce",
     "gather": "gather",
     "scatter": "scatter",
     "barrier": "barrier",
-    "send": "send",
-    "isend": "send",
-    "recv": "receive",
-    "irecv": "receive",
-    "recvanysource": "receive",
+    "send": "send isend",
+    "receive": "recv irecv recvanysource",
     "wait": "wait",
     "init": "init",
 }
+"""Letters of the recorded names."""
+_KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 TYPE_BYTES: Final[Mapping[str, int]] = {
     "bool": 1, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "short": 2, "int16": 2, "uint16": 2,
@@ -79,6 +71,11 @@ class RecordedCall:
     node: Node
     request: Request | None = None
     waits: bool = False
+
+
+def are_ranks(value: object) -> TypeGuard[list[int]]:
+    """Return whether a value of JSON is a list of ranks."""
+    return isinstance(value, list) and all(is_count(rank, MAX_RANKS) for rank in value)
 
 
 def call_kind(name: str) -> CallKind | None:

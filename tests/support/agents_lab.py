@@ -35,7 +35,7 @@ def paced_flow(
 def arm(fleet: Fleet, number: int, flows: Sequence[PacedFlow], deadline_s: float) -> int:
     """Order flows that start together soon; return when."""
     start_ns = time.monotonic_ns() + fleet.lead_ns(fleet.channels)
-    fleet.order(number, flows, start_ns, deadline_s)
+    fleet.launch(flows, start_ns, deadline_s, number=number)
     return start_ns
 
 

@@ -125,7 +125,7 @@ def test_collectives_can_be_armed_ahead(pair: Pair) -> None:
     sizes = {next(numbers): size for size in (4000, 90_000, 7)}
     starts = {n: base + i * 20_000_000 for i, n in enumerate(sizes)}
     for n, size in sizes.items():
-        pair.fleet.order(n, [paced_flow("s0", "s1", size)], starts[n], 5.0)
+        pair.fleet.launch([paced_flow("s0", "s1", size)], starts[n], 5.0, number=n)
     ended: dict[int, list[FlowRecord]] = {}
     while len(ended) < len(sizes):
         ended |= pair.fleet.wait_ended(None)
