@@ -5,6 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from glob import escape
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
@@ -156,7 +157,7 @@ def file_families(path: Path) -> list[Mapping[int, Path]]:
         return [{0: path}]
     folder, prefix = (path, "") if path.is_dir() else (path.parent, path.name)
     by_pattern: dict[str, list[Path]] = {}
-    for file in sorted(folder.glob(f"{_escaped(prefix)}*")) if folder.is_dir() else ():
+    for file in sorted(folder.glob(f"{escape(prefix)}*")) if folder.is_dir() else ():
         if file.is_file() and not file.name.startswith("."):
             by_pattern.setdefault(_NUMBER.sub("#", file.name), []).append(file)
     families = [family for files in by_pattern.values() if (family := _by_rank(files))]
@@ -164,10 +165,6 @@ def file_families(path: Path) -> list[Mapping[int, Path]]:
         what = "has no files numbered by rank from 0" if path.is_dir() else "there is no such file"
         raise TraceError(path, "", what)
     return families
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", text)
 
 
 def _by_rank(files: list[Path]) -> Mapping[int, Path]:

@@ -51,8 +51,7 @@ class ParamBasicReader:
                 rank.starts_s,
             )
         notes = [_UNTIMED] if any(rank.computes for rank in ranks.values()) else []
-        everyone, note = recorded.for_all_ranks(path, nodes, world)
-        return ExecutionGraph(everyone, groups, path.name, (*notes, *note))
+        return recorded.job_graph(path, nodes, world, groups, notes)
 
 
 def _in_world(call: RecordedCall, rank: "_Rank", world: int) -> RecordedCall:

@@ -80,9 +80,8 @@ def _graph(
             nodes[number] = recorded.ordered_nodes(calls)
             if not any(call.node.duration_s for call in calls):
                 notes.append(_NO_TIMES if calls else _SILENT)
-    everyone, note = recorded.for_all_ranks(path, nodes, world)
     named = {names[name]: of for name, of in groups.items() if names[name] != WORLD}
-    return ExecutionGraph(everyone, named, path.name, (*dict.fromkeys(notes), *note))
+    return recorded.job_graph(path, nodes, world, named, notes)
 
 
 def _renamed(

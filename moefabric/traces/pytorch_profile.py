@@ -96,8 +96,7 @@ class PytorchProfileReader:
             )
             for rank, nodes in ranks.items()
         }
-        everyone, note = recorded.for_all_ranks(path, named, world)
-        return ExecutionGraph(everyone, groups, path.name, (*dict.fromkeys(notes), *note))
+        return recorded.job_graph(path, named, world, groups, notes)
 
 
 def read_profile(path: Path) -> Profile:

@@ -6,14 +6,14 @@ If a later call waits for it, what lies between runs meanwhile; otherwise the pr
 at once, as PARAM's replay does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeGuard
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import is_count
-from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, Node
+from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 
 COMPUTE_STREAM: Final = 0
 """Stream of computation. That of the n-th group of a rank is n + 1."""
@@ -135,22 +135,25 @@ def _waited(calls: Sequence[RecordedCall]) -> dict[int, int]:
     return waited
 
 
-def for_all_ranks(
-    path: Path, ranks: Mapping[int, tuple[Node, ...]], world: int
-) -> tuple[Mapping[int, tuple[Node, ...]], tuple[str, ...]]:
-    """Return operations of all ranks of a job, and a note if one rank stands for all.
+def job_graph(
+    path: Path, ranks: Mapping[int, tuple[Node, ...]], world: int,
+    groups: Mapping[str, tuple[int, ...]], notes: Iterable[str],
+) -> ExecutionGraph:  # fmt: skip
+    """Return the graph of all ranks of a job, with a note if one rank stands for all.
 
     Args:
         path: The trace.
         ranks: The operations of the ranks that it has.
         world: Number of ranks of the job.
+        groups: Ranks of each group, but that of all ranks.
+        notes: What was left out; the same note may come twice.
 
     Raises:
         TraceError: If ranks are missing and one can't stand for them: it sends messages, or calls
             collectives of part of the ranks.
     """
     if world <= len(ranks):
-        return ranks, ()
+        return ExecutionGraph(ranks, groups, path.name, tuple(dict.fromkeys(notes)))
     nodes = ranks[0]
     reason = ""
     if len(ranks) > 1:
@@ -162,5 +165,6 @@ def for_all_ranks(
     if reason:
         fault = f"the job has {world} ranks, the trace {len(ranks)}; {reason}"
         raise TraceError(path, "", f"{fault}: the files of all ranks are needed")
+    everyone = dict.fromkeys(range(world), nodes)
     note = f"the file of one rank stands for all {world} ranks"
-    return dict.fromkeys(range(world), nodes), (note,)
+    return ExecutionGraph(everyone, groups, path.name, (*dict.fromkeys(notes), note))

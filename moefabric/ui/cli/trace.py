@@ -239,7 +239,7 @@ def export(
 
     FILE is an experiment, or a demand: a JSON array of rows.
     """
-    from moefabric.traces.connection_matrix import demand_matrix, matrix_text
+    from moefabric.traces.connection_graph import demand_matrix, matrix_text
     from moefabric.traces.goal import goal_text
     from moefabric.traces.messages import demand_graph
 
