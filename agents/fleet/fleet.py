@@ -133,10 +133,8 @@ class Fleet:
                 times["start_ns"] = self.clocks.their_time(name, start_ns)
             fields: Message = {"collective": collective, **times, **sends_and_receives}
             if exchange is not None:
-                fields["exchange"] = {
-                    **exchange_key(exchange)._asdict(),
-                    "servers": exchange.servers,
-                }
+                key = exchange_key(exchange)._asdict()
+                fields["exchange"] = {**key, "servers": exchange.servers}
             requests[self.channel(name)] = "collective", fields
         return requests
 

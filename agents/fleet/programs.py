@@ -57,10 +57,9 @@ class LoadedProgram:
     def __init__(self, fleet: Fleet, requests: Mapping[str, list[Message]]) -> None:
         self.fleet, self.number = fleet, fleet.new_number()
         self._channels = {server: fleet.channel(server) for server in requests}
-        loads: dict[Channel, tuple[str, Message]] = {
-            self._channels[server]: ("load", {"program": self.number, "ranks": ranks})
-            for server, ranks in requests.items()
-        }
+        loads: dict[Channel, tuple[str, Message]] = {}
+        for server, ranks in requests.items():
+            loads[self._channels[server]] = "load", {"program": self.number, "ranks": ranks}
         try:
             replies = request_all(loads, REPLY_S + 0.2 * len(loads))
         except AgentError:

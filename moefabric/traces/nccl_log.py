@@ -107,6 +107,9 @@ def log_files(path: Path) -> list[Path]:
     return logs
 
 
+_Ranks = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Communicator:
     """A communicator of one GPU: the group that it is part of, and its rank there."""
@@ -206,22 +209,20 @@ class _Logs:
             raise TraceError(path, "", f"rank {missing} of {largest.ranks} has no log")
         ranks = {gpu: rank for rank, gpu in world.items()}
         used = {call.communicator.group for calls in self.calls.values() for call in calls}
-        groups: dict[str, tuple[int, ...]] = {}
-        names: dict[str, str] = {}
+        groups: dict[str, tuple[str, _Ranks]] = {}
         for group, own in members.items():
             if strange := [gpu for gpu in own.values() if gpu not in ranks]:
                 message = f"{strange[0]} is not in the communicator of {len(ranks)} ranks"
                 raise TraceError(path, "", message)
             if group in used:
-                names[group] = WORLD if group == largest.group else f"comm{len(names)}"
-                groups[names[group]] = tuple(ranks[own[rank]] for rank in sorted(own))
+                name = WORLD if group == largest.group else f"comm{len(groups)}"
+                groups[group] = name, tuple(ranks[own[rank]] for rank in sorted(own))
         calls = {rank: self.calls[gpu] for gpu, rank in ranks.items()}
         splits = _exchange_splits(calls.values())
-        nodes = {
-            rank: tuple(_rank_nodes(own, splits, groups, names)) for rank, own in calls.items()
-        }
+        nodes = {rank: tuple(_rank_nodes(own, splits, groups)) for rank, own in calls.items()}
         notes = [_NO_TIMES, *([_EXCHANGES] if splits else [])]
-        graph = ExecutionGraph(dict(sorted(nodes.items())), groups, path.name, tuple(notes))
+        named = dict(groups.values())
+        graph = ExecutionGraph(dict(sorted(nodes.items())), named, path.name, tuple(notes))
         return checked_graph(graph, path)
 
     def _members(self, path: Path, largest: str) -> dict[str, dict[int, str]]:
@@ -280,30 +281,29 @@ def _exchanged(exchange: Sequence[Sequence[_Call]]) -> list[tuple[int, ...]]:
 
 def batches(calls: Sequence[_Call]) -> Iterator[Sequence[_Call]]:
     """Yield the calls of a GPU, with grouped sends and receives together."""
-    for key, batch in groupby(
-        enumerate(calls),
-        key=lambda item: (
-            (item[1].communicator, item[1].op, item[1].stream) if item[1].is_message else item[0]
-        ),
-    ):
-        del key
-        yield [call for _, call in batch]
+
+    def key(place: int) -> object:
+        call = calls[place]
+        return (call.communicator, call.op, call.stream) if call.is_message else place
+
+    for _, places in groupby(range(len(calls)), key):
+        yield [calls[place] for place in places]
 
 
 def _rank_nodes(
-    calls: Sequence[_Call],
-    exchange_splits: _Splits,
-    groups: Mapping[str, tuple[int, ...]],
-    names: Mapping[str, str],
+    calls: Sequence[_Call], exchange_splits: _Splits, groups: Mapping[str, tuple[str, _Ranks]]
 ) -> Iterator[Node]:
-    """Yield the operations of one rank; those of a stream follow each other."""
+    """Yield the operations of one rank, given the name and ranks of each group.
+
+    Those of a stream follow each other.
+    """
     number = 0
     streams: dict[str, int] = {}
     last: dict[int, tuple[int, ...]] = {}
     index: defaultdict[str, int] = defaultdict(int)
     for batch in batches(calls):
         first = batch[0]
-        name = names[first.communicator.group]
+        name, members = groups[first.communicator.group]
         stream = streams.setdefault(first.stream, len(streams))
         after = last.get(stream, ())
         splits: tuple[int, ...] = ()
@@ -315,7 +315,7 @@ def _rank_nodes(
             yield Node(
                 number, "collective", first.name if not splits else "AlltoAll", after,
                 size=sum(splits) if splits else first.size, collective=collective, group=name,
-                splits=splits, root=groups[name][first.peer] if collective in _ROOTED else 0,
+                splits=splits, root=members[first.peer] if collective in _ROOTED else 0,
                 stream=stream,
             )  # fmt: skip
             last[stream], number = (number,), number + 1
@@ -325,7 +325,7 @@ def _rank_nodes(
             if call.peer == call.communicator.rank:
                 continue
             kind: NodeKind = "send" if call.name == "Send" else "receive"
-            peer = groups[name][call.peer]
+            peer = members[call.peer]
             yield Node(number, kind, call.name, after, size=call.size, peer=peer)
             messages.append(number)
             number += 1
