@@ -66,7 +66,7 @@ class Agent:
         self.dead_ranks: set[int] = set()
         self.subscribers: list[ControlChannel] = []
         self.rank_port = RankPort(
-            self.loop, self.exchanges, self._publish, self.connections.make_room
+            self.resources, self.exchanges, self._publish, self.connections.make_room
         )
         self.operations: dict[str, Callable[[Fields], dict[str, Any] | None]] = {
             "clock": self.clock, "listen": self.listen, "abandon": self.abandon,

@@ -28,39 +28,29 @@ class ExchangeKey(NamedTuple):
         return f"exchange {self.number} of ranks {', '.join(map(str, self.group))}"
 
 
-class Ask:
+class Ask(NamedTuple):
     """Request of a rank for an exchange.
 
-    Args:
-        sends: Bytes for each member of the group.
-        receives: Bytes from each member of the group.
-        input: The rank's memory with the blocks that it sends.
-        output: The rank's memory for the blocks that it receives.
+    Attributes:
+        blocks_out: The rank's memory with the block for each member of the group.
+        blocks_in: The rank's memory for the block from each member.
         reply: Called at the end with the reason of a failure, or an empty text.
+    """
+
+    blocks_out: list[memoryview]
+    blocks_in: list[memoryview]
+    reply: Callable[[str], None]
+
+
+def blocks(what: str, sizes: Sequence[int], memory: memoryview) -> list[memoryview]:
+    """Return the blocks of some sizes that memory has.
 
     Raises:
         RefusedError: if the blocks are not as large as the memory.
     """
-
-    def __init__(
-        self,
-        sends: Sequence[int],
-        receives: Sequence[int],
-        input: memoryview,  # noqa: A002 - the counterpart of output
-        output: memoryview,
-        reply: Callable[[str], None],
-    ) -> None:
-        for what, sizes, memory in (("sends", sends, input), ("receives", receives, output)):
-            if sum(sizes) != len(memory):
-                raise RefusedError(f"{what}: {sum(sizes)} bytes in blocks, {len(memory)} in memory")
-        self.sends, self.receives, self.reply = sends, receives, reply
-        self.blocks_out = list(_blocks(input, sends))
-        self.blocks_in = list(_blocks(output, receives))
-
-
-def _blocks(memory: memoryview, sizes: Sequence[int]) -> Iterator[memoryview]:
-    for begin, size in zip(accumulate(sizes, initial=0), sizes):
-        yield memory[begin : begin + size]
+    if sum(sizes) != len(memory):
+        raise RefusedError(f"{what}: {sum(sizes)} bytes in blocks, {len(memory)} in memory")
+    return [memory[end - size : end] for end, size in zip(accumulate(sizes), sizes)]
 
 
 class Exchange:

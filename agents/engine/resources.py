@@ -162,7 +162,7 @@ class Resources:
 
 
 class DataConnection(CallbackOwner):
-    """A data connection. A fault on it ends this connection and no other.
+    """A connection with a peer or a rank. A fault on it ends this connection and no other.
 
     Attributes:
         sock: The connection's socket.

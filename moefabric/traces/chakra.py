@@ -362,44 +362,44 @@ def _encoded(
 def _chakra_node(rank: int, node: Node, numbers: Mapping[str, str]) -> Message:
     if node.number < 0 or any(number < 0 for number in node.after):
         raise ValueError(f"operation {node.number} has or waits for a negative number")
-    microseconds = round(node.duration_s * 1e6)
-    attributes = [schema.attribute("is_cpu_op", "bool", False)]
-    if microseconds / 1e6 != node.duration_s:
-        attributes.append(schema.attribute("duration_s", "double", node.duration_s))
-    if node.stream >= 0:
-        attributes.append(schema.attribute("stream", "int64", node.stream))
     kinds = {"compute": schema.COMPUTE, "send": schema.SEND, "receive": schema.RECEIVE}
-    if node.kind == "collective":
-        attributes += _collective_attributes(node, numbers)
-    elif node.kind != "compute":
-        ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
-        attributes += [
-            schema.attribute("comm_size", "int64", node.size),
-            schema.attribute("comm_src", "int32", ends[0]),
-            schema.attribute("comm_dst", "int32", ends[1]),
-            schema.attribute("comm_tag", "int32", node.tag),
-        ]
     message: Message = schema.Node(
         id=node.number,
         name=node.name,
         type=kinds.get(node.kind, schema.COLLECTIVE),
         data_deps=node.after,
-        duration_micros=microseconds,
-        attr=attributes,
+        duration_micros=round(node.duration_s * 1e6),
+        attr=[schema.attribute(*fact) for fact in _facts(rank, node, numbers)],
     )
     return message
 
 
-def _collective_attributes(node: Node, numbers: Mapping[str, str]) -> Iterator[Message]:
+def _facts(
+    rank: int, node: Node, numbers: Mapping[str, str]
+) -> Iterator[tuple[str, str, schema.Scalar | Sequence[schema.Scalar]]]:
+    """Yield name, kind and value of an operation's attributes."""
+    yield "is_cpu_op", "bool", False
+    if round(node.duration_s * 1e6) / 1e6 != node.duration_s:
+        yield "duration_s", "double", node.duration_s
+    if node.stream >= 0:
+        yield "stream", "int64", node.stream
+    if node.kind in {"send", "receive"}:
+        source, target = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
+        yield "comm_size", "int64", node.size
+        yield "comm_src", "int32", source
+        yield "comm_dst", "int32", target
+        yield "comm_tag", "int32", node.tag
+    if node.kind != "collective":
+        return
     if node.collective is None:
         raise ValueError(f"operation {node.number} is no collective in particular")
-    yield schema.attribute("comm_type", "int64", _COMM_TYPES[node.collective])
-    yield schema.attribute("comm_size", "int64", node.size)
+    yield "comm_type", "int64", _COMM_TYPES[node.collective]
+    yield "comm_size", "int64", node.size
     if node.group in numbers:
-        yield schema.attribute("pg_name", "string", numbers[node.group])
+        yield "pg_name", "string", numbers[node.group]
     elif node.group != WORLD:
         raise ValueError(f"operation {node.number}: there is no group {node.group}")
     if node.splits:
-        yield schema.attribute("send_splits", "uint64", node.splits)
+        yield "send_splits", "uint64", node.splits
     if node.root:
-        yield schema.attribute("root", "int32", node.root)
+        yield "root", "int32", node.root

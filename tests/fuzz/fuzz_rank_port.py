@@ -8,9 +8,10 @@ from contextlib import suppress
 
 from moefabric.agents.engine.exchanges import Exchanges
 from moefabric.agents.engine.rank_port import SEALS, RankConnection, RankPort
+from moefabric.agents.engine.resources import Resources
 from moefabric.agents.fleet.exchanges import RankService
 from moefabric.agents.fleet.messages import parse_message
-from moefabric.runtime.event_loop import IN, EventLoop
+from moefabric.runtime.event_loop import IN
 from tests.support.fuzzing import FuzzTarget
 
 _SIZE = 8192
@@ -25,7 +26,7 @@ def _memory() -> int:
 
 
 _MEMORY = _memory()
-_LOOP = EventLoop()
+_RESOURCES = Resources("s1")
 
 
 def ask(data: bytes) -> None:
@@ -36,7 +37,7 @@ def ask(data: bytes) -> None:
     def take(event: dict[str, object]) -> None:
         lines.append(json.dumps(event).encode())
 
-    port = RankPort(_LOOP, Exchanges(), take)
+    port = RankPort(_RESOURCES, Exchanges(), take)
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near.setblocking(False)
     connection = RankConnection(port, near)
