@@ -14,15 +14,15 @@ from typing import Any
 
 from moefabric.agents.engine.clock import NOW, clock_identity
 from moefabric.agents.engine.collectives import Collectives
-from moefabric.agents.engine.connections import Connections, ConnectRequest
+from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.exchanges import Exchanges
-from moefabric.agents.engine.outgoing import SNDBUF
+from moefabric.agents.engine.outgoing import SNDBUF, OutgoingConnection
 from moefabric.agents.engine.programs import Programs
 from moefabric.agents.engine.rank_port import RankPort
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.engine.wire import VERSION
 
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR, netdevice(7)
@@ -48,7 +48,12 @@ def interface_addresses() -> dict[str, str]:
 
 
 class Agent:
-    """One server's sender and receiver. Each operation is a method that returns the reply."""
+    """One server's sender and receiver.
+
+    Attributes:
+        operations: Functions that execute a request and return the reply, by operation.
+        channel_operations: Those that need the channel, for events or a later reply.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,8 +66,22 @@ class Agent:
         self.dead_ranks: set[int] = set()
         self.subscribers: list[ControlChannel] = []
         self.rank_port = RankPort(
-            self.loop, self.exchanges, self._publish, self.connections.make_room
+            self.resources, self.exchanges, self._publish, self.connections.make_room
         )
+        self.operations: dict[str, Callable[[Fields], dict[str, Any] | None]] = {
+            "clock": self.clock, "listen": self.listen, "abandon": self.abandon,
+            "rank": self.rank, "stats": self.stats, "load": self.programs.load,
+            "prepare": self.programs.prepare, "verify": self.programs.verify,
+            "release": self.release, "finish": self.exchanges.finish,
+            "dismiss": lambda _request: self.rank_port.dismiss(),
+            "close": self.close, "stop": self.stop,
+        }  # fmt: skip
+        self.channel_operations: dict[
+            str, Callable[[Fields, ControlChannel], dict[str, Any] | None]
+        ] = {
+            "hello": self.hello, "connect": self.connect, "collective": self.collective,
+            "start": self.programs.start,
+        }  # fmt: skip
 
     def handle_line(self, control: ControlChannel, line: bytes) -> None:
         """Execute a request and reply."""
@@ -80,9 +99,12 @@ class Agent:
 
     def _execute(self, control: ControlChannel, request: Fields) -> dict[str, Any] | None:
         op = request.text("op")
-        if op not in OPERATIONS:
-            raise RefusedError(f"op: does not know {op!r}; knows {', '.join(OPERATIONS)}")
-        return OPERATIONS[op](self, control, request)
+        if op in self.operations:
+            return self.operations[op](request) or {}
+        if op in self.channel_operations:
+            return self.channel_operations[op](request, control)
+        known = ", ".join((*self.operations, *self.channel_operations))
+        raise RefusedError(f"op: does not know {op!r}; knows {known}")
 
     def _publish(self, event: dict[str, Any]) -> None:
         """Send an event to all channels that said hello."""
@@ -96,7 +118,7 @@ class Agent:
         if listened and not self.subscribers:
             self.exchanges.fail_all("the program that carries exchanges out has ended")
 
-    def hello(self, control: ControlChannel, _request: Fields) -> dict[str, Any]:
+    def hello(self, _request: Fields, control: ControlChannel) -> dict[str, Any]:
         """Identify this agent and subscribe the channel to rank events."""
         if control not in self.subscribers:
             self.subscribers = [channel for channel in self.subscribers if channel.open] + [control]
@@ -115,58 +137,46 @@ class Agent:
             "interfaces": interface_addresses(),
         }
 
-    def clock(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
+    def clock(self, _request: Fields) -> dict[str, Any]:
         """Return the time."""
         return {"monotonic_ns": NOW()}
 
-    def listen(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+    def listen(self, request: Fields) -> dict[str, Any]:
         """Open data ports at addresses; return their numbers and the secret for greetings."""
         ports = self.connections.listen(request.texts("addresses"), request.text("congestion", ""))
         return {"ports": ports, "secret": self.resources.secret}
 
-    def connect(self, control: ControlChannel, request: Fields) -> None:
+    def connect(self, request: Fields, control: ControlChannel) -> None:
         """Open connections and reply when all are up, or with those that failed."""
         congestion = request.text("congestion", "cubic")
         sndbuf = request.integer("sndbuf", 4096, 1 << 30, SNDBUF)
         deadline_ns = request.integer("deadline_ns", 0, 1 << 63, NOW() + 10_000_000_000)
         destinations = [Destination(path, congestion, sndbuf) for path in request.objects("paths")]
-        connections = [self.connections.open(destination) for destination in destinations]
-        pending = ConnectRequest(control, self.name, request.values.get("id"), connections)
-        self.loop.call_at(deadline_ns, pending.deadline)
 
-    def collective(self, control: ControlChannel, request: Fields) -> dict[str, Any]:
+        def reply(connections: list[OutgoingConnection]) -> None:
+            down = [f"{out.destination}: {out.why}" for out in connections if out.state != "up"]
+            fault = {"error": f"{self.name}: no connection to {'; '.join(down)}"} if down else {}
+            paths = [out.facts() for out in connections]
+            number = request.values.get("id")
+            control.send({"id": number, "ok": not down, **fault, "paths": paths})
+
+        self.connections.open_all(destinations, deadline_ns, reply)
+
+    def collective(self, request: Fields, control: ControlChannel) -> dict[str, Any]:
         """Arm a collective, which begins at its instant; an event reports its end."""
         return {"armed": self.collectives.arm(request, control.send)}
 
-    def abandon(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+    def abandon(self, request: Fields) -> dict[str, Any]:
         """End a collective or run that hasn't ended; close connections that are in mid-transfer."""
         number = request.integer("collective", 0, (1 << 64) - 1)
         abandoned = self.collectives.abandon(number) or self.programs.abandon(number)
         return {"abandoned": abandoned}
 
-    def load(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
-        """Load a program of this server's ranks; see `moefabric.agents.engine.programs`."""
-        return self.programs.load(request)
-
-    def prepare(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
-        """Fill a program's inputs and expect the messages of a run."""
-        self.programs.prepare(request)
-        return {}
-
-    def start(self, control: ControlChannel, request: Fields) -> dict[str, Any]:
-        """Start a prepared run at its instant; an event reports its end."""
-        self.programs.start(request, control.send)
-        return {}
-
-    def verify(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
-        """Count the wrong numbers in the results of a program."""
-        return self.programs.verify(request)
-
-    def release(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+    def release(self, request: Fields) -> dict[str, Any]:
         """Free the memory of a program."""
         return {"released": self.programs.release(request.integer("program", 0, (1 << 64) - 1))}
 
-    def rank(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
+    def rank(self, request: Fields) -> dict[str, Any]:
         """Report to all subscribers that the rank on a GPU has died or lives again."""
         gpu, alive = request.integer("gpu", 0, 1 << 16), request.values.get("alive")
         if not isinstance(alive, bool):
@@ -175,17 +185,7 @@ class Agent:
         self._publish({"event": "rank", "gpu": gpu, "alive": alive})
         return {"dead": sorted(self.dead_ranks)}
 
-    def finish(self, _control: ControlChannel, request: Fields) -> dict[str, Any]:
-        """End an exchange of ranks, with the error if there is one, and tell them."""
-        self.exchanges.finish(request)
-        return {}
-
-    def dismiss(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
-        """Disconnect all ranks; those of the next job join again."""
-        self.rank_port.dismiss()
-        return {}
-
-    def stats(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
+    def stats(self, _request: Fields) -> dict[str, Any]:
         """Return counters, armed collectives and connections."""
         return {
             **self.resources.counters,
@@ -203,24 +203,13 @@ class Agent:
             ],
         }
 
-    def close(self, _control: ControlChannel, _request: Fields) -> dict[str, Any]:
+    def close(self, _request: Fields) -> None:
         """Close all data connections and the data port; end open collectives."""
         self.connections.close()
         self.collectives.close()
         self.programs.close()
-        return {}
 
-    def stop(self, control: ControlChannel, request: Fields) -> dict[str, Any]:
+    def stop(self, request: Fields) -> None:
         """Close everything and end the process."""
-        self.close(control, request)
+        self.close(request)
         self.loop.stop()
-        return {}
-
-
-OPERATIONS: dict[str, Callable[[Agent, ControlChannel, Fields], dict[str, Any] | None]] = {
-    operation.__name__: operation for operation in (
-        Agent.hello, Agent.clock, Agent.listen, Agent.connect, Agent.collective, Agent.abandon,
-        Agent.rank, Agent.stats, Agent.load, Agent.prepare, Agent.start, Agent.verify,
-        Agent.release, Agent.finish, Agent.dismiss, Agent.close, Agent.stop,
-    )
-}  # fmt: skip

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
-from moefabric.agents.engine.exchanges import Exchanges, ExchangeTransfers
+from moefabric.agents.engine.exchanges import Exchange, Exchanges, part
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
@@ -27,7 +28,8 @@ class Collective:
         number: The collective's number.
         request: The fields `start_ns`, `deadline_ns`, `sends` and `receives`.
         send_event: Sends the event that reports the collective's end.
-        contents: Makes its transfers if they carry bytes of ranks; otherwise they are patterns.
+        exchange: The exchange of ranks whose bytes it carries, and the server of each member; None
+            if it carries patterns.
 
     Attributes:
         timers: The timers of the start and the deadline.
@@ -43,20 +45,28 @@ class Collective:
         number: int,
         request: Fields,
         send_event: Callable[[dict[str, Any]], object],
-        contents: ExchangeTransfers | None = None,
+        exchange: tuple[Exchange, list[str]] | None = None,
     ) -> None:
         self.number, self.send_event = number, send_event
         timed = request.values.get("start_ns") is not None
         self.start_ns = request.integer("start_ns", 0, 1 << 63) if timed else None
         self.deadline_ns = request.integer("deadline_ns", 0, 1 << 63)
-        sends, receives = (_transfers(number, request, field) for field in ("sends", "receives"))
-        send, receive = (
-            (_pattern_send, _pattern_receive)
-            if contents is None
-            else (contents.send, contents.receive)
-        )
-        self.sends: list[Send] = [send(*one) for one in sends]
-        self.receives: list[Receive] = [receive(*one) for one in receives]
+        self.sends: list[Send] = []
+        for key, size, fields in _transfers(number, request, "sends"):
+            if exchange is None:
+                self.sends.append(Send(key, size, fields.rate()))
+            else:
+                pieces = exchange[0].owed(exchange[1], key.peer)
+                content, _ = part(pieces, size, fields)
+                self.sends.append(Send(key, size, fields.rate(), content, wire.CONTENT))
+        self.receives: list[Receive] = []
+        for key, size, fields in _transfers(number, request, "receives"):
+            receive = Receive(key, size)
+            if exchange is not None:
+                pieces = exchange[0].due(exchange[1], key.peer)
+                receive.content, receive.offset = part(pieces, size, fields)
+                exchange[0].received.setdefault(key.peer, []).append(receive)
+            self.receives.append(receive)
         self.timers: list[Timer] = []
         self.unfinished = 0
         self.began_ns = 0
@@ -71,14 +81,6 @@ class Collective:
             "sends": [send.to_json() for send in self.sends],
             "receives": [receive.to_json() for receive in self.receives],
         }
-
-
-def _pattern_send(key: TransferKey, size: int, fields: Fields) -> Send:
-    return Send(key, size, fields.rate())
-
-
-def _pattern_receive(key: TransferKey, size: int, _fields: Fields) -> Receive:
-    return Receive(key, size)
 
 
 def _transfers(
@@ -107,8 +109,7 @@ class Collectives:
         number = request.integer("collective", 0, (1 << 64) - 1)
         if number in self.armed:
             raise RefusedError(f"collective {number} is armed already")
-        contents = self.exchanges.transfers(request)
-        collective = Collective(number, request, send_event, contents)
+        collective = Collective(number, request, send_event, self.exchanges.carried(request))
         arrivals, call_at = self.resources.arrivals, self.resources.loop.call_at
         arrivals.collective_armed(number)
         collective.receives = [arrivals.expect(receive) for receive in collective.receives]
@@ -139,10 +140,8 @@ class Collectives:
         collective.unfinished += 1  # keeps the collective from ending before the loops below
         for send in collective.sends:
             if send.ok is None:
-                connection = self.connections.outgoing.get((send.peer, send.path))
                 send.end(send.deadline_error())
-                if connection is not None:
-                    connection.abandon(send)
+                self.connections.abandon(send)
         for receive in collective.receives:
             if receive.ok is None:
                 connected = (receive.peer, receive.path) in self.resources.incoming
@@ -155,11 +154,7 @@ class Collectives:
         collective.unfinished += 1  # keeps the collective from ending before all sends are queued
         log.debug("begins", extra={"collective": collective.number})
         for send in collective.sends:
-            connection = self.connections.outgoing.get((send.peer, send.path))
-            if connection is None:
-                send.end(f"no connection to {send.peer} by {send.path}; connect first")
-            else:
-                connection.send(send)
+            self.connections.send(send)
         os.sched_yield()  # other agents on this core begin before this one fills its buffers
         self._transfer_ended(collective)
 

@@ -1,18 +1,22 @@
-"""All data connections of an agent, the port where peers open theirs, and connect requests."""
+"""All data connections of an agent, and the port where peers open theirs."""
 
 from __future__ import annotations
 
 import socket
-from typing import Any
+from collections.abc import Callable
 
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.incoming import IncomingConnection
-from moefabric.agents.engine.listener import Listener
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.tcp import Destination, set_congestion_control, tcp_socket
+from moefabric.agents.engine.sockets import (
+    Destination,
+    Listener,
+    set_congestion_control,
+    tcp_socket,
+)
+from moefabric.agents.engine.transfers import Send
 from moefabric.runtime.event_loop import Timer
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
@@ -68,6 +72,52 @@ class Connections:
         self.outgoing[key] = connection = OutgoingConnection(self.resources, destination)
         return connection
 
+    def open_all(
+        self,
+        destinations: list[Destination],
+        deadline_ns: int,
+        on_settled: Callable[[list[OutgoingConnection]], object],
+    ) -> None:
+        """Open connections; those that are not up by the deadline are closed.
+
+        Args:
+            destinations: Where they lead.
+            deadline_ns: The deadline.
+            on_settled: Called with the connections when all are up or lost.
+        """
+        connections = [self.open(destination) for destination in destinations]
+        waiting = {out for out in connections if out.state != "lost"}
+
+        def settled(connection: OutgoingConnection) -> None:
+            if connection in waiting:
+                waiting.remove(connection)
+                if not waiting:
+                    on_settled(connections)
+
+        def end() -> None:
+            for connection in list(waiting):
+                connection.lose(f"still {connection.state} at the deadline")
+
+        for connection in waiting:
+            connection.on_settled = settled
+        self.resources.loop.call_at(deadline_ns, end)
+        if not waiting:
+            on_settled(connections)
+
+    def send(self, send: Send) -> None:
+        """Send a transfer by its connection; without one, the transfer fails."""
+        connection = self.outgoing.get((send.peer, send.path))
+        if connection is None:
+            send.end(f"no connection to {send.peer} by {send.path}; connect first")
+        else:
+            connection.send(send)
+
+    def abandon(self, send: Send) -> None:
+        """Give up a transfer; its connection is closed if it has begun."""
+        connection = self.outgoing.get((send.peer, send.path))
+        if connection is not None:
+            connection.abandon(send)
+
     def close(self) -> None:
         """Close every connection and the data port."""
         for outgoing in list(self.outgoing.values()):
@@ -110,43 +160,3 @@ class Connections:
                 break
             connection.refuse("it gave no greeting in time")
         self._await_greetings()
-
-
-class ConnectRequest:
-    """A connect request, answered when all its connections are up or lost.
-
-    Args:
-        control: The channel of the request.
-        name: The agent's server.
-        number: The request's number.
-        connections: The connections that the request opened; some may be lost already.
-    """
-
-    def __init__(
-        self, control: ControlChannel, name: str, number: Any, connections: list[OutgoingConnection]
-    ) -> None:
-        self.control, self.name, self.number = control, name, number
-        self.connections = connections
-        self.waiting = {out for out in connections if out.state != "lost"}
-        for connection in self.waiting:
-            connection.on_settled = self._connection_settled
-        if not self.waiting:
-            self._reply()
-
-    def deadline(self) -> None:
-        """Close the connections that are not up by the deadline."""
-        for connection in list(self.waiting):
-            connection.lose(f"still {connection.state} at the deadline")
-
-    def _connection_settled(self, connection: OutgoingConnection) -> None:
-        if connection in self.waiting:
-            self.waiting.remove(connection)
-            if not self.waiting:
-                self._reply()
-
-    def _reply(self) -> None:
-        down = [f"{out.destination}: {out.why}" for out in self.connections if out.state != "up"]
-        reply: dict[str, Any] = {"id": self.number, "ok": not down}
-        if down:
-            reply["error"] = f"{self.name}: no connection to " + "; ".join(down)
-        self.control.send({**reply, "paths": [out.facts() for out in self.connections]})

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from moefabric.agents.engine.contents import ContentReceive, ContentSend
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import Fields, RefusedError
-from moefabric.agents.engine.transfers import TransferKey
+from moefabric.agents.engine.transfers import Receive
 
 
 class ExchangeKey(NamedTuple):
@@ -29,39 +28,29 @@ class ExchangeKey(NamedTuple):
         return f"exchange {self.number} of ranks {', '.join(map(str, self.group))}"
 
 
-class Ask:
+class Ask(NamedTuple):
     """Request of a rank for an exchange.
 
-    Args:
-        sends: Bytes for each member of the group.
-        receives: Bytes from each member of the group.
-        input: The rank's memory with the blocks that it sends.
-        output: The rank's memory for the blocks that it receives.
+    Attributes:
+        blocks_out: The rank's memory with the block for each member of the group.
+        blocks_in: The rank's memory for the block from each member.
         reply: Called at the end with the reason of a failure, or an empty text.
+    """
+
+    blocks_out: list[memoryview]
+    blocks_in: list[memoryview]
+    reply: Callable[[str], None]
+
+
+def blocks(what: str, sizes: Sequence[int], memory: memoryview) -> list[memoryview]:
+    """Return the blocks of some sizes that memory has.
 
     Raises:
         RefusedError: if the blocks are not as large as the memory.
     """
-
-    def __init__(
-        self,
-        sends: Sequence[int],
-        receives: Sequence[int],
-        input: memoryview,  # noqa: A002 - the counterpart of output
-        output: memoryview,
-        reply: Callable[[str], None],
-    ) -> None:
-        for what, sizes, memory in (("sends", sends, input), ("receives", receives, output)):
-            if sum(sizes) != len(memory):
-                raise RefusedError(f"{what}: {sum(sizes)} bytes in blocks, {len(memory)} in memory")
-        self.sends, self.receives, self.reply = sends, receives, reply
-        self.blocks_out = list(_blocks(input, sends))
-        self.blocks_in = list(_blocks(output, receives))
-
-
-def _blocks(memory: memoryview, sizes: Sequence[int]) -> Iterator[memoryview]:
-    for begin, size in zip(accumulate(sizes, initial=0), sizes):
-        yield memory[begin : begin + size]
+    if sum(sizes) != len(memory):
+        raise RefusedError(f"{what}: {sum(sizes)} bytes in blocks, {len(memory)} in memory")
+    return [memory[end - size : end] for end, size in zip(accumulate(sizes), sizes)]
 
 
 class Exchange:
@@ -75,7 +64,7 @@ class Exchange:
     def __init__(self, key: ExchangeKey) -> None:
         self.key = key
         self.asks: dict[int, Ask] = {}
-        self.received: dict[str, list[ContentReceive]] = {}
+        self.received: dict[str, list[Receive]] = {}
 
     def add(self, member: int, ask: Ask) -> None:
         """Add a member's request, and copy its blocks to and from members of this server."""
@@ -120,45 +109,24 @@ def _copy(source: memoryview, target: memoryview) -> None:
         target[:] = source
 
 
-def _part(pieces: Iterable[memoryview], offset: int, size: int, fields: Fields) -> Pieces:
-    """Return a part of pieces; raise RefusedError if it ends beyond them."""
-    part, begin = [], 0
+def part(pieces: Iterable[memoryview], size: int, fields: Fields) -> tuple[Pieces, int]:
+    """Return a part of the bytes of a pair of servers, which begins at `offset`, and the offset.
+
+    Raises:
+        RefusedError: if the part ends beyond the bytes.
+    """
+    offset = fields.integer("offset", 0, 1 << 62)
+    chosen, begin = [], 0
     for piece in pieces:
         first, last = max(0, offset - begin), min(len(piece), offset + size - begin)
         if first < last:
-            part.append(piece[first:last])
+            chosen.append(piece[first:last])
         begin += len(piece)
     if offset + size > begin:
         raise RefusedError(
             f"{fields.place}offset: {size} bytes at {offset} end beyond the {begin} of the pair"
         )
-    return Pieces(part)
-
-
-class ExchangeTransfers:
-    """Makes the transfers of a collective that carries an exchange.
-
-    Args:
-        exchange: The exchange.
-        servers: The server of each member.
-    """
-
-    def __init__(self, exchange: Exchange, servers: Sequence[str]) -> None:
-        self.exchange, self.servers = exchange, servers
-
-    def send(self, key: TransferKey, size: int, fields: Fields) -> ContentSend:
-        """Return a transfer to a peer; `offset` is its place in the bytes of the pair."""
-        offset = fields.integer("offset", 0, 1 << 62)
-        pieces = self.exchange.owed(self.servers, key.peer)
-        return ContentSend(key, _part(pieces, offset, size, fields), fields.rate())
-
-    def receive(self, key: TransferKey, size: int, fields: Fields) -> ContentReceive:
-        """Return a transfer from a peer; `offset` is its place in the bytes of the pair."""
-        offset = fields.integer("offset", 0, 1 << 62)
-        pieces = self.exchange.due(self.servers, key.peer)
-        receive = ContentReceive(key, _part(pieces, offset, size, fields), offset)
-        self.exchange.received.setdefault(key.peer, []).append(receive)
-        return receive
+    return Pieces(chosen), offset
 
 
 class Exchanges:
@@ -171,12 +139,12 @@ class Exchanges:
         """Add the request of a rank."""
         self.pending.setdefault(key, Exchange(key)).add(member, ask)
 
-    def transfers(self, request: Fields) -> ExchangeTransfers | None:
-        """Return the source and sink of a collective's bytes; None if it carries no exchange."""
+    def carried(self, request: Fields) -> tuple[Exchange, list[str]] | None:
+        """Return the exchange that a collective carries, and its members' servers; None if none."""
         if request.values.get("exchange") is None:
             return None
         fields = request.item("exchange")
-        return ExchangeTransfers(self._pending(exchange_key(fields)), servers_of(fields))
+        return self._pending(exchange_key(fields)), servers_of(fields)
 
     def finish(self, request: Fields) -> None:
         """End an exchange and tell its ranks."""

@@ -70,8 +70,7 @@ class HostLink:
             return
         tunnel = self.facts["tunnel"]
         where = ("remote", tunnel["remote"], "dstport", str(tunnel["port"]))
-        _ip("link", "add", TUNNEL, "type", "vxlan", "id", str(tunnel["id"]), *where)
-        self._undo.append(lambda: _ip("link", "delete", TUNNEL))
+        self._add("link", (TUNNEL,), "type", "vxlan", "id", str(tunnel["id"]), *where)
 
     def _check(self) -> None:
         """Raise RefusedError if the interface doesn't exist, or a route is in the way."""
@@ -113,31 +112,31 @@ class HostLink:
         first, *further = self.facts["addresses"]
         places = [(first, name), *((address, "lo") for address in further)]
         for address, device in places:
-            words = (f"{address}/32", "dev", device)
-            _ip("address", "add", *words)
-            self._undo.append(partial(_ip, "address", "delete", *words))
+            self._add("address", (f"{address}/32", "dev", device))
         for network in self.facts["networks"]:
-            _ip("route", "add", network, "dev", name, "src", first)
-            route = (network, "dev", name)
-            self._undo.append(partial(_ip, "route", "delete", *route))
+            self._add("route", (network, "dev", name), "src", first)
         for address, mac in self.facts["neighbours"]:
-            entry = (address, "lladdr", mac, "dev", name)
-            _ip("neighbour", "replace", *entry, "nud", "permanent")
-            self._undo.append(partial(_ip, "neighbour", "delete", *entry))
+            self._add_neighbour(address, mac)
 
     def _add_management(self) -> None:
         """Make the interface of the management network, a tunnel on the link."""
         facts, name = self.facts["management"], self.interface
-        _ip("address", "add", f"{facts['far']}/30", "dev", name)
-        self._undo.append(partial(_ip, "address", "delete", f"{facts['far']}/30", "dev", name))
-        near = (facts["near"], "lladdr", facts["near_mac"], "dev", name)
-        _ip("neighbour", "replace", *near, "nud", "permanent")
+        self._add("address", (f"{facts['far']}/30", "dev", name))
+        self._add_neighbour(facts["near"], facts["near_mac"])
         ends = ("local", facts["far"], "remote", facts["near"], "dstport", str(facts["port"]))
         mtu = ("mtu", str(facts["mtu"]))
-        _ip("link", "add", MANAGEMENT, *mtu, "type", "vxlan", "id", str(facts["id"]), *ends)
-        self._undo.append(partial(_ip, "link", "delete", MANAGEMENT))
+        self._add("link", (MANAGEMENT,), *mtu, "type", "vxlan", "id", str(facts["id"]), *ends)
         _ip("address", "add", facts["address"], "dev", MANAGEMENT)
         _ip("link", "set", MANAGEMENT, "up")
+
+    def _add_neighbour(self, address: str, mac: str) -> None:
+        entry = (address, "lladdr", mac, "dev", self.interface)
+        self._add("neighbour", entry, "nud", "permanent", verb="replace")
+
+    def _add(self, kind: str, words: tuple[str, ...], *more: str, verb: str = "add") -> None:
+        """Run `ip KIND VERB`; the same words without `more` undo it."""
+        _ip(kind, verb, *words, *more)
+        self._undo.append(partial(_ip, kind, "delete", *words))
 
     def _set(self, path: Path, value: str) -> None:
         former = path.read_text()

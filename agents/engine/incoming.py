@@ -5,16 +5,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from moefabric.agents.engine import greeting, wire
+from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.contents import ContentReceive
-from moefabric.agents.engine.messages import MessageTarget
 from moefabric.agents.engine.payload import Payload, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import READ, DataConnection, Resources
-from moefabric.agents.engine.tcp import set_dscp
+from moefabric.agents.engine.sockets import set_dscp
 from moefabric.agents.engine.transfers import Receive, TransferKey
 from moefabric.runtime.event_loop import BROKEN, IN, OUT, Timer
 
@@ -41,15 +39,13 @@ class IncomingConnection(DataConnection):
     def __init__(self, resources: Resources, sock: socket.socket) -> None:
         super().__init__(resources)
         self.sock = sock
-        self.peer, self.path, self.relay, self.closed, self.phase = "", "", "", False, 0
+        self.peer, self.path, self.relay, self.phase = "", "", "", 0
         self.frame = bytearray()
-        self.frame_size = greeting.HEAD.size
+        self.frame_size = wire.GREETING.size
         self.handle_frame: Callable[[bytes, int], None] = self._greeting_head
-        self.batch = 1
-        self.outbox = b""
         self.accepted_ns = NOW()
         self.receive: Receive | None = None
-        self.payload: Payload | MessageTarget | Pieces = Payload(resources.pattern, 0, 0)
+        self.payload: Payload | Pieces = Payload(resources.pattern, 0, 0)
         self.wrong = ""
         self.hold: Timer | None = None
         self.unread = bytearray()
@@ -59,7 +55,7 @@ class IncomingConnection(DataConnection):
     def transfer(self, mask: int) -> None:
         """Send unsent acknowledgements and read received data."""
         if mask & OUT:
-            self._send(b"")
+            self.send_bytes()
         if self.hold is not None and mask & BROKEN:
             self.lose("closed by the peer")
         elif self.hold is None and mask & (IN | BROKEN):
@@ -81,7 +77,6 @@ class IncomingConnection(DataConnection):
             return
         del resources.incoming[key]
         receives = resources.arrivals.expected_from(*key)
-        resources.messages.lost(key, why)
         if self.receive is not None:
             receives = [self.receive, *receives]
             if self.wrong:
@@ -93,8 +88,8 @@ class IncomingConnection(DataConnection):
             receive.end(f"connection from {way}: {why}; {progress}")
 
     def _read(self) -> None:
-        if isinstance(self.payload, Pieces) and self.payload.room >= DIRECT:
-            self._read_in_place(self.payload)
+        if self.payload.room >= DIRECT:
+            self._read_in_place()
             return
         buffer = self.resources.buffer
         offset, place = buffer.places[self.phase]
@@ -114,31 +109,28 @@ class IncomingConnection(DataConnection):
         else:
             self._wake_for_rest()
 
-    def _read_in_place(self, pieces: Pieces) -> None:
+    def _read_in_place(self) -> None:
         """Read bytes of ranks straight into their memory."""
-        count = self.sock.recv_into(pieces.view(READ))
+        count = self.sock.recv_into(self.payload.view(READ))
         if not count:
             self.lose("closed by the peer")
             return
         self.phase = (self.phase + count) % wire.LINE
-        pieces.advance(count)
-        assert self.receive is not None
-        self.receive.moved = pieces.position
-        self.resources.counters["bytes_received"] += count
+        self.payload.advance(count)
+        self._count(count)
         self._wake_for_rest()
+
+    def _count(self, count: int) -> None:
+        """Count received bytes of the payload."""
+        assert self.receive is not None
+        self.receive.moved = self.payload.position
+        self.resources.counters["bytes_received"] += count
 
     def _wake_for_rest(self) -> None:
         """Have the kernel wake this process for a batch, or for the rest of a transfer."""
         remaining = self.payload.remaining
-        if not self.closed and (remaining < BATCH or self.batch < BATCH):
-            self._wake_after(self.frame_size - len(self.frame) + remaining)
-
-    def _wake_after(self, count: int) -> None:
-        """Have the kernel wake this process for a batch, or for `count` bytes if that is less."""
-        batch = min(count, BATCH)
-        if batch != self.batch:
-            self.batch = batch
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
+        if not self.closed and (remaining < BATCH or self.least < BATCH):
+            self.wake_after(min(BATCH, self.frame_size - len(self.frame) + remaining))
 
     def _take(self, buffer: bytearray, offset: int, end: int, now_ns: int) -> int:
         """Use some of the bytes of a read, from `offset` to `end`; return how many."""
@@ -156,9 +148,7 @@ class IncomingConnection(DataConnection):
         wrong = self.payload.accept(buffer, offset, count)
         if wrong is not None and not self.wrong:
             self.wrong = f"byte {wrong} of {self.payload.length} is not the one that was sent"
-        assert self.receive is not None
-        self.receive.moved = self.payload.position
-        self.resources.counters["bytes_received"] += count
+        self._count(count)
         return count
 
     def _expect(self, size: int, handle: Callable[[bytes, int], None]) -> None:
@@ -166,7 +156,7 @@ class IncomingConnection(DataConnection):
 
     def _greeting_head(self, head: bytes, _now_ns: int) -> None:
         try:
-            length = greeting.body_length(head)
+            length = wire.greeting_length(head)
         except RefusedError as error:
             self.refuse(str(error))
         else:
@@ -176,7 +166,7 @@ class IncomingConnection(DataConnection):
         """Answer a greeting; hand the connection over if this agent is its relay."""
         resources = self.resources
         try:
-            names = greeting.parse_greeting(head, body)
+            names = wire.parse_greeting(head, body)
             names.check(resources.name, resources.secret)
         except RefusedError as error:
             self._acknowledge(0, 0, verdict=False)
@@ -204,91 +194,81 @@ class IncomingConnection(DataConnection):
         self.lose(why)
 
     def _header(self, raw: bytes, now_ns: int) -> None:
-        if wire.IDLE.unpack(raw) is not None:
+        """Begin to receive the transfer that a header announces."""
+        if header := wire.HEADER.unpack(raw):
+            self._begin_pattern(now_ns, *header)
+        elif header := wire.MESSAGE.unpack(raw):
+            self._begin_content(now_ns, *header, is_checked=False)
+        elif header := wire.CONTENT.unpack(raw):
+            self._content(now_ns, *header)
+        elif wire.IDLE.unpack(raw):
             # The sender's kernel keeps the old pace until this frame is acknowledged. Without
             # TCP_QUICKACK the acknowledgement may be delayed by 40 ms (tcp(7)).
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-            return
-        header = wire.HEADER.unpack(raw)
-        if header is None and (self._message(raw, now_ns) or self._content(raw, now_ns)):
-            return
-        if header is None:
+        else:
             self.lose(_out_of_step("header is corrupt, so bytes before it were"))
-            return
-        collective, sequence, length, seed, identity = header
+
+    def _begin_pattern(
+        self, now_ns: int, collective: int, sequence: int, length: int, seed: int, identity: int
+    ) -> None:
         key = TransferKey(collective, self.peer, self.path, sequence)
-        receive = self.resources.arrivals.begin(key, length)
-        receive.first_ns = now_ns
-        name, pattern = self.resources.name, self.resources.pattern
-        self.wrong = ""
-        if isinstance(receive, ContentReceive):
-            self.wrong = "a pattern was sent where bytes of ranks are expected"
+        receive, pattern = self.resources.arrivals.begin(key, length), self.resources.pattern
+        wrong = ""
+        if receive.content is not None:
+            wrong = "a pattern was sent where bytes of ranks are expected"
         elif length != receive.bytes:
-            self.wrong = f"{length} bytes were sent where {receive.bytes} are expected"
-        elif seed != transfer_seed(self.peer, name, self.path, collective, sequence):
-            self.wrong = "its seed is another transfer's"
+            wrong = f"{length} bytes were sent where {receive.bytes} are expected"
+        elif seed != transfer_seed(self.peer, self.resources.name, self.path, collective, sequence):
+            wrong = "its seed is another transfer's"
         elif identity != pattern.identity:
-            self.wrong = f"{self.peer} sends by another pattern than ours"
-        self.receive, self.payload = receive, Payload(pattern, seed, length)
-        self._expect(wire.padding(length) + wire.TRAILER.size, self._trailer)
+            wrong = f"{self.peer} sends by another pattern than ours"
+        self._begin(receive, Payload(pattern, seed, length), wrong, now_ns)
 
-    def _message(self, raw: bytes, now_ns: int) -> bool:
-        """Begin to receive a message; return whether the header is one's."""
-        header = wire.MESSAGE.unpack(raw)
-        if header is None:
-            return False
-        run, number, length = header
-        receive = self.resources.messages.begin(run, number, (self.peer, self.path), length)
-        receive.first_ns = now_ns
-        self.wrong = receive.why
-        self.receive, self.payload = receive, receive.target
-        self._expect(wire.padding(length) + wire.TRAILER.size, self._trailer)
-        return True
-
-    def _content(self, raw: bytes, now_ns: int) -> bool:
-        """Begin to receive bytes of ranks; return whether the header is theirs."""
-        header = wire.CONTENT.unpack(raw)
-        if header is None:
-            return False
-        collective, sequence, length = header
+    def _content(self, now_ns: int, collective: int, sequence: int, length: int) -> None:
+        """Receive bytes of ranks as soon as they are expected, or have waited for too long."""
         key = TransferKey(collective, self.peer, self.path, sequence)
         arrivals = self.resources.arrivals
         if not arrivals.is_early(key):
-            self._begin_content(key, length, now_ns)
-            return True
+            self._begin_content(now_ns, collective, sequence, length, is_checked=True)
+            return
 
         def resume() -> None:
             if self.hold is hold:
                 self.hold = None
                 hold.cancel()
                 arrivals.held.pop(key, None)
-                self._begin_content(key, length, now_ns)
+                self._begin_content(now_ns, collective, sequence, length, is_checked=True)
                 self._resume()
 
         hold = self.hold = self.loop.call_at(now_ns + HOLD_NS, resume)
         arrivals.held[key] = lambda: self.loop.call_at(NOW(), resume)
-        self._watch()
-        return True
+        self.watch()
 
     def _resume(self) -> None:
         """Use the bytes that were read after the header of a transfer that has waited."""
         unread, self.unread = self.unread, bytearray()
         try:
-            self._watch()
+            self.watch()
             self._use(unread, 0, len(unread), NOW())
         except OSError as error:
             self.lose(os_error_text(error))
 
-    def _begin_content(self, key: TransferKey, length: int, now_ns: int) -> None:
-        receive = self.resources.arrivals.begin_content(key, length)
-        receive.first_ns = now_ns
-        self.wrong = receive.why
-        self.receive, self.payload = receive, receive.content
-        self._expect(wire.padding(length) + wire.TRAILER.size, self._trailer)
+    def _begin_content(
+        self, now_ns: int, collective: int, sequence: int, length: int, *, is_checked: bool
+    ) -> None:
+        key = TransferKey(collective, self.peer, self.path, sequence)
+        arrivals = self.resources.arrivals
+        receive, content = arrivals.begin_content(key, length, is_checked=is_checked)
+        self._begin(receive, content, receive.why, now_ns)
+
+    def _begin(self, receive: Receive, payload: Payload | Pieces, wrong: str, now_ns: int) -> None:
+        receive.first_ns, self.wrong = now_ns, wrong
+        self.receive, self.payload = receive, payload
+        self._expect(wire.padding(payload.length) + wire.TRAILER.size, self._trailer)
 
     def grant(self, run: int, number: int) -> None:
         """Let the peer send a message of a program's run."""
-        self._send(wire.GRANT.pack(run, number))
+        self.send_bytes(wire.GRANT.pack(run, number))
 
     def _trailer(self, raw: bytes, now_ns: int) -> None:
         receive, payload = self.receive, self.payload
@@ -308,20 +288,11 @@ class IncomingConnection(DataConnection):
         self._expect(wire.HEADER.size, self._header)
 
     def _acknowledge(self, collective: int, sequence: int, *, verdict: bool) -> None:
-        self._send(wire.ACKNOWLEDGEMENT.pack(collective, sequence, verdict, 0))
+        self.send_bytes(wire.ACKNOWLEDGEMENT.pack(collective, sequence, verdict, 0))
 
-    def _send(self, data: bytes) -> None:
-        self.outbox += data
-        try:
-            while self.outbox:
-                self.outbox = self.outbox[self.sock.send(self.outbox) :]
-        except BlockingIOError:
-            pass
-        self._watch()
-
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Wait for the peer's bytes, unless a transfer waits, and for room for the unsent ones."""
-        mask = (OUT if self.outbox else 0) | (IN if self.hold is None else 0)
+        mask = (OUT if self.unsent else 0) | (IN if self.hold is None else 0)
         self.loop.watch(self.sock.fileno(), mask, self.ready)
 
 

@@ -13,10 +13,14 @@ from pathlib import Path
 from moefabric.agents.engine.agent import Agent
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.host_link import HostLink
-from moefabric.agents.engine.listener import Listener, raise_descriptor_limit
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
-from moefabric.agents.engine.unix_sockets import listen_unix, socket_folder
+from moefabric.agents.engine.sockets import (
+    Listener,
+    listen_unix,
+    raise_descriptor_limit,
+    socket_folder,
+)
 from moefabric.runtime import structured_log
 
 

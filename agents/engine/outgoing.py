@@ -13,20 +13,18 @@ from typing import Any
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.contents import ContentSend
-from moefabric.agents.engine.greeting import Greeting
-from moefabric.agents.engine.messages import MessageSend
-from moefabric.agents.engine.payload import MessagePayload, Payload, transfer_seed
+from moefabric.agents.engine.payload import Payload, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
-from moefabric.agents.engine.tcp import (
+from moefabric.agents.engine.sockets import (
     SO_MAX_PACING_RATE,
     Destination,
     pacing_option,
     total_retransmits,
 )
 from moefabric.agents.engine.transfers import Send
+from moefabric.agents.engine.wire import Greeting
 from moefabric.runtime.event_loop import BROKEN, IN, OUT
 
 # Most bytes that a connection sends before others have their turn, so that flows start together.
@@ -147,13 +145,13 @@ class OutgoingConnection(DataConnection):
                 most -= self._send_next(self.queue[0], most)
         except BlockingIOError:
             pass
-        self._watch()
+        self.watch()
 
     def abandon(self, send: Send) -> None:
         """Give up a transfer at its deadline; close the connection if the transfer has begun."""
         if send in self.queue and send.first_ns is None:
             self.queue.remove(send)
-            self._watch()
+            self.watch()
         elif send in self.queue:
             self.lose(f"closed in mid-transfer at the deadline of collective {send.collective}")
 
@@ -174,7 +172,8 @@ class OutgoingConnection(DataConnection):
             send.end(f"connection to {self.destination}: {why}; {progress}")
         self.on_settled(self)
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Wait for acknowledgements, and for room if transfers are queued."""
         self.loop.watch(self.sock.fileno(), IN | OUT if self.queue else IN, self.ready)
 
     def _greet(self) -> None:
@@ -182,18 +181,12 @@ class OutgoingConnection(DataConnection):
         if code:
             raise OSError(code, os.strerror(code))
         there = self.destination
-        greeting = Greeting(
-            self.resources.name,
-            there.peer,
-            there.path,
-            there.reply_dscp,
-            there.secret,
-            there.relay,
-            there.relay_secret,
-        )
+        names = self.resources.name, there.peer, there.path
+        secrets = there.secret, there.relay, there.relay_secret
+        greeting = Greeting(*names, there.reply_dscp, *secrets)
         self.sock.sendall(greeting.to_bytes())
         self.state = "greeting"
-        self._watch()
+        self.watch()
 
     def _read_acknowledgements(self) -> None:
         data = self.sock.recv(64 * wire.ACKNOWLEDGEMENT.size)
@@ -210,7 +203,9 @@ class OutgoingConnection(DataConnection):
         if fields is None:
             grant = wire.GRANT.unpack(raw)
             if grant is not None:
-                self.resources.messages.granted(*grant)
+                number, message = grant
+                if number in self.resources.runs:  # it may have ended
+                    self.resources.runs[number].granted(message)
                 return
             loss = wire.LOSS.unpack(raw)
             text = loss[0].rstrip(b"\0").decode(errors="replace") if loss else ""
@@ -270,7 +265,7 @@ class OutgoingConnection(DataConnection):
             self._finish(send, payload)
         return count
 
-    def _send_payload(self, payload: Payload | MessagePayload | Pieces, most: int) -> None:
+    def _send_payload(self, payload: Payload | Pieces, most: int) -> None:
         """Give the kernel payload of one frame or, far from both ends, of several.
 
         The first and the last frame are small.
@@ -302,32 +297,26 @@ class OutgoingConnection(DataConnection):
             if count < size:
                 raise BlockingIOError
 
-    def _begin(self, send: Send) -> Payload | MessagePayload | Pieces:
+    def _begin(self, send: Send) -> Payload | Pieces:
         if send.rate_bps is not None or self.is_paced:
             pacing = pacing_option(send.rate_bps)
             self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
             self.is_paced = send.rate_bps is not None
         if not self.unacknowledged:
             self.retransmits = total_retransmits(self.sock)
-        if isinstance(send, MessageSend):
-            send.frame = wire.MESSAGE.pack(send.collective, send.sequence, send.bytes)
-            send.first_ns = NOW()
-            send.payload = MessagePayload(send.content)
-            return send.payload
-        if isinstance(send, ContentSend):
-            send.frame = wire.CONTENT.pack(send.collective, send.sequence, send.bytes)
-            send.first_ns = NOW()
-            send.payload = send.content
-            return send.payload
-        name, pattern = self.resources.name, self.resources.pattern
-        seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
-        fields = send.collective, send.sequence, send.bytes, seed, pattern.identity
-        send.frame = wire.HEADER.pack(*fields)
+        fields: tuple[int, ...] = (send.collective, send.sequence, send.bytes)
+        payload: Payload | Pieces | None = send.content
+        if payload is None:
+            name, pattern = self.resources.name, self.resources.pattern
+            seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
+            fields = (*fields, seed, pattern.identity)
+            payload = Payload(pattern, seed, send.bytes)
+        send.frame = send.form.pack(*fields)
         send.first_ns = NOW()
-        send.payload = Payload(pattern, seed, send.bytes)
-        return send.payload
+        send.payload = payload
+        return payload
 
-    def _finish(self, send: Send, payload: Payload | MessagePayload | Pieces) -> None:
+    def _finish(self, send: Send, payload: Payload | Pieces) -> None:
         if not send.in_trailer:
             send.in_trailer = True
             trailer = wire.TRAILER.pack(send.bytes, send.sequence, payload.checksum)
@@ -335,5 +324,5 @@ class OutgoingConnection(DataConnection):
         else:
             send.last_ns = NOW()
             self.unacknowledged.append(self.queue.popleft())
-            if isinstance(send, MessageSend):
+            if send.form is wire.MESSAGE:
                 send.end()  # its bytes are the kernel's; its receiver reports what goes wrong

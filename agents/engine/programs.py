@@ -13,19 +13,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
+from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.memory import Content, add, allocate
-from moefabric.agents.engine.messages import (
-    MessageHandler,
-    MessageReceive,
-    MessageSend,
-    MessageTarget,
-)
+from moefabric.agents.engine.pieces import Pieces, Sum
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.transfers import Transfer, TransferKey
+from moefabric.agents.engine.transfers import Receive, Send, Transfer, TransferKey
 from moefabric.runtime.event_loop import Timer
 
 KINDS = ("send", "receive", "receive_add", "copy", "compute")
@@ -142,16 +139,13 @@ class Program:
         Equal results of several ranks are computed once.
         """
         counts = dict.fromkeys(self.ranks, 0)
-        groups: dict[Any, list[tuple[int, memoryview]]] = {}
-        contents: dict[Any, Content] = {}
-        for rank, content, place in self.expected:
-            key = (content.terms, content.element, len(place))
-            contents[key] = content
-            groups.setdefault(key, []).append((rank, place))
-        for key, group in groups.items():
-            places = [place for _, place in group]
-            wrong = contents[key].wrong(resources.pattern, places)
-            for (rank, _), count in zip(group, wrong):
+        groups: dict[Any, list[tuple[int, Content, memoryview]]] = {}
+        for result in self.expected:
+            _, content, place = result
+            groups.setdefault((content.terms, content.element, len(place)), []).append(result)
+        for group in groups.values():
+            ranks, contents, places = zip(*group)
+            for rank, count in zip(ranks, contents[0].wrong(resources.pattern, places)):
                 counts[rank] += count
         return counts
 
@@ -162,8 +156,13 @@ def _content(fields: Fields, buffers: list[bytearray]) -> tuple[Content, memoryv
     )
 
 
-class Run(MessageHandler):
+class Run:
     """One run of a program, from `prepare` until all its steps have ended or one has failed.
+
+    A message leaves when its sender's step is ready and its receiver has granted it, so that all
+    that arrives has its place in memory. A connection carries the messages of many ranks one after
+    another; none of them waits in it for a receiver that isn't ready. A message whose place is free
+    from the start is granted beforehand.
 
     Args:
         number: Number of the run, which no other run has.
@@ -181,8 +180,8 @@ class Run(MessageHandler):
         self.first_ns = [0] * len(program.steps)
         self.ended_ns = [0] * len(program.steps)
         self.unfinished = len(program.steps)
-        self.transfers: dict[int, Transfer] = {}  # by position of the step
-        self.receives: dict[int, MessageReceive] = {}
+        self.sends: dict[int, Send] = {}  # by position of the step
+        self.receives: dict[int, Receive] = {}
         self.grants: set[int] = set()
         self.ready_ends: dict[int, int] = {}  # sends that wait for a grant, by message
         self.copied: set[int] = set()  # messages between GPUs of this server
@@ -198,18 +197,19 @@ class Run(MessageHandler):
             if step.peer in ("", resources.name):
                 continue
             key = TransferKey(number, step.peer, step.path, step.message)
-            transfer: Transfer
+            size, place = len(step.place), Pieces([step.place], is_checked=False)
             if step.kind == "send":
-                transfer = MessageSend(key, step.place, step.rate_bps)
+                send = Send(key, size, step.rate_bps, place, wire.MESSAGE)
+                self.sends[position] = send
+                send.on_end = partial(self._transfer_ended, position, send)
                 if step.granted:
                     self.grants.add(step.message)
             else:
-                element = step.element if step.kind == "receive_add" else 0
-                transfer = MessageReceive(key, MessageTarget(step.place, element))
-                self.receives[step.message] = transfer
-            transfer.on_end = partial(self._transfer_ended, position, transfer)
-            self.transfers[position] = transfer
-        resources.messages.runs[number] = self
+                adds = step.kind == "receive_add"
+                receive = Receive(key, size, Sum(step.place, step.element) if adds else place)
+                self.receives[position] = resources.arrivals.expected[key] = receive
+                receive.on_end = partial(self._transfer_ended, position, receive)
+        resources.runs[number] = self
 
     def start(self, request: Fields, send_event: Callable[[dict[str, Any]], object]) -> None:
         """Begin at `start_ns`; an event reports the end, at `deadline_ns` at the latest."""
@@ -225,34 +225,22 @@ class Run(MessageHandler):
 
     def fail(self, why: str) -> None:
         """End the run before all of its steps have ended."""
-        if self.why or self.number not in self.resources.messages.runs:
+        if self.why or self.number not in self.resources.runs:
             return
         self.why = why
-        for transfer in self.transfers.values():
+        for transfer in (*self.sends.values(), *self.receives.values()):
             transfer.on_end = None
-            if isinstance(transfer, MessageSend) and transfer.ok is None:
-                connection = self.connections.outgoing.get((transfer.peer, transfer.path))
-                if connection is not None:
-                    connection.abandon(transfer)
+        for send in self.sends.values():
+            if send.ok is None:
+                self.connections.abandon(send)
         self._end()
-
-    def expected(self, number: int) -> MessageReceive | None:
-        """Return the message with this number."""
-        return self.receives.get(number)
 
     def granted(self, number: int) -> None:
         """Note that a message may be sent; send it if its step waits for that."""
         self.grants.add(number)
         position = self.ready_ends.pop(number, None)
         if position is not None:
-            self._send(position)
-
-    def connection_lost(self, peer: str, path: str, why: str) -> None:
-        """Fail if messages were still to arrive by this connection."""
-        for receive in self.receives.values():
-            if receive.ok is None and (receive.peer, receive.path) == (peer, path):
-                self.fail(f"connection from {peer} by {path}: {why}")
-                return
+            self.connections.send(self.sends[position])
 
     def _begin(self) -> None:
         self.began_ns = NOW()
@@ -282,25 +270,16 @@ class Run(MessageHandler):
             self._meet(position)
         elif step.kind == "send":
             if step.message in self.grants:
-                self._send(position)
+                self.connections.send(self.sends[position])
             else:
                 self.ready_ends[step.message] = position
         else:
             self._receive(position)
 
-    def _send(self, position: int) -> None:
-        send = self.transfers[position]
-        assert isinstance(send, MessageSend)
-        connection = self.connections.outgoing.get((send.peer, send.path))
-        if connection is None:
-            send.end(f"no connection to {send.peer} by {send.path}; connect first")
-        else:
-            connection.send(send)
-
     def _receive(self, position: int) -> None:
         """Grant a message, unless that was done beforehand; it may have arrived already."""
-        step, receive = self.program.steps[position], self.transfers[position]
-        if receive.ok:
+        step = self.program.steps[position]
+        if self.receives[position].ok:
             self._ended([position])
         elif not step.granted:
             connection = self.resources.incoming.get((step.peer, step.path))
@@ -349,9 +328,7 @@ class Run(MessageHandler):
     def _transfer_ended(self, position: int, transfer: Transfer) -> None:
         if not transfer.ok:
             self.fail(f"{self.program.steps[position]}: {transfer.why}")
-        elif isinstance(transfer, MessageReceive) and not self.first_ns[position]:
-            return  # it arrived before this server's start; `_receive` ends its step
-        else:
+        elif self.first_ns[position]:  # else it has arrived before; `_receive` ends its step
             self._ended([position])
 
     def _ended(self, positions: list[int]) -> None:
@@ -379,7 +356,8 @@ class Run(MessageHandler):
         """Report the end."""
         for timer in self.timers:
             timer.cancel()
-        self.resources.messages.runs.pop(self.number, None)
+        self.resources.runs.pop(self.number, None)
+        self.resources.arrivals.collective_ended(self.number, [*self.receives.values()])
         ends: dict[int, int] = dict.fromkeys(self.program.ranks, self.began_ns)
         for step, end_ns in zip(self.program.steps, self.ended_ns):
             ends[step.rank] = max(ends[step.rank], end_ns)
@@ -419,12 +397,13 @@ class Programs:
             program.fill(self.resources)
         self.runs[run] = Run(run, program, self.resources, self.connections)
 
-    def start(self, request: Fields, send_event: Callable[[dict[str, Any]], object]) -> None:
-        """Start a run that is prepared."""
+    def start(self, request: Fields, control: ControlChannel) -> dict[str, Any]:
+        """Start a run that is prepared; an event by the channel reports its end."""
         run = self.runs.pop(request.integer("run", 0, (1 << 64) - 1), None)
         if run is None:
             raise RefusedError(f"run {request.values['run']} is not prepared")
-        run.start(request, send_event)
+        run.start(request, control.send)
+        return {}
 
     def verify(self, request: Fields) -> dict[str, Any]:
         """Return how many numbers of each rank are wrong after a run."""
@@ -434,16 +413,16 @@ class Programs:
     def release(self, number: int) -> bool:
         """End all runs of a program and free its memory; return whether it was loaded."""
         program = self.programs.pop(number, None)
-        for run in list(self.resources.messages.runs.values()):
-            if isinstance(run, Run) and run.program is program:
+        for run in list(self.resources.runs.values()):
+            if run.program is program:
                 run.fail("its program was released")
         self.runs = {n: run for n, run in self.runs.items() if run.program is not program}
         return program is not None
 
     def abandon(self, number: int) -> bool:
         """End a run; return whether it was under way."""
-        run = self.resources.messages.runs.get(number)
-        if isinstance(run, Run):
+        run = self.resources.runs.get(number)
+        if run is not None:
             run.fail("it was abandoned")
         return run is not None
 

@@ -32,11 +32,11 @@ from pathlib import Path
 from typing import Any
 
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.exchanges import Ask, ExchangeKey, Exchanges, exchange_key
-from moefabric.agents.engine.listener import Listener
-from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
-from moefabric.agents.engine.unix_sockets import listen_unix
-from moefabric.runtime.event_loop import BROKEN, IN, OUT, CallbackOwner, EventLoop
+from moefabric.agents.engine.exchanges import Ask, ExchangeKey, Exchanges, blocks, exchange_key
+from moefabric.agents.engine.requests import Fields, RefusedError, parse_request
+from moefabric.agents.engine.resources import DataConnection, Resources
+from moefabric.agents.engine.sockets import Listener, listen_unix
+from moefabric.runtime.event_loop import BROKEN, IN, OUT
 
 LONGEST_PACKET = 1 << 20
 SEALS = fcntl.F_SEAL_SHRINK  # shorter memory than was mapped would end the agent by SIGBUS
@@ -46,7 +46,7 @@ class RankPort:
     """The ranks of this server.
 
     Args:
-        loop: The event loop.
+        resources: Resources of the agent.
         exchanges: Where their exchanges are kept.
         send_event: Sends an event to all channels that said hello.
         make_room: Closes a connection so that a rank's can be accepted, if there are too many.
@@ -58,12 +58,12 @@ class RankPort:
 
     def __init__(
         self,
-        loop: EventLoop,
+        resources: Resources,
         exchanges: Exchanges,
         send_event: Callable[[dict[str, Any]], object],
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.loop, self.exchanges, self.send_event = loop, exchanges, send_event
+        self.resources, self.exchanges, self.send_event = resources, exchanges, send_event
         self.make_room = make_room
         self.path = ""
         self.ranks: dict[int, RankConnection] = {}
@@ -76,7 +76,9 @@ class RankPort:
             RefusedError: if another agent listens there.
         """
         sock = listen_unix(path, socket.SOCK_SEQPACKET)
-        self.listener = Listener(self.loop, sock, partial(RankConnection, self), self.make_room)
+        self.listener = Listener(
+            self.resources.loop, sock, partial(RankConnection, self), self.make_room
+        )
         self.path = path
 
     def dismiss(self) -> None:
@@ -101,7 +103,7 @@ class RankPort:
         return [event for asks in requests for event, _ in asks.values()]
 
 
-class RankConnection(CallbackOwner):
+class RankConnection(DataConnection):
     """The connection of one rank.
 
     Attributes:
@@ -111,47 +113,49 @@ class RankConnection(CallbackOwner):
     """
 
     def __init__(self, port: RankPort, sock: socket.socket) -> None:
-        self.port, self.loop, self.sock = port, port.loop, sock
+        super().__init__(port.resources)
+        self.port, self.sock = port, sock
         self.rank = -1
         self.memories: dict[int, memoryview] = {}
         self.asked: dict[int, tuple[dict[str, Any], ExchangeKey]] = {}
         self.outbox: deque[bytes] = deque()
-        self.open = True
         port.connections.add(self)
-        self.loop.watch(sock.fileno(), IN, self.ready)
+        self.watch()
 
-    def ready(self, mask: int) -> None:
-        """Read and write packets, as far as the socket is ready for it."""
-        try:
-            if mask & OUT:
-                self._flush()
-            while mask & (IN | BROKEN) and self.open:
-                self._read()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._lost(os_error_text(error))
+    def transfer(self, mask: int) -> None:
+        """Read and write packets; raise OSError if the connection broke."""
+        if mask & OUT:
+            self._flush()
+        while mask & (IN | BROKEN) and not self.closed:
+            self._read()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one packet."""
-        if self.open:
+        if not self.closed:
             self.outbox.append(json.dumps(message).encode())
             with suppress(OSError):  # the loop reports the end of a rank
                 self._flush()
 
     def close(self) -> None:
         """Close the connection."""
-        if self.open:
-            self.open = False
+        if not self.closed:
+            self.closed = True
             self.loop.forget(self.sock.fileno())
             self.sock.close()
             self.port.connections.discard(self)
             if self.port.ranks.get(self.rank) is self:
                 del self.port.ranks[self.rank]
 
-    def callback_failed(self, error: Exception) -> None:
-        """Close this connection only."""
-        self._lost(f"a fault of the agent: {error!r}")
+    def lose(self, why: str) -> None:
+        """Close the connection, and report that the rank has ended without leaving."""
+        joined = self.port.ranks.get(self.rank) is self
+        self.close()
+        if joined:
+            self.port.send_event({"event": "rank_lost", "rank": self.rank, "why": why})
+
+    def watch(self) -> None:
+        """Wait for packets, and for room for those that are not sent."""
+        self.loop.watch(self.sock.fileno(), IN | OUT if self.outbox else IN, self.ready)
 
     def _flush(self) -> None:
         try:
@@ -160,7 +164,7 @@ class RankConnection(CallbackOwner):
                 self.outbox.popleft()
         except BlockingIOError:
             pass
-        self.loop.watch(self.sock.fileno(), IN | OUT if self.outbox else IN, self.ready)
+        self.watch()
 
     def _read(self) -> None:
         descriptors = array.array("i")
@@ -171,7 +175,7 @@ class RankConnection(CallbackOwner):
                 descriptors.frombytes(data)
         try:
             if not packet:
-                self._lost("")
+                self.lose("")
                 return
             self._execute(parse_request(packet), descriptors)
         except (RefusedError, ValueError) as error:
@@ -224,20 +228,18 @@ class RankConnection(CallbackOwner):
         sends, receives = request.integers("sends"), request.integers("receives")
         if self.rank not in key.group or not len(key.group) == len(sends) == len(receives):
             raise RefusedError(f"{key}: rank {self.rank} asks for blocks of other ranks")
-        places = [self._place(request, field) for field in ("input", "output")]
+        blocks_out = blocks("sends", sends, self._place(request, "input"))
+        blocks_in = blocks("receives", receives, self._place(request, "output"))
         has_tokens = request.values.get("tokens") is not None
         tokens = request.integers("tokens") if has_tokens else None
-        reply = partial(self._ended, number)
         asked_ns = NOW()
         event = {
-            "event": "exchange", "rank": self.rank, "name": key.name, "group": key.group,
-            "number": key.number, "sends": sends, "receives": receives,
-            "dtype": request.text("dtype"), "tokens": tokens,
+            "event": "exchange", "rank": self.rank, **key._asdict(), "sends": sends,
+            "receives": receives, "dtype": request.text("dtype"), "tokens": tokens,
             "asked_ns": asked_ns,
         }  # fmt: skip
-        self.port.exchanges.ask(
-            key, key.group.index(self.rank), Ask(sends, receives, places[0], places[1], reply)
-        )
+        ask = Ask(blocks_out, blocks_in, partial(self._ended, number))
+        self.port.exchanges.ask(key, key.group.index(self.rank), ask)
         self.asked[number] = event, key
         self.port.send_event(event)
 
@@ -252,11 +254,8 @@ class RankConnection(CallbackOwner):
         number = request.integer("id", 0, 1 << 62)
         seconds = request.number("seconds")
         if number in self.asked:
-            _, key = self.asked[number]
-            self.port.send_event({
-                "event": "overdue", "rank": self.rank, "name": key.name, "group": key.group,
-                "number": key.number, "seconds": seconds,
-            })  # fmt: skip
+            key = self.asked[number][1]._asdict()
+            self.port.send_event({"event": "overdue", "rank": self.rank, **key, "seconds": seconds})
 
     def _ended(self, number: int, error: str) -> None:
         del self.asked[number]
@@ -265,10 +264,3 @@ class RankConnection(CallbackOwner):
     def _leave(self) -> None:
         self.close()
         self.port.send_event({"event": "rank_left", "rank": self.rank})
-
-    def _lost(self, why: str) -> None:
-        """Report that the rank has ended without leaving."""
-        joined = self.port.ranks.get(self.rank) is self
-        self.close()
-        if joined:
-            self.port.send_event({"event": "rank_lost", "rank": self.rank, "why": why})

@@ -16,10 +16,10 @@ from abc import abstractmethod
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
-from moefabric.agents.engine.tcp import set_dscp, total_retransmits
+from moefabric.agents.engine.sockets import set_dscp, total_retransmits
+from moefabric.agents.engine.wire import Greeting
 from moefabric.runtime.event_loop import BROKEN, IN, OUT
 
 PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE
@@ -56,7 +56,7 @@ class Relay:
             self.lose(self.far_lost(os_error_text(error)))
             return
         self.near.other, self.far.other = self.far, self.near
-        self.far.send(memoryview(greeting.to_bytes()))
+        self.far.send_bytes(greeting.to_bytes())
 
     def far_lost(self, why: str) -> str:
         """Return why the connection to the receiver is lost."""
@@ -82,15 +82,13 @@ class RelayEnd(DataConnection):
 
     Attributes:
         other: The other connection.
-        unsent: Bytes that this connection has still to send. The other is not read meanwhile.
+        unsent: Bytes that this connection has still to send; the other is not read meanwhile.
     """
 
     def __init__(self, relay: Relay, sock: socket.socket) -> None:
         super().__init__(relay.resources)
         self.relay, self.sock = relay, sock
         self.other: RelayEnd | None = None
-        self.unsent = b""
-        self.closed = False
 
     def transfer(self, mask: int) -> None:
         """Send unsent bytes and read arrived ones; raise OSError if the connection broke."""
@@ -98,32 +96,17 @@ class RelayEnd(DataConnection):
             code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             raise OSError(code, os.strerror(code) if code else "closed by the peer")
         if mask & OUT:
-            self.send(memoryview(b""))
+            self.send_bytes()
         if mask & IN and not self.closed:
             self._read()
 
-    def send(self, data: memoryview) -> None:
-        """Send bytes after those that are unsent; keep what the kernel doesn't take."""
-        if self.unsent:
-            data = memoryview(self.unsent + data)
-        count = 0
-        try:
-            while count < len(data):
-                count += self.sock.send(data[count:])
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            self.lose(os_error_text(error))
-            return
-        self.unsent = bytes(data[count:])
-        for end in (self, self.other):
-            if end is not None and not end.closed:
-                end.watch()
-
     def watch(self) -> None:
-        """Wait until the kernel takes unsent bytes, and for bytes that the other end can take."""
-        reads = IN if self.other is not None and not self.other.unsent else 0
-        self.loop.watch(self.sock.fileno(), (OUT if self.unsent else 0) | reads, self.ready)
+        """Wait, at both ends, for room for unsent bytes and for bytes that the other can take."""
+        for end, other in ((self, self.other), (self.other, self)):
+            if end is not None and not end.closed:
+                reads = IN if other is not None and not other.unsent else 0
+                mask = (OUT if end.unsent else 0) | reads
+                self.loop.watch(end.sock.fileno(), mask, end.ready)
 
     def close(self, *, reset: bool = False) -> None:
         """Close the connection."""
@@ -146,8 +129,7 @@ class NearEnd(RelayEnd):
         super().__init__(relay, sock)
         self.header = b""
         self.length = self.left = 0  # bytes of the payload, and of the transfer after its header
-        self.least = 0
-        self._wake_after(wire.HEADER.size)
+        self.wake_after(wire.HEADER.size)
 
     def lose(self, why: str) -> None:  # noqa: ARG002 - there is no sender who could be told
         """Close both connections."""
@@ -167,7 +149,7 @@ class NearEnd(RelayEnd):
         except OSError:
             return
         self.closed = True
-        self._wake_after(1)
+        self.wake_after(1)
         self.loop.watch(self.sock.fileno(), IN, self._discard)
         self.linger = self.loop.call_at(NOW() + LINGER_NS, self._release)
 
@@ -197,9 +179,9 @@ class NearEnd(RelayEnd):
             self.relay.lose("is out of step: a transfer's header is corrupt")
             return
         assert self.other is not None
-        self.other.send(data)
+        self.other.send_bytes(data)
         if not self.closed:
-            self._wake_after(
+            self.wake_after(
                 min(self.left, PIECE, max(1, self.length // PIECES))
                 or wire.HEADER.size - len(self.header)
             )
@@ -234,12 +216,6 @@ class NearEnd(RelayEnd):
         self.left = wire.framed_size(self.length) - wire.HEADER.size
         return True
 
-    def _wake_after(self, count: int) -> None:
-        """Have the kernel wake this process for a number of bytes."""
-        if count != self.least:
-            self.least = count
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
-
 
 class FarEnd(RelayEnd):
     """The connection to the receiver, which brings acknowledgements.
@@ -267,7 +243,7 @@ class FarEnd(RelayEnd):
         frames = [self.inbox[place : place + size] for place in range(0, whole, size)]
         self.inbox = self.inbox[whole:]
         assert self.other is not None
-        self.other.send(memoryview(b"".join(map(self._counted, frames))))
+        self.other.send_bytes(b"".join(map(self._counted, frames)))
 
     def _counted(self, raw: bytes) -> bytes:
         """Return an acknowledgement with the segments sent again since the one before."""

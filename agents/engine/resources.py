@@ -4,21 +4,114 @@ from __future__ import annotations
 
 import ctypes
 import secrets
+import socket
 from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from moefabric.agents.engine.arrivals import Arrivals
-from moefabric.agents.engine.messages import Messages
 from moefabric.agents.engine.payload import shared_pattern
+from moefabric.agents.engine.pieces import Discarded, Pieces
 from moefabric.agents.engine.requests import os_error_text
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.sockets import Destination
+from moefabric.agents.engine.transfers import Receive, TransferKey
 from moefabric.agents.engine.wire import LINE
 from moefabric.runtime.event_loop import CallbackOwner, EventLoop
 
 if TYPE_CHECKING:
     from moefabric.agents.engine.incoming import IncomingConnection
+    from moefabric.agents.engine.programs import Run
 
+COUNTERS = ("bytes_sent", "bytes_received", "corrupt", "strays", "bytes_forwarded", "refused")
 READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
+
+
+REMEMBERED = 1024  # number of ended collectives whose late transfers are recognised
+
+
+class Arrivals:
+    """The transfers that a server expects from its peers.
+
+    Attributes:
+        held: By transfer of ranks' bytes that came too early, what reads it once it is expected.
+    """
+
+    def __init__(self, counters: dict[str, int]) -> None:
+        self.counters = counters
+        self.expected: dict[TransferKey, Receive] = {}
+        self.early: OrderedDict[TransferKey, Receive] = OrderedDict()
+        self.ended: OrderedDict[int, None] = OrderedDict()
+        self.held: dict[TransferKey, Callable[[], object]] = {}
+
+    def expect(self, receive: Receive) -> Receive:
+        """Expect a transfer; return the one that has already begun, if any, else this one."""
+        early = self.early.pop(receive.key, None)
+        if early is not None:
+            if early.bytes != receive.bytes:
+                sizes = f"{early.bytes} bytes were sent where {receive.bytes} are expected"
+                early.ok, early.why = False, sizes
+            receive = early
+        if receive.ok is None:
+            self.expected[receive.key] = receive
+        held = self.held.pop(receive.key, None)
+        if held is not None:
+            held()
+        return receive
+
+    def begin(self, key: TransferKey, length: int) -> Receive:
+        """Return the transfer that a header announces, be it expected, early or late."""
+        expected = self.expected.get(key)
+        if expected is not None and expected.ok is None and expected.first_ns is None:
+            return expected
+        receive = Receive(key, length)
+        if expected is not None or key.collective in self.ended:
+            self.counters["strays"] += 1
+            return receive
+        self.early[key] = receive
+        while len(self.early) > 16 * REMEMBERED:
+            self.early.popitem(last=False)
+        return receive
+
+    def is_early(self, key: TransferKey) -> bool:
+        """Return whether a transfer came before the request that says where its bytes belong."""
+        return key not in self.expected and key.collective not in self.ended
+
+    def begin_content(
+        self, key: TransferKey, length: int, *, is_checked: bool
+    ) -> tuple[Receive, Pieces]:
+        """Return the transfer of ranks' bytes that a header announces, and their places.
+
+        Unexpected bytes are discarded. `why` of the transfer says what is wrong with it; an
+        unexpected message, which has no checksum, is only counted.
+        """
+        receive = self.expected.get(key)
+        content = None if receive is None else receive.content
+        discarded = Discarded(length, is_checked=is_checked)
+        if receive is None or content is None or receive.ok is not None or receive.first_ns:
+            self.counters["strays"] += 1
+            receive = Receive(key, length)
+            receive.why = "nobody expects it" if is_checked else ""
+            return receive, discarded
+        if receive.bytes != length:
+            receive.why = f"{length} bytes were sent where {receive.bytes} are expected"
+            return receive, discarded
+        return receive, content
+
+    def expected_from(self, peer: str, path: str) -> list[Receive]:
+        """Return the transfers that are expected from a peer by a path."""
+        return [r for r in self.expected.values() if (r.peer, r.path) == (peer, path)]
+
+    def collective_armed(self, number: int) -> None:
+        """Accept transfers of a collective, whose number may have been used before."""
+        self.ended.pop(number, None)
+
+    def collective_ended(self, number: int, receives: list[Receive]) -> None:
+        """Treat transfers of a collective as late from now on."""
+        for receive in receives:
+            self.expected.pop(receive.key, None)
+        self.ended[number] = None
+        while len(self.ended) > REMEMBERED:
+            self.ended.popitem(last=False)
 
 
 class ReceiveBuffer:
@@ -43,7 +136,7 @@ class Resources:
 
     Attributes:
         arrivals: The expected transfers.
-        messages: The runs of programs, which expect messages.
+        runs: The runs of programs that have not ended, by number.
         incoming: Connections that peers opened, by peer and path.
         secret: What a greeting has to contain. Whoever commands this agent's peers hands it to
             them.
@@ -59,16 +152,9 @@ class Resources:
         self.loop = EventLoop()
         self.pattern = shared_pattern()
         self.buffer = ReceiveBuffer(READ)
-        self.counters = {
-            "bytes_sent": 0,
-            "bytes_received": 0,
-            "corrupt": 0,
-            "strays": 0,
-            "bytes_forwarded": 0,
-            "refused": 0,
-        }
+        self.counters = dict.fromkeys(COUNTERS, 0)
         self.arrivals = Arrivals(self.counters)
-        self.messages = Messages(self.counters)
+        self.runs: dict[int, Run] = {}
         self.incoming: dict[tuple[str, str], DataConnection] = {}
         self.unnamed: dict[IncomingConnection, None] = {}
         self.relays: dict[tuple[str, str, str], DataConnection] = {}
@@ -76,10 +162,20 @@ class Resources:
 
 
 class DataConnection(CallbackOwner):
-    """A data connection. A fault on it ends this connection and no other."""
+    """A connection with a peer or a rank. A fault on it ends this connection and no other.
+
+    Attributes:
+        sock: The connection's socket.
+        unsent: Bytes that the kernel has not taken yet.
+        closed: Whether the connection is closed, or another one's.
+    """
+
+    sock: socket.socket
 
     def __init__(self, resources: Resources) -> None:
         self.resources, self.loop = resources, resources.loop
+        self.unsent, self.closed = b"", False
+        self.least = 0  # bytes for which the kernel wakes this process; 0 if that isn't known
 
     def ready(self, mask: int) -> None:
         """Read or write, as far as the socket is ready for it."""
@@ -93,6 +189,30 @@ class DataConnection(CallbackOwner):
     @abstractmethod
     def transfer(self, mask: int) -> None:
         """Read or write; raise OSError if the connection broke."""
+
+    def send_bytes(self, data: memoryview | bytes = b"") -> None:
+        """Send bytes after those that are unsent; keep what the kernel doesn't take."""
+        left = memoryview(self.unsent + data if self.unsent else data)
+        try:
+            while left:
+                left = left[self.sock.send(left) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.lose(os_error_text(error))
+            return
+        self.unsent = bytes(left)
+        self.watch()
+
+    @abstractmethod
+    def watch(self) -> None:
+        """Have the loop call this connection when its socket is ready for what it has to do."""
+
+    def wake_after(self, count: int) -> None:
+        """Have the kernel wake this process for a number of bytes."""
+        if count != self.least:
+            self.least = count
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     @abstractmethod
     def lose(self, why: str) -> None:

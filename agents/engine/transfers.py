@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from moefabric.agents.engine.payload import MessagePayload, Payload
+from moefabric.agents.engine import wire
+from moefabric.agents.engine.payload import Payload
 from moefabric.agents.engine.pieces import Pieces
 
 
@@ -59,15 +60,29 @@ class Send(Transfer):
     """A transfer to a peer.
 
     `last_ns` is when the kernel took the last byte; `acked_ns` is when the acknowledgement arrived.
+
+    Args:
+        key: Its identity.
+        size: Its bytes.
+        rate_bps: Its rate; None for unlimited.
+        content: Bytes of ranks; None for a pattern.
+        form: Frame that announces it.
     """
 
-    def __init__(self, key: TransferKey, size: int, rate_bps: float | None) -> None:
+    def __init__(
+        self,
+        key: TransferKey,
+        size: int,
+        rate_bps: float | None,
+        content: Pieces | None = None,
+        form: wire.Frame = wire.HEADER,
+    ) -> None:
         super().__init__(key, size)
-        self.rate_bps = rate_bps
+        self.rate_bps, self.content, self.form = rate_bps, content, form
         self.acked_ns: int | None = None
         self.retransmits = 0
         self.frame = b""  # unsent bytes of the header or trailer
-        self.payload: Payload | MessagePayload | Pieces | None = None
+        self.payload: Payload | Pieces | None = None
         self.in_trailer = False
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +101,20 @@ class Send(Transfer):
 
 
 class Receive(Transfer):
-    """A transfer from a peer. `last_ns` is when the last byte was read."""
+    """A transfer from a peer. `last_ns` is when the last byte was read.
+
+    Args:
+        key: Its identity.
+        size: Its bytes.
+        content: Where bytes of ranks are stored; None for a pattern.
+        offset: Where they begin among all bytes that the peer owes this server.
+    """
+
+    def __init__(
+        self, key: TransferKey, size: int, content: Pieces | None = None, offset: int = 0
+    ) -> None:
+        super().__init__(key, size)
+        self.content, self.offset = content, offset
 
     def deadline_error(self, *, connected: bool) -> str:
         """Describe the bytes that were not transferred by the deadline."""

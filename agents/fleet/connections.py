@@ -66,9 +66,24 @@ class DataConnections:
         self._options: Message = {}
 
     def connect(
-        self, paths: Sequence[DataPath], deadline_s: float, congestion: str, sndbuf: int
+        self,
+        paths: Sequence[DataPath],
+        deadline_s: float = 10.0,
+        congestion: str = "cubic",
+        sndbuf: int = 512 * 1024,
     ) -> dict[str, Message]:
-        """Open a data connection for every path, as `Fleet.connect` says."""
+        """Open a data connection for every path; those over relays after the others.
+
+        Args:
+            paths: The paths.
+            deadline_s: How long opening them may take.
+            congestion: TCP congestion control.
+            sndbuf: Socket send buffer in bytes: at least the path's bandwidth-delay product, yet
+                small enough that bytes which count as sent have nearly left.
+
+        Returns:
+            The kernel's data about each connection, by sending server.
+        """
         addresses: dict[str, set[str]] = {}
         for path in paths:
             addresses.setdefault(path.relay or path.dst, set()).add(path.address)

@@ -1,14 +1,15 @@
-"""Exchanges: all-to-alls that ranks have asked their agents for."""
+"""Exchanges: all-to-alls that the ranks of a job have asked their agents for."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from moefabric.agents.engine.exchanges import ExchangeKey
+from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
-from moefabric.core.exchange import Exchange
+from moefabric.core.exchange import Exchange, Pair
 from moefabric.core.flows import PacedFlow
 
 
@@ -17,201 +18,215 @@ def exchange_key(exchange: Exchange) -> ExchangeKey:
     return ExchangeKey(exchange.name, exchange.group, exchange.number)
 
 
+DISMISS_S: Final = 5.0
 REMEMBERED: Final = 1024
 """Number of failed exchanges whose late ranks learn the error at once."""
 
 
-@dataclass(frozen=True)
-class _Ask:
-    """Request of one rank for an exchange."""
+class _Ask(NamedTuple):
+    """Request of one rank for an exchange: its event, its server, and when it asked."""
 
+    event: Message
     server: str
-    sends: tuple[int, ...]
-    receives: tuple[int, ...]
-    dtype: str
-    tokens: tuple[int, ...] | None
     asked_ns: int
 
 
-@dataclass(frozen=True)
-class FailedExchange:
-    """An exchange that can't take place; the agents of `servers` have to tell their ranks."""
+class RankService:
+    """The ranks of at most one job at a time: reads their requests from agents, and answers them.
 
-    key: ExchangeKey
-    servers: frozenset[str]
-    error: str
-
-
-@dataclass
-class _Pending:
-    """An exchange that has not ended."""
-
-    asks: dict[int, _Ask] = field(default_factory=dict)  # by member
-
-    @property
-    def servers(self) -> frozenset[str]:
-        return frozenset(ask.server for ask in self.asks.values())
-
-
-class ExchangeBook:
-    """Requests of ranks for exchanges, from the agents' events; without effects.
-
-    Attributes:
-        lost: Ranks that have ended without leaving, with server and reason.
-        is_news: Whether exchanges or lost ranks have come that no caller has seen.
+    Args:
+        channels: The channels of agents that are not lost, by server; the fleet changes them.
+        our_time: Converts an instant of a server's agent to our clock.
     """
 
-    def __init__(self) -> None:
-        self.lost: dict[int, str] = {}
+    def __init__(
+        self, channels: Mapping[str, Channel], our_time: Callable[[str, int | None], int]
+    ) -> None:
+        self._channels, self._our_time = channels, our_time
+        self._serves = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._lost: dict[int, str] = {}  # why ranks have ended without leaving
         self._left: dict[int, str] = {}
         self._servers: dict[int, str] = {}  # of the ranks that have joined
-        self._pending: dict[ExchangeKey, _Pending] = {}
+        self._pending: dict[ExchangeKey, dict[int, _Ask]] = {}  # by member
         self._complete: list[Exchange] = []
         self._failed: OrderedDict[ExchangeKey, str] = OrderedDict()
         self._unseen_losses = False
 
     @property
-    def is_news(self) -> bool:
-        """Whether exchanges or lost ranks have come that no caller has seen."""
-        return bool(self._complete) or self._unseen_losses
+    def watched(self) -> list[Channel]:
+        """The channels that have to be read while a job is served."""
+        return list(self._channels.values()) if self._serves else []
+
+    def start(self) -> None:
+        """Serve the ranks of a new job; disconnect those of an earlier one."""
+        self.stop()
+        self._serves = True
+
+    def stop(self) -> None:
+        """Disconnect all ranks, and forget their requests."""
+        self._serves = False
+        request_all(dict.fromkeys(self._channels.values(), ("dismiss", {})), DISMISS_S)
+        for channel in self._channels.values():
+            channel.exchange_events.clear()
+        self._clear()
 
     def take(self) -> list[Exchange]:
-        """Return the exchanges that all members have asked for since the last call."""
+        """Return the exchanges that all their members have asked for since the last call."""
+        self._poll()
         complete, self._complete = self._complete, []
         return complete
 
-    def see_losses(self) -> dict[int, str]:
-        """Return the lost ranks; they are no news any more."""
+    def lost(self) -> dict[int, str]:
+        """Return the ranks that have ended without leaving, with server and reason."""
+        self._poll()
         self._unseen_losses = False
-        return dict(self.lost)
+        return dict(self._lost)
 
-    def end(self, key: ExchangeKey) -> bool:
-        """Forget an exchange that ends; return whether it was pending."""
-        return self._pending.pop(key, None) is not None
+    def is_news(self) -> bool:
+        """Return whether exchanges or lost ranks have come that no caller has seen."""
+        self._read_events()
+        return self._serves and (bool(self._complete) or self._unseen_losses)
 
-    def read(
-        self, server: str, event: Message, our_time: Callable[[int], int]
-    ) -> list[FailedExchange]:
-        """Take an event of an agent in.
+    def finish(self, exchange: Exchange, error: str, deadline_s: float) -> None:
+        """End an exchange; nothing if it has failed before.
 
-        Args:
-            server: The agent's server.
-            event: The event, one of `EXCHANGE_EVENTS`.
-            our_time: Converts an instant of the agent to our clock.
-
-        Returns:
-            The exchanges that fail by it.
+        Raises:
+            AgentError: if bytes of the exchange have not come.
         """
+        key = exchange_key(exchange)
+        if self._pending.pop(key, None) is None:
+            return
+        if error:
+            self._tell(key, exchange.servers, error)
+            return
+        channels = [self._channels[name] for name in exchange.servers if name in self._channels]
+        fields = {**key._asdict(), "servers": exchange.servers}
+        request_all(dict.fromkeys(channels, ("finish", fields)), deadline_s)
+
+    def servers_lost(self, servers: Iterable[str]) -> None:
+        """Count the ranks of servers whose agents are lost as lost."""
+        self._read_events()
+        for server in servers:
+            for rank in [rank for rank, place in self._servers.items() if place == server]:
+                self._rank_lost(rank, f"the agent of {server} is lost")
+
+    def _poll(self) -> None:
+        for channel in self._channels.values():
+            channel.read()
+        self._read_events()
+
+    def _read_events(self) -> None:
+        for name, channel in self._channels.items():
+            events, channel.exchange_events = channel.exchange_events, []
+            for event in events if self._serves else ():
+                self.read(name, event)
+
+    def read(self, server: str, event: Message) -> None:
+        """Take an event of a server's agent in, one of `EXCHANGE_EVENTS`."""
         rank, kind = event["rank"], event["event"]
         if kind == "rank_joined":
-            return self._rank_joined(rank, server)
-        if kind == "rank_lost":
+            self._rank_joined(rank, server)
+        elif kind == "rank_lost":
             reason = f": {event['why']}" if event["why"] else ""
-            return self._rank_lost(rank, f"rank {rank} on {server} has ended{reason}")
-        if kind == "rank_left":
-            return self._rank_left(rank, f"rank {rank} on {server} has left")
-        key = ExchangeKey(event["name"], tuple(event["group"]), event["number"])
-        if kind == "overdue":
-            return self._overdue(key, event["seconds"])
-        tokens = event["tokens"]
-        ask = _Ask(
-            server,
-            tuple(event["sends"]),
-            tuple(event["receives"]),
-            event["dtype"],
-            None if tokens is None else tuple(tokens),
-            our_time(event["asked_ns"]),
+            self._rank_lost(rank, f"rank {rank} on {server} has ended{reason}")
+        elif kind == "rank_left":
+            self._rank_left(rank, f"rank {rank} on {server} has left")
+        else:
+            key = ExchangeKey(event["name"], tuple(event["group"]), event["number"])
+            if kind == "overdue":
+                self._overdue(key, event["seconds"])
+            else:
+                ask = _Ask(event, server, self._our_time(server, event["asked_ns"]))
+                self._ask(key, key.group.index(rank), ask)
+
+    def _ask(self, key: ExchangeKey, member: int, ask: _Ask) -> None:
+        asks = self._pending.setdefault(key, {})
+        asks[member] = ask
+        absent = self._left | self._lost
+        without = (
+            absent[rank]
+            for number, rank in enumerate(key.group)
+            if rank in absent and number not in asks
         )
-        return self._ask(key, key.group.index(rank), ask)
+        if why := self._failed.get(key) or next(without, ""):
+            self._fail(key, why)
+        elif len(asks) == len(key.group):
+            ordered = [asks[number] for number in range(len(key.group))]
+            if disagreement := _disagreement(key, [one.event for one in ordered]):
+                self._fail(key, disagreement)
+            else:
+                self._complete.append(_exchange(key, ordered))
 
-    def server_lost(self, server: str) -> list[FailedExchange]:
-        """Count the ranks of a server without an agent as lost; return the exchanges that fail."""
-        ranks = [rank for rank, place in self._servers.items() if place == server]
-        why = f"the agent of {server} is lost"
-        return [failed for rank in ranks for failed in self._rank_lost(rank, why)]
-
-    def _ask(self, key: ExchangeKey, member: int, ask: _Ask) -> list[FailedExchange]:
-        pending = self._pending.setdefault(key, _Pending())
-        pending.asks[member] = ask
-        if key in self._failed:
-            return [self._fail(key, self._failed[key])]
-        absent = self._left | self.lost
-        for number, other in enumerate(key.group):
-            if other in absent and number not in pending.asks:
-                return [self._fail(key, absent[other])]
-        if len(pending.asks) < len(key.group):
-            return []
-        asks = [pending.asks[number] for number in range(len(key.group))]
-        if disagreement := _disagreement(key, asks):
-            return [self._fail(key, disagreement)]
-        self._complete.append(_exchange(key, asks))
-        return []
-
-    def _overdue(self, key: ExchangeKey, seconds: float) -> list[FailedExchange]:
-        pending = self._pending.get(key)
-        if pending is None:
-            return []
-        missing = [rank for member, rank in enumerate(key.group) if member not in pending.asks]
+    def _overdue(self, key: ExchangeKey, seconds: float) -> None:
+        if (asks := self._pending.get(key)) is None:
+            return
+        missing = [rank for member, rank in enumerate(key.group) if member not in asks]
         names = ", ".join(map(str, missing))
         why = f"rank {names} has" if len(missing) == 1 else f"ranks {names} have"
         why = f"{why} not called it" if missing else "its bytes were under way"
-        return [self._fail(key, f"timed out after {seconds:g} s: {why}")]
+        self._fail(key, f"timed out after {seconds:g} s: {why}")
 
-    def _rank_joined(self, rank: int, server: str) -> list[FailedExchange]:
+    def _rank_joined(self, rank: int, server: str) -> None:
         """Forget the exchanges of the rank's earlier process, and count from 0 again."""
         self._servers[rank] = server
-        self.lost.pop(rank, None)
+        self._lost.pop(rank, None)
         self._left.pop(rank, None)
         for key in [key for key in self._failed if rank in key.group]:
             del self._failed[key]
-        return []
 
-    def _rank_left(self, rank: int, why: str) -> list[FailedExchange]:
+    def _rank_left(self, rank: int, why: str) -> None:
         self._servers.pop(rank, None)
         self._left[rank] = why
-        return [
-            self._fail(key, why)
-            for key, pending in list(self._pending.items())
-            if rank in key.group and key.group.index(rank) not in pending.asks
-        ]
+        for key, asks in list(self._pending.items()):
+            if rank in key.group and key.group.index(rank) not in asks:
+                self._fail(key, why)
 
-    def _rank_lost(self, rank: int, why: str) -> list[FailedExchange]:
+    def _rank_lost(self, rank: int, why: str) -> None:
         self._servers.pop(rank, None)
-        self.lost[rank] = why
+        self._lost[rank] = why
         self._unseen_losses = True
-        return [self._fail(key, why) for key in list(self._pending) if rank in key.group]
+        for key in [key for key in self._pending if rank in key.group]:
+            self._fail(key, why)
 
-    def _fail(self, key: ExchangeKey, error: str) -> FailedExchange:
-        pending = self._pending.pop(key)
+    def _fail(self, key: ExchangeKey, error: str) -> None:
+        servers = [ask.server for ask in self._pending.pop(key).values()]
         self._failed[key] = error
         while len(self._failed) > REMEMBERED:
             self._failed.popitem(last=False)
         self._complete = [exchange for exchange in self._complete if exchange_key(exchange) != key]
-        return FailedExchange(key, pending.servers, error)
+        self._tell(key, servers, error)
+
+    def _tell(self, key: ExchangeKey, servers: Iterable[str], error: str) -> None:
+        """Have agents tell their ranks that an exchange has failed; skip agents that are gone."""
+        fields = {**key._asdict(), "error": f"{key}: {error}"}
+        for server in {*servers} & self._channels.keys():
+            channel = self._channels[server]
+            if not channel.gone:
+                with suppress(AgentError):  # later requests report an agent that is gone
+                    channel.forget(channel.post("finish", **fields))
 
 
 def _exchange(key: ExchangeKey, asks: Sequence[_Ask]) -> Exchange:
-    tokens = tuple(ask.tokens for ask in asks if ask.tokens is not None)
-    return Exchange(
-        key.group,
-        key.number,
-        tuple(ask.server for ask in asks),
-        tuple(ask.sends for ask in asks),
-        asks[0].dtype,
-        tokens if len(tokens) == len(asks) else None,
-        tuple(ask.asked_ns for ask in asks),
-        key.name,
-    )
+    events, servers, asked_ns = zip(*asks, strict=True)
+    sends = tuple(tuple(event["sends"]) for event in events)
+    tokens = tuple(tuple(event["tokens"]) for event in events if event["tokens"] is not None)
+    counts = tokens if len(tokens) == len(asks) else None
+    dtype = events[0]["dtype"]
+    return Exchange(key.group, key.number, servers, sends, dtype, counts, asked_ns, key.name)
 
 
-def _disagreement(key: ExchangeKey, asks: Sequence[_Ask]) -> str:
+def _disagreement(key: ExchangeKey, events: Sequence[Message]) -> str:
     """Return the differences between two members' expectations; empty if they agree."""
-    for sender, ask in enumerate(asks):
-        if ask.dtype != asks[0].dtype:
+    dtype = events[0]["dtype"]
+    for sender, event in enumerate(events):
+        if event["dtype"] != dtype:
             first, other = key.group[0], key.group[sender]
-            return f"rank {first} exchanges {asks[0].dtype}, rank {other} {ask.dtype}"
-        for receiver, size in enumerate(ask.sends):
-            expected = asks[receiver].receives[sender]
+            return f"rank {first} exchanges {dtype}, rank {other} {event['dtype']}"
+        for receiver, size in enumerate(event["sends"]):
+            expected = events[receiver]["receives"][sender]
             if size != expected:
                 src, dst = key.group[sender], key.group[receiver]
                 return (
@@ -221,7 +236,7 @@ def _disagreement(key: ExchangeKey, asks: Sequence[_Ask]) -> str:
     return ""
 
 
-def flow_offsets(exchange: Exchange, flows: Iterable[PacedFlow]) -> list[int]:
+def flow_offsets(exchange: Exchange, flows: Sequence[PacedFlow]) -> list[int]:
     """Return where each flow's bytes begin among those of its pair of servers.
 
     Args:
@@ -232,27 +247,24 @@ def flow_offsets(exchange: Exchange, flows: Iterable[PacedFlow]) -> list[int]:
         AgentError: if flows without explicit offsets don't add up to the bytes of a pair, or a flow
             ends beyond them.
     """
-    ends: dict[tuple[str, str], int] = {}
-    explicit: set[tuple[str, str]] = set()
+    ends: dict[Pair, int] = {}
+    explicit = {(flow.src, flow.dst) for flow in flows if flow.offset >= 0}
     offsets = []
     for flow in flows:
         pair = flow.src, flow.dst
-        offset = ends.get(pair, 0) if flow.offset < 0 else flow.offset
-        if flow.offset >= 0:
-            explicit.add(pair)
-        offsets.append(offset)
-        ends[pair] = offset + flow.bytes
-        if ends[pair] > exchange.owed.get(pair, 0):
-            raise AgentError(_wrong_sum(exchange, pair, ends[pair]))
-    for pair, end in ends.items():
-        if pair not in explicit and end != exchange.owed.get(pair, 0):
-            raise AgentError(_wrong_sum(exchange, pair, end))
+        offsets.append(ends.get(pair, 0) if flow.offset < 0 else flow.offset)
+        ends[pair] = offsets[-1] + flow.bytes
+        _check_sum(exchange, pair, ends[pair], is_whole=False)
+    for pair in ends.keys() - explicit:
+        _check_sum(exchange, pair, ends[pair], is_whole=True)
     return offsets
 
 
-def _wrong_sum(exchange: Exchange, pair: tuple[str, str], planned: int) -> str:
+def _check_sum(exchange: Exchange, pair: Pair, planned: int, *, is_whole: bool) -> None:
+    """Raise AgentError if flows carry more, or not all, of the bytes of their pair."""
     owed = exchange.owed.get(pair, 0)
-    return (
-        f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows "
-        f"carry {planned}; plan exactly the bytes of each pair"
-    )
+    if planned > owed or (is_whole and planned < owed):
+        raise AgentError(
+            f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows "
+            f"carry {planned}; plan exactly the bytes of each pair"
+        )

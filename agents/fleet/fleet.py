@@ -1,31 +1,28 @@
 """The fleet: commands the agents of all servers together."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
-from moefabric.agents.fleet.channel import Channel, request_all
+from moefabric.agents.fleet.channel import Channel, request_all, wait
 from moefabric.agents.fleet.clocks import FleetClocks
-from moefabric.agents.fleet.connections import REPORT_S, DataConnections, DataPath
-from moefabric.agents.fleet.exchanges import exchange_key, flow_offsets
+from moefabric.agents.fleet.connections import REPORT_S, DataConnections
+from moefabric.agents.fleet.exchanges import RankService, exchange_key, flow_offsets
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
-from moefabric.agents.fleet.liveness import LivenessMonitor
-from moefabric.agents.fleet.lost_agents import LostAgents, abandon
+from moefabric.agents.fleet.liveness import LivenessMonitor, LostAgents
 from moefabric.agents.fleet.messages import Message
-from moefabric.agents.fleet.rank_service import RankService
-from moefabric.agents.fleet.records import flow_records
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
-from moefabric.core.units import NS_PER_S, duration_ns
+from moefabric.core.units import duration_ns
 
 LEAD_S: Final = 0.02
 """A collective starts at least this long after its request, so that all agents have it by then."""
 LEAD_PER_AGENT_S: Final = 0.001
-ORDER_SILENCES: Final = 2.5
-"""Timeout for all agents to confirm a collective, as a multiple of the liveness monitor's
-`silence_s`; it is long because requests are long and all agents read them at the same time."""
+ABANDON_S: Final = 5.0
+"""Timeout for agents to confirm that they have ended a collective."""
 
 
 class Fleet:
@@ -44,14 +41,14 @@ class Fleet:
         facts: Each agent's reply to `hello`.
         clocks: The agents' clocks.
         connections: The data connections between agents.
-        start_delay_ns: How late each agent began the last collective that was collected.
+        connect: Opens a data connection for each path.
+        ranks: The ranks of programs that the agents serve.
     """
 
     def __init__(
         self, channels: Iterable[Channel], clock: str = "", liveness: LivenessMonitor | None = None
     ) -> None:
         self.channels = {channel.name: channel for channel in channels}
-        self.start_delay_ns: dict[str, int] = {}
         self.facts = self.request("hello")
         for name, fact in self.facts.items():
             if fact["name"] != name:
@@ -60,10 +57,11 @@ class Fleet:
         ours = {name for name, fact in self.facts.items() if clock and fact["clock"] == clock}
         self.clocks = FleetClocks(self.channels.values(), frozenset(ours))
         self.connections = DataConnections(self.channel, self.clocks)
+        self.connect = self.connections.connect
         self.liveness, self._lost = liveness or LivenessMonitor(), LostAgents()
         self._dead = {f"{name}/{gpu}" for name, fact in self.facts.items() for gpu in fact["dead"]}
-        self._inflight = InflightCollectives()
-        self._ranks = RankService(self.channels, self.clocks.our_time)
+        self._inflight = InflightCollectives(self.clocks.our_time)
+        self.ranks = RankService(self.channels, self.clocks.our_time)
 
     def __enter__(self) -> Self:
         return self
@@ -75,35 +73,6 @@ class Fleet:
         """Send the same request to all agents; return the replies by server."""
         return request_all(dict.fromkeys(self.channels.values(), (op, fields)), deadline_s)
 
-    def measure_clocks(self) -> None:
-        """Measure again the clocks that aren't ours, since they drift.
-
-        Raises:
-            ServerLossError: if an agent is gone.
-        """
-        self.clocks.measure_again(self.channels.values())
-
-    def connect(
-        self,
-        paths: Sequence[DataPath],
-        deadline_s: float = 10.0,
-        congestion: str = "cubic",
-        sndbuf: int = 512 * 1024,
-    ) -> dict[str, Message]:
-        """Open a data connection for every path; those over relays after the others.
-
-        Args:
-            paths: The paths.
-            deadline_s: How long opening them may take.
-            congestion: TCP congestion control.
-            sndbuf: Socket send buffer in bytes: at least the path's bandwidth-delay product, yet
-                small enough that bytes which count as sent have nearly left.
-
-        Returns:
-            The kernel's data about each connection, by sending server.
-        """
-        return self.connections.connect(paths, deadline_s, congestion, sndbuf)
-
     # --- collectives -----------------------------------------------------------------------------
 
     def run(
@@ -113,34 +82,31 @@ class Fleet:
         start_ns: int | None = None,
         deadline_s: float = 30.0,
     ) -> list[FlowRecord]:
-        """Send flows that start together; return a record of each, in order.
+        """Send flows that start together while no other collective is in flight; return records.
 
         Args:
             collective: The collective's number.
             flows: The flows.
             start_ns: When they start; None for as soon as all agents have the request.
             deadline_s: Time after the start by which flows have to arrive to be ok.
-        """
-        start_ns = self.arm(collective, flows, start_ns, deadline_s)
-        left_s = (start_ns - time.monotonic_ns()) / NS_PER_S + deadline_s
-        return self.collect(collective, flows, left_s + REPORT_S)
 
-    def arm(
-        self, collective: int, flows: Sequence[PacedFlow], start_ns: int | None, deadline_s: float
-    ) -> int:
-        """Send each agent its part of a collective; return the instant at which it starts.
-
-        Several collectives may be armed at the same time. The arguments are those of `run`.
+        Returns:
+            A record of each flow, in order.
         """
-        servers = _servers(flows)
         if start_ns is None:
-            slowest_ns = self.clocks.max_round_trip_ns(self.channels)
-            lead_s = LEAD_S + LEAD_PER_AGENT_S * len(servers)
-            start_ns = time.monotonic_ns() + duration_ns(lead_s) + 4 * slowest_ns
-        self.liveness.check_reachable([*servers, *self.connections.relays(flows)])
-        requests = self._requests(collective, flows, start_ns, start_ns + duration_ns(deadline_s))
-        request_all(requests, ORDER_SILENCES * self.liveness.silence_s)
-        return start_ns
+            start_ns = time.monotonic_ns() + self.lead_ns(_servers(flows))
+        self.launch(flows, start_ns, deadline_s, number=collective)
+        try:
+            while collective not in (ended := self.wait_ended(None)):
+                continue
+        finally:
+            self.liveness.check((), ())  # forgets its open probes
+        return ended[collective]
+
+    def lead_ns(self, servers: Collection[str]) -> int:
+        """Return how long after their requests servers may start together, in ns."""
+        lead_s = LEAD_S + LEAD_PER_AGENT_S * len(servers)
+        return duration_ns(lead_s) + 4 * self.clocks.max_round_trip_ns(servers)
 
     def _requests(
         self,
@@ -167,34 +133,10 @@ class Fleet:
                 times["start_ns"] = self.clocks.their_time(name, start_ns)
             fields: Message = {"collective": collective, **times, **sends_and_receives}
             if exchange is not None:
-                fields["exchange"] = {
-                    **exchange_key(exchange)._asdict(),
-                    "servers": exchange.servers,
-                }
+                key = exchange_key(exchange)._asdict()
+                fields["exchange"] = {**key, "servers": exchange.servers}
             requests[self.channel(name)] = "collective", fields
         return requests
-
-    def collect(
-        self, collective: int, flows: Sequence[PacedFlow], deadline_s: float
-    ) -> list[FlowRecord]:
-        """Wait until all agents of an armed collective have reported; return its flow records.
-
-        Raises:
-            ServerLossError: as soon as one of them, or a rank of its server, is lost.
-        """
-        channels = [self.channel(name) for name in _servers(flows)]
-        relays = [self.channel(name) for name in self.connections.relays(flows)]
-        if silent := self.liveness.wait(
-            channels, lambda c: collective in c.reports, deadline_s, relays
-        ):
-            names = ", ".join(channel.name for channel in silent)
-            raise AgentError(
-                f"agents {names}: no report on collective {collective} within {deadline_s:.1f} s"
-            )
-        self.liveness.check_relays(relays, [channel.reports[collective] for channel in channels])
-        reports = {channel.name: channel.reports.pop(collective) for channel in channels}
-        self.start_delay_ns = {name: report["start_late_ns"] for name, report in reports.items()}
-        return flow_records(collective, flows, reports, self.clocks.our_time)
 
     def launch(
         self,
@@ -202,6 +144,7 @@ class Fleet:
         start_ns: int | None,
         deadline_s: float,
         exchange: Exchange | None = None,
+        number: int | None = None,
     ) -> int:
         """Arm a collective without waiting for the agents' replies; return its number.
 
@@ -216,11 +159,12 @@ class Fleet:
                 order, carry all bytes of the pair: the blocks from the sender's to the receiver's
                 ranks, ordered by sending and then by receiving member. Flows with offsets carry
                 parts of them.
+            number: The collective's number; None for a new one.
 
         Raises:
             AgentError: if the flows don't fit the bytes of the exchange.
         """
-        number = self._inflight.new_number()
+        number = self._inflight.new_number() if number is None else number
         until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
         relays = self.connections.relays(flows)
         self.liveness.check_reachable([*_servers(flows), *relays])
@@ -232,9 +176,8 @@ class Fleet:
             ).items()
         }
         deadline_ns = until_ns + duration_ns(REPORT_S)
-        self._inflight.add(
-            number, InflightCollective(tuple(flows), requests, deadline_ns, forwarding)
-        )
+        collective = InflightCollective(tuple(flows), requests, deadline_ns, forwarding)
+        self._inflight.collectives[number] = collective
         return number
 
     def wait_ended(self, until_ns: int | None) -> dict[int, list[FlowRecord]]:
@@ -251,16 +194,13 @@ class Fleet:
         Raises:
             ServerLossError: if an agent or a rank of its server is lost.
         """
-        others, is_news = self._ranks.watched, self._ranks.is_news
         try:
-            ended = self._inflight.wait_ended(until_ns, self.liveness, others, is_news)
+            return self._inflight.wait_ended(
+                until_ns, self.liveness, self.ranks.watched, self.ranks.is_news
+            )
         except ServerLossError as error:
-            self._ranks.servers_lost(error.servers)
+            self.ranks.servers_lost(error.servers)
             raise
-        return {
-            number: flow_records(number, flows, reports, self.clocks.our_time)
-            for number, (flows, reports) in ended.items()
-        }
 
     def wake(self) -> None:
         """End `wait_ended`; any thread may call it."""
@@ -272,21 +212,13 @@ class Fleet:
 
     # --- exchanges of ranks ----------------------------------------------------------------------
 
-    def prepare_job(self) -> None:
-        """Serve the ranks of a new job; disconnect those of an earlier one."""
-        self._ranks.start()
-
-    def end_job(self) -> None:
-        """Disconnect all ranks, and forget their requests."""
-        self._ranks.stop()
-
     def take_exchanges(self) -> list[Exchange]:
         """Return the exchanges that all their members have asked for since the last call."""
-        return self._ranks.take()
+        return self.ranks.take()
 
     def lost_ranks(self) -> dict[int, str]:
         """Return the ranks that have ended without leaving, with server and reason."""
-        return self._ranks.lost()
+        return self.ranks.lost()
 
     def finish(self, exchange: Exchange, error: str = "") -> None:
         """End an exchange, whose ranks go on, or raise the error; nothing if it has failed before.
@@ -294,7 +226,7 @@ class Fleet:
         Raises:
             AgentError: if bytes of the exchange have not come; its ranks raise that, too.
         """
-        self._ranks.finish(exchange, error, self.liveness.silence_s)
+        self.ranks.finish(exchange, error, self.liveness.silence_s)
 
     # --- losses ----------------------------------------------------------------------------------
 
@@ -308,22 +240,25 @@ class Fleet:
             channel.rank_events.clear()
         return self._lost.names, frozenset(self._dead)
 
-    def watch_reachability(self, unreachable: Callable[[str], bool]) -> None:
-        """Treat a server as lost while `unreachable` returns that it is cut off."""
-        self.liveness.unreachable = unreachable
-
     def drop(self, servers: Iterable[str]) -> None:
         """Continue without some servers."""
         servers = list(servers)
-        self._ranks.servers_lost(servers)
+        self.ranks.servers_lost(servers)
         for server in servers:
             if server in self.channels:
                 self._lost.add(self.channels.pop(server))
 
     def abandon(self, collective: int) -> None:
-        """End a collective at all agents that are left."""
+        """End a collective at all agents that are left, as far as they are not gone."""
         self._inflight.forget(collective)
-        abandon(self.channels.values(), collective)
+        requests = dict[Channel, int]()
+        for channel in self.channels.values():
+            with suppress(AgentError):
+                requests[channel] = channel.post("abandon", collective=collective)
+        wait(requests, lambda channel: requests[channel] in channel.replies, ABANDON_S)
+        for channel, number in requests.items():
+            channel.forget(number)
+            channel.reports.pop(collective, None)
 
     def reconnect(self) -> None:
         """Open broken connections again between the servers that are left."""

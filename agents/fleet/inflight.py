@@ -1,9 +1,9 @@
-"""Concurrent collectives: which agents take part in each, and which have reported its end."""
+"""Concurrent collectives: the agents that take part in each, and the records of its flows."""
 
 import selectors
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -12,7 +12,7 @@ from moefabric.agents.fleet.channel import Channel, check_open
 from moefabric.agents.fleet.liveness import LOOK_S, LivenessMonitor
 from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
-from moefabric.core.flows import PacedFlow
+from moefabric.core.flows import FlowRecord, PacedFlow
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,18 @@ class InflightCollective:
 
 
 class InflightCollectives:
-    """All launched collectives that have not ended. One thread waits; any thread may wake it."""
+    """All launched collectives that have not ended. One thread waits; any thread may wake it.
 
-    def __init__(self) -> None:
-        self._collectives: dict[int, InflightCollective] = {}
+    Args:
+        our_time: Converts an instant of a server's agent, or None, to our clock.
+
+    Attributes:
+        collectives: The launched collectives, by number.
+    """
+
+    def __init__(self, our_time: Callable[[str, int | None], int]) -> None:
+        self.collectives: dict[int, InflightCollective] = {}
+        self._our_time = our_time
         self._numbers = count(time.monotonic_ns())
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -51,13 +59,9 @@ class InflightCollectives:
         """Return a number that no collective has had before, even in other fleets of the agents."""
         return next(self._numbers)
 
-    def add(self, number: int, collective: InflightCollective) -> None:
-        """Add a launched collective."""
-        self._collectives[number] = collective
-
     def forget(self, number: int) -> None:
         """Stop waiting for a collective, if it is in flight."""
-        if (collective := self._collectives.pop(number, None)) is not None:
+        if (collective := self.collectives.pop(number, None)) is not None:
             for channel, request in collective.requests.items():
                 channel.forget(request)
 
@@ -67,7 +71,7 @@ class InflightCollectives:
         liveness: LivenessMonitor,
         others: Collection[Channel] = (),
         is_news: Callable[[], bool] = lambda: False,
-    ) -> dict[int, tuple[tuple[PacedFlow, ...], dict[str, Message]]]:
+    ) -> dict[int, list[FlowRecord]]:
         """Wait until a collective ends, `wake` is called or `until_ns` has come.
 
         Args:
@@ -78,7 +82,7 @@ class InflightCollectives:
             is_news: Returns whether something has arrived that ends the wait.
 
         Returns:
-            By collective that has ended, its flows and the reports of its agents.
+            The flow records of each collective that has ended.
 
         Raises:
             AgentError: if an agent refuses, or is silent long after a collective's deadline.
@@ -86,20 +90,20 @@ class InflightCollectives:
         """
         check_s = time.monotonic()
         while not (ended := self._take_ended(liveness)) and not is_news():
-            deadlines = [collective.deadline_ns for collective in self._collectives.values()]
+            deadlines = [collective.deadline_ns for collective in self.collectives.values()]
             end_ns = min([*deadlines, *([] if until_ns is None else [until_ns])], default=None)
             left_s = None if end_ns is None else (end_ns - time.monotonic_ns()) / 1e9
             if left_s is not None and left_s <= 0:
                 self._check_deadlines()
                 break
-            channels = {c for one in self._collectives.values() for c in one.channels} | {*others}
+            channels = {c for one in self.collectives.values() for c in one.channels} | {*others}
             look_s = LOOK_S if left_s is None else min(LOOK_S, left_s)
             if self._read_ready(channels, look_s):
                 return self._take_ended(liveness)
             if time.monotonic() >= check_s:  # not after every report, since every agent sends one
                 check_s = time.monotonic() + LOOK_S
-                relays = {c for one in self._collectives.values() for c in one.relays}
-                unreported = {c for n in self._collectives for c in self._unreported(n)}
+                relays = {c for one in self.collectives.values() for c in one.relays}
+                unreported = {c for n in self.collectives for c in self._unreported(n)}
                 liveness.check(channels, unreported | relays)
         return ended
 
@@ -129,36 +133,82 @@ class InflightCollectives:
         return None in ready
 
     def _unreported(self, number: int) -> list[Channel]:
-        requests = self._collectives[number].requests
+        requests = self.collectives[number].requests
         return [channel for channel in requests if number not in channel.reports]
 
-    def _take_ended(
-        self, liveness: LivenessMonitor
-    ) -> dict[int, tuple[tuple[PacedFlow, ...], dict[str, Message]]]:
-        for number, collective in list(self._collectives.items()):
+    def _take_ended(self, liveness: LivenessMonitor) -> dict[int, list[FlowRecord]]:
+        for number, collective in list(self.collectives.items()):
             for channel, request in collective.requests.items():
                 reply = channel.replies.pop(request, None)
                 if reply is not None and not reply["ok"]:
-                    del self._collectives[number]
+                    del self.collectives[number]
                     raise AgentError(f"agent {reply['error']}")
             check_open(collective.channels)
             if not self._unreported(number):
                 liveness.check_relays(
                     collective.relays, [c.reports[number] for c in collective.requests]
                 )
-        ended = {}
-        for number, collective in list(self._collectives.items()):
-            if not self._unreported(number):
-                reports = {c.name: c.reports.pop(number) for c in collective.requests}
-                ended[number] = collective.flows, reports
-                del self._collectives[number]
-        return ended
+        ended = [number for number in self.collectives if not self._unreported(number)]
+        return {number: self._records(number, self.collectives.pop(number)) for number in ended}
+
+    def _records(self, number: int, collective: InflightCollective) -> list[FlowRecord]:
+        reports = {channel.name: channel.reports.pop(number) for channel in collective.requests}
+        return flow_records(number, collective.flows, reports, self._our_time)
 
     def _check_deadlines(self) -> None:
         """Raise AgentError if the earliest deadline has passed."""
-        if not self._collectives:
+        if not self.collectives:
             return
-        number = min(self._collectives, key=lambda n: self._collectives[n].deadline_ns)
-        if time.monotonic_ns() >= self._collectives[number].deadline_ns:
+        number = min(self.collectives, key=lambda n: self.collectives[n].deadline_ns)
+        if time.monotonic_ns() >= self.collectives[number].deadline_ns:
             names = ", ".join(sorted(channel.name for channel in self._unreported(number)))
             raise AgentError(f"agents {names}: no report on collective {number} after its deadline")
+
+
+def flow_records(
+    collective: int,
+    flows: Sequence[PacedFlow],
+    reports: Mapping[str, Message],
+    our_time: Callable[[str, int | None], int],
+) -> list[FlowRecord]:
+    """Return a record of each flow, in order.
+
+    Args:
+        collective: The collective's number.
+        flows: The flows.
+        reports: The report of each agent on the collective's end.
+        our_time: Converts an instant of a server's agent, or None, to our clock.
+
+    Raises:
+        AgentError: if a report lacks transfers; the message names the agent.
+    """
+    sends = {name: iter(report.get("sends", ())) for name, report in reports.items()}
+    receives = {name: iter(report.get("receives", ())) for name, report in reports.items()}
+    records = []
+    for flow in flows:
+        sent, received = next(sends[flow.src], None), next(receives[flow.dst], None)
+        if sent is None or received is None:
+            name = flow.src if sent is None else flow.dst
+            raise AgentError(
+                f"agent {name}: its report on collective {collective} lacks a transfer from "
+                f"{flow.src} to {flow.dst} by {flow.path}; do all agents have one version?"
+            )
+        record = FlowRecord(
+            collective,
+            flow.src,
+            flow.dst,
+            flow.path,
+            bytes=sent["moved"],
+            received_bytes=received["moved"],
+            rate_bps=flow.rate_bps,
+            first_sent_ns=our_time(flow.src, sent["first_ns"]),
+            last_sent_ns=our_time(flow.src, sent["last_ns"]),
+            first_received_ns=our_time(flow.dst, received["first_ns"]),
+            last_received_ns=our_time(flow.dst, received["last_ns"]),
+            retransmits=sent.get("retransmits", 0),
+            ok=sent["ok"] and received["ok"],
+            why=received["why"] or sent["why"],
+            corrupt=received["corrupt"],
+        )
+        records.append(record)
+    return records

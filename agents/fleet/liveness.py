@@ -1,12 +1,13 @@
-"""Detects lost agents: by their events, by probes of silent ones, and by their controllers."""
+"""Lost agents: detected by events, probes and controllers, and readmitted when they return."""
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Final
 
 from moefabric.agents.fleet.channel import Channel, request_all, wait
 from moefabric.agents.fleet.messages import Message
-from moefabric.core.errors import ServerLossError
+from moefabric.core.errors import AgentError, ServerLossError
 
 INTERVAL_S: Final = 0.5
 """Time between two probes of an agent that a caller waits for."""
@@ -55,11 +56,7 @@ class LivenessMonitor:
         self._probes: dict[Channel, tuple[int, float]] = {}
 
     def wait(
-        self,
-        channels: Collection[Channel],
-        is_done: Callable[[Channel], bool],
-        deadline_s: float,
-        relays: Collection[Channel] = (),
+        self, channels: Collection[Channel], is_done: Callable[[Channel], bool], deadline_s: float
     ) -> list[Channel]:
         """Wait as `channel.wait` does, and check liveness meanwhile.
 
@@ -67,7 +64,6 @@ class LivenessMonitor:
             channels: Agents that are waited for.
             is_done: Returns whether a channel needs no more reading.
             deadline_s: How long to wait, in seconds.
-            relays: Agents that have to live until all others are done.
 
         Raises:
             ServerLossError: as soon as an agent, a rank of its server or all its NICs are lost.
@@ -82,10 +78,7 @@ class LivenessMonitor:
                 waiting = wait(
                     waiting, is_done, look_s, stop=lambda c: bool(c.gone or dead_ranks(c))
                 )
-                for relay in relays:
-                    relay.read()
-                needed = {*waiting, *relays} if waiting else ()
-                self.check(dict.fromkeys([*channels, *relays]), needed)
+                self.check(channels, waiting)
                 if not waiting or left_s <= 0:
                     return waiting
         finally:
@@ -156,3 +149,43 @@ class LivenessMonitor:
             number, _ = self._probes.pop(channel)
             if number:
                 channel.forget(number)
+
+
+class LostAgents:
+    """Agents that were lost. Each gets a probe, whose answer shows that the agent is back."""
+
+    def __init__(self) -> None:
+        self._probes: dict[str, tuple[Channel, int]] = {}
+
+    def add(self, channel: Channel) -> None:
+        """Add a lost agent."""
+        number = 0
+        with suppress(AgentError):
+            number = channel.post("clock")
+        self._probes[channel.name] = channel, number
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The servers of the lost agents."""
+        return frozenset(self._probes)
+
+    def take_returned(self, unreachable: Callable[[str], bool]) -> list[Channel]:
+        """Remove and return the agents that have answered; drop their old replies and reports.
+
+        Args:
+            unreachable: Returns whether a server is cut off; the agent of such a server stays lost.
+        """
+        returned = []
+        for name, (channel, number) in list(self._probes.items()):
+            channel.read()
+            if number in channel.replies and not unreachable(name):
+                channel.replies.clear()
+                channel.reports.clear()
+                del self._probes[name]
+                returned.append(channel)
+        return returned
+
+    def close(self) -> None:
+        """Close the channels of all lost agents."""
+        for channel, _ in self._probes.values():
+            channel.close()

@@ -59,19 +59,17 @@ class _RankLost(_Rank):
     why: str
 
 
-class _Overdue(_Shape):
-    rank: int
+class _OfExchange(_Rank):
     name: str
     group: list[int]
     number: int
+
+
+class _Overdue(_OfExchange):
     seconds: float
 
 
-class _Exchange(_Shape):
-    rank: int
-    name: str
-    group: list[int]
-    number: int
+class _Exchange(_OfExchange):
     sends: list[int]
     receives: list[int]
     dtype: str

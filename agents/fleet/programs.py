@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.connections import REPORT_S
-from moefabric.agents.fleet.fleet import LEAD_PER_AGENT_S, LEAD_S, Fleet
+from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
 from moefabric.core.units import duration_ns
@@ -57,10 +57,9 @@ class LoadedProgram:
     def __init__(self, fleet: Fleet, requests: Mapping[str, list[Message]]) -> None:
         self.fleet, self.number = fleet, fleet.new_number()
         self._channels = {server: fleet.channel(server) for server in requests}
-        loads: dict[Channel, tuple[str, Message]] = {
-            self._channels[server]: ("load", {"program": self.number, "ranks": ranks})
-            for server, ranks in requests.items()
-        }
+        loads: dict[Channel, tuple[str, Message]] = {}
+        for server, ranks in requests.items():
+            loads[self._channels[server]] = "load", {"program": self.number, "ranks": ranks}
         try:
             replies = request_all(loads, REPLY_S + 0.2 * len(loads))
         except AgentError:
@@ -88,26 +87,15 @@ class LoadedProgram:
         """
         run = self.fleet.new_number()
         self._request("prepare", self.memory / FILL_BPS, run=run, fill=fill)
-        slowest_ns = self.fleet.clocks.max_round_trip_ns(self._channels)
-        lead_ns = duration_ns(LEAD_S + LEAD_PER_AGENT_S * len(self._channels)) + 4 * slowest_ns
-        start_ns = time.monotonic_ns() + lead_ns
+        start_ns = time.monotonic_ns() + self.fleet.lead_ns(self._channels)
         until_ns = start_ns + duration_ns(deadline_s)
-        starts: dict[Channel, tuple[str, Message]] = {
-            channel: (
-                "start",
-                {
-                    "run": run,
-                    "start_ns": self.fleet.clocks.their_time(name, start_ns),
-                    "deadline_ns": self.fleet.clocks.their_time(name, until_ns),
-                    "times": times,
-                },
-            )
-            for name, channel in self._channels.items()
-        }
+        starts: dict[Channel, tuple[str, Message]] = {}
+        for name, channel in self._channels.items():
+            begin, end = (self.fleet.clocks.their_time(name, at) for at in (start_ns, until_ns))
+            fields = {"run": run, "start_ns": begin, "deadline_ns": end, "times": times}
+            starts[channel] = "start", fields
         request_all(starts, REPLY_S)
         reports = self._collect(run, deadline_s + REPORT_S)
-        late = {name: report["start_late_ns"] for name, report in reports.items()}
-        self.fleet.start_delay_ns = late
         return self._times(reports)
 
     def verify(self) -> dict[int, int]:
@@ -153,9 +141,7 @@ class LoadedProgram:
                 channel.forget(channel.post("abandon", collective=run))
 
     def _times(self, reports: Mapping[str, Message]) -> ProgramTimes:
-        def ours(name: str, their_ns: int) -> int:
-            return self.fleet.clocks.our_time(name, their_ns)
-
+        ours = self.fleet.clocks.our_time
         return ProgramTimes(
             min(ours(name, report["began_ns"]) for name, report in reports.items()),
             {

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from moefabric.agents.remote.bundle import bundle
 from moefabric.agents.remote.session import Session
 from moefabric.agents.remote.ssh_errors import Destination, failure
 from moefabric.core.errors import AgentError, ServerLossError
-from moefabric.core.server_host import HostLogin, SshClient
+from moefabric.core.server_host import HostLogin
 
 DEPLOY_S: Final = 20.0
 """Timeout for all hosts together to log in, receive the agent and start it."""
@@ -64,33 +64,16 @@ _SESSION_OPTIONS: Final = (
 
 
 @dataclass(frozen=True)
-class SshHost:
-    """A host reached over SSH. The SSH configuration applies to arguments that aren't given.
+class SshHost(HostLogin):
+    """A host reached over SSH.
 
     Attributes:
-        host: Argument of `ssh`: an alias in the SSH configuration, a name, or `user@name`.
-        port: Port of the SSH server.
-        user: User to log in as.
-        identity_file: Private key, besides those of ssh-agent.
-        jump: Hosts to go through, in order, each written as `host`, `user@host` or
-            `user@host:port`.
-        python: Name or path of Python on the host.
-        config: SSH configuration file instead of the user's.
         through: Command that runs ssh, such as `ip netns exec NAME`.
         silence_s: Seconds without a sign of life after which what runs there ends itself.
-        client: OpenSSH's `ssh`, Paramiko, or `auto`: Paramiko where there is no `ssh`.
     """
 
-    host: str
-    port: int | None = None
-    user: str | None = None
-    identity_file: Path | None = None
-    jump: tuple[str, ...] = ()
-    python: str = "python3"
-    config: Path | None = None
     through: tuple[str, ...] = ()
     silence_s: float = SILENCE_S
-    client: SshClient = "auto"
 
     def argv(self, command: str, forwarding: Sequence[str] = ()) -> list[str]:
         """Return the argv that runs a command of the login shell there.
@@ -112,29 +95,11 @@ class SshHost:
     @classmethod
     def of(cls, login: HostLogin) -> "SshHost":
         """Return the host that a login leads to."""
-        return cls(
-            login.host,
-            login.port,
-            login.user,
-            Path(login.identity_file) if login.identity_file else None,
-            login.jump,
-            login.python,
-            Path(login.ssh_config) if login.ssh_config else None,
-            client=login.client,
-        )
+        return cls(**vars(login))
 
     def login(self) -> HostLogin:
         """Return how to log in, without the command that runs the client."""
-        return HostLogin(
-            self.host,
-            self.port,
-            self.user,
-            str(self.identity_file) if self.identity_file else None,
-            self.jump,
-            str(self.config) if self.config else None,
-            self.python,
-            self.client,
-        )
+        return HostLogin(**{field.name: getattr(self, field.name) for field in fields(HostLogin)})
 
     def start(
         self, words: list[str], source: bytes, forward: tuple[str, str] | None = None
@@ -180,7 +145,7 @@ class SshHost:
         from moefabric.agents.remote.ssh_config import route  # most runs do without Paramiko
 
         try:
-            last = route(self.login())[-1]
+            last = route(self)[-1]
         except AgentError:  # the client itself says what is wrong
             return {}
         return {"hostname": last.hostname, "port": str(last.port), "user": last.user}
@@ -209,10 +174,10 @@ class SshHost:
 
         `ssh -J` would give the jump hosts neither our options nor our key.
         """
-        words = ["ssh", *(["-F", str(self.config)] if self.config else [])]
+        words = ["ssh", *(["-F", self.ssh_config] if self.ssh_config else [])]
         words += _option_words(_OPTIONS)
         if self.identity_file is not None:
-            identity = str(self.identity_file.expanduser())
+            identity = str(Path(self.identity_file).expanduser())
             words += ["-i", identity, *_option_words(["IdentitiesOnly=yes"])]
         if jump:
             *before, last = jump

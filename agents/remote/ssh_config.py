@@ -58,22 +58,14 @@ def route(login: HostLogin) -> list[Hop]:
     lines = (line for file in files for line in [*_lines(file.expanduser()), "Host *"])
     try:
         config = paramiko.SSHConfig.from_text("\n".join(lines))
-        options = (login.host, login.jump, login.user, login.port)
-        return _route(config, login.identity_file, *options, depth=0)
+        return _route(config, login, depth=0)
     except (paramiko.SSHException, OSError, ValueError) as error:
         raise AgentError(f"SSH configuration of {login.host}: {error}") from error
 
 
-def _route(
-    config: paramiko.SSHConfig,
-    identity: str | None,
-    destination: str,
-    jump: tuple[str, ...],
-    user: str | None,
-    port: int | None,
-    depth: int,
-) -> list[Hop]:
-    named, _, alias = destination.rpartition("@")
+def _route(config: paramiko.SSHConfig, login: HostLogin, depth: int) -> list[Hop]:
+    named, _, alias = login.host.rpartition("@")
+    jump = login.jump
     options: dict[str, Any] = dict(config.lookup(alias))
     if not jump and (proxy := options.get("proxyjump", "none")) != "none":
         jump = tuple(re.split(r"\s*,\s*", proxy))
@@ -88,14 +80,15 @@ def _route(
         assert match is not None
         name, number = match[1].replace("[", "").replace("]", ""), match[2]
         at = int(number) if number else None
-        before = _route(config, identity, name, tuple(earlier), None, at, depth + 1)
-    given = [identity] if identity else []
+        hop_login = HostLogin(name, at, None, login.identity_file, tuple(earlier))
+        before = _route(config, hop_login, depth + 1)
+    given = [login.identity_file] if login.identity_file else []
     known = (shlex.split(options.get(key, default)) for key, default in _KNOWN_HOSTS.items())
     identities = [*given, *options.get("identityfile", [] if given else _IDENTITIES)]
     hop = Hop(
         options["hostname"],
-        port or int(options.get("port", 22)),
-        user or named or options.get("user") or getpass.getuser(),
+        login.port or int(options.get("port", 22)),
+        login.user or named or options.get("user") or getpass.getuser(),
         tuple(Path(file).expanduser() for file in identities if file != "none"),
         bool(given) or options.get("identitiesonly") == "yes",
         tuple(Path(file).expanduser() for files in known for file in files if file != "none"),

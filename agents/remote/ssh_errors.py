@@ -49,7 +49,11 @@ def failure(destination: Destination, python: str, status: int | None, output: s
     text = "\n".join(lines)
     for pattern, explain in _EXPLANATIONS:
         if match := re.search(pattern, text, re.MULTILINE):
-            return f"{destination.place}: {explain(destination, match, text)}"
+            if isinstance(explain, str):
+                reason = explain.format(host=destination.host, **match.groupdict())
+            else:
+                reason = explain(destination, match, text)
+            return f"{destination.place}: {reason}"
     return f"{destination.place}: ssh ended: {last}; try `ssh {destination.host} true`"
 
 
@@ -93,14 +97,14 @@ def _refused(destination: Destination, match: re.Match[str], text: str) -> str:
 
 
 _Explain = Callable[[Destination, re.Match[str], str], str]
-_EXPLANATIONS: Final[tuple[tuple[str, _Explain], ...]] = (
+_EXPLANATIONS: Final[tuple[tuple[str, str | _Explain], ...]] = (
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED[\s\S]*?(?P<fingerprint>(SHA256|MD5):\S+?)\.?$",
         _changed_key,
     ),
     (
-        r"(?P<name>\S+) is (marked as )?revoked|REVOKED HOST KEY",
-        lambda _d, _m, _t: (
+        r"\S+ is (marked as )?revoked|REVOKED HOST KEY",
+        (
             "its host key is revoked in the files of known hosts; the host may be an impostor: "
             "ask its administrator for the new key"
         ),
@@ -109,26 +113,22 @@ _EXPLANATIONS: Final[tuple[tuple[str, _Explain], ...]] = (
     (r"^((?P<user>[^\s@]+)@)?(?P<host>\S+): Permission denied \(.*\)\.?$", _refused),
     (
         r"Could not resolve hostname (?P<name>\S+): (?P<why>.*)$",
-        lambda _d, m, _t: f"{m['name']}: {m['why']}; give an address, or HostName in ~/.ssh/config",
+        "{name}: {why}; give an address, or HostName in ~/.ssh/config",
     ),
     (
         r"connect to host (?P<name>\S+) port (?P<port>[0-9]+): (?P<why>.*)$",
-        lambda _d, m, _t: (
-            f"no connection to {m['name']} port {m['port']}: {m['why']}; is its SSH server up?"
-        ),
+        "no connection to {name} port {port}: {why}; is its SSH server up?",
     ),
     (
         r"open failed: [^:]*: (?P<why>.*)$",
-        lambda _d, m, _t: f"the jump host gets no connection to it: {m['why']}; is it up?",
+        "the jump host gets no connection to it: {why}; is it up?",
     ),
     (
-        r"Timeout, server (?P<name>\S+) not responding|[Bb]roken pipe|[Cc]onnection reset",
-        lambda _d, _m, _t: (
-            "its SSH connection is lost; look at its network and whether the host is up"
-        ),
+        r"Timeout, server \S+ not responding|[Bb]roken pipe|[Cc]onnection reset",
+        "its SSH connection is lost; look at its network and whether the host is up",
     ),
     (
         r"(?P<why>(Connection (to \S+ )?(closed|timed out)|[Bb]ad (configuration|owner)).*)$",
-        lambda d, m, _t: f"ssh ended: {m['why']}; try `ssh {d.host} true`",
+        "ssh ended: {why}; try `ssh {host} true`",
     ),
 )

@@ -278,11 +278,11 @@ def _watched_reachability(fabric: Fabric, fleet: Fleet, run_dir: RunDirectory) -
         yield
         return
     with FailureWatch(_reporters(fabric, run_dir)) as watch:
-        fleet.watch_reachability(watch.unreachable)
+        fleet.liveness.unreachable = watch.unreachable
         try:
             yield
         finally:
-            fleet.watch_reachability(lambda _: False)
+            fleet.liveness.unreachable = lambda _: False
 
 
 @contextmanager

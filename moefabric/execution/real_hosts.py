@@ -72,7 +72,7 @@ class RealHosts(RunObserver):
     def iteration_ended(self) -> None:
         """Measure the clocks again; one that can't be reached is lost, and noticed elsewhere."""
         with suppress(AgentError):
-            self.fleet.measure_clocks()
+            self.fleet.clocks.measure_again(self.fleet.channels.values())
 
     def findings(self, collectives_ns: Sequence[float], iterations: int) -> Iterator[RunFinding]:
         """Yield the findings on hosts that were lost, and on uncertain clocks.

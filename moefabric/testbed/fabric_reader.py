@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from moefabric.agents.fleet.agent_statistics import read_statistics
+from moefabric.agents.fleet.channel import read_statistics
 from moefabric.controller.client import ControllerClient
 from moefabric.core.port_counts import PortReading, counted_nics
 from moefabric.core.topology import Region

@@ -18,22 +18,16 @@ from google.protobuf.message import Message
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces import chakra_schema as schema
-from moefabric.traces.files import MAX_JSON_BYTES, is_count, rank_files, read_bytes, read_json
+from moefabric.traces.files import Entry, is_count, json_list, rank_files, read_bytes, read_json
 from moefabric.traces.formats import group_numbers
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 
-_COLLECTIVES: Final[Mapping[int, CollectiveKind]] = {
-    schema.ALL_REDUCE: "all_reduce",
-    schema.REDUCE: "reduce",
-    schema.ALL_GATHER: "all_gather",
-    schema.GATHER: "gather",
-    schema.SCATTER: "scatter",
-    schema.BROADCAST: "broadcast",
-    schema.ALL_TO_ALL: "all_to_all",
-    schema.REDUCE_SCATTER: "reduce_scatter",
-    schema.BARRIER: "barrier",
-    schema.REDUCE_SCATTER_BLOCK: "reduce_scatter",
-}
+_KINDS: Final[tuple[CollectiveKind, ...]] = (
+    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all",
+    "reduce_scatter", "reduce_scatter", "barrier",
+)  # fmt: skip
+"""Collectives by `comm_type`."""
+_COLLECTIVES: Final = dict(enumerate(_KINDS))
 _COMM_TYPES: Final = {kind: number for number, kind in reversed(list(_COLLECTIVES.items()))}
 _NO_GROUP: Final = frozenset({"", "0", "empty"})
 """Names that stand for all ranks unless a group has them."""
@@ -83,10 +77,6 @@ class _Source:
     place: str
     """Place of a node in the file, with `{}` for its position from 0."""
 
-    def error(self, index: int, message: str) -> TraceError:
-        place = self.place.format(index)
-        return TraceError(self.path, f"{place} (node {self.nodes[index].id})", message)
-
 
 def _protobuf_file(path: Path) -> _Source:
     try:
@@ -98,44 +88,31 @@ def _protobuf_file(path: Path) -> _Source:
 
 
 def _json_file(path: Path) -> _Source:
-    document = read_json(path)
-    entries = document.get("workload_graph") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise TraceError(path, "workload_graph", "a list of nodes is needed")
-    nodes = [_json_node(path, n, entry) for n, entry in enumerate(entries)]
+    entries = json_list(path, read_json(path), "workload_graph", "nodes")
+    nodes = [_json_node(Entry(path, f"workload_graph[{n}]", one)) for n, one in enumerate(entries)]
     return _Source(path, schema.GlobalMetadata(), nodes, "workload_graph[{}]")
 
 
-def _json_node(path: Path, index: int, entry: Any) -> Any:
-    place = f"workload_graph[{index}]"
-    if not isinstance(entry, dict):
-        raise TraceError(path, place, "an object is needed")
-
-    def count(key: str, default: Any = None) -> int:
-        value = entry.get(key, default)
-        if not is_count(value, 1 << 63):
-            raise TraceError(path, f"{place}.{key}", f"{value!r} is not a whole number")
-        return value
-
-    after = entry.get("data_deps", [])
+def _json_node(entry: Entry) -> Any:
+    after = entry.values.get("data_deps", [])
     if not isinstance(after, list) or not all(map(is_count, after)):
-        raise TraceError(path, f"{place}.data_deps", "a list of the numbers of nodes is needed")
+        raise entry.error("a list of the numbers of nodes is needed", "data_deps")
     values: dict[str, tuple[str, schema.Scalar]]
-    values = {key: ("int64", count(key)) for key in _JSON_COUNTS if key in entry}
-    values["is_cpu_op"] = ("bool", bool(entry.get("is_cpu_op", False)))
-    if "pg_name" in entry:
-        values["pg_name"] = ("string", str(entry["pg_name"]))
+    values = {key: ("int64", entry.count(key)) for key in _JSON_COUNTS if key in entry.values}
+    values["is_cpu_op"] = ("bool", bool(entry.values.get("is_cpu_op", False)))
+    if "pg_name" in entry.values:
+        values["pg_name"] = ("string", str(entry.values["pg_name"]))
     try:
         return schema.Node(
-            id=count("Id"),
-            name=str(entry.get("Name", "")),
-            type=count("NodeType"),
+            id=entry.count("Id"),
+            name=str(entry.values.get("Name", "")),
+            type=entry.count("NodeType"),
             data_deps=after,
-            duration_micros=count("runtime", 0),
+            duration_micros=entry.count("runtime", default=0),
             attr=[schema.attribute(name, *typed) for name, typed in values.items()],
         )
     except ValueError as error:  # a number is too large, or text has half a character
-        raise TraceError(path, place, str(error)) from error
+        raise entry.error(str(error)) from error
 
 
 def _read(path: Path, decode: Callable[[Path], _Source]) -> ExecutionGraph:
@@ -179,7 +156,7 @@ def _groups_of_file(path: Path, first: Path, ranks: int) -> dict[str, tuple[int,
     candidates += [first.parent / name for name in _GROUP_FILES]
     for file in candidates:
         if file.is_file():
-            document = read_json(file, MAX_JSON_BYTES)
+            document = read_json(file)
             if not isinstance(document, dict):
                 raise TraceError(file, "", "an object of groups and their ranks is needed")
             return {name: _members(file, name, of, ranks) for name, of in document.items()}
@@ -223,19 +200,20 @@ class _Rank:
     def __init__(self, source: _Source, groups: frozenset[str], names: Mapping[str, str]) -> None:
         self.source, self.groups, self.names = source, groups, names
         self.notes: list[str] = []
-        self._numbers = {node.id for node in source.nodes}
-        self._calls = any(one.name == "rf_id" for node in source.nodes for one in node.attr)
-        if self._calls and any(node.ctrl_deps for node in source.nodes):
+        self.numbers = {node.id for node in source.nodes}
+        self.calls = any(one.name == "rf_id" for node in source.nodes for one in node.attr)
+        if self.calls and any(node.ctrl_deps for node in source.nodes):
             self.notes.append(_CALL_STACK)
 
     def nodes(self) -> tuple[Node, ...]:
         numbers: set[int] = set()
         operations = []
         for index, node in enumerate(self.source.nodes):
+            message = _Message(self, index, node)
             if node.id in numbers:
-                raise self.source.error(index, "another node has this number, too")
+                raise message.error("another node has this number, too")
             numbers.add(node.id)
-            operations.append(self._operation(index, node))
+            operations.append(message.operation())
         return self._in_order(tuple(operations))
 
     def _in_order(self, operations: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -246,90 +224,95 @@ class _Rank:
             return tuple(replace(one, stream=-1) for one in operations)
         return operations
 
-    def _operation(self, index: int, node: Any) -> Node:
-        facts = schema.attribute_values(node)
+
+class _Message:
+    """The message of an operation, with its attributes."""
+
+    def __init__(self, rank: _Rank, index: int, node: Any) -> None:
+        self.rank, self.index, self.node = rank, index, node
+        self.facts = schema.attribute_values(node)
+
+    def error(self, fault: str) -> TraceError:
+        place = self.rank.source.place.format(self.index)
+        return TraceError(self.rank.source.path, f"{place} (node {self.node.id})", fault)
+
+    def operation(self) -> Node:
+        node, kind = self.node, self.node.type
         operation = Node(
-            node.id, "compute", node.name, self._after(index, node),
-            self._duration(index, node, facts), stream=self._count(index, facts, "stream", -1),
+            node.id, "compute", node.name, self._after(), self._duration(),
+            stream=self._count("stream", -1),
         )  # fmt: skip
-        host = bool(facts.get("is_cpu_op", False))
-        if node.type in {schema.SEND, schema.RECEIVE} and not host:
-            return self._message(index, node, facts, operation)
-        if node.type == schema.COLLECTIVE and "comm_type" in facts and not host:
-            return self._collective(index, facts, operation)
-        if node.type not in range(schema.METADATA, schema.COLLECTIVE + 1):
-            raise self.source.error(index, f"nodes have no type {node.type}")
-        if node.type in {schema.SEND, schema.RECEIVE, schema.COLLECTIVE}:
-            self.notes.append(_HOST_COPY)
+        host = bool(self.facts.get("is_cpu_op", False))
+        if kind in {schema.SEND, schema.RECEIVE} and not host:
+            sends = kind == schema.SEND
+            return replace(
+                operation,
+                kind="send" if sends else "receive",
+                size=self._count("comm_size"),
+                peer=self._count("comm_dst" if sends else "comm_src"),
+                tag=self._count("comm_tag", 0),
+                duration_s=0.0,
+            )
+        if kind == schema.COLLECTIVE and "comm_type" in self.facts and not host:
+            return self._collective(operation)
+        if kind not in range(schema.METADATA, schema.COLLECTIVE + 1):
+            raise self.error(f"nodes have no type {kind}")
+        if kind in {schema.SEND, schema.RECEIVE, schema.COLLECTIVE}:
+            self.rank.notes.append(_HOST_COPY)
         return operation
 
-    def _after(self, index: int, node: Any) -> tuple[int, ...]:
-        numbers = node.data_deps if self._calls else (*node.ctrl_deps, *node.data_deps)
-        after = tuple(dict.fromkeys(numbers))
+    def _after(self) -> tuple[int, ...]:
+        others = () if self.rank.calls else self.node.ctrl_deps
+        after = tuple(dict.fromkeys((*others, *self.node.data_deps)))
         for number in after:
-            if number not in self._numbers:
-                raise self.source.error(index, f"it depends on node {number}, which is not there")
+            if number not in self.rank.numbers:
+                raise self.error(f"it depends on node {number}, which is not there")
         return after
 
-    def _duration(self, index: int, node: Any, facts: Mapping[str, Any]) -> float:
-        exact = facts.get("duration_s", node.duration_micros / 1e6)
+    def _duration(self) -> float:
+        exact = self.facts.get("duration_s", self.node.duration_micros / 1e6)
         if not isinstance(exact, int | float) or not 0 <= exact < float("inf"):
-            raise self.source.error(index, f"duration_s is {exact!r} instead of seconds")
+            raise self.error(f"duration_s is {exact!r} instead of seconds")
         return exact
 
-    def _message(self, index: int, node: Any, facts: Mapping[str, Any], operation: Node) -> Node:
-        sends = node.type == schema.SEND
-        return replace(
-            operation,
-            kind="send" if sends else "receive",
-            size=self._count(index, facts, "comm_size"),
-            peer=self._count(index, facts, "comm_dst" if sends else "comm_src"),
-            tag=self._count(index, facts, "comm_tag", 0),
-            duration_s=0.0,
-        )
-
-    def _collective(self, index: int, facts: Mapping[str, Any], operation: Node) -> Node:
-        number = self._count(index, facts, "comm_type")
+    def _collective(self, operation: Node) -> Node:
+        number = self._count("comm_type")
         if number not in _COLLECTIVES:
-            raise self.source.error(index, f"no collective has comm_type {number}")
-        if not all(_list(facts.get("involved_dim", True))):
-            self.notes.append("involved_dim is ignored: collectives span their whole group")
-        splits = _list(facts.get("send_splits", ()))
-        size = self._count(
-            index, facts, "comm_size", 0 if _COLLECTIVES[number] == "barrier" else None
-        )
+            raise self.error(f"no collective has comm_type {number}")
+        if not all(_list(self.facts.get("involved_dim", True))):
+            self.rank.notes.append("involved_dim is ignored: collectives span their whole group")
+        splits = _list(self.facts.get("send_splits", ()))
+        size = self._count("comm_size", 0 if _COLLECTIVES[number] == "barrier" else None)
         if not all(isinstance(one, int) and one >= 0 for one in splits):
-            raise self.source.error(index, "send_splits are not bytes")
+            raise self.error("send_splits are not bytes")
         if splits and sum(map(int, splits)) != size:
-            raise self.source.error(index, f"send_splits do not add up to comm_size {size}")
+            raise self.error(f"send_splits do not add up to comm_size {size}")
         return replace(
             operation,
             kind="collective",
             collective=_COLLECTIVES[number],
             size=size,
-            group=self._group(index, facts.get("pg_name", "")),
+            group=self._group(),
             splits=tuple(map(int, splits)),
-            root=self._count(index, facts, "root", 0),
+            root=self._count("root", 0),
             duration_s=0.0,
         )
 
-    def _group(self, index: int, name: object) -> str:
-        number = str(name)
-        if number in self.groups:
-            return self.names.get(number, number)
+    def _group(self) -> str:
+        number = str(self.facts.get("pg_name", ""))
+        if number in self.rank.groups:
+            return self.rank.names.get(number, number)
         if number not in _NO_GROUP:
             remedy = f'a file groups.json with {{"{number}": [ranks]}} is needed beside the trace'
-            raise self.source.error(index, f"group {number!r} is not known: {remedy}")
+            raise self.error(f"group {number!r} is not known: {remedy}")
         return WORLD
 
-    def _count(
-        self, index: int, facts: Mapping[str, Any], name: str, default: int | None = None
-    ) -> int:
-        value = facts.get(name, default)
+    def _count(self, name: str, default: int | None = None) -> int:
+        value = self.facts.get(name, default)
         if value is None:
-            raise self.source.error(index, f"it has no attribute {name}")
+            raise self.error(f"it has no attribute {name}")
         if not isinstance(value, int) or (value < 0 and value != default):
-            raise self.source.error(index, f"{name} is {value!r}, not a whole number from 0")
+            raise self.error(f"{name} is {value!r}, not a whole number from 0")
         return value
 
 
@@ -379,44 +362,44 @@ def _encoded(
 def _chakra_node(rank: int, node: Node, numbers: Mapping[str, str]) -> Message:
     if node.number < 0 or any(number < 0 for number in node.after):
         raise ValueError(f"operation {node.number} has or waits for a negative number")
-    microseconds = round(node.duration_s * 1e6)
-    attributes = [schema.attribute("is_cpu_op", "bool", False)]
-    if microseconds / 1e6 != node.duration_s:
-        attributes.append(schema.attribute("duration_s", "double", node.duration_s))
-    if node.stream >= 0:
-        attributes.append(schema.attribute("stream", "int64", node.stream))
     kinds = {"compute": schema.COMPUTE, "send": schema.SEND, "receive": schema.RECEIVE}
-    if node.kind == "collective":
-        attributes += _collective_attributes(node, numbers)
-    elif node.kind != "compute":
-        ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
-        attributes += [
-            schema.attribute("comm_size", "int64", node.size),
-            schema.attribute("comm_src", "int32", ends[0]),
-            schema.attribute("comm_dst", "int32", ends[1]),
-            schema.attribute("comm_tag", "int32", node.tag),
-        ]
     message: Message = schema.Node(
         id=node.number,
         name=node.name,
         type=kinds.get(node.kind, schema.COLLECTIVE),
         data_deps=node.after,
-        duration_micros=microseconds,
-        attr=attributes,
+        duration_micros=round(node.duration_s * 1e6),
+        attr=[schema.attribute(*fact) for fact in _facts(rank, node, numbers)],
     )
     return message
 
 
-def _collective_attributes(node: Node, numbers: Mapping[str, str]) -> Iterator[Message]:
+def _facts(
+    rank: int, node: Node, numbers: Mapping[str, str]
+) -> Iterator[tuple[str, str, schema.Scalar | Sequence[schema.Scalar]]]:
+    """Yield name, kind and value of an operation's attributes."""
+    yield "is_cpu_op", "bool", False
+    if round(node.duration_s * 1e6) / 1e6 != node.duration_s:
+        yield "duration_s", "double", node.duration_s
+    if node.stream >= 0:
+        yield "stream", "int64", node.stream
+    if node.kind in {"send", "receive"}:
+        source, target = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
+        yield "comm_size", "int64", node.size
+        yield "comm_src", "int32", source
+        yield "comm_dst", "int32", target
+        yield "comm_tag", "int32", node.tag
+    if node.kind != "collective":
+        return
     if node.collective is None:
         raise ValueError(f"operation {node.number} is no collective in particular")
-    yield schema.attribute("comm_type", "int64", _COMM_TYPES[node.collective])
-    yield schema.attribute("comm_size", "int64", node.size)
+    yield "comm_type", "int64", _COMM_TYPES[node.collective]
+    yield "comm_size", "int64", node.size
     if node.group in numbers:
-        yield schema.attribute("pg_name", "string", numbers[node.group])
+        yield "pg_name", "string", numbers[node.group]
     elif node.group != WORLD:
         raise ValueError(f"operation {node.number}: there is no group {node.group}")
     if node.splits:
-        yield schema.attribute("send_splits", "uint64", node.splits)
+        yield "send_splits", "uint64", node.splits
     if node.root:
-        yield schema.attribute("root", "int32", node.root)
+        yield "root", "int32", node.root

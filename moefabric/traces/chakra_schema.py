@@ -23,10 +23,6 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 INVALID, METADATA, MEMORY_LOAD, MEMORY_STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(8)
 """Types of nodes."""
 
-ALL_REDUCE, REDUCE, ALL_GATHER, GATHER, SCATTER, BROADCAST = range(6)
-ALL_TO_ALL, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, BARRIER = range(6, 10)
-"""Values of the attribute `comm_type`."""
-
 MAX_NODES: Final = 4_000_000
 """Nodes of a file: an empty one takes a byte in the file and hundreds in memory."""
 

@@ -11,7 +11,7 @@ DeepSeek-V3, and balanced routing. All ranks run alike; the gaps between kernels
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -86,27 +86,23 @@ def kernels_graph(kernels: Sequence[_Kernel], path: Path) -> ExecutionGraph:
     nodes = counts.pop()
     if not 1 <= nodes <= MAX_NODES:
         raise TraceError(path, "", f"{nodes} nodes are not 1 to {MAX_NODES}")
-    ranks = nodes * _NODE_GPUS
-    sizes = {kind: _size(kind, ranks) for kind in ("dispatch", "combine")}
+    ranks, model = nodes * _NODE_GPUS, preset(_MODEL)
+    widths = {"dispatch": model.dispatch_token_bytes, "combine": model.combine_token_bytes}
+    # The bytes of a rank's all-to-all are a multiple of the number of ranks.
+    sizes = {
+        kind: round(_TOKENS * model.top_k * width / ranks) * ranks for kind, width in widths.items()
+    }
     operations = tuple(_operations(kernels, sizes))
     notes = (
         f"{ranks} ranks of {nodes} nodes run the kernels of one GPU.",
         (
             f"Sizes are not in the file: a rank dispatches {_TOKENS} tokens to "
-            f"{preset(_MODEL).top_k} experts each, {sizes['dispatch']} bytes, and combines "
+            f"{model.top_k} experts each, {sizes['dispatch']} bytes, and combines "
             f"{sizes['combine']} bytes, evenly."
         ),
         "Gaps between kernels are computation; notify kernels are barriers.",
     )
     return ExecutionGraph(dict.fromkeys(range(ranks), operations), name=path.stem, notes=notes)
-
-
-def _size(kind: str, ranks: int) -> int:
-    """Return the bytes of a rank's all-to-all, a multiple of the number of ranks."""
-    model = preset(_MODEL)
-    token_bytes = model.dispatch_token_bytes if kind == "dispatch" else model.combine_token_bytes
-    part = round(_TOKENS * model.top_k * token_bytes / ranks)
-    return part * ranks
 
 
 def _operations(kernels: Sequence[_Kernel], sizes: Mapping[str, int]) -> Iterator[Node]:
@@ -117,15 +113,12 @@ def _operations(kernels: Sequence[_Kernel], sizes: Mapping[str, int]) -> Iterato
             yield Node(number, "compute", "gap", duration_s=gap_s, stream=0)
             number += 1
         last_us = max(last_us, kernel.end_us)
-        kind = next((one for one in ("dispatch", "combine") if f"::{one}" in kernel.name), "")
+        kind = next((one for one in sizes if f"::{one}" in kernel.name), "")
+        node = Node(number, "compute", kernel.name, stream=0)
         if kind:
-            yield Node(
-                number, "collective", kernel.name, size=sizes[kind], collective="all_to_all",
-                stream=0,
-            )  # fmt: skip
+            yield replace(node, kind="collective", size=sizes[kind], collective="all_to_all")
         elif "notify" in kernel.name:
-            yield Node(number, "collective", kernel.name, collective="barrier", stream=0)
+            yield replace(node, kind="collective", collective="barrier")
         else:
-            seconds = (kernel.end_us - kernel.start_us) / _US
-            yield Node(number, "compute", kernel.name, duration_s=seconds, stream=0)
+            yield replace(node, duration_s=(kernel.end_us - kernel.start_us) / _US)
         number += 1

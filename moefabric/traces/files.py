@@ -5,6 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from glob import escape
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
@@ -156,7 +157,7 @@ def file_families(path: Path) -> list[Mapping[int, Path]]:
         return [{0: path}]
     folder, prefix = (path, "") if path.is_dir() else (path.parent, path.name)
     by_pattern: dict[str, list[Path]] = {}
-    for file in sorted(folder.glob(f"{_escaped(prefix)}*")) if folder.is_dir() else ():
+    for file in sorted(folder.glob(f"{escape(prefix)}*")) if folder.is_dir() else ():
         if file.is_file() and not file.name.startswith("."):
             by_pattern.setdefault(_NUMBER.sub("#", file.name), []).append(file)
     families = [family for files in by_pattern.values() if (family := _by_rank(files))]
@@ -164,10 +165,6 @@ def file_families(path: Path) -> list[Mapping[int, Path]]:
         what = "has no files numbered by rank from 0" if path.is_dir() else "there is no such file"
         raise TraceError(path, "", what)
     return families
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", text)
 
 
 def _by_rank(files: list[Path]) -> Mapping[int, Path]:
@@ -182,3 +179,48 @@ def _by_rank(files: list[Path]) -> Mapping[int, Path]:
 def is_count(value: object, limit: int = 1 << 62) -> TypeGuard[int]:
     """Return whether a value of JSON is a whole number from 0 to before a limit."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
+
+
+def as_time(value: object) -> float | None:
+    """Return a number of JSON that may be a time, or None."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else None
+
+
+class Entry:
+    """A JSON object in a file. The methods raise TraceError if a value is wrong.
+
+    Attributes:
+        path: The file.
+        place: Where in it the object is.
+        values: The object.
+    """
+
+    def __init__(self, path: Path, place: str, values: Any) -> None:
+        self.path, self.place = path, place
+        if not isinstance(values, dict):
+            raise self.error("an object is needed")
+        self.values: dict[str, Any] = values
+
+    def error(self, fault: str, key: str = "") -> TraceError:
+        """Return the error of the object, or of one of its values."""
+        return TraceError(self.path, f"{self.place}.{key}" if key else self.place, fault)
+
+    def count(self, key: str, limit: int = 1 << 63, default: Any = None) -> int:
+        """Return a whole number from 0."""
+        value = self.values.get(key, default)
+        if not is_count(value, limit):
+            raise self.error(f"{value!r} is not a whole number", key)
+        return value
+
+
+def json_list(path: Path, document: Any, key: str, what: str) -> list[Any]:
+    """Return the list in a document's key, which is empty if the document is the list.
+
+    Raises:
+        TraceError: If there is no list.
+    """
+    if key:
+        document = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(document, list):
+        raise TraceError(path, key, f"a list of {what} is needed")
+    return document

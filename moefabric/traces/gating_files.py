@@ -10,6 +10,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,11 +53,9 @@ class CountsReader:
 
     def read(self, path: Path) -> GatingTrace:
         """Read the counts."""
-        suffix = ".npz"
-        if not zipfile.is_zipfile(path):
-            with path.open("rb") as file:
-                suffix = ".txt" if file.read(64).lstrip().startswith(b"[[") else ".json"
-        return read_gating(path, suffix)
+        if zipfile.is_zipfile(path):
+            return read_gating(path, ".npz")
+        return read_gating(path, ".txt" if _start(path).lstrip().startswith(b"[[") else ".json")
 
 
 class SglangReader:
@@ -70,9 +69,12 @@ class SglangReader:
 
     def read(self, path: Path) -> GatingTrace:
         """Read the counts of all ranks together."""
-        with path.open("rb") as file:
-            compressed = file.read(2) == b"\x1f\x8b"
-        return read_gating(path, ".json.gz" if compressed else ".json")
+        return read_gating(path, ".json.gz" if _start(path).startswith(b"\x1f\x8b") else ".json")
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(64)
 
 
 class CountsCsvReader:
@@ -158,15 +160,11 @@ def counted_trace(path: Path, cells: Iterable[GatingCells]) -> GatingTrace:
     """Return the trace of counts, without the layers and iterations that no count names."""
     sums: dict[tuple[int, int, int], NDArray[np.int64]] = {}
     for iteration, layer, rank, tokens in cells:
-        key = iteration, layer, rank
-        known = sums.get(key)
-        if known is None:
-            sums[key] = tokens
-            continue
-        longer, shorter = (known, tokens) if len(known) >= len(tokens) else (tokens, known)
-        total = longer.copy()
-        total[: len(shorter)] += shorter
-        sums[key] = total
+        known = sums.get((iteration, layer, rank), tokens[:0])
+        total = np.zeros(max(len(known), len(tokens)), dtype=np.int64)
+        for part in (known, tokens):
+            total[: len(part)] += part
+        sums[iteration, layer, rank] = total
     if not sums:
         raise TraceError(path, "", "there are no counts")
     iterations, layers = (sorted({key[axis] for key in sums}) for axis in (0, 1))
@@ -174,9 +172,8 @@ def counted_trace(path: Path, cells: Iterable[GatingCells]) -> GatingTrace:
     experts = max(map(len, sums.values()))
     shape = len(iterations), len(layers), ranks, experts
     if np.prod(shape, dtype=np.float64) > MAX_CELLS:
-        raise TraceError(
-            path, "", f"{' x '.join(map(str, shape))} counts are more than {MAX_CELLS}"
-        )
+        sizes = " x ".join(map(str, shape))
+        raise TraceError(path, "", f"{sizes} counts are more than {MAX_CELLS}")
     tokens = np.zeros(shape, dtype=np.int64)
     places = [{number: n for n, number in enumerate(axis)} for axis in (iterations, layers)]
     for (iteration, layer, rank), counts in sums.items():
@@ -195,7 +192,7 @@ def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[GatingCell
     wide = {int(match[1]): n for n, name in enumerate(names) if (match := _WIDE.fullmatch(name))}
     if missing := [name for name in ("expert", "tokens") if name not in columns and not wide]:
         raise TraceError(path, "line 1", f"there is no column {missing[0]}")
-    single: list[tuple[int, ...]] = []
+    single: list[tuple[int, int, int, int, int]] = []
     axes = [axis for axis in AXES if axis in columns]
     for line, row in enumerate(rows[1:], start=2):
         if not row:
@@ -211,22 +208,13 @@ def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[GatingCell
             words = [row[wide[n]] if n in wide else "0" for n in range(max(wide) + 1)]
             yield *where, _counts(path, line, words, words)
         else:
-            tokens = _number(path, line, row[columns["tokens"]])
-            single.append((*where, found["expert"], tokens))
-    if single:
-        yield from _grouped(np.array(single, dtype=np.int64))
-
-
-def _grouped(rows: NDArray[np.int64]) -> Iterator[GatingCells]:
-    """Yield the counts of rows of iteration, layer, rank, expert and tokens."""
-    places, index = np.unique(rows[:, :3], axis=0, return_inverse=True)
-    order = np.argsort(index, kind="stable")
-    bounds = np.searchsorted(index[order], np.arange(len(places) + 1))
-    for n, (iteration, layer, rank) in enumerate(places.tolist()):
-        own = rows[order[bounds[n] : bounds[n + 1]], 3:]
-        tokens = np.zeros(own[:, 0].max() + 1, dtype=np.int64)
-        np.add.at(tokens, own[:, 0], own[:, 1])
-        yield iteration, layer, rank, tokens
+            count = _number(path, line, row[columns["tokens"]])
+            single.append((*where, found["expert"], count))
+    for place, group in groupby(sorted(single), key=lambda row: row[:3]):
+        experts, tokens = np.array([row[3:] for row in group], dtype=np.int64).T
+        counts = np.zeros(experts[-1] + 1, dtype=np.int64)
+        np.add.at(counts, experts, tokens)
+        yield *place, counts
 
 
 def _counts(path: Path, line: int, row: Sequence[str], like: Sequence[str]) -> NDArray[np.int64]:

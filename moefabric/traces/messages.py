@@ -13,7 +13,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.workload.collectives.built_in import DEFAULTS
-from moefabric.workload.collectives.program import Program, ProgramStep, lower
+from moefabric.workload.collectives.program import Program, lower
 from moefabric.workload.collectives.schedule import CollectiveSchedule
 from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node, NodeKind
 from moefabric.workload.graphs.timeline import sent_bytes
@@ -92,13 +92,8 @@ def lowered(
         message = f"its collectives have {steps} steps, more than {MAX_STEPS}: fold it (--ranks)"
         raise SpecError([(graph.name or "graph", message)])
     ranks = {rank: tuple(_step_nodes(program, rank)) for rank in range(program.ranks)}
-    used = sorted(
-        {
-            f"{call.call.kind}: {call.schedule.name}"
-            for call in program.calls
-            if call.schedule.name != "message"
-        }
-    )
+    calls = [call for call in program.calls if call.schedule.name != "message"]
+    used = sorted({f"{call.call.kind}: {call.schedule.name}" for call in calls})
     notes = (*program.notes, f"Collectives are lowered to messages ({', '.join(used)}).")
     return ExecutionGraph(ranks, name=graph.name, notes=notes)
 
@@ -106,17 +101,14 @@ def lowered(
 def _step_nodes(program: Program, rank: int) -> Iterator[Node]:
     operations = program.operations[rank]
     for step in program.steps(rank):
-        name = operations[step.operation].name
-        yield _step_node(step, f"{name} {step.phase}".strip())
-
-
-def _step_node(step: ProgramStep, name: str) -> Node:
-    if step.kind in {"compute", "copy"}:
-        return Node(step.number, "compute", name, step.after, duration_s=step.duration_s)
-    assert step.extent is not None
-    kind: NodeKind = "send" if step.kind == "send" else "receive"
-    size, tag = step.extent.size, step.transfer
-    return Node(step.number, kind, name, step.after, size=size, peer=step.peer, tag=tag)
+        name = f"{operations[step.operation].name} {step.phase}".strip()
+        if step.kind in {"compute", "copy"}:
+            yield Node(step.number, "compute", name, step.after, duration_s=step.duration_s)
+            continue
+        assert step.extent is not None
+        kind: NodeKind = "send" if step.kind == "send" else "receive"
+        size, tag = step.extent.size, step.transfer
+        yield Node(step.number, kind, name, step.after, size=size, peer=step.peer, tag=tag)
 
 
 def pair_bytes(graph: ExecutionGraph) -> NDArray[np.int64]:

@@ -16,11 +16,13 @@ are read as one all-to-all.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import read_text
@@ -103,6 +105,9 @@ def log_files(path: Path) -> list[Path]:
     if not logs:
         raise TraceError(path, "", "there are no such files")
     return logs
+
+
+_Ranks = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,125 +202,120 @@ class _Logs:
         if not self.calls:
             raise TraceError(path, "", "there are no calls: set NCCL_DEBUG_SUBSYS=INIT,COLL")
         largest = max(self.known, key=lambda one: one.ranks)
-        world = self._members(path, largest.group)
+        members = self._members(path, largest.group)
+        world = members[largest.group]
         if len(world) < largest.ranks:
             missing = next(rank for rank in range(largest.ranks) if rank not in world)
             raise TraceError(path, "", f"rank {missing} of {largest.ranks} has no log")
         ranks = {gpu: rank for rank, gpu in world.items()}
         used = {call.communicator.group for calls in self.calls.values() for call in calls}
-        groups: dict[str, tuple[int, ...]] = {}
-        names: dict[str, str] = {}
-        for group in dict.fromkeys(one.group for one in self.known):
-            members = self._members(path, group)
-            if strange := [gpu for gpu in members.values() if gpu not in ranks]:
+        groups: dict[str, tuple[str, _Ranks]] = {}
+        for group, own in members.items():
+            if strange := [gpu for gpu in own.values() if gpu not in ranks]:
                 message = f"{strange[0]} is not in the communicator of {len(ranks)} ranks"
                 raise TraceError(path, "", message)
             if group in used:
-                names[group] = WORLD if group == largest.group else f"comm{len(names)}"
-                ordered = sorted(members.items())
-                groups[names[group]] = tuple(ranks[gpu] for _, gpu in ordered)
+                name = WORLD if group == largest.group else f"comm{len(groups)}"
+                groups[group] = name, tuple(ranks[own[rank]] for rank in sorted(own))
         calls = {rank: self.calls[gpu] for gpu, rank in ranks.items()}
-        exchanges = _Exchanges(calls, self._sizes())
-        nodes = {
-            rank: tuple(_rank_nodes(own, exchanges, groups, names)) for rank, own in calls.items()
-        }
-        notes = [_NO_TIMES, *([_EXCHANGES] if exchanges.found else [])]
-        graph = ExecutionGraph(dict(sorted(nodes.items())), groups, path.name, tuple(notes))
+        splits = _exchange_splits(calls.values())
+        nodes = {rank: tuple(_rank_nodes(own, splits, groups)) for rank, own in calls.items()}
+        notes = [_NO_TIMES, *([_EXCHANGES] if splits else [])]
+        named = dict(groups.values())
+        graph = ExecutionGraph(dict(sorted(nodes.items())), named, path.name, tuple(notes))
         return checked_graph(graph, path)
 
-    def _sizes(self) -> dict[str, int]:
-        return {one.group: one.ranks for one in self.known}
-
-    def _members(self, path: Path, group: str) -> dict[int, str]:
-        """Return the GPU of each rank of a group."""
-        members: dict[int, str] = {}
-        for one in self.known:
-            if one.group != group:
-                continue
-            if members.setdefault(one.rank, one.gpu) != one.gpu:
+    def _members(self, path: Path, largest: str) -> dict[str, dict[int, str]]:
+        """Return the GPU of each rank of each group."""
+        members: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        # Faults of the largest group are reported first.
+        for one in sorted(self.known, key=lambda one: one.group != largest):
+            if members[one.group].setdefault(one.rank, one.gpu) != one.gpu:
                 message = "communicators can't be told apart: their lines have no commId"
                 raise TraceError(path, "", message)
-        return members
+        return {group: members[group] for group in dict.fromkeys(one.group for one in self.known)}
 
 
-class _Exchanges:
-    """The groups of sends and receives that are all-to-alls.
+_Splits = Mapping[tuple[_Communicator, int], tuple[int, ...]]
+"""Bytes to each rank by communicator and number of an all-to-all of grouped messages."""
+
+
+def _exchange_splits(ranks: Iterable[Sequence[_Call]]) -> _Splits:
+    """Return the groups of sends and receives that are all-to-alls.
 
     The n-th group of each rank of a communicator belongs to the same exchange if each message that
     one of them sends is received in another, and most pairs have a message.
     """
+    splits: dict[tuple[_Communicator, int], tuple[int, ...]] = {}
+    by_group: defaultdict[str, dict[_Communicator, list[Sequence[_Call]]]] = defaultdict(dict)
+    for calls in ranks:
+        for batch in batches(calls):
+            if batch[0].is_message:
+                one = batch[0].communicator
+                by_group[one.group].setdefault(one, []).append(batch)
+    for communicators in by_group.values():
+        ordered = sorted(communicators, key=lambda one: one.rank)
+        counts = {len(found) for found in communicators.values()}
+        if len(counts) == 1 and len(ordered) == ordered[0].ranks:
+            exchanges = zip(*(communicators[one] for one in ordered), strict=True)
+            for index, exchange in enumerate(exchanges):
+                rows = _exchanged(exchange)
+                splits |= {(one, index): row for one, row in zip(ordered, rows, strict=False)}
+    return splits
 
-    def __init__(self, calls: Mapping[int, Sequence[_Call]], sizes: Mapping[str, int]) -> None:
-        self._splits: dict[tuple[str, int, int], tuple[int, ...]] = {}
-        by_group: defaultdict[str, dict[int, list[Sequence[_Call]]]] = defaultdict(dict)
-        for own in calls.values():
-            for batch in batches(own):
-                if batch[0].is_message:
-                    one = batch[0].communicator
-                    by_group[one.group].setdefault(one.rank, []).append(batch)
-        for group, ranks in by_group.items():
-            if len({len(found) for found in ranks.values()}) == 1 and len(ranks) == sizes[group]:
-                for index, exchange in enumerate(zip(*map(ranks.get, sorted(ranks)), strict=True)):
-                    self._add(group, index, exchange)
-        self.found = bool(self._splits)
 
-    def _add(self, group: str, index: int, exchange: Sequence[Sequence[_Call]]) -> None:
-        count = len(exchange)
-        sent, received = ([[0] * count for _ in range(count)] for _ in range(2))
-        for rank, batch in enumerate(exchange):
-            for call in batch:
-                if call.name == "Send":
-                    sent[rank][call.peer] += call.size
-                else:
-                    received[call.peer][rank] += call.size
-        pairs = sum(bool(sent[a][b]) for a in range(count) for b in range(count) if a != b)
-        if sent == received and 2 * pairs > count * (count - 1):
-            for rank, row in enumerate(sent):
-                self._splits[group, rank, index] = tuple(row)
-
-    def splits(self, communicator: _Communicator, index: int) -> tuple[int, ...]:
-        """Return the bytes to each rank of a rank's group with this index; empty if not known."""
-        return self._splits.get((communicator.group, communicator.rank, index), ())
+def _exchanged(exchange: Sequence[Sequence[_Call]]) -> list[tuple[int, ...]]:
+    """Return the bytes [rank][rank] of a group of messages; nothing if it is no all-to-all."""
+    count = len(exchange)
+    sent, received = np.zeros((2, count, count), dtype=object)
+    for rank, batch in enumerate(exchange):
+        for call in batch:
+            if call.name == "Send":
+                sent[rank, call.peer] += call.size
+            else:
+                received[call.peer, rank] += call.size
+    pairs = np.count_nonzero(sent) - np.count_nonzero(sent.diagonal())
+    alike = (sent == received).all() and 2 * pairs > count * (count - 1)
+    return [tuple(row) for row in sent] if alike else []
 
 
 def batches(calls: Sequence[_Call]) -> Iterator[Sequence[_Call]]:
     """Yield the calls of a GPU, with grouped sends and receives together."""
-    for key, batch in groupby(
-        enumerate(calls),
-        key=lambda item: (
-            (item[1].communicator, item[1].op, item[1].stream) if item[1].is_message else item[0]
-        ),
-    ):
-        del key
-        yield [call for _, call in batch]
+
+    def key(place: int) -> object:
+        call = calls[place]
+        return (call.communicator, call.op, call.stream) if call.is_message else place
+
+    for _, places in groupby(range(len(calls)), key):
+        yield [calls[place] for place in places]
 
 
 def _rank_nodes(
-    calls: Sequence[_Call],
-    exchanges: _Exchanges,
-    groups: Mapping[str, tuple[int, ...]],
-    names: Mapping[str, str],
+    calls: Sequence[_Call], exchange_splits: _Splits, groups: Mapping[str, tuple[str, _Ranks]]
 ) -> Iterator[Node]:
-    """Yield the operations of one rank; those of a stream follow each other."""
+    """Yield the operations of one rank, given the name and ranks of each group.
+
+    Those of a stream follow each other.
+    """
     number = 0
     streams: dict[str, int] = {}
     last: dict[int, tuple[int, ...]] = {}
     index: defaultdict[str, int] = defaultdict(int)
     for batch in batches(calls):
         first = batch[0]
-        name = names[first.communicator.group]
+        name, members = groups[first.communicator.group]
         stream = streams.setdefault(first.stream, len(streams))
         after = last.get(stream, ())
         splits: tuple[int, ...] = ()
         if first.is_message:
-            splits = exchanges.splits(first.communicator, index[name])
+            splits = exchange_splits.get((first.communicator, index[name]), ())
             index[name] += 1
         if not first.is_message or splits:
             collective = _COLLECTIVES.get(first.name, "all_to_all")
             yield Node(
                 number, "collective", first.name if not splits else "AlltoAll", after,
                 size=sum(splits) if splits else first.size, collective=collective, group=name,
-                splits=splits, root=groups[name][first.peer] if collective in _ROOTED else 0,
+                splits=splits, root=members[first.peer] if collective in _ROOTED else 0,
                 stream=stream,
             )  # fmt: skip
             last[stream], number = (number,), number + 1
@@ -325,7 +325,7 @@ def _rank_nodes(
             if call.peer == call.communicator.rank:
                 continue
             kind: NodeKind = "send" if call.name == "Send" else "receive"
-            peer = groups[name][call.peer]
+            peer = members[call.peer]
             yield Node(number, kind, call.name, after, size=call.size, peer=peer)
             messages.append(number)
             number += 1

@@ -8,23 +8,18 @@ sizes but no times. Format: `_parseBasicTrace` in PARAM's `train/comms/pt/commsT
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.files import is_count, rank_files, read_json
-from moefabric.traces.recorded_calls import (
-    COMPUTE_STREAM,
-    MAX_RANKS,
-    TYPE_BYTES,
-    RecordedCall,
-    call_kind,
-    for_all_ranks,
-    ordered_nodes,
-)
+from moefabric.traces import recorded_calls as recorded
+from moefabric.traces.files import Entry, is_count, json_list, rank_files, read_json
+from moefabric.traces.recorded_calls import RecordedCall
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _UNTIMED: Final = "gemm and emb_lookup have sizes but no times: they take none"
 _COMPUTATIONS: Final = frozenset({"gemm", "emb_lookup"})
+_LIMIT: Final = 1 << 56
+"""Bound of numbers of elements and ranks."""
 
 
 class ParamBasicReader:
@@ -56,8 +51,7 @@ class ParamBasicReader:
                 rank.starts_s,
             )
         notes = [_UNTIMED] if any(rank.computes for rank in ranks.values()) else []
-        everyone, note = for_all_ranks(path, nodes, world)
-        return ExecutionGraph(everyone, groups, path.name, (*notes, *note))
+        return recorded.job_graph(path, nodes, world, groups, notes)
 
 
 def _in_world(call: RecordedCall, rank: "_Rank", world: int) -> RecordedCall:
@@ -73,7 +67,7 @@ def _timed(calls: Sequence[RecordedCall], starts_s: dict[int, float]) -> tuple[N
     nodes: list[Node] = []
     number = max((call.node.number for call in calls), default=-1)
     elapsed_s, delay = 0.0, tuple[int, ...]()
-    for node in ordered_nodes(calls):
+    for node in recorded.ordered_nodes(calls):
         start_s = starts_s.get(node.number)
         if start_s is None:
             nodes.append(node)
@@ -106,39 +100,35 @@ class _Rank:
         self.groups: dict[str, tuple[int, ...]] = {}
         self.sizes: dict[str, int] = {}
         self.world, self.computes = 0, False
-        entries = read_json(path)
-        if not isinstance(entries, list):
-            raise TraceError(path, "", "a list of calls is needed")
         first: float | None = None
-        for number, entry in enumerate(entries):
-            if not isinstance(entry, dict):
-                raise TraceError(path, f"[{number}]", "an object is needed")
-            call = self._call(number, entry)
+        for number, values in enumerate(json_list(path, read_json(path), "", "calls")):
+            call = self._call(number, Entry(path, f"[{number}]", values))
             if call is None:
                 continue
             self.calls.append(call)
-            start = entry.get("startTime_ns")
+            start = values.get("startTime_ns")
             if isinstance(start, int | float) and 0 <= start < 1 << 63:
                 first = start if first is None else first
                 self.starts_s[number] = max(0.0, (start - first) / 1e9)
 
-    def _call(self, number: int, entry: dict[str, Any]) -> RecordedCall | None:
-        if "comms" not in entry:
-            computation = str(entry.get("compute")).lower()
+    def _call(self, number: int, entry: Entry) -> RecordedCall | None:
+        values = entry.values
+        if "comms" not in values:
+            computation = str(values.get("compute")).lower()
             if computation not in _COMPUTATIONS:
-                raise TraceError(self.path, f"[{number}]", "has neither comms nor a known compute")
+                raise entry.error("has neither comms nor a known compute")
             self.computes = True
-            return RecordedCall(Node(number, "compute", computation, stream=COMPUTE_STREAM))
-        name = str(entry["comms"]).lower()
-        group = self._group(number, entry)
+            return RecordedCall(Node(number, "compute", computation))
+        name = str(values["comms"]).lower()
+        group = self._group(entry)
         if name == "batch_isend_irecv":
             return None
-        kind = call_kind(name)
+        kind = recorded.call_kind(name)
         if kind is None:
-            raise TraceError(self.path, f"[{number}].comms", f"{name!r} is not known")
+            raise entry.error(f"{name!r} is not known", "comms")
         if kind == "init":
             return None
-        request = entry.get("req")
+        request = values.get("req")
         if isinstance(request, list) and request:
             request = request[0]
         named = (group, request) if isinstance(request, int) else None
@@ -146,57 +136,53 @@ class _Rank:
             return RecordedCall(Node(number, "compute"), named, waits=True)
         if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
             sends = kind == "send"
-            size = self._bytes(number, entry, "in_msg_size" if sends else "out_msg_size")
-            peer = self._count(number, entry, "dst_rank" if sends else "src_rank")
+            size = _width(entry) * entry.count("in_msg_size" if sends else "out_msg_size", _LIMIT)
+            peer = entry.count("dst_rank" if sends else "src_rank", _LIMIT)
             return RecordedCall(Node(number, kind, name, size=size, peer=peer), named)
-        root = self._count(number, entry, "root") if entry.get("root") is not None else 0
+        root = entry.count("root", _LIMIT) if values.get("root") is not None else 0
         node = Node(number, "collective", name, collective=kind, group=group, root=root)
         if kind != "barrier":
             of_output = kind == "scatter"
-            size = self._bytes(number, entry, "out_msg_size" if of_output else "in_msg_size")
-            node = replace(node, size=size * (self.sizes.get(group, 1) if of_output else 1))
-        if kind == "all_to_all" and entry.get("in_split"):
-            node = replace(node, splits=self._splits(number, entry, node.size))
+            key = "out_msg_size" if of_output else "in_msg_size"
+            parts = self.sizes.get(group, 1) if of_output else 1
+            node = replace(node, size=_width(entry) * entry.count(key, _LIMIT) * parts)
+        if kind == "all_to_all" and values.get("in_split"):
+            node = replace(node, splits=_splits(entry, node.size))
         return RecordedCall(node, named)
 
-    def _group(self, number: int, entry: dict[str, Any]) -> str:
+    def _group(self, entry: Entry) -> str:
         """Return the name of a call's group, and record the ranks that the call gives for it."""
-        group = str(entry.get("pg_id", WORLD))
-        ranks = entry.get("global_ranks")
+        group, ranks = str(entry.values.get("pg_id", WORLD)), entry.values.get("global_ranks")
         if ranks:
-            if not isinstance(ranks, list) or not all(is_count(one, MAX_RANKS) for one in ranks):
-                raise TraceError(self.path, f"[{number}].global_ranks", "is no list of ranks")
+            if not recorded.are_ranks(ranks):
+                raise entry.error("is no list of ranks", "global_ranks")
             self.groups[group] = tuple(ranks)
             self.world = max(self.world, *(rank + 1 for rank in ranks))
-        size = entry.get("world_size", len(ranks) if ranks else 0)
+        size = entry.values.get("world_size", len(ranks) if ranks else 0)
         if size is None:
             return group
-        if not is_count(size, MAX_RANKS):
-            raise TraceError(self.path, f"[{number}].world_size", f"{size!r} is no number of ranks")
+        if not is_count(size, recorded.MAX_RANKS):
+            raise entry.error(f"{size!r} is no number of ranks", "world_size")
         if size:
             self.sizes[group] = size
             self.world = max(self.world, size)
         return group
 
-    def _count(self, number: int, entry: dict[str, Any], key: str) -> int:
-        value = entry.get(key)
-        if not is_count(value, 1 << 56):
-            raise TraceError(self.path, f"[{number}].{key}", f"{value!r} is not a whole number")
-        return value
 
-    def _bytes(self, number: int, entry: dict[str, Any], key: str) -> int:
-        width = TYPE_BYTES.get(str(entry.get("dtype", "")).lower())
-        if width is None:
-            fault = f"{entry.get('dtype')!r} is no data type that is known"
-            raise TraceError(self.path, f"[{number}].dtype", fault)
-        return self._count(number, entry, key) * width
+def _width(entry: Entry) -> int:
+    """Return the bytes of an element."""
+    kind = entry.values.get("dtype")
+    width = recorded.TYPE_BYTES.get(str(kind).lower())
+    if width is None:
+        raise entry.error(f"{kind!r} is no data type that is known", "dtype")
+    return width
 
-    def _splits(self, number: int, entry: dict[str, Any], size: int) -> tuple[int, ...]:
-        place, splits = f"[{number}].in_split", entry["in_split"]
-        if not isinstance(splits, list) or not all(is_count(one, 1 << 56) for one in splits):
-            raise TraceError(self.path, place, "a list of numbers of elements is needed")
-        width = TYPE_BYTES[str(entry["dtype"]).lower()]
-        parts = tuple(width * one for one in splits)
-        if sum(parts) != size:
-            raise TraceError(self.path, place, f"{sum(splits)} elements are not in_msg_size")
-        return parts if len(set(parts)) > 1 else ()
+
+def _splits(entry: Entry, size: int) -> tuple[int, ...]:
+    splits = entry.values["in_split"]
+    if not isinstance(splits, list) or not all(is_count(one, _LIMIT) for one in splits):
+        raise entry.error("a list of numbers of elements is needed", "in_split")
+    parts = tuple(_width(entry) * one for one in splits)
+    if sum(parts) != size:
+        raise entry.error(f"{sum(splits)} elements are not in_msg_size", "in_split")
+    return parts if len(set(parts)) > 1 else ()

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.files import file_families, is_count, parse_json, read_head, read_json
-from moefabric.traces.pytorch_profile import is_profile, read_profile, timed_nodes
-from moefabric.traces.recorded_calls import (
-    DEFAULT_GROUP,
-    MAX_RANKS,
-    TYPE_BYTES,
-    RecordedCall,
-    call_kind,
-    for_all_ranks,
-    ordered_nodes,
+from moefabric.traces import recorded_calls as recorded
+from moefabric.traces.files import (
+    Entry,
+    as_time,
+    file_families,
+    is_count,
+    json_list,
+    parse_json,
+    read_head,
+    read_json,
 )
+from moefabric.traces.pytorch_profile import is_profile, read_profile, timed_nodes
+from moefabric.traces.recorded_calls import RecordedCall
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _COMMUNICATION: Final = "record_param_comms"
@@ -50,7 +52,7 @@ class PytorchExecutionReader:
         if len(traces) != 1 or len(profiles) > 1:
             names = ", ".join(of[0].name for of in families)
             raise TraceError(path, "", f"holds several traces ({names}): give a longer prefix")
-        ranks = {rank: _Rank(file, rank) for rank, file in traces[0].items()}
+        ranks = {rank: _Rank(file) for rank, file in traces[0].items()}
         return _graph(path, ranks, profiles[0] if profiles else {})
 
 
@@ -64,8 +66,8 @@ def _graph(
     groups = {name: of for rank in ranks.values() for name, of in rank.groups.items()}
     world = max([len(ranks), *(rank.world for rank in ranks.values())])
     names = {name: name for name in groups}
-    if groups.get(DEFAULT_GROUP) == tuple(range(world)):
-        names[DEFAULT_GROUP] = WORLD
+    if groups.get(recorded.DEFAULT_GROUP) == tuple(range(world)):
+        names[recorded.DEFAULT_GROUP] = WORLD
     for rank in ranks.values():
         names |= {name: own for name, own in rank.names.items() if name in groups}
     nodes: dict[int, tuple[Node, ...]] = {}
@@ -75,12 +77,11 @@ def _graph(
         if number in profiles:
             nodes[number] = timed_nodes(calls, read_profile(profiles[number]))
         else:
-            nodes[number] = ordered_nodes(calls)
+            nodes[number] = recorded.ordered_nodes(calls)
             if not any(call.node.duration_s for call in calls):
                 notes.append(_NO_TIMES if calls else _SILENT)
-    everyone, note = for_all_ranks(path, nodes, world)
     named = {names[name]: of for name, of in groups.items() if names[name] != WORLD}
-    return ExecutionGraph(everyone, named, path.name, (*dict.fromkeys(notes), *note))
+    return recorded.job_graph(path, nodes, world, named, notes)
 
 
 def _renamed(
@@ -105,7 +106,6 @@ class _Rank:
 
     Attributes:
         path: The file.
-        rank: Its rank by its name.
         calls: Communication in program order.
         groups: Ranks of the groups that the file lists.
         sizes: Ranks of groups by what calls say of them.
@@ -115,7 +115,6 @@ class _Rank:
     """
 
     path: Path
-    rank: int
     calls: list[RecordedCall] = field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -126,9 +125,7 @@ class _Rank:
 
     def __post_init__(self) -> None:
         document = read_json(self.path)
-        nodes = document.get("nodes") if isinstance(document, dict) else None
-        if not isinstance(nodes, list):
-            raise TraceError(self.path, "nodes", "a list of nodes is needed")
+        nodes = json_list(self.path, document, "nodes", "nodes")
         names = document.get("group_names", {})
         if isinstance(names, dict):
             self.names = {name: str(own) for name, own in names.items()}
@@ -154,17 +151,14 @@ class _Rank:
         self.world = max([self.world, *self.sizes.values()], default=0)
 
     def _read_groups(self, entry: "_Entry") -> None:
-        text = entry.inputs[0] if entry.inputs else ""
-        groups = parse_json(self.path, text, entry.place) if isinstance(text, str) else None
+        groups = entry.document(next(iter(entry.items("inputs")), ""))
         if not isinstance(groups, list):
-            raise TraceError(self.path, entry.place, "a list of process groups is needed")
+            raise entry.error("a list of process groups is needed")
         for group in groups:
             ranks = group.get("ranks") if isinstance(group, dict) else None
-            if not isinstance(ranks, list) or not all(is_count(rank, MAX_RANKS) for rank in ranks):
-                raise TraceError(self.path, entry.place, "a process group has no list of ranks")
-            size = group.get("group_size", len(ranks))
-            if not is_count(size) or size > MAX_RANKS:
-                raise TraceError(self.path, entry.place, f"a process group has {size!r} ranks")
+            if not recorded.are_ranks(ranks):
+                raise entry.error("a process group has no list of ranks")
+            size = _group_size(entry, group.get("group_size", len(ranks)))
             members = tuple(ranks) or tuple(range(size))
             name = str(group.get("pg_name", len(self.groups)))
             self.groups[name] = members
@@ -175,21 +169,21 @@ class _Rank:
             self.world = max(self.world, *(rank + 1 for rank in members), size)
 
     def _call(self, entry: "_Entry") -> RecordedCall | None:
-        inputs = entry.inputs
+        inputs = entry.items("inputs")
         first = 0 if inputs and _is_request(inputs[0]) else 1
         if len(inputs) < first + 4:
-            raise TraceError(self.path, entry.place, "inputs.values of communication is too short")
+            raise entry.error("inputs.values of communication is too short")
         request, group, peer, name = inputs[first : first + 4]
-        kind = call_kind(str(entry.attributes.get("collective_name", name)))
+        kind = recorded.call_kind(str(entry.attributes.get("collective_name", name)))
         if kind is None:
-            raise TraceError(self.path, entry.place, f"{name!r} is no collective that is known")
+            raise entry.error(f"{name!r} is no collective that is known")
         number = request[0] if isinstance(request, list) and request else request
         group_name = str(group[0] if isinstance(group, list) and group else group)
         group_name = self._aliases.get(group_name, group_name)
         if kind == "init":
             return None
         if not is_count(number) or not isinstance(peer, int):
-            raise TraceError(self.path, entry.place, "the call's number or rank is no number")
+            raise entry.error("the call's number or rank is no number")
         if kind == "wait":
             listed = group_name if group_name in self.groups else ""
             return RecordedCall(Node(entry.number, "compute"), (listed, number), waits=True)
@@ -208,17 +202,15 @@ class _Rank:
         return RecordedCall(self._sized(entry, node, splits), (group_name, number))
 
     def _remember_size(self, entry: "_Entry", group: str, splits: Any) -> None:
-        size = entry.attributes.get("pg_size", len(splits) if isinstance(splits, list) else 0)
-        if not is_count(size) or size > MAX_RANKS:
-            raise TraceError(self.path, entry.place, f"a process group has {size!r} ranks")
-        if size:
+        default = len(splits) if isinstance(splits, list) else 0
+        if size := _group_size(entry, entry.attributes.get("pg_size", default)):
             self.sizes[group] = max(size, self.sizes.get(group, 0))
 
     def _sized(self, entry: "_Entry", node: Node, splits: Any) -> Node:
         if node.collective == "barrier":
             return node
         receives = node.kind == "receive" or node.collective == "scatter"
-        size = entry.output_bytes() if receives else entry.input_bytes()
+        size = entry.bytes("out" if receives else "in")
         if node.collective == "scatter":
             size *= max(1, len(self.groups.get(node.group, ())) or self.sizes.get(node.group, 1))
         node = replace(node, size=size)
@@ -228,15 +220,20 @@ class _Rank:
         if not splits:
             return node
         if not isinstance(splits, list) or not all(is_count(one) for one in splits):
-            raise TraceError(self.path, entry.place, f"{splits!r} are not splits of an all-to-all")
+            raise entry.error(f"{splits!r} are not splits of an all-to-all")
         total = sum(splits)
         if total == 0 or size % total:
             if size == total == 0:
                 return node
-            fault = f"splits of {total} rows do not divide {size} bytes"
-            raise TraceError(self.path, entry.place, fault)
+            raise entry.error(f"splits of {total} rows do not divide {size} bytes")
         parts = tuple(one * (size // total) for one in splits)
         return node if len(set(parts)) == 1 else replace(node, splits=parts)
+
+
+def _group_size(entry: "_Entry", size: Any) -> int:
+    if not is_count(size) or size > recorded.MAX_RANKS:
+        raise entry.error(f"a process group has {size!r} ranks")
+    return size
 
 
 def _is_request(value: object) -> bool:
@@ -246,81 +243,56 @@ def _is_request(value: object) -> bool:
     return isinstance(value, int)
 
 
-class _Entry:
+class _Entry(Entry):
     """A node of a file, whose version may keep its facts in the node or in its attributes."""
 
     def __init__(self, path: Path, index: int, node: Any) -> None:
-        self.path, self.place = path, f"nodes[{index}]"
-        if not isinstance(node, dict):
-            raise TraceError(path, self.place, "an object is needed")
-        self._node = node
-        self.name = str(node.get("name", ""))
-        number = node.get("id")
-        if not is_count(number, 1 << 63):
-            raise TraceError(path, f"{self.place}.id", f"{number!r} is not a whole number")
-        self.number = number
-        self.attributes = self._attributes()
-        self.start_us = self._time("ts")
-        self.duration_us = self._time("dur") or self._time("inclusive_dur") or 0.0
-        self.seconds: float | None = None
-        if _SECONDS in self.attributes:
-            self.seconds = self._seconds(self.attributes[_SECONDS])
+        super().__init__(path, f"nodes[{index}]", node)
+        self.name, self.number = str(node.get("name", "")), self.count("id")
+        attributes = node.get("attrs", [])
+        if not isinstance(attributes, list):
+            raise self.error("a list of attributes is needed", "attrs")
+        pairs = (one for one in attributes if isinstance(one, dict))
+        self.attributes = {str(one.get("name")): one.get("value") for one in pairs}
+        self.start_us = as_time(node.get("ts"))
+        self.duration_us = as_time(node.get("dur")) or as_time(node.get("inclusive_dur")) or 0.0
+        seconds = self.attributes.get(_SECONDS, 0)
+        if not isinstance(seconds, int | float) or not 0 <= seconds < 1 << 62:
+            raise self.error(f"{_SECONDS} is {seconds!r} instead of seconds")
+        self.seconds = float(seconds) if _SECONDS in self.attributes else None
 
-    def _time(self, key: str) -> float | None:
-        value = self._node.get(key)
-        return float(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else None
-
-    def _seconds(self, value: object) -> float:
-        if isinstance(value, int | float) and 0 <= value < 1 << 62:
-            return float(value)
-        raise TraceError(self.path, self.place, f"{_SECONDS} is {value!r} instead of seconds")
-
-    @property
-    def inputs(self) -> list[Any]:
-        return self._tensors("inputs")
-
-    def _tensors(self, key: str) -> list[Any]:
-        values = self._node.get(key, [])
+    def items(self, key: str) -> list[Any]:
+        """Return the `inputs` or `outputs`."""
+        values = self.values.get(key, [])
         if isinstance(values, dict):
             values = values.get("values", [])
         if not isinstance(values, list):
-            raise TraceError(self.path, f"{self.place}.{key}", "a list of values is needed")
+            raise self.error("a list of values is needed", key)
         return values
 
-    def _attributes(self) -> dict[str, Any]:
-        attributes = self._node.get("attrs", [])
-        if not isinstance(attributes, list):
-            raise TraceError(self.path, f"{self.place}.attrs", "a list of attributes is needed")
-        pairs = (one for one in attributes if isinstance(one, dict))
-        return {str(one.get("name")): one.get("value") for one in pairs}
-
-    def input_bytes(self) -> int:
-        return self._bytes("inputs", "in_msg_nelems")
-
-    def output_bytes(self) -> int:
-        return self._bytes("outputs", "out_msg_nelems")
+    def document(self, text: Any) -> Any:
+        """Return the document of a JSON text, or None if it is no text."""
+        return parse_json(self.path, text, self.place) if isinstance(text, str) else None
 
     def part_elements(self) -> list[int]:
         """Return the elements of each part if the input is a list of parts."""
-        values = self._tensors("inputs")
-        parts = [tensor[3] for tensor in _tensors(values[0])] if values else []
+        parts = [tensor[3] for tensor in _tensors(self.items("inputs")[:1])]
         return parts if len(parts) > 1 else []
 
-    def _bytes(self, key: str, attribute: str) -> int:
+    def bytes(self, direction: str) -> int:
         """Return the bytes of a call: those that its arguments name, or those of whole tensors."""
-        values = self._tensors(key)
-        tensors = list(_tensors(values[0])) if values else []
-        total = sum(tensor[3] * tensor[4] for tensor in tensors)
-        elements = self.attributes.get(attribute)
-        width = TYPE_BYTES.get(str(self.attributes.get("dtype", "")).lower()) or (
+        tensors = _tensors(self.items(f"{direction}puts")[:1])
+        elements = self.attributes.get(f"{direction}_msg_nelems")
+        width = recorded.TYPE_BYTES.get(str(self.attributes.get("dtype", "")).lower()) or (
             tensors[0][4] if tensors else None
         )
         if elements is None or width is None:
-            return total
+            return sum(tensor[3] * tensor[4] for tensor in tensors)
         if not is_count(elements):
-            fault = f"{attribute} is {elements!r} instead of a number of elements"
-            raise TraceError(self.path, self.place, fault)
-        return int(elements) * int(width)
+            raise self.error(
+                f"{direction}_msg_nelems is {elements!r} instead of a number of elements"
+            )
+        return elements * width
 
 
 def _tensors(value: Any) -> list[list[int]]:

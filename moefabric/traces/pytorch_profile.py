@@ -16,16 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.files import is_count, rank_files, read_json
-from moefabric.traces.recorded_calls import (
-    COMPUTE_STREAM,
-    DEFAULT_GROUP,
-    MAX_RANKS,
-    TYPE_BYTES,
-    RecordedCall,
-    call_kind,
-    for_all_ranks,
-)
+from moefabric.traces import recorded_calls as recorded
+from moefabric.traces.files import as_time, is_count, json_list, rank_files, read_json
+from moefabric.traces.recorded_calls import RecordedCall
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _GPU_WORK: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -95,16 +88,15 @@ class PytorchProfileReader:
             calls = [_call(profile, n, one, groups) for n, one in enumerate(profile.collectives)]
             ranks[rank] = timed_nodes(calls, profile)
         world = max([len(files), *(rank + 1 for of in groups.values() for rank in of)])
-        if groups.get(DEFAULT_GROUP) == tuple(range(world)):
-            del groups[DEFAULT_GROUP]
+        if groups.get(recorded.DEFAULT_GROUP) == tuple(range(world)):
+            del groups[recorded.DEFAULT_GROUP]
         named = {
             rank: tuple(
                 node if node.group in groups else replace(node, group=WORLD) for node in nodes
             )
             for rank, nodes in ranks.items()
         }
-        everyone, note = for_all_ranks(path, named, world)
-        return ExecutionGraph(everyone, groups, path.name, (*dict.fromkeys(notes), *note))
+        return recorded.job_graph(path, named, world, groups, notes)
 
 
 def read_profile(path: Path) -> Profile:
@@ -113,10 +105,7 @@ def read_profile(path: Path) -> Profile:
     Raises:
         TraceError: If the file is no profile.
     """
-    document = read_json(path)
-    events = document.get("traceEvents") if isinstance(document, dict) else None
-    if not isinstance(events, list):
-        raise TraceError(path, "traceEvents", "a list of events is needed")
+    events = json_list(path, read_json(path), "traceEvents", "events")
     activities = sorted(_activities(path, events), key=lambda one: (one.start_s, one.end_s))
     collectives = [one for one in activities if _is_nccl(one)]
     compute = [one for one in activities if not _is_nccl(one)]
@@ -128,21 +117,16 @@ def _activities(path: Path, events: list[Any]) -> Iterator[Activity]:
         if not isinstance(event, dict) or str(event.get("cat")) not in _GPU_WORK:
             continue
         facts = event.get("args", {})
-        start, duration = _microseconds(event.get("ts")), _microseconds(event.get("dur"))
+        start, duration = as_time(event.get("ts")), as_time(event.get("dur"))
         if start is None or duration is None:
             raise TraceError(path, f"traceEvents[{n}]", "ts and dur are not microseconds")
         if not isinstance(facts, dict) or not isinstance(facts.get("stream", 0), int):
             raise TraceError(path, f"traceEvents[{n}].args", "an object with a stream is needed")
         name = str(event.get("name", ""))
         yield Activity(
-            float(start) / 1e6, float(start + max(0, duration)) / 1e6, name,
+            start / 1e6, (start + max(0, duration)) / 1e6, name,
             facts.get("stream", 0), facts, f"traceEvents[{n}]",
         )  # fmt: skip
-
-
-def _microseconds(value: object) -> float | None:
-    is_time = isinstance(value, int | float) and abs(value) < 1 << 62
-    return float(value) if is_time and isinstance(value, int | float) else None
 
 
 def _is_nccl(activity: Activity) -> bool:
@@ -167,26 +151,26 @@ def _call(
     """Return the call of an NCCL kernel, which PyTorch describes since 2.3."""
     facts = activity.facts
 
-    def fault(key: str, wrong: object) -> TraceError:
-        return TraceError(profile.path, f"{activity.place}.args", f"{key} is {wrong!r}")
+    def fault(key: str) -> TraceError:
+        return TraceError(profile.path, f"{activity.place}.args", f"{key} is {facts.get(key)!r}")
 
     def count(key: str) -> int:
         value = facts.get(key)
         if not is_count(value):
-            raise fault(key, value)
+            raise fault(key)
         return value
 
-    kind = call_kind(str(facts["Collective name"]))
+    kind = recorded.call_kind(str(facts["Collective name"]))
     if kind is None or kind == "wait" or kind == "init":  # noqa: PLR1714 - as below
-        raise fault("Collective name", facts["Collective name"])
+        raise fault("Collective name")
     group = str(facts.get("Process Group Name", WORLD))
     if "Process Group Ranks" in facts:
         groups[group] = _ranks(facts["Process Group Ranks"], facts.get("Group size"))
-        if not groups[group] or max(groups[group]) >= MAX_RANKS:
-            raise fault("Process Group Ranks", facts["Process Group Ranks"])
-    width = TYPE_BYTES.get(str(facts.get("dtype", "")).lower())
+        if not groups[group] or max(groups[group]) >= recorded.MAX_RANKS:
+            raise fault("Process Group Ranks")
+    width = recorded.TYPE_BYTES.get(str(facts.get("dtype", "")).lower())
     if width is None:
-        raise fault("dtype", facts.get("dtype"))
+        raise fault("dtype")
     if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
         peer = count("Dst Rank" if kind == "send" else "Src Rank")
         size = count("In msg nelems") * width
@@ -206,7 +190,7 @@ def _ranks(literal: object, size: object) -> tuple[int, ...]:
     """Return numbers such as `[0, 1, 2, ...]`, whose end the profiler leaves out beyond 30."""
     text = str(literal).replace(" ", "").strip("[]").split(",")
     numbers = [int(one) for one in text if one.isdecimal() and len(one) < 19]
-    if "..." in text and len(numbers) > 1 and isinstance(size, int) and 0 < size <= MAX_RANKS:
+    if "..." in text and len(numbers) > 1 and is_count(size, recorded.MAX_RANKS + 1) and size:
         step = numbers[1] - numbers[0]
         return tuple(numbers[0] + step * n for n in range(size))
     return tuple(numbers) if len(numbers) == len([one for one in text if one]) else ()
@@ -227,43 +211,14 @@ def timed_nodes(calls: Sequence[RecordedCall], profile: Profile) -> tuple[Node, 
     if len(nodes) != len(kernels):
         fault = f"{len(kernels)} NCCL kernels, but {len(nodes)} calls of the execution trace"
         raise TraceError(profile.path, "traceEvents", fault)
-    streams = {number: n + 1 for n, number in enumerate(sorted({k.stream for k in kernels}))}
-    first = max((node.number for node in nodes), default=-1) + 1
-    ordered: list[Node] = []
-    pieces = _pieces(profile.compute, kernels)
-    for piece in pieces:
-        if piece.kernel is None:
-            after = tuple(nodes[n].number for n in piece.waits_for)
-            gap = Node(first + piece.number, "compute", "", after, piece.duration_s)
-            ordered.append(replace(gap, stream=COMPUTE_STREAM))
-        else:
-            before = (first + piece.number,) if piece.number >= 0 else ()
-            stream = streams[kernels[piece.kernel].stream]
-            ordered.append(replace(nodes[piece.kernel], after=before, stream=stream))
-    return tuple(ordered)
+    return tuple(_ordered(nodes, profile))
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A stretch of computation, or a collective.
-
-    Attributes:
-        number: Number of the stretch, or of the last one before the collective; -1 for none.
-        duration_s: Seconds of the stretch.
-        waits_for: Collectives that the stretch waits for.
-        kernel: The collective.
-    """
-
-    number: int
-    duration_s: float = 0.0
-    waits_for: tuple[int, ...] = ()
-    kernel: int | None = None
-
-
-def _pieces(compute: Sequence[Activity], kernels: Sequence[Activity]) -> list[_Piece]:
-    """Return stretches of computation between starts of collectives and ends of waits, in order."""
+def _ordered(nodes: Sequence[Node], profile: Profile) -> Iterator[Node]:
+    """Yield collectives, and computation between their starts and the ends of waits, in order."""
+    compute, kernels = profile.compute, profile.collectives
     if not compute and not kernels:
-        return []
+        return
     waits = list(_waits(compute, kernels))
     waited_s = [0.0, *accumulate(end - start for start, end in waits)]
     starts = [start for start, _ in waits]
@@ -280,24 +235,24 @@ def _pieces(compute: Sequence[Activity], kernels: Sequence[Activity]) -> list[_P
         + [(resumed_s, 1, n) for n, (_, resumed_s) in enumerate(waits)]
         + [(end_s, 2, 0)]
     )
+    streams = {number: n + 1 for n, number in enumerate(sorted({k.stream for k in kernels}))}
     by_end = sorted(range(len(kernels)), key=lambda n: kernels[n].end_s)
     ends_s = [kernels[n].end_s for n in by_end]
-    pieces: list[_Piece] = []
-    number, seen, pending = -1, 0, tuple[int, ...]()
+    number, seen = max((node.number for node in nodes), default=-1), 0
+    pending, before = tuple[int, ...](), tuple[int, ...]()
     for at_s, what, n in cuts:
         duration_s = at_s - last_s - (waited_by(at_s) - waited_by(last_s))
         if duration_s > _LEAST_S:
             number += 1
-            pieces.append(_Piece(number, duration_s, pending))
-            pending = ()
+            yield Node(number, "compute", "", pending, duration_s, stream=recorded.COMPUTE_STREAM)
+            pending, before = (), (number,)
         last_s = at_s
         if what == 0:
-            pieces.append(_Piece(number, kernel=n))
+            yield replace(nodes[n], after=before, stream=streams[kernels[n].stream])
         elif what == 1:
             ended = bisect_right(ends_s, at_s)
-            pending = (*pending, *by_end[seen:ended])
+            pending = (*pending, *(nodes[one].number for one in by_end[seen:ended]))
             seen = ended
-    return pieces
 
 
 def _waits(

@@ -9,8 +9,10 @@ two computations may overlap. Computations are nodes with a `duration_s`, which 
 import heapq
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count, islice
+from graphlib import CycleError, TopologicalSorter
+from itertools import count, islice, starmap
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
@@ -95,8 +97,8 @@ class _Program:
                 if number in open_calls:
                     self._add_wait(*open_calls.pop(number))
             if node.kind == "compute":
-                seconds = {"name": "duration_s", "type": "double", "value": node.duration_s}
-                self._add(node.name or "computation", extra=[seconds])
+                seconds = {"duration_s": float(node.duration_s)}
+                self._add(node.name or "computation", extra=seconds)
             else:
                 open_calls[node.number] = (node, self._add_call(node))
         for node, request in open_calls.values():
@@ -161,8 +163,7 @@ class _Program:
         received: int, peer: int,
     ) -> None:  # fmt: skip
         group = node.group if node.kind == "collective" else WORLD
-        number = self.groups[group]
-        size = len(self.members[group])
+        number, members = self.groups[group], self.members[group]
         splits = f"GenericList[{','.join(['Int'] * len(put))}]"
         values: list[tuple[str, Any, Any]] = [
             ("GenericList[Int,Bool]", [[], []], [request, node.kind != "collective"]),
@@ -171,13 +172,15 @@ class _Program:
             ("String", [], name),
             (splits, [[] for _ in put], put),
             (splits, [[] for _ in taken], taken),
-            ("Int", [], self.members[group][0]),
+            ("Int", [], members[0]),
             ("Int", [], 1),
-            ("Int", [], size),
+            ("Int", [], len(members)),
         ]
         moves = name not in {"wait", "barrier"}
-        tensors = [(_tensor(2 * request), sent), (_tensor(2 * request + 1), received)]
-        inputs, outputs = ([_input(*one)] if moves else [] for one in tensors)
+        inputs, outputs = (
+            [("Tensor(unsigned char)", [size], [tensor, tensor, 0, size, 1, "cuda:0"])] * moves
+            for tensor, size in ((2 * request, sent), (2 * request + 1, received))
+        )
         facts: dict[str, str | int] = {
             "collective_name": name,
             "dtype": "Byte",
@@ -185,29 +188,21 @@ class _Program:
             "out_msg_nelems": received if moves else 0,
             "in_split_size": json.dumps(put),
             "out_split_size": json.dumps(taken),
-            "global_rank_start": self.members[group][0],
+            "global_rank_start": members[0],
             "global_rank_stride": 1,
             "pg_name": number,
             "pg_desc": group,
-            "pg_size": size,
+            "pg_size": len(members),
         }
-        extra = [
-            {"name": key, "type": "string" if isinstance(value, str) else "uint64", "value": value}
-            for key, value in facts.items()
-        ]
-        self._add("record_param_comms", [*inputs, *values], outputs, extra)
+        self._add("record_param_comms", [*inputs, *values], outputs, facts)
 
     def _add(
         self, name: str, inputs: _Values = (), outputs: _Values = (),
-        extra: Sequence[dict[str, Any]] = (), number: int | None = None, parent: int = 2,
+        extra: Mapping[str, str | int | float] = MappingProxyType({}), number: int | None = None,
+        parent: int = 2,
     ) -> None:  # fmt: skip
         number = next(self._numbers) if number is None else number
         facts = {"rf_id": number, "fw_parent": 0, "seq_id": -1, "scope": 0, "tid": 1, "fw_tid": 0}
-        attributes = [
-            {"name": key, "type": "int64" if key == "seq_id" else "uint64", "value": value}
-            for key, value in facts.items()
-        ]
-        attributes.append({"name": "op_schema", "type": "string", "value": ""})
         self._nodes.append(
             {
                 "id": number,
@@ -215,18 +210,14 @@ class _Program:
                 "ctrl_deps": parent,
                 "inputs": _columns(inputs),
                 "outputs": _columns(outputs),
-                "attrs": [*attributes, *extra],
+                "attrs": [*starmap(_attribute, ({**facts, "op_schema": "", **extra}).items())],
             }
         )
 
 
-def _tensor(number: int) -> list[int | str]:
-    """Return a tensor's number, storage, offset, and the rest to be filled in."""
-    return [number, number, 0]
-
-
-def _input(tensor: list[int | str], size: int) -> tuple[str, Any, Any]:
-    return "Tensor(unsigned char)", [size], [*tensor, size, 1, "cuda:0"]
+def _attribute(name: str, value: str | float) -> dict[str, Any]:
+    kinds = {int: "int64" if name == "seq_id" else "uint64", float: "double", str: "string"}
+    return {"name": name, "type": kinds[type(value)], "value": value}
 
 
 def _columns(values: _Values) -> dict[str, list[Any]]:
@@ -285,20 +276,16 @@ def _in_order(graph: ExecutionGraph, rank: int) -> Iterator[Node]:
             if key in last:
                 waits[n].add(last[key])
             last[key] = n
-    followers: dict[int, list[int]] = {}
-    for n, before in enumerate(waits):
-        for one in before:
-            followers.setdefault(one, []).append(n)
-    left = [len(before) for before in waits]
-    ready = [n for n, missing in enumerate(left) if not missing]
-    started = 0
-    while ready:
-        n = heapq.heappop(ready)
-        started += 1
-        yield nodes[n]
-        for follower in followers.get(n, ()):
-            left[follower] -= 1
-            if not left[follower]:
-                heapq.heappush(ready, follower)
-    if started < len(nodes):
-        raise SpecError([("", f"rank {rank}: the order of collectives contradicts dependencies")])
+    sorter = TopologicalSorter(dict(enumerate(waits)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        fault = f"rank {rank}: the order of collectives contradicts dependencies"
+        raise SpecError([("", fault)]) from error
+    ready = list[int]()
+    while sorter.is_active():
+        for n in sorter.get_ready():
+            heapq.heappush(ready, n)
+        first = heapq.heappop(ready)
+        yield nodes[first]
+        sorter.done(first)

@@ -6,13 +6,14 @@ If a later call waits for it, what lies between runs meanwhile; otherwise the pr
 at once, as PARAM's replay does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 from moefabric.core.errors import TraceError
-from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, Node
+from moefabric.traces.files import is_count
+from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 
 COMPUTE_STREAM: Final = 0
 """Stream of computation. That of the n-th group of a rank is n + 1."""
@@ -29,32 +30,23 @@ Request = tuple[str, int]
 CallKind = CollectiveKind | Literal["send", "receive", "wait", "init"]
 """Kind of a call."""
 
-_KINDS: Final[Mapping[str, CallKind]] = {
-    "alltoall": "all_to_all",
-    "alltoallv": "all_to_all",
-    "alltoallbase": "all_to_all",
-    "alltoallsingle": "all_to_all",
-    "allreduce": "all_reduce",
-    "allreducecoalesced": "all_reduce",
-    "allgather": "all_gather",
-    "allgatherbase": "all_gather",
-    "allgatherintotensorcoalesced": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "reducescatterbase": "reduce_scatter",
-    "reducescattertensorcoalesced": "reduce_scatter",
+_NAMES: Final[Mapping[CallKind, str]] = {
+    "all_to_all": "alltoall alltoallv alltoallbase alltoallsingle",
+    "all_reduce": "allreduce allreducecoalesced",
+    "all_gather": "allgather allgatherbase allgatherintotensorcoalesced",
+    "reduce_scatter": "reducescatter reducescatterbase reducescattertensorcoalesced",
     "broadcast": "broadcast",
     "reduce": "reduce",
     "gather": "gather",
     "scatter": "scatter",
     "barrier": "barrier",
-    "send": "send",
-    "isend": "send",
-    "recv": "receive",
-    "irecv": "receive",
-    "recvanysource": "receive",
+    "send": "send isend",
+    "receive": "recv irecv recvanysource",
     "wait": "wait",
     "init": "init",
 }
+"""Letters of the recorded names."""
+_KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 TYPE_BYTES: Final[Mapping[str, int]] = {
     "bool": 1, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "short": 2, "int16": 2, "uint16": 2,
@@ -79,6 +71,11 @@ class RecordedCall:
     node: Node
     request: Request | None = None
     waits: bool = False
+
+
+def are_ranks(value: object) -> TypeGuard[list[int]]:
+    """Return whether a value of JSON is a list of ranks."""
+    return isinstance(value, list) and all(is_count(rank, MAX_RANKS) for rank in value)
 
 
 def call_kind(name: str) -> CallKind | None:
@@ -138,22 +135,25 @@ def _waited(calls: Sequence[RecordedCall]) -> dict[int, int]:
     return waited
 
 
-def for_all_ranks(
-    path: Path, ranks: Mapping[int, tuple[Node, ...]], world: int
-) -> tuple[Mapping[int, tuple[Node, ...]], tuple[str, ...]]:
-    """Return operations of all ranks of a job, and a note if one rank stands for all.
+def job_graph(
+    path: Path, ranks: Mapping[int, tuple[Node, ...]], world: int,
+    groups: Mapping[str, tuple[int, ...]], notes: Iterable[str],
+) -> ExecutionGraph:  # fmt: skip
+    """Return the graph of all ranks of a job, with a note if one rank stands for all.
 
     Args:
         path: The trace.
         ranks: The operations of the ranks that it has.
         world: Number of ranks of the job.
+        groups: Ranks of each group, but that of all ranks.
+        notes: What was left out; the same note may come twice.
 
     Raises:
         TraceError: If ranks are missing and one can't stand for them: it sends messages, or calls
             collectives of part of the ranks.
     """
     if world <= len(ranks):
-        return ranks, ()
+        return ExecutionGraph(ranks, groups, path.name, tuple(dict.fromkeys(notes)))
     nodes = ranks[0]
     reason = ""
     if len(ranks) > 1:
@@ -165,5 +165,6 @@ def for_all_ranks(
     if reason:
         fault = f"the job has {world} ranks, the trace {len(ranks)}; {reason}"
         raise TraceError(path, "", f"{fault}: the files of all ranks are needed")
+    everyone = dict.fromkeys(range(world), nodes)
     note = f"the file of one rank stands for all {world} ranks"
-    return dict.fromkeys(range(world), nodes), (note,)
+    return ExecutionGraph(everyone, groups, path.name, (*dict.fromkeys(notes), note))

@@ -18,28 +18,22 @@ from numpy.typing import NDArray
 from moefabric.core.errors import TraceError, UnsupportedError
 from moefabric.traces.files import read_text
 from moefabric.traces.formats import trace_reader
-from moefabric.traces.gating_files import (
-    AXES,
-    MAX_EXPERTS,
-    GatingCells,
-    bounded_index,
-    counted_trace,
-)
+from moefabric.traces.gating_files import AXES, MAX_EXPERTS, bounded_index, counted_trace
 from moefabric.workload.gating.token_routes import TokenRoutes
 from moefabric.workload.gating.traces import ROUTES, GatingTrace, archived_routes, read_archive
 
 MAX_CHOICES: Final = 1 << 28
 """Choices of experts that are in memory."""
 
-_Place = tuple[int, int, int]
-"""Iteration, layer and rank."""
 PARQUET_ROWS: Final = 1 << 20
 """Tokens that are in memory at a time."""
 
 _PARQUET_FILE: Final = re.compile(r"iter_(\d{1,9})/layer_(\d{1,6})\.parquet")
 _PARQUET_COLUMN: Final = "indices"
-_RouteRows = tuple[NDArray[np.int64], NDArray[np.int64]]
+_Experts = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Experts of successive tokens, and how many each token has."""
+_Place = tuple[int, int, int]
+"""Iteration, layer and rank."""
 
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "iteration": ("iteration", "step"),
@@ -73,7 +67,25 @@ class RoutesReader:
 
     def read(self, path: Path) -> GatingTrace:
         """Count the routes."""
-        return counted_trace(path, _route_cells(path))
+        return _counted(path, self.parts(path))
+
+    def parts(self, path: Path) -> Iterator[tuple[_Place, _Experts]]:
+        """Yield the place and the experts of each line.
+
+        Raises:
+            TraceError: At a line that isn't a route.
+        """
+        for line, text in enumerate(read_text(path).splitlines(), start=1):
+            if not text.strip():
+                continue
+            try:
+                document = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise TraceError(path, f"line {line}", f"is not JSON: {error}") from error
+            if not isinstance(document, dict):
+                raise TraceError(path, f"line {line}", "an object is needed")
+            if document.get("type", "route") == "route":
+                yield _line_part(path, line, document)
 
 
 class ParquetRoutesReader:
@@ -91,7 +103,36 @@ class ParquetRoutesReader:
 
     def read(self, path: Path) -> GatingTrace:
         """Count the routes of a file, or of all files of a folder."""
-        return counted_trace(path, _parquet_cells(path))
+        return _counted(path, self.parts(path))
+
+    def parts(self, path: Path) -> Iterator[tuple[_Place, _Experts]]:
+        """Yield places and experts; a file of many tokens yields several times, and any once.
+
+        Raises:
+            TraceError: At a file that isn't a table of routes.
+            UnsupportedError: Without pyarrow.
+        """
+        try:
+            parquet = import_module("pyarrow.parquet")
+            errors = import_module("pyarrow").ArrowException
+        except ImportError as error:
+            message = f"{path}: Parquet needs pyarrow: pip install 'moefabric[parquet]'"
+            raise UnsupportedError(message) from error
+        if path.is_file():
+            files = [(0, 0, path)]
+        else:
+            found = (
+                (file, _PARQUET_FILE.search(file.as_posix())) for file in path.rglob("*.parquet")
+            )
+            files = sorted((int(name[1]), int(name[2]), file) for file, name in found if name)
+            if not files:
+                raise TraceError(path, "", "no file is called iter_N/layer_N.parquet")
+        for iteration, layer, file in files:
+            try:
+                for experts in _parquet_experts(file, parquet.ParquetFile):
+                    yield (iteration, layer, 0), experts
+            except (errors, KeyError) as error:
+                raise TraceError(file, "", f"can't be read as Parquet: {error}") from error
 
 
 def load_routes(path: Path) -> TokenRoutes:
@@ -112,40 +153,32 @@ def load_routes(path: Path) -> TokenRoutes:
             raise TraceError(path, "", f"has counts by expert, but no array {ROUTES}")
         return archived_routes(arrays, path)
     reader = trace_reader(path)
-    if isinstance(reader, RoutesReader):
-        return _routes(path, _line_parts(path))
-    if isinstance(reader, ParquetRoutesReader):
-        return _routes(path, _table_parts(path))
-    raise TraceError(path, "", f"has no routes of tokens ({reader.name})")
+    if not isinstance(reader, RoutesReader | ParquetRoutesReader):
+        raise TraceError(path, "", f"has no routes of tokens ({reader.name})")
+    return _routes(path, reader.parts(path))
 
 
-def _line_parts(path: Path) -> Iterator[tuple[_Place, NDArray[np.int64]]]:
-    for iteration, layer, rank, routes in read_route_lines(path):
-        flat = [expert for route in routes for expert in route]
-        rows = _rows(path, np.array(flat, dtype=np.int64), np.array([len(one) for one in routes]))
-        yield (iteration, layer, rank), rows
+def _counted(path: Path, parts: Iterable[tuple[_Place, _Experts]]) -> GatingTrace:
+    return counted_trace(
+        path,
+        (
+            (*place, np.bincount(experts, minlength=1).astype(np.int64))
+            for place, (experts, _) in parts
+        ),
+    )
 
 
-def _table_parts(path: Path) -> Iterator[tuple[_Place, NDArray[np.int64]]]:
-    for iteration, layer, experts, lengths in read_route_tables(path):
-        if len(lengths):
-            yield (iteration, layer, 0), _rows(path, experts, lengths)
-
-
-def _rows(path: Path, experts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return experts [token, choice] of tokens that have equally many."""
-    if not len(experts) or lengths.min() != lengths.max():
-        raise TraceError(path, "", "tokens have different numbers of experts")
-    return experts.reshape(len(lengths), -1)
-
-
-def _routes(path: Path, parts: Iterable[tuple[_Place, NDArray[np.int64]]]) -> TokenRoutes:
+def _routes(path: Path, parts: Iterable[tuple[_Place, _Experts]]) -> TokenRoutes:
     """Join parts to the routes of all iterations, layers and ranks that they name."""
     rows: dict[_Place, list[NDArray[np.int64]]] = {}
     choices = 0
-    for place, part in parts:
-        rows.setdefault(place, []).append(part)
-        choices += part.size
+    for place, (experts, lengths) in parts:
+        if not len(lengths):
+            continue
+        if not len(experts) or lengths.min() != lengths.max():
+            raise TraceError(path, "", "tokens have different numbers of experts")
+        rows.setdefault(place, []).append(experts.reshape(len(lengths), -1))
+        choices += experts.size
         if choices > MAX_CHOICES:
             raise TraceError(path, "", f"has more than {MAX_CHOICES} choices, which is the limit")
     axes = [sorted({place[axis] for place in rows}) for axis in range(3)]
@@ -157,9 +190,9 @@ def _routes(path: Path, parts: Iterable[tuple[_Place, NDArray[np.int64]]]) -> To
     if len(shapes) != 1 or len(next(iter(shapes))) != 2:
         each = "each rank of each layer of each iteration"
         raise TraceError(path, "", f"equally many tokens and experts of {each} are needed")
-    experts = np.stack([np.concatenate(rows[place]) for place in places])
+    routes = np.stack([np.concatenate(rows[place]) for place in places])
     try:
-        return TokenRoutes(experts.reshape(*map(len, axes), *experts.shape[1:]))
+        return TokenRoutes(routes.reshape(*map(len, axes), *routes.shape[1:]))
     except ValueError as error:
         raise TraceError(path, "", str(error)) from error
 
@@ -168,78 +201,22 @@ def _key(document: Mapping[str, Any], meaning: str) -> Any:
     return next((document[key] for key in _KEYS[meaning] if key in document), None)
 
 
-def _route_cells(path: Path) -> Iterator[GatingCells]:
-    for iteration, layer, rank, routes in read_route_lines(path):
-        experts = [expert for route in routes for expert in route]
-        yield iteration, layer, rank, np.bincount(experts).astype(np.int64)
+def _line_part(path: Path, line: int, document: Mapping[str, Any]) -> tuple[_Place, _Experts]:
+    listed = _key(document, "experts")
+    if not isinstance(listed, list) or _key(document, "layer") is None:
+        known = " or ".join(_KEYS["experts"])
+        raise TraceError(path, f"line {line}", f"layer and a list {known} are needed")
+    tokens = listed if listed and all(isinstance(one, list) for one in listed) else [listed]
+    experts = [bounded_index(path, line, "expert", one) for token in tokens for one in token]
+    iteration, layer, rank = (
+        bounded_index(path, line, axis, 0 if (value := _key(document, axis)) is None else value)
+        for axis in AXES[:3]
+    )
+    arrays = np.array(experts, dtype=np.int64), np.array([len(one) for one in tokens])
+    return (iteration, layer, rank), arrays
 
 
-def read_route_lines(path: Path) -> Iterator[tuple[int, int, int, list[list[int]]]]:
-    """Yield iteration, layer, rank, and the experts of each token, of each line of JSON.
-
-    Raises:
-        TraceError: At a line that isn't a route.
-    """
-    for line, text in enumerate(read_text(path).splitlines(), start=1):
-        if not text.strip():
-            continue
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise TraceError(path, f"line {line}", f"is not JSON: {error}") from error
-        if not isinstance(document, dict):
-            raise TraceError(path, f"line {line}", "an object is needed")
-        if document.get("type", "route") != "route":
-            continue
-        listed, layer = _key(document, "experts"), _key(document, "layer")
-        if not isinstance(listed, list) or layer is None:
-            known = " or ".join(_KEYS["experts"])
-            raise TraceError(path, f"line {line}", f"layer and a list {known} are needed")
-        tokens = listed if all(isinstance(one, list) for one in listed) else [listed]
-        routes = [[bounded_index(path, line, "expert", one) for one in token] for token in tokens]
-        where = [
-            bounded_index(path, line, axis, 0 if (value := _key(document, axis)) is None else value)
-            for axis in AXES[:3]
-        ]
-        yield where[0], where[1], where[2], routes
-
-
-def _parquet_cells(path: Path) -> Iterator[GatingCells]:
-    for iteration, layer, experts, _ in read_route_tables(path):
-        counts = np.bincount(experts, minlength=1).astype(np.int64)
-        yield iteration, layer, 0, counts
-
-
-def read_route_tables(path: Path) -> Iterator[tuple[int, int, *_RouteRows]]:
-    """Yield iteration, layer, experts of successive tokens, and how many experts each token has.
-
-    A file of many tokens yields several times, and an empty one once.
-
-    Raises:
-        TraceError: At a file that isn't a table of routes.
-        UnsupportedError: Without pyarrow.
-    """
-    try:
-        parquet, errors = import_module("pyarrow.parquet"), import_module("pyarrow").ArrowException
-    except ImportError as error:
-        message = f"{path}: Parquet needs pyarrow: pip install 'moefabric[parquet]'"
-        raise UnsupportedError(message) from error
-    if path.is_file():
-        files = [(0, 0, path)]
-    else:
-        names = ((file, _PARQUET_FILE.search(file.as_posix())) for file in path.rglob("*.parquet"))
-        files = sorted((int(name[1]), int(name[2]), file) for file, name in names if name)
-        if not files:
-            raise TraceError(path, "", "no file is called iter_N/layer_N.parquet")
-    for iteration, layer, file in files:
-        try:
-            for rows in _parquet_rows(file, parquet.ParquetFile):
-                yield iteration, layer, *rows
-        except (errors, KeyError) as error:
-            raise TraceError(file, "", f"can't be read as Parquet: {error}") from error
-
-
-def _parquet_rows(file: Path, open_file: Callable[[Path], Any]) -> Iterator[_RouteRows]:
+def _parquet_experts(file: Path, open_file: Callable[[Path], Any]) -> Iterator[_Experts]:
     nothing = np.zeros(0, dtype=np.int64)
     parquet = open_file(file)
     try:

@@ -12,7 +12,8 @@ checkpoints name are computed again before their backward pass.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,10 @@ _COLLECTIVES: Final[dict[str, CollectiveKind]] = {
 _GROUPS: Final = {"EP": "ep", "DP_EP": "dp_ep"}
 _MODEL, _BACKGROUND = 0, 1
 """Streams: of the layers, and of the collectives of weights."""
+_SIZES: Final = ("model_parallel_NPU_group", "ep", "pp")
+"""Keys of the numbers of GPUs in a tensor-parallel group, groups in an EP group, and stages."""
+_LISTS: Final = ("checkpoints", "checkpoint_initiates")
+"""Keys of lists of layers."""
 MAX_LAYERS: Final = 200_000
 MAX_OPERATIONS: Final = 4_000_000
 MAX_SIZE: Final = 1 << 50
@@ -96,6 +101,11 @@ class SimaiWorkload:
         """Replicas of the experts of a stage."""
         return self.dp // self.ep
 
+    @property
+    def replicas(self) -> int:
+        """Replicas of the experts in a graph."""
+        return min(2, self.dp_ep)
+
 
 class SimaiReader:
     """Reads SimAI's workloads."""
@@ -125,11 +135,9 @@ def parse_simai(text: str, source: object = "workload") -> SimaiWorkload:
     return _Parser(text.splitlines(), source).workload()
 
 
-@dataclass
 class _Parser:
-    lines: Sequence[str]
-    source: object
-    _marks: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+    def __init__(self, lines: Sequence[str], source: object) -> None:
+        self.lines, self.source = lines, source
 
     def workload(self) -> SimaiWorkload:
         if len(self.lines) < 2:
@@ -137,42 +145,36 @@ class _Parser:
         words = self.lines[0].replace(":", ": ").split()
         if not words or words[0] not in _POLICIES:
             raise self._error(1, f"the policy is not one of {', '.join(_POLICIES)}")
-        numbers = self._header(words[1:])
+        numbers, lists = self._header(words[1:])
         tp, ep, pp = (self._at_least_1(numbers, key) for key in _SIZES)
         gpus = numbers.get("all_gpus") or tp * ep * pp
         if gpus % (tp * pp) or (gpus // (tp * pp)) % ep:
             message = f"{gpus} GPUs are not filled by groups of {tp} (tensor), {pp} (pipeline) and "
             raise self._error(1, f"{message}{ep} (expert)")
         layers = tuple(self._layers())
-        marks = self._marks
-        if wrong := [layer for layer in sorted(marks[0] | marks[1]) if layer >= len(layers)]:
+        kept, recomputed = (lists.get(key, frozenset()) for key in _LISTS)
+        if wrong := [layer for layer in sorted(kept | recomputed) if layer >= len(layers)]:
             raise self._error(1, f"checkpoints name layer {wrong[0]} of {len(layers)}")
-        for layer in marks[1]:
-            if not any(checkpoint <= layer for checkpoint in marks[0]):
+        for layer in recomputed:
+            if not any(checkpoint <= layer for checkpoint in kept):
                 raise self._error(1, f"layer {layer} has no checkpoint before it")
-        rest = numbers.get("ga") or 1, layers, *marks, numbers.get("pp_comm", 0)
+        rest = numbers.get("ga") or 1, layers, kept, recomputed, numbers.get("pp_comm", 0)
         return SimaiWorkload(gpus, tp, ep, pp, *rest)
 
-    def _header(self, words: Sequence[str]) -> dict[str, int]:
-        """Return the numbers of the first line by key; those of checkpoints are lists."""
+    def _header(self, words: Sequence[str]) -> tuple[dict[str, int], dict[str, frozenset[int]]]:
+        """Return the numbers of the first line by key, and the lists of checkpoints."""
         numbers: dict[str, int] = {}
         lists: dict[str, frozenset[int]] = {}
-        position = 0
-        while position < len(words):
-            key = words[position].rstrip(":")
-            count = self._number(1, key, words[position + 1 : position + 2])
-            position += 2
-            if key in {"checkpoints", "checkpoint_initiates"}:
-                members = words[position : position + count]
+        rest = iter(words)
+        for word in rest:
+            key = word.rstrip(":")
+            numbers[key] = count = self._number(1, key, next(rest, ""))
+            if key in _LISTS:
+                members = [*islice(rest, count)]
                 if len(members) < count:
                     raise self._error(1, f"{key} announces {count} layers, {len(members)} follow")
-                lists[key] = frozenset(self._number(1, key, [word]) for word in members)
-                position += count
-            else:
-                numbers[key] = count
-        none: frozenset[int] = frozenset()
-        self._marks = lists.get("checkpoints", none), lists.get("checkpoint_initiates", none)
-        return numbers
+                lists[key] = frozenset(self._number(1, key, member) for member in members)
+        return numbers, lists
 
     def _at_least_1(self, numbers: dict[str, int], key: str) -> int:
         if key not in numbers and key == _SIZES[0]:
@@ -182,7 +184,7 @@ class _Parser:
         return numbers.get(key, 1)
 
     def _layers(self) -> Iterator[Layer]:
-        announced = self._number(2, "the number of layers", self.lines[1].split())
+        announced = self._number(2, "the number of layers", self.lines[1].strip())
         rows = [(n, line.split()) for n, line in enumerate(self.lines[2:], 3) if line.strip()]
         if len(rows) != announced:
             raise self._error(2, f"{announced} layers are announced, {len(rows)} given")
@@ -191,36 +193,33 @@ class _Parser:
         for line, words in rows:
             if not _COLUMNS - 1 <= len(words) <= _COLUMNS + 1:
                 raise self._error(line, f"{len(words)} columns are not {_COLUMNS}")
-            passes = [
+            forward, input_gradient, weight_gradient = (
                 self._pass(line, words[column : column + 3], default)
                 for column, default in ((2, "tp"), (5, "tp"), (8, "dp"))
-            ]
-            yield Layer(words[0], *passes)
+            )
+            yield Layer(words[0], forward, input_gradient, weight_gradient)
 
     def _pass(self, line: int, words: Sequence[str], default: str) -> Pass:
-        compute, size = (self._number(line, "a column", [words[n]]) for n in (0, 2))
-        if words[1] == "NONE":
-            return Pass(compute)
-        kind, _, suffix = words[1].partition("_")
+        duration, collective, size = words
+        compute_ns, size_bytes = (self._number(line, "a column", word) for word in (duration, size))
+        if collective == "NONE":
+            return Pass(compute_ns)
+        kind, _, suffix = collective.partition("_")
         if kind not in _COLLECTIVES or (suffix and suffix not in _GROUPS):
             known = f"{', '.join(_COLLECTIVES)} or NONE, with _EP or _DP_EP for other groups"
-            raise self._error(line, f"{words[1]} is not {known}")
-        return Pass(compute, _COLLECTIVES[kind], _GROUPS.get(suffix, default), size)
+            raise self._error(line, f"{collective} is not {known}")
+        return Pass(compute_ns, _COLLECTIVES[kind], _GROUPS.get(suffix, default), size_bytes)
 
-    def _number(self, line: int, what: str, words: Sequence[str]) -> int:
-        if len(words) != 1 or not re.fullmatch(r"\d{1,16}", words[0]):
-            word = words[0][:40] if words else "nothing"
-            raise self._error(line, f"{what} is {word!r}, not a whole number")
-        if int(words[0]) > MAX_SIZE:
-            raise self._error(line, f"{what} is {words[0]}, more than {MAX_SIZE}")
-        return int(words[0])
+    def _number(self, line: int, what: str, word: str) -> int:
+        if not re.fullmatch(r"\d{1,16}", word):
+            shown = repr(word[:40]) if word else "'nothing'"
+            raise self._error(line, f"{what} is {shown}, not a whole number")
+        if int(word) > MAX_SIZE:
+            raise self._error(line, f"{what} is {word}, more than {MAX_SIZE}")
+        return int(word)
 
     def _error(self, line: int, reason: str) -> TraceError:
         return TraceError(self.source, f"line {line}", reason)
-
-
-_SIZES: Final = ("model_parallel_NPU_group", "ep", "pp")
-"""Keys of the numbers of GPUs in a tensor-parallel group, groups in an EP group, and stages."""
 
 
 def simai_graph(workload: SimaiWorkload, name: str = "") -> ExecutionGraph:
@@ -237,122 +236,105 @@ def simai_graph(workload: SimaiWorkload, name: str = "") -> ExecutionGraph:
     Raises:
         TraceError: If the graph would have too many operations.
     """
-    replicas = min(2, workload.dp_ep)
-    count = workload.tp * workload.ep * replicas
-    builder = _GraphBuilder(workload, replicas)
-    nodes = tuple(builder.nodes())
+    count = workload.tp * workload.ep * workload.replicas
+    nodes = tuple(_nodes(workload))
     if len(nodes) * count > MAX_OPERATIONS:
         message = f"{len(nodes)} operations on each of {count} ranks are more than {MAX_OPERATIONS}"
         raise TraceError(name, "", message)
     groups: dict[str, tuple[int, ...]] = {}
-    tables = {rank: builder.groups_of(rank) for rank in range(count)}
-    for table in tables.values():
-        groups |= dict(table.values())
-    ranks = {
-        rank: tuple(builder.on_rank(node, tables[rank]) for node in nodes) for rank in range(count)
+    ranks = {}
+    for rank in range(count):
+        own = _groups_of(workload, rank)
+        groups |= dict(own.values())
+        ranks[rank] = tuple(
+            replace(node, group=own[node.group][0]) if node.kind == "collective" else node
+            for node in nodes
+        )
+    return ExecutionGraph(ranks, groups, name, tuple(_notes(workload, count)))
+
+
+def _groups_of(workload: SimaiWorkload, rank: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the name and the ranks of a rank's group of each kind."""
+    tp, block = workload.tp, workload.tp * workload.ep
+    count, first = block * workload.replicas, rank // block * block
+    lane, place = rank % tp, rank % block
+    return {
+        "tp": (f"tp{rank // tp}", tuple(range(rank - lane, rank - lane + tp))),
+        "ep": (f"ep{rank // block * tp + lane}", tuple(range(first + lane, first + block, tp))),
+        "dp_ep": (f"dp_ep{place}", tuple(range(place, count, block))),
+        "dp": (f"dp{lane}", tuple(range(lane, count, tp))),
     }
-    return ExecutionGraph(ranks, groups, name, tuple(builder.notes(count)))
 
 
-@dataclass
-class _GraphBuilder:
-    workload: SimaiWorkload
-    replicas: int
-    _next: int = field(default=0, init=False)
-    _last: int = field(default=-1, init=False)
-    """Number of the last operation of the layers."""
-
-    def groups_of(self, rank: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return the name and the ranks of a rank's group of each kind."""
-        tp, ep, replicas = self.workload.tp, self.workload.ep, self.replicas
-        lane, place, replica = rank % tp, rank // tp % ep, rank // (tp * ep)
-        block = rank - lane
-        experts = range(lane + replica * tp * ep, (replica + 1) * tp * ep, tp)
-        copies = range(rank % (tp * ep), tp * ep * replicas, tp * ep)
-        all_lanes = range(lane, tp * ep * replicas, tp)
-        return {
-            "tp": (f"tp{block // tp}", tuple(range(block, block + tp))),
-            "ep": (f"ep{replica * tp + lane}", tuple(experts)),
-            "dp_ep": (f"dp_ep{place * tp + lane}", tuple(copies)),
-            "dp": (f"dp{lane}", tuple(all_lanes)),
-        }
-
-    def nodes(self) -> Iterator[Node]:
-        """Yield the operations of every rank, with kinds of groups instead of groups."""
-        layers = self.workload.layers
-        for layer in layers:
-            yield from self._run(layer.name, layer.forward)
-        for index in range(len(layers) - 1, -1, -1):
-            if index in self.workload.recomputed:
-                first = max(one for one in self.workload.checkpoints if one <= index)
-                for layer in layers[first : index + 1]:
-                    yield from self._run(f"{layer.name} again", layer.forward)
-            layer = layers[index]
-            yield from self._run(f"{layer.name} input gradient", layer.input_gradient)
-            yield from self._run(
-                f"{layer.name} weight gradient", layer.weight_gradient, _BACKGROUND
-            )
-
-    def _run(self, name: str, part: Pass, stream: int = _MODEL) -> Iterator[Node]:
+def _nodes(workload: SimaiWorkload) -> Iterator[Node]:
+    """Yield the operations of every rank, with kinds of groups instead of groups."""
+    number, last = 0, -1  # `last` is that of the last operation of the layers
+    for name, part, stream in _passes(workload):
         if part.compute_ns:
-            self._last = self._next
             seconds = part.compute_ns / _NS
-            yield Node(self._next, "compute", name, duration_s=seconds, stream=_MODEL)
-            self._next += 1
-        if part.collective is None or not (size := self._size(part)):
-            return
-        after = (self._last,) if stream == _BACKGROUND and self._last >= 0 else ()
-        yield Node(
-            self._next, "collective", name, after, size=size, collective=part.collective,
-            group=part.group, stream=stream,
-        )  # fmt: skip
-        if stream == _MODEL:
-            self._last = self._next
-        self._next += 1
+            yield Node(number, "compute", name, duration_s=seconds, stream=_MODEL)
+            number, last = number + 1, number
+        if size := _size(workload, part):
+            after = (last,) if stream == _BACKGROUND and last >= 0 else ()
+            yield Node(
+                number, "collective", name, after, size=size, collective=part.collective,
+                group=part.group, stream=stream,
+            )  # fmt: skip
+            last = number if stream == _MODEL else last
+            number += 1
 
-    def _size(self, part: Pass) -> int:
-        """Return the size of a collective's operation; 0 if its group has one rank."""
-        job, graph = {
-            "tp": (self.workload.tp, self.workload.tp),
-            "ep": (self.workload.ep, self.workload.ep),
-            "dp_ep": (self.workload.dp_ep, self.replicas),
-            "dp": (self.workload.dp, self.workload.ep * self.replicas),
-        }[part.group]
-        if graph == 1 or part.collective is None:
-            return 0
-        size = part.size // job if part.collective == "all_gather" else part.size
-        return folded_size(part.collective, size, job, graph)
 
-    def on_rank(self, node: Node, groups: dict[str, tuple[str, tuple[int, ...]]]) -> Node:
-        if node.kind != "collective":
-            return node
-        return Node(
-            node.number, "collective", node.name, node.after, size=node.size,
-            collective=node.collective, group=groups[node.group][0], stream=node.stream,
-        )  # fmt: skip
+def _passes(workload: SimaiWorkload) -> Iterator[tuple[str, Pass, int]]:
+    """Yield the name, the pass and the stream of its collective, in the order of an iteration."""
+    layers = workload.layers
+    for layer in layers:
+        yield layer.name, layer.forward, _MODEL
+    for index, layer in reversed([*enumerate(layers)]):
+        if index in workload.recomputed:
+            first = max(one for one in workload.checkpoints if one <= index)
+            for again in layers[first : index + 1]:
+                yield f"{again.name} again", again.forward, _MODEL
+        yield f"{layer.name} input gradient", layer.input_gradient, _MODEL
+        yield f"{layer.name} weight gradient", layer.weight_gradient, _BACKGROUND
 
-    def notes(self, count: int) -> Iterator[str]:
-        job = self.workload
-        if count < job.gpus:
-            yield (
-                f"{job.gpus} GPUs (tensor {job.tp}, expert {job.ep}, pipeline {job.pp}, data "
-                f"{job.dp}) are folded onto {count} ranks: {self.replicas} expert-parallel "
-                "group(s) of one pipeline stage stand for all."
-            )
-        if job.dp > job.ep * self.replicas:
-            yield (
-                f"Data-parallel collectives of {job.dp} ranks (experts: {job.dp_ep}) run among "
-                f"{job.ep * self.replicas} (experts: {self.replicas}); each rank sends as many "
-                "bytes as before."
-            )
-        if job.pp > 1:
-            yield (
-                f"The pipeline of {job.pp} stages is left out, with its messages of "
-                f"{job.pp_bytes} bytes a micro-batch."
-            )
-        if any(
-            part.collective is not None and not self._size(part)
-            for layer in job.layers
-            for part in (layer.forward, layer.input_gradient, layer.weight_gradient)
-        ):
-            yield "Collectives of 0 bytes, and those of groups of one rank, are left out."
+
+def _size(workload: SimaiWorkload, part: Pass) -> int:
+    """Return the size of an operation; 0 without a collective, or if its group has one rank."""
+    if part.collective is None:
+        return 0
+    job, graph = {
+        "tp": (workload.tp, workload.tp),
+        "ep": (workload.ep, workload.ep),
+        "dp_ep": (workload.dp_ep, workload.replicas),
+        "dp": (workload.dp, workload.ep * workload.replicas),
+    }[part.group]
+    if graph == 1:
+        return 0
+    size = part.size // job if part.collective == "all_gather" else part.size
+    return folded_size(part.collective, size, job, graph)
+
+
+def _notes(job: SimaiWorkload, count: int) -> Iterator[str]:
+    if count < job.gpus:
+        yield (
+            f"{job.gpus} GPUs (tensor {job.tp}, expert {job.ep}, pipeline {job.pp}, data "
+            f"{job.dp}) are folded onto {count} ranks: {job.replicas} expert-parallel "
+            "group(s) of one pipeline stage stand for all."
+        )
+    if job.dp > job.ep * job.replicas:
+        yield (
+            f"Data-parallel collectives of {job.dp} ranks (experts: {job.dp_ep}) run among "
+            f"{job.ep * job.replicas} (experts: {job.replicas}); each rank sends as many "
+            "bytes as before."
+        )
+    if job.pp > 1:
+        yield (
+            f"The pipeline of {job.pp} stages is left out, with its messages of "
+            f"{job.pp_bytes} bytes a micro-batch."
+        )
+    if any(
+        part.collective is not None and not _size(job, part)
+        for layer in job.layers
+        for part in (layer.forward, layer.input_gradient, layer.weight_gradient)
+    ):
+        yield "Collectives of 0 bytes, and those of groups of one rank, are left out."

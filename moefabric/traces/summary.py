@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,88 +14,55 @@ from moefabric.workload.graphs.execution_graph import ExecutionGraph
 from moefabric.workload.graphs.timeline import length_s, sent_bytes
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """One kind of operation in groups of one size that do the same.
-
-    Attributes:
-        operation: A collective, or `message`.
-        groups: Names of the groups; empty for messages.
-        ranks: Ranks of a group; of messages, ranks that send.
-        calls: Operations of a rank (the largest number).
-        rank_bytes: Bytes that a rank sends in them (the largest number).
-        total_bytes: Bytes that all ranks send in them.
-    """
-
-    operation: str
-    groups: tuple[str, ...]
-    ranks: int
-    calls: int
-    rank_bytes: int
-    total_bytes: int
-
-
-@dataclass(frozen=True)
-class GraphSummary:
-    """Figures of an execution graph.
-
-    Attributes:
-        name: Name of the trace.
-        ranks: Number of ranks.
-        operations: Number of operations by kind, over all ranks.
-        groups: Number of groups by their number of ranks.
-        traffic: Bytes, by operation and group.
-        compute_s: Seconds of computation of the busiest rank.
-        critical_path_s: Seconds of the longest chain of computation, over all ranks.
-        ideal_s: Seconds on NICs of `rate_bps` that nothing else delays.
-        rate_bps: That rate.
-        notes: What the reader left out or assumed.
-    """
-
-    name: str
-    ranks: int
-    operations: dict[str, int]
-    groups: dict[int, int]
-    traffic: tuple[Traffic, ...]
-    compute_s: float
-    critical_path_s: float
-    ideal_s: float
-    rate_bps: float
-    notes: tuple[str, ...]
-
-
-def summarise(graph: ExecutionGraph, rate_bps: float) -> GraphSummary:
-    """Return the figures of a graph.
+def summary_document(
+    trace: ExecutionGraph | GatingTrace, form: str, rate_bps: float
+) -> dict[str, Any]:
+    """Return the figures of a trace as JSON values.
 
     Args:
-        graph: A graph without faults.
-        rate_bps: Rate of a NIC.
+        trace: The trace; a graph has no faults.
+        form: Name of its format.
+        rate_bps: Rate of a NIC, for the ideal time of a graph.
 
     Raises:
         SpecError: If ranks wait for each other.
     """
-    operations = Counter(
-        node.collective or node.kind for nodes in graph.ranks.values() for node in nodes
-    )
+    if isinstance(trace, ExecutionGraph):
+        return {"format": form, **_of_graph(trace, rate_bps)}
+    return {"format": form, **_of_gating(trace)}
+
+
+def _of_graph(graph: ExecutionGraph, rate_bps: float) -> dict[str, Any]:
+    """Return the figures of a graph.
+
+    `compute_s` is that of the busiest rank, `critical_path_s` that of the longest chain over all
+    ranks, and `ideal_s` the time on NICs of the rate that nothing else delays.
+    """
+    ranks = graph.ranks.values()
+    operations = Counter(node.collective or node.kind for nodes in ranks for node in nodes)
     computation = (
-        sum(node.duration_s for node in nodes if node.kind == "compute")
-        for nodes in graph.ranks.values()
+        sum(node.duration_s for node in nodes if node.kind == "compute") for nodes in ranks
     )
-    return GraphSummary(
-        name=graph.name,
-        ranks=len(graph.ranks),
-        operations=dict(operations.most_common()),
-        groups=dict(sorted(Counter(map(len, graph.groups.values())).items())),
-        traffic=tuple(_traffic(graph)),
-        compute_s=max(computation, default=0.0),
-        critical_path_s=length_s(graph),
-        ideal_s=length_s(graph, rate_bps / 8),
-        rate_bps=rate_bps,
-        notes=graph.notes,
-    )
+    return {
+        "name": graph.name,
+        "ranks": len(ranks),
+        "operations": dict(operations.most_common()),
+        "groups": dict(sorted(Counter(map(len, graph.groups.values())).items())),
+        "traffic": tuple(_traffic(graph)),
+        "compute_s": max(computation, default=0.0),
+        "critical_path_s": length_s(graph),
+        "ideal_s": length_s(graph, rate_bps / 8),
+        "rate_bps": rate_bps,
+        "notes": graph.notes,
+    }
 
 
-def _traffic(graph: ExecutionGraph) -> Iterator[Traffic]:
+def _traffic(graph: ExecutionGraph) -> Iterator[dict[str, Any]]:
+    """Yield one kind of operation in groups of one size that do the same.
+
+    `groups` is empty for messages, whose `ranks` are those that send. `calls` and `rank_bytes` are
+    those of the rank that has most of them.
+    """
     calls: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     sizes: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     for rank, nodes in graph.ranks.items():
@@ -118,36 +85,26 @@ def _traffic(graph: ExecutionGraph) -> Iterator[Traffic]:
         figures = max(counts.values()), max(own_sizes.values()), sum(own_sizes.values())
         alike[operation, ranks, *figures].append(group)
     for (operation, ranks, most, rank_bytes, total), groups in alike.items():
-        names = tuple(group for group in groups if group)
-        yield Traffic(operation, names, ranks, most, rank_bytes, total * len(groups))
+        yield {
+            "operation": operation,
+            "groups": tuple(filter(None, groups)),
+            "ranks": ranks,
+            "calls": most,
+            "rank_bytes": rank_bytes,
+            "total_bytes": total * len(groups),
+        }
 
 
-def summary_document(
-    trace: ExecutionGraph | GatingTrace, form: str, rate_bps: float
-) -> dict[str, Any]:
-    """Return the figures of a trace as JSON values.
-
-    Args:
-        trace: The trace.
-        form: Name of its format.
-        rate_bps: Rate of a NIC, for the ideal time of a graph.
-    """
-    if isinstance(trace, ExecutionGraph):
-        return {"format": form, **asdict(summarise(trace, rate_bps))}
-    iterations, layers, ranks, experts = trace.tokens.shape
+def _of_gating(trace: GatingTrace) -> dict[str, Any]:
     rows = trace.tokens.sum(axis=-1)
-    statistics = {
-        key: None if math.isnan(value) else value
-        for key, value in asdict(gating_statistics(trace)).items()
-        if isinstance(value, float)
-    }
+    figures = asdict(gating_statistics(trace)).items()
     return {
-        "format": form,
-        "iterations": iterations,
-        "layers": layers,
-        "ranks": ranks,
-        "experts": experts,
+        **dict(zip(("iterations", "layers", "ranks", "experts"), trace.tokens.shape, strict=True)),
         "tokens": int(trace.tokens.sum()),
         "row_tokens": [int(rows.min()), float(np.median(rows)), int(rows.max())],
-        "statistics": statistics,
+        "statistics": {
+            key: None if math.isnan(value) else value
+            for key, value in figures
+            if isinstance(value, float)
+        },
     }

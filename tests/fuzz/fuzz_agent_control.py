@@ -9,10 +9,10 @@ from moefabric.agents.engine import connections, memory
 from moefabric.agents.engine.agent import Agent
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.requests import Fields
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.fleet.channel import Channel, Stream
-from moefabric.agents.fleet.exchanges import ExchangeBook
-from moefabric.agents.fleet.records import flow_records
+from moefabric.agents.fleet.exchanges import RankService
+from moefabric.agents.fleet.inflight import flow_records
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import PacedFlow
 from tests.support.fuzzing import FuzzTarget
@@ -61,7 +61,7 @@ def execute(data: bytes) -> None:
         for line in data.split(b"\n"):
             agent.handle_line(requester, line)
             agent.loop.fire_timers()
-        agent.close(requester, Fields({}))
+        agent.close(Fields({}))
         agent.loop.epoll.close()
     assert not agent.loop.faults
 
@@ -72,9 +72,9 @@ def read_replies(data: bytes) -> None:
     channel.forget(7)
     while not channel.gone:
         channel.read()
-    book = ExchangeBook()
+    service = RankService({}, lambda _, instant_ns: instant_ns or 0)
     for event in channel.exchange_events:
-        book.read("s1", event, lambda instant_ns: instant_ns)
+        service.read("s1", event)
     for report in channel.reports.values():
         try:
             flow_records(1, _FLOWS, {"s1": report}, lambda _, instant_ns: instant_ns or 0)

@@ -10,15 +10,13 @@ import struct
 import zlib
 from typing import cast
 
-from moefabric.agents.engine import greeting, wire
-from moefabric.agents.engine.arrivals import Arrivals
-from moefabric.agents.engine.contents import ContentReceive
+from moefabric.agents.engine import wire
 from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import Fields
-from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.resources import Arrivals, Resources
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
 from moefabric.runtime.event_loop import IN, OUT
 from tests.support.fuzzing import FuzzTarget
@@ -53,7 +51,7 @@ def read_at_receiver(data: bytes) -> None:
     resources.arrivals = Arrivals(resources.counters)
     resources.arrivals.expect(Receive(TransferKey(1, "s0", "o0", 0), 64))
     memory = Pieces([memoryview(bytearray(64))])
-    resources.arrivals.expect(ContentReceive(TransferKey(2, "s0", "o0", 0), memory))
+    resources.arrivals.expect(Receive(TransferKey(2, "s0", "o0", 0), 64, memory))
     near = MemorySocket(stream, most)
     destination = resources.destinations["s2"] = MemoryDestination(b"", 1)
     IncomingConnection(resources, cast(socket.socket, near))
@@ -85,7 +83,7 @@ def _stream(data: bytes) -> tuple[bytes, int]:
     if kind != b"sealed":
         return rest, size
     body, _, frames = rest.partition(b"\n")
-    head = greeting.HEAD.pack(b"mfGr", len(body), zlib.crc32(body)) + body if body else b""
+    head = wire.GREETING.pack(b"mfGr", len(body), zlib.crc32(body)) + body if body else b""
     return head + _sealed(frames), size
 
 

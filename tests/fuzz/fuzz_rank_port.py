@@ -8,9 +8,10 @@ from contextlib import suppress
 
 from moefabric.agents.engine.exchanges import Exchanges
 from moefabric.agents.engine.rank_port import SEALS, RankConnection, RankPort
-from moefabric.agents.fleet.exchanges import ExchangeBook
+from moefabric.agents.engine.resources import Resources
+from moefabric.agents.fleet.exchanges import RankService
 from moefabric.agents.fleet.messages import parse_message
-from moefabric.runtime.event_loop import IN, EventLoop
+from moefabric.runtime.event_loop import IN
 from tests.support.fuzzing import FuzzTarget
 
 _SIZE = 8192
@@ -25,17 +26,18 @@ def _memory() -> int:
 
 
 _MEMORY = _memory()
-_LOOP = EventLoop()
+_RESOURCES = Resources("s1")
 
 
 def ask(data: bytes) -> None:
     """Send an agent a packet a line, with memory where the line asks for it."""
-    lines, book = list[bytes](), ExchangeBook()
+    lines = list[bytes]()
+    service = RankService({}, lambda _, instant_ns: instant_ns or 0)
 
     def take(event: dict[str, object]) -> None:
         lines.append(json.dumps(event).encode())
 
-    port = RankPort(_LOOP, Exchanges(), take)
+    port = RankPort(_RESOURCES, Exchanges(), take)
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near.setblocking(False)
     connection = RankConnection(port, near)
@@ -49,7 +51,7 @@ def ask(data: bytes) -> None:
     connection.close()
     assert not connection.asked
     for line in lines:
-        book.read("s1", parse_message(line), lambda instant_ns: instant_ns)
+        service.read("s1", parse_message(line))
 
 
 TARGETS = (FuzzTarget("rank-port", ask),)

@@ -13,7 +13,7 @@ from moefabric.agents.fleet.channel import connect_local, request_all
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.errors import AgentError, ServerLossError
-from tests.support.agents_lab import agent, bundled, fleet_on, paced_flow
+from tests.support.agents_lab import agent, arm, bundled, collect, fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
 
 pytestmark = [
@@ -96,12 +96,12 @@ def test_transfer_survives_dark_time(tmp_path: Path) -> None:
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
         fleet.connect(ways(where))
         flows = [paced_flow("s0", "s1", SIZE, RATE_BPS)]
-        start = fleet.arm(1, flows, None, 20)
+        start = arm(fleet, 1, flows, 20)
         while not request_all({fleet.channels["s1"]: ("stats", {})}, 5)["s1"]["bytes_received"]:
             pass
         must("ip", "-n", where.netns("s1"), "link", "set", "o0", "down")
         must("ip", "-n", where.netns("s1"), "link", "set", "o0", "up")
-        (record,) = fleet.collect(1, flows, 20)
+        (record,) = collect(fleet, 1)
         assert record.ok, record.why
         assert record.first_sent_ns >= start
 

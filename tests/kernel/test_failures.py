@@ -14,7 +14,7 @@ from moefabric.emulator.fabric import hardware_injection
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.testbed import data_paths
 from tests.kernel.fabric_lab import Machine
-from tests.support.agents_lab import paced_flow
+from tests.support.agents_lab import arm, collect, paced_flow
 from tests.support.failure_lab import RING, FailureLab, failure_lab, four_servers
 
 pytestmark = [
@@ -77,12 +77,12 @@ def test_controllers_reroute_and_restore_without_losing_bytes(
         for way in data_paths(ring.fabric)
     ]
     number = time.monotonic_ns()
-    start_ns = ring.fleet.arm(number, flows, None, 15.0)
+    start_ns = arm(ring.fleet, number, flows, 15.0)
     time.sleep(
         max(0.0, start_ns / 1e9 + 0.3 * SECONDS - time.monotonic())
     )  # in the midst of the transfers
     found = ring.inject(kind, what, who)
-    records = ring.fleet.collect(number, flows, 20.0)
+    records = collect(ring.fleet, number)
     assert [record.why for record in records if not record.ok] == []
     assert len(records) == len(flows)
     assert all(record.last_received_ns > record.first_sent_ns for record in records)

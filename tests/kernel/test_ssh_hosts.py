@@ -78,7 +78,7 @@ def test_clock_offset_error_is_within_half_the_round_trip(lab: SshLab) -> None:
             clock = fleet.clocks.offsets["s1"]
             assert 0 < clock.round_trip_ns < 1_000_000_000
             assert abs(clock.offset_ns - AHEAD_S * 10**9) <= clock.uncertainty_ns
-            fleet.measure_clocks()
+            fleet.clocks.measure_again(fleet.channels.values())
 
 
 def user_and_ssh_client(pid: int) -> tuple[int, str]:
@@ -99,11 +99,11 @@ def test_jump_hosts_keys_ports_and_users_may_be_given(
         lab.address("s0"),
         PORT,
         USER,
-        lab.folder / "id",
+        str(lab.folder / "id"),
         (f"root@{lab.address('gate')}:{PORT}", f"{lab.address('s1')}:{PORT}"),
+        str(config),
         "/usr/bin/python3",
-        config,
-        tuple(lab.where.inside("me")),
+        through=tuple(lab.where.inside("me")),
         client=client,
     )
     with Fleet(agents_on({"s0": host})) as fleet:
@@ -118,7 +118,7 @@ def test_jump_host_of_the_ssh_configuration_is_used(
 ) -> None:
     config = tmp_path / "config"
     config.write_text(f"Host s0\n  ProxyJump gate\n{lab.config.read_text()}")
-    with Fleet(agents_on({"s0": lab.host("s0", config=config, client=client)})) as fleet:
+    with Fleet(agents_on({"s0": lab.host("s0", ssh_config=str(config), client=client)})) as fleet:
         assert user_and_ssh_client(fleet.facts["s0"]["pid"]) == (0, lab.address("gate"))
 
 

@@ -24,7 +24,7 @@ HONEST_COLLECTIVES = 10
 """Collectives, those before the run included, in which the agent behaves."""
 prepare = engine.prepare
 _begin: Callable[[Collectives, Collective], None] = Collectives._begin
-_init: Callable[[Send, TransferKey, int, float | None], None] = Send.__init__
+_init: Callable[..., None] = Send.__init__
 _begun: set[int] = set()
 """Numbers of the collectives that have begun."""
 
@@ -67,19 +67,22 @@ def duplicate() -> None:
 def halve() -> None:
     """Scale the bytes of each transfer down once more."""
 
-    def halved(self: Send, key: TransferKey, size: int, rate_bps: float | None) -> None:
-        _init(self, key, size // 2 if _misbehaves() else size, rate_bps)
+    def halved(self: Send, key: TransferKey, size: int, *others: Any) -> None:
+        _init(self, key, size // 2 if _misbehaves() else size, *others)
 
-    Send.__init__ = halved  # type: ignore[method-assign]
+    Send.__init__ = halved  # type: ignore[assignment, method-assign]
 
 
 def slow_down() -> None:
     """Send each transfer at 90 % of its pace."""
 
-    def slowed(self: Send, key: TransferKey, size: int, rate_bps: float | None) -> None:
-        _init(self, key, size, 0.9 * rate_bps if rate_bps and _misbehaves() else rate_bps)
+    def slowed(
+        self: Send, key: TransferKey, size: int, rate_bps: float | None, *others: Any
+    ) -> None:
+        slower_bps = 0.9 * rate_bps if rate_bps and _misbehaves() else rate_bps
+        _init(self, key, size, slower_bps, *others)
 
-    Send.__init__ = slowed  # type: ignore[method-assign]
+    Send.__init__ = slowed  # type: ignore[assignment, method-assign]
 
 
 def corrupt() -> None:

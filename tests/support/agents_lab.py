@@ -3,14 +3,16 @@
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from moefabric.agents.fleet.channel import Channel, connect_local
+from moefabric.agents.fleet.channel import Channel, connect_local, wait
 from moefabric.agents.fleet.fleet import Fleet
+from moefabric.agents.fleet.inflight import flow_records
 from moefabric.agents.remote.bundle import AGENT, bundle
-from moefabric.core.flows import PacedFlow
+from moefabric.core.flows import FlowRecord, PacedFlow
 from tests.support.namespaces import Island
 
 
@@ -28,6 +30,28 @@ def paced_flow(
 ) -> PacedFlow:
     """Return a transfer of `size` bytes by one NIC, unpaced unless a rate is given."""
     return PacedFlow(src, dst, path, size, rate_bps)
+
+
+def arm(fleet: Fleet, number: int, flows: Sequence[PacedFlow], deadline_s: float) -> int:
+    """Order flows that start together soon; return when."""
+    start_ns = time.monotonic_ns() + fleet.lead_ns(fleet.channels)
+    fleet.launch(flows, start_ns, deadline_s, number=number)
+    return start_ns
+
+
+def collect(fleet: Fleet, number: int) -> list[FlowRecord]:
+    """Return the records of an ordered collective once it has ended."""
+    while number not in (ended := fleet.wait_ended(None)):
+        pass
+    return ended[number]
+
+
+def reported(fleet: Fleet, number: int, flows: Sequence[PacedFlow]) -> list[FlowRecord]:
+    """Return the records of a collective that was requested without the fleet."""
+    channels = [fleet.channel(name) for flow in flows for name in (flow.src, flow.dst)]
+    assert not wait(channels, lambda channel: number in channel.reports, 10.0)
+    reports = {channel.name: channel.reports[number] for channel in channels}
+    return flow_records(number, flows, reports, fleet.clocks.our_time)
 
 
 def bundled(folder: Path) -> Path:

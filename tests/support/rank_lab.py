@@ -63,7 +63,7 @@ class ExchangeLoop:
     stopped: bool = False
 
     def start(self) -> None:
-        self.fleet.prepare_job()
+        self.fleet.ranks.start()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

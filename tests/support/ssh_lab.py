@@ -48,7 +48,7 @@ class SshLab:
     def host(self, name: str, **changes: Any) -> SshHost:
         """Return a host by its alias."""
         known = SshHost(
-            name, config=self.config, python=PYTHON, through=tuple(self.where.inside("me"))
+            name, ssh_config=str(self.config), python=PYTHON, through=tuple(self.where.inside("me"))
         )
         return replace(known, **changes)
 

@@ -176,6 +176,6 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         controllers = undo.enter_context(closing(region_controllers(programs.wiring)))
         lit = programs.circuits()
         loop = undo.enter_context(closing(ExchangeLoop(fabric, fleet, controllers, policy, lit)))
-        fleet.prepare_job()
-        undo.callback(fleet.end_job)
+        fleet.ranks.start()
+        undo.callback(fleet.ranks.stop)
         yield loop, fleet.wake

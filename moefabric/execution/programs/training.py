@@ -105,7 +105,7 @@ class TrainingRun:
         iterations, runs, first = self._spec.training.iterations, list[IterationRun](), 0
         with tempfile.TemporaryDirectory(prefix="moefabric-train-") as folder:
             while True:
-                self._fleet.prepare_job()
+                self._fleet.ranks.start()
                 try:
                     with self._start(Path(folder)) as self._processes:
                         left = iterations - first
@@ -120,7 +120,7 @@ class TrainingRun:
                 else:
                     return runs
                 finally:
-                    self._fleet.end_job()
+                    self._fleet.ranks.stop()
 
     def check(self) -> None:
         """Check that the ranks still run.

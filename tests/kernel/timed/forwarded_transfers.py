@@ -30,6 +30,7 @@ from moefabric.planner.sending.flow_pacing import pace_flows
 from moefabric.planner.static import STATIC
 from moefabric.simulator.fluid import predict
 from moefabric.testbed.testbed import Controllers, port_counters, running_testbed
+from tests.support.agents_lab import arm, collect
 from tests.support.memory_testbed import MemoryPortCounters
 
 RATE_BPS: Final = 200e6
@@ -151,12 +152,12 @@ def killed_relay() -> dict[str, Any]:
 
     with running_testbed(wired, prepare=lay) as (_, fleet, _):
         flows = [PacedFlow("s0", "s2", "r1", ABOUT_10_S, RATE_BPS)]
-        fleet.arm(7, flows, None, 30.0)
+        arm(fleet, 7, flows, 30.0)
         arrived = fleet.request("stats")["s2"]["bytes_received"]
         while fleet.request("stats")["s2"]["bytes_received"] == arrived:
             pass
         os.kill(fleet.facts["s1"]["pid"], signal.SIGKILL)
-        lost = loss_of(fleet, 7, flows)
+        lost = loss_of(fleet, 7)
         reports = {
             "sender": why(fleet.channels["s0"], 7, "sends"),
             "receiver": why(fleet.channels["s2"], 7, "receives"),
@@ -173,10 +174,10 @@ def killed_relay() -> dict[str, Any]:
         }
 
 
-def loss_of(fleet: Fleet, number: int, flows: Sequence[PacedFlow]) -> ServerLossError:
+def loss_of(fleet: Fleet, number: int) -> ServerLossError:
     """Return the loss of a server that ends a collective."""
     try:
-        fleet.collect(number, flows, 30.0)
+        collect(fleet, number)
     except ServerLossError as loss:
         return loss
     raise AssertionError("no server was lost")

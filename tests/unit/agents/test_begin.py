@@ -10,7 +10,7 @@ from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.engine.transfers import Send, TransferKey
 from moefabric.runtime.event_loop import IN, OUT, EventLoop
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from moefabric.agents.engine import connections, greeting, relays, wire
+from moefabric.agents.engine import connections, relays, wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
-from moefabric.agents.engine.greeting import Greeting
-from moefabric.agents.engine.listener import raise_descriptor_limit
 from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.sockets import raise_descriptor_limit
+from moefabric.agents.engine.wire import Greeting
 from moefabric.agents.fleet.channel import Channel, connect_local, request_all
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
@@ -67,7 +67,7 @@ class DataPort:
 def sealed(body: Any) -> bytes:
     """Return a greeting of an object or of bytes, with length and crc32."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return greeting.HEAD.pack(b"mfGr", len(raw), zlib.crc32(raw)) + raw
+    return wire.GREETING.pack(b"mfGr", len(raw), zlib.crc32(raw)) + raw
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
-from tests.support.agents_lab import OLDEST_PYTHONS, agent, bundled
+from tests.support.agents_lab import OLDEST_PYTHONS, agent, bundled, reported
 from tests.support.editing_relay import EditingRelay
 from tests.support.memory_ranks import MemoryRank, check_blocks, next_exchange, reasons
 
@@ -89,7 +89,7 @@ def started(folder: Path, python: str = sys.executable, program: Path = AGENT) -
         }
         fleet = undo.enter_context(Fleet(channel for channel, _ in agents.values()))
         fleet.connect(DIRECT + RELAYED)
-        fleet.prepare_job()
+        fleet.ranks.start()
         lab = Lab(fleet, {name: process for name, (_, process) in agents.items()}, [], undo)
         lab.add_ranks()
         yield lab
@@ -170,7 +170,7 @@ def test_early_bytes_wait_until_they_are_expected(lab: Lab) -> None:
     lab.fleet.channels["s0"].read()
     assert number not in lab.fleet.channels["s0"].reports
     request_all({c: r for c, r in requests.items() if c.name == "s1"}, 5.0)
-    (record,) = lab.fleet.collect(number, flows, 5.0)
+    (record,) = reported(lab.fleet, number, flows)
     assert record.ok
     lab.fleet.finish(exchange)
     assert [rank.why() for rank in lab.ranks] == [""] * 5
@@ -201,7 +201,7 @@ def test_pattern_and_bytes_of_ranks_are_not_mixed_up(lab: Lab) -> None:
     s0, s1 = lab.fleet.channels["s0"], lab.fleet.channels["s1"]
     request_all({s1: real[s1]}, 5.0)
     request_all({s0: pattern[s0]}, 5.0)
-    (record,) = lab.fleet.collect(number, flows, 5.0)
+    (record,) = reported(lab.fleet, number, flows)
     assert record.why == "a pattern was sent where bytes of ranks are expected"
     lab.fleet.finish(exchange, record.why)
 
@@ -251,7 +251,7 @@ def test_next_job_starts_without_ranks_of_the_last(lab: Lab) -> None:
     lab.ranks[0].ask([[10] * 5] * 5, 0)
     while not lab.fleet.channels["s0"].exchange_events:
         lab.fleet.channels["s0"].read()
-    lab.fleet.prepare_job()
+    lab.fleet.ranks.start()
     assert lab.ranks[0].why() == "the job has ended"
     lab.add_ranks()
     lab.run([[10] * 5] * 5)

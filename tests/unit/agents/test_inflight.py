@@ -128,7 +128,7 @@ def test_wait_ended_names_a_silent_server_and_its_transfer_can_be_abandoned(tmp_
 
 def test_launch_refuses_a_server_that_is_cut_off(tmp_path: Path) -> None:
     with standing(tmp_path) as (fleet, _):
-        fleet.watch_reachability(lambda server: server == "b")
+        fleet.liveness.unreachable = lambda server: server == "b"
         with pytest.raises(ServerLossError) as loss:
             fleet.launch([paced_flow("a", "b", 10)], None, LONG)
         assert loss.value.servers == {"b"}

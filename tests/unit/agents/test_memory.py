@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from moefabric.agents.engine import memory
 from moefabric.agents.engine.memory import Content, add, allocate
-from moefabric.agents.engine.messages import MessageTarget
 from moefabric.agents.engine.payload import shared_pattern
+from moefabric.agents.engine.pieces import Sum
 from moefabric.agents.engine.requests import RefusedError
 
 PATTERN = shared_pattern()
@@ -47,7 +47,7 @@ def test_message_is_added_in_whatever_pieces_it_arrives(
 ) -> None:
     own, sent = bytes(i % 251 for i in range(size)), bytes(i * 7 % 256 for i in range(size))
     place = bytearray(own)
-    target = MessageTarget(memoryview(place), element)
+    target = Sum(memoryview(place), element)
     for piece in [*pieces, size]:
         count = min(piece, target.remaining)
         begin = target.position

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from moefabric.agents.fleet.inflight import flow_records
 from moefabric.agents.fleet.messages import Message, parse_message
-from moefabric.agents.fleet.records import flow_records
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import PacedFlow
 

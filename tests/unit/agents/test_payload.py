@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.agents.engine.payload import CHUNK, Pattern, Payload, transfer_seed, unnamed_file
-from moefabric.agents.engine.tcp import pacing_option
+from moefabric.agents.engine.sockets import pacing_option
 from moefabric.agents.engine.wire import HEADER
 
 PATTERN = Pattern()

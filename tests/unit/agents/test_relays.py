@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.engine import relays, wire
-from moefabric.agents.engine.greeting import Greeting
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.resources import READ, Resources
-from moefabric.agents.engine.tcp import Destination
+from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.engine.transfers import Send, TransferKey
+from moefabric.agents.engine.wire import Greeting
 from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
@@ -32,7 +32,7 @@ from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import PacedFlow
 from moefabric.runtime.event_loop import IN, OUT
-from tests.support.agents_lab import agent, paced_flow
+from tests.support.agents_lab import agent, arm, collect, paced_flow
 from tests.support.paths import REPOSITORY
 
 NAMES = ("s0", "s1", "s2")
@@ -64,14 +64,14 @@ class Lab:
         """Send flows; return why any failed."""
         return [record.why for record in self.fleet.run(next(numbers), flows, deadline_s=10.0)]
 
-    def arm_long(self) -> tuple[int, list[PacedFlow]]:
+    def arm_long(self) -> int:
         """Begin a transfer over s1 that is too long to end, and wait for its first bytes."""
         flows, number = [paced_flow("s0", "s2", LONG, 1e8, "r1")], next(numbers)
         before = self.stats("s2")["bytes_received"]
-        self.fleet.arm(number, flows, None, 30.0)
+        arm(self.fleet, number, flows, 30.0)
         while self.stats("s2")["bytes_received"] == before:
             pass
-        return number, flows
+        return number
 
     def why(self, name: str, number: int, field: str) -> str:
         """Return why the only transfer of a server's report failed."""
@@ -139,14 +139,14 @@ CORRUPTING = """
 from moefabric.agents.engine import relays
 from moefabric.agents.engine.main import main
 
-send = relays.FarEnd.send
+send = relays.FarEnd.send_bytes
 
-def corrupt(self, data):
+def corrupt(self, data=b""):
     if len(data) > 9000:
         data = memoryview(bytes(data[:5000]) + bytes([data[5000] ^ 1]) + bytes(data[5001:]))
     send(self, data)
 
-relays.FarEnd.send = corrupt
+relays.FarEnd.send_bytes = corrupt
 main()
 """
 
@@ -164,10 +164,10 @@ def test_corruption_at_the_relay_is_found_by_the_receiver(tmp_path: Path) -> Non
 
 
 def test_relay_that_dies_ends_the_transfer_and_is_named(lab: Lab) -> None:
-    number, flows = lab.arm_long()
+    number = lab.arm_long()
     lab.processes["s1"].kill()
     with pytest.raises(ServerLossError, match="agent s1: its control channel") as lost:
-        lab.fleet.collect(number, flows, 30.0)
+        collect(lab.fleet, number)
     assert lost.value.servers == frozenset(["s1"])
     assert lab.why("s0", number, "sends").startswith("connection to s2 by r1 over s1 at 127.0.0.1")
     assert lab.why("s2", number, "receives").startswith("connection from s0 by r1 over s1: ")
@@ -219,7 +219,7 @@ def test_relay_is_asked_for_a_sign_of_life_if_transfers_failed() -> None:
 
 
 def test_receiver_that_dies_is_named_to_the_sender_by_the_relay(lab: Lab) -> None:
-    number, _ = lab.arm_long()
+    number = lab.arm_long()
     lab.processes["s2"].kill()
     why = lab.why("s0", number, "sends")
     assert re.fullmatch(
@@ -233,7 +233,7 @@ def test_receiver_that_dies_is_named_to_the_sender_by_the_relay(lab: Lab) -> Non
 
 
 def test_sender_that_dies_ends_relay_and_receive(lab: Lab) -> None:
-    number, _ = lab.arm_long()
+    number = lab.arm_long()
     lab.processes["s0"].kill()
     why = lab.why("s2", number, "receives")
     assert why.startswith("connection from s0 by r1 over s1: ")
@@ -241,7 +241,7 @@ def test_sender_that_dies_ends_relay_and_receive(lab: Lab) -> None:
 
 
 def test_abandoned_transfer_leaves_nothing_and_its_path_opens_again(lab: Lab) -> None:
-    number, _ = lab.arm_long()
+    number = lab.arm_long()
     lab.fleet.abandon(number)
     assert all(not stats["armed"] for stats in lab.fleet.request("stats").values())
     lab.fleet.reconnect()
@@ -249,10 +249,10 @@ def test_abandoned_transfer_leaves_nothing_and_its_path_opens_again(lab: Lab) ->
 
 
 def test_server_that_returns_relays_again(lab: Lab) -> None:
-    number, flows = lab.arm_long()
+    number = lab.arm_long()
     os.kill(lab.processes["s1"].pid, signal.SIGSTOP)
     with pytest.raises(ServerLossError, match="agents s1: no sign of life"):
-        lab.fleet.collect(number, flows, 30.0)
+        collect(lab.fleet, number)
     lab.fleet.drop(["s1"])
     lab.fleet.abandon(number)
     lab.fleet.reconnect()

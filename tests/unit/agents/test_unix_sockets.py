@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.engine.requests import RefusedError
-from moefabric.agents.engine.unix_sockets import listen_unix, socket_folder
+from moefabric.agents.engine.sockets import listen_unix, socket_folder
 
 KIND = socket.SOCK_SEQPACKET
 

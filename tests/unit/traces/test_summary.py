@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moefabric.traces.summary import Traffic, summarise, summary_document
+from moefabric.traces.summary import summary_document
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 
 
@@ -23,15 +23,16 @@ def pairs() -> ExecutionGraph:
 
 
 def test_groups_that_do_the_same_are_one_row() -> None:
-    summary = summarise(pairs(), 8000.0)
-    assert summary.traffic == (
-        Traffic("all_reduce", ("pair0", "pair1"), 2, 1, 80, 320),
-        Traffic("all_to_all", ("world",), 4, 1, 30, 120),
-    )
-    assert summary.operations == {"all_reduce": 4, "all_to_all": 4, "compute": 4}
-    assert summary.groups == {2: 2, 4: 1}
-    assert (summary.compute_s, summary.critical_path_s) == (3.0, 3.0)
-    assert summarise(pairs(), 80.0).ideal_s == 8.0 + 3.0
+    summary = summary_document(pairs(), "goal", 8000.0)
+    columns = ("operation", "groups", "ranks", "calls", "rank_bytes", "total_bytes")
+    assert [tuple(row[column] for column in columns) for row in summary["traffic"]] == [
+        ("all_reduce", ("pair0", "pair1"), 2, 1, 80, 320),
+        ("all_to_all", ("world",), 4, 1, 30, 120),
+    ]
+    assert summary["operations"] == {"all_reduce": 4, "all_to_all": 4, "compute": 4}
+    assert summary["groups"] == {2: 2, 4: 1}
+    assert (summary["compute_s"], summary["critical_path_s"]) == (3.0, 3.0)
+    assert summary_document(pairs(), "goal", 80.0)["ideal_s"] == 8.0 + 3.0
 
 
 def test_document_has_the_format_and_the_notes() -> None:

@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from moefabric.agents.fleet.agent_statistics import read_statistics
+from moefabric.agents.fleet.channel import read_statistics
 from moefabric.controller.service.controller import BOUNDS_S, ControllerStatistics
 from moefabric.core.nic import Nic
 from moefabric.core.port_counts import PortReading
@@ -205,7 +205,7 @@ def test_loopback(host: str, expected: bool) -> None:
 
 
 def test_agents_that_are_silent_or_gone_are_left_out(tmp_path: Path) -> None:
-    replies = {"s0": b'{"ok": true, "corrupt": 0}\n', "s1": b"", "s2": b"nonsense\n"}
+    replies = {"s0": b'{"id": 1, "ok": true, "corrupt": 0}\n', "s1": b"", "s2": b"nonsense\n"}
     paths = {server: tmp_path / server for server in (*replies, "s3")}
     listeners = []
     for server, reply in replies.items():
@@ -227,7 +227,7 @@ def test_agents_that_are_silent_or_gone_are_left_out(tmp_path: Path) -> None:
     thread.join()
     for channel in (*open_channels, *(listener for listener, _ in listeners)):
         channel.close()
-    assert statistics == {"s0": {"ok": True, "corrupt": 0}}
+    assert statistics == {"s0": {"id": 1, "ok": True, "corrupt": 0}}
 
 
 def test_dark_time_lasts_from_change_to_light() -> None:

@@ -1,0 +1,235 @@
+"""Sockets: ports that survive a lack of descriptors, TCP by a chosen NIC, private Unix sockets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from moefabric.agents.engine.clock import NOW
+from moefabric.agents.engine.requests import Fields, RefusedError
+from moefabric.runtime.event_loop import IN, EventLoop
+
+BATCH = 16  # connections accepted in one turn of the loop
+PAUSE_NS = 200_000_000  # how long a listener without descriptors leaves connections waiting
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def raise_descriptor_limit() -> int:
+    """Raise this process's limit of open descriptors as far as it may; return the limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+class Listener:
+    """Accepts connections, and pauses while there are no descriptors for them.
+
+    Args:
+        loop: The event loop.
+        sock: A listening socket that doesn't block.
+        accepted: Called with the socket of each connection.
+        make_room: Closes a connection that is worth less than a new one; returns whether there
+            was one.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        sock: socket.socket,
+        accepted: Callable[[socket.socket], object],
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.loop, self.sock, self.accepted, self.make_room = loop, sock, accepted, make_room
+        self.shortages = 0
+        self.closed = False
+        self._resume()
+
+    def accept(self, _mask: int = IN) -> None:
+        """Accept connections that wait."""
+        for _ in range(BATCH):
+            try:
+                sock, _ = self.sock.accept()
+            except OSError as error:
+                if error.errno in _SHORTAGES:
+                    self.shortages += 1
+                    if not self.make_room():
+                        self.loop.forget(self.sock.fileno())
+                        self.loop.call_at(NOW() + PAUSE_NS, self._resume)
+                return
+            sock.setblocking(False)
+            self.accepted(sock)
+
+    def close(self) -> None:
+        """Close the socket."""
+        if not self.closed:
+            self.closed = True
+            self.loop.forget(self.sock.fileno())
+            self.sock.close()
+
+    def _resume(self) -> None:
+        if not self.closed:
+            self.loop.watch(self.sock.fileno(), IN, self.accept)
+
+
+SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it
+TOTAL_RETRANS = 100  # offset of tcpi_total_retrans in struct tcp_info, linux/tcp.h
+UNPACED = struct.pack("=I", 0xFFFFFFFF)
+
+
+def tcp_socket(address: str) -> socket.socket:
+    """Return a non-blocking TCP socket of an address's family."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+
+
+def set_congestion_control(sock: socket.socket, name: str) -> None:
+    """Choose the congestion control of a socket; for a listening one, of those it accepts."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+
+def set_dscp(sock: socket.socket, dscp: int) -> None:
+    """Mark the packets of a socket; the DSCP selects the NIC by which they leave."""
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+
+
+def pacing_option(rate_bps: float | None) -> bytes:
+    """Return SO_MAX_PACING_RATE in bytes per second: four bytes, or eight beyond 34 Gb/s."""
+    if rate_bps is None:
+        return UNPACED
+    rate = max(1, round(rate_bps / 8))
+    return struct.pack("=I", rate) if rate < 0xFFFFFFFF else struct.pack("=Q", rate)  # Linux 4.20
+
+
+def total_retransmits(sock: socket.socket) -> int:
+    """Return how many segments a connection has retransmitted."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANS + 4)
+    return int(struct.unpack_from("=I", info, TOTAL_RETRANS)[0])
+
+
+class Destination:
+    """A peer's data port and the path to it, as a connect request names them.
+
+    If a relay is named, the address and the port are the relay's.
+
+    Args:
+        fields: The path in the request.
+        congestion: TCP congestion control.
+        sndbuf: Send buffer in bytes. With a small one, bytes that count as sent have nearly left.
+    """
+
+    def __init__(self, fields: Fields, congestion: str, sndbuf: int) -> None:
+        self.peer, self.path = fields.text("peer"), fields.text("path")
+        self.address, self.port = fields.text("address"), fields.integer("port", 1, 65535)
+        self.dscp = fields.integer("dscp", 0, 63, 0)
+        self.reply_dscp = fields.integer("reply_dscp", 0, 63, 0)
+        self.bind = fields.text("bind", "")
+        self.secret = fields.text("secret", "")
+        self.relay = fields.text("relay", "")
+        self.relay_secret = fields.text("relay_secret", "")
+        self.congestion, self.sndbuf = congestion, sndbuf
+
+    def __str__(self) -> str:
+        relay = f" over {self.relay}" if self.relay else ""
+        return f"{self.peer} by {self.path}{relay} at {self.address} port {self.port}"
+
+    def start_connecting(self, dscp: int | None = None) -> socket.socket:
+        """Return a socket that connects, with the destination's mark unless one is given."""
+        sock = tcp_socket(self.address)
+        try:
+            set_dscp(sock, self.dscp if dscp is None else dscp)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            set_congestion_control(sock, self.congestion)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.sndbuf)
+            if self.bind:
+                sock.bind((self.bind, 0))
+            with suppress(BlockingIOError):  # in progress
+                sock.connect((self.address, self.port))
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+
+_FOLDER: Final = "moefabric-"
+"""Prefix of the names of folders for sockets."""
+_START_S: Final = 60.0
+"""Age from which a socket without a listener is one that was left, and not one that starts."""
+
+
+@contextmanager
+def socket_folder(name: str) -> Iterator[str]:
+    """Yield the path of a socket in a folder of its own, which only its owner may enter.
+
+    Folders of agents that were killed are removed first.
+
+    Args:
+        name: name of the socket in the folder.
+    """
+    with suppress(OSError):
+        for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+            facts = folder.lstat()
+            is_old = time.time() - facts.st_mtime > _START_S
+            if facts.st_uid == os.getuid() and is_old and _is_dead(folder / name):
+                (folder / name).unlink(missing_ok=True)
+                folder.rmdir()
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as own:
+        yield f"{own}/{name}"
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether there is a Unix socket at which no process listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def listen_unix(path: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
+    """Return a listening socket that only its owner may open.
+
+    Args:
+        path: Where it listens; the socket of an agent that has ended is replaced. With `@` in
+            front it is a name in the network namespace, whose programs may all connect.
+        kind: `SOCK_STREAM` or `SOCK_SEQPACKET`.
+
+    Raises:
+        RefusedError: if another agent listens there.
+    """
+    is_name = path.startswith("@")
+    address = f"\0{path[1:]}" if is_name else path
+    probe = socket.socket(socket.AF_UNIX, kind)
+    try:
+        probe.connect(address)
+    except (FileNotFoundError, ConnectionRefusedError):
+        if not is_name:
+            Path(path).unlink(missing_ok=True)
+    else:
+        raise RefusedError(
+            f"{path}: an agent answers there already; stop it, or choose another path"
+        )
+    finally:
+        probe.close()
+    sock = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
+    umask = os.umask(0o177)
+    try:
+        sock.bind(address)
+    finally:
+        os.umask(umask)
+    sock.listen(64)
+    return sock
