@@ -8,7 +8,6 @@ from typing import Final
 
 from markupsafe import Markup
 
-from moefabric.report import regions
 from moefabric.report.chart import Panel, figure
 from moefabric.report.formatting import counted, printable
 from moefabric.report.marks import Axis, Box, Dot, Line, Mark, Text
@@ -64,10 +63,10 @@ def region_circuits(fabric: FabricSummary) -> Markup:
     panels = []
     for region, servers in fabric.regions.items():
         angles = {server: math.tau * i / len(servers) for i, server in enumerate(servers)}
-        circuits = regions.circuits_within(fabric, servers)
+        circuits = fabric.circuits_of(servers)
         marks = list(_pair_chords(angles, circuits, 0.9, 1.2))
         marks += [Dot(*_point(angle), "nic unlit", server) for server, angle in angles.items()]
-        panels.append(Panel(_SPAN, _SPAN, marks, 106, f"{region}"))
+        panels.append(Panel(_SPAN, _SPAN, marks, 106, region))
     return figure(f"Circuits of {fabric.name} in every region", panels, columns=8)
 
 

@@ -33,6 +33,20 @@ Layers of the backward pass are negative, because the last layer comes first.
 """
 
 
+def demand_picture(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the demand of the first fabric's first region; empty if the run has none."""
+    fabric = fabrics[0].first_region
+    return demand_heatmap(fabric, max((max(row) for row in fabric.demand), default=0.0))
+
+
+def demand_heatmaps(fabrics: Sequence[FabricSummary]) -> list[tuple[FabricSummary, Markup]]:
+    """Draw the first region of every fabric with demand or circuits, on one colour scale."""
+    shown = [f.first_region for f in fabrics if f.demand or f.result.circuits]
+    matrices = (np.array(fabric.demand) for fabric in shown if fabric.demand)
+    largest = max((float((m * (1 - np.eye(len(m)))).max()) for m in matrices), default=0.0)
+    return [(fabric, demand_heatmap(fabric, largest)) for fabric in shown]
+
+
 def demand_heatmap(fabric: FabricSummary, largest: float) -> Markup:
     """Draw the demand of one fabric, with a dot for each circuit; empty if the run has none.
 

@@ -15,7 +15,12 @@ from moefabric.report import formatting
 from moefabric.report.formatting import MISSING, percentage, printable
 from moefabric.results.comparison import baseline, joined_phases
 from moefabric.results.model import FabricPrediction, FabricResult, RunResult, Verdict
-from moefabric.results.parts import CollectiveResult, ReconfigurationResult, ServerInterval
+from moefabric.results.parts import (
+    CollectiveResult,
+    FirstAllToAll,
+    ReconfigurationResult,
+    ServerInterval,
+)
 
 PHASES = ("demand", "plan", "divert", "command", "settle", "verify", "admit")
 """Phases of a reconfiguration in their order; `<phase>_s` in the JSON."""
@@ -98,6 +103,25 @@ class FabricSummary:
         """Servers of each region; empty if there is only one region."""
         regions = self.result.wiring.regions
         return regions if len(regions) > 1 else {}
+
+    @property
+    def first(self) -> FirstAllToAll:
+        """The first all-to-alls of each layer."""
+        return self.result.first_all_to_all
+
+    @cached_property
+    def first_region(self) -> "FabricSummary":
+        """The fabric with the servers and circuits of its first region only."""
+        if not self.regions:
+            return self
+        servers = next(iter(self.regions.values()))
+        wiring = self.result.wiring.model_copy(update={"servers": len(servers)})
+        update = {"wiring": wiring, "circuits": self.circuits_of(servers)}
+        return FabricSummary(self.result.model_copy(update=update), self.base)
+
+    def circuits_of(self, servers: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the circuits that begin at some servers."""
+        return [ends for ends in self.result.circuits if ends[0].split("/")[0] in servers]
 
     @cached_property
     def timeline(self) -> list[ServerInterval]:

@@ -77,8 +77,7 @@ class _RunTables:
         for fabric in fabrics:
             for line in remarks(fabric):
                 yield Text(f"{fabric.name}: {line}", style="dim")
-        firsts = summary.with_first_all_to_alls(fabrics)
-        yield from _section(run_tables.first_all_to_alls(firsts), _FIRST_LEGEND)
+        yield from _section(run_tables.first_all_to_alls(fabrics), _FIRST_LEGEND)
         yield from _section(run_tables.failures(fabrics))
         for fabric in fabrics:
             for reason in () if fabric.verdict is Verdict.PASS else fabric.reasons:
