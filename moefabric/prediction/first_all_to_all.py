@@ -4,7 +4,6 @@ The demand of a forward dispatch is known only when the dispatch could start.
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from moefabric.config.guarded_policy import guarded_policy
 from moefabric.core.circuits import CircuitSet
@@ -14,9 +13,11 @@ from moefabric.prediction.job_prediction import DispatchPrediction, ideal_second
 from moefabric.results.parts import FirstAllToAll
 from moefabric.results.records.records import CollectiveRun, IterationRun
 from moefabric.results.verdict.first_all_to_all import (
+    PREDICTED,
     FirstDispatch,
     GatingPredictionQuality,
     demand_prediction,
+    medians,
 )
 from moefabric.workload.gating.demand_prediction import GatingPrediction
 from moefabric.workload.iterations.iteration import Collective
@@ -32,15 +33,11 @@ def predicted_first_all_to_alls(
     dispatches = [dispatch for iteration in iterations for dispatch in iteration]
     if not dispatches:
         return FirstAllToAll()
-    result = FirstAllToAll(
-        predicted_exposed_s=median(dispatch.wait_s + dispatch.seconds for dispatch in dispatches),
-        predicted_wait_s=median(dispatch.wait_s for dispatch in dispatches),
-        ideal_s=median(dispatch.ideal_s for dispatch in dispatches),
-    )
+    result = FirstAllToAll(**medians(dispatches, *PREDICTED))
     if gating is None:
         return result
     costs = [
-        (_prediction(gating, number, dispatch.layer), dispatch.seconds - dispatch.ideal_s)
+        (_prediction(gating, number, dispatch.layer), dispatch.lost_s)
         for number, iteration in enumerate(iterations)
         for dispatch in iteration
     ]
@@ -89,17 +86,16 @@ def _is_first(part: CollectiveRun) -> bool:
 def _ideal_seconds(fabric: Fabric, policy: str, parts: Sequence[CollectiveRun]) -> list[float]:
     """Return the model seconds of each dispatch on the circuits and split for its own demand."""
     chosen = guarded_policy(policy)
-    known: dict[int, dict[str, float]] = {}
+    moves, known = chosen.reconfigures, dict[int, dict[str, float]]()
     seconds = []
     for part in parts:
-        operation = part.operation
+        operation, own = part.operation, dict[str, float]()
         assert isinstance(operation, Collective)
-        if not chosen.reconfigures and not operation.split_demands:
-            seconds.append(part.plan.seconds)
-            continue
-        if id(operation) not in known:
-            moves = chosen.reconfigures
-            lit = CircuitSet() if moves else part.circuits
-            known[id(operation)] = ideal_seconds(fabric, chosen, operation.demand, lit, moves=moves)
-        seconds.append(known[id(operation)].get(part.region, part.plan.seconds))
+        if moves or operation.split_demands:
+            if id(operation) not in known:
+                lit = CircuitSet() if moves else part.circuits
+                own = ideal_seconds(fabric, chosen, operation.demand, lit, moves=moves)
+                known[id(operation)] = own
+            own = known[id(operation)]
+        seconds.append(own.get(part.region, part.plan.seconds))
     return seconds

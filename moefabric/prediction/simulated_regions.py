@@ -61,7 +61,7 @@ class SimulatedRegions:
         """Number of regions of the experiment."""
         return len(self.whole.wiring.expanded_regions)
 
-    def count_in_all(self, count: int) -> int:
+    def count_in_all(self, count: float) -> int:
         """Return a count in the simulated regions, scaled to all regions."""
         return round(count * self.all_regions / self.regions)
 
@@ -71,23 +71,16 @@ class SimulatedRegions:
         Args:
             predictions: Prediction of each iteration of each simulated job, job after job.
         """
-        replicas = self.whole.training.dp
+        replicas, stages = self.whole.training.dp, self.part.training.pp
+        error_s: float | None
         if self.is_sample and self.part.training.dp < replicas:
-            estimates = [
-                _of_more_replicas(prediction, self.part.training.pp, replicas)
-                for prediction in predictions
-            ]
-            return Estimate(
-                fmean(estimate.iteration_s for estimate in estimates),
-                fmean(estimate.compute_s for estimate in estimates),
-                sqrt(sum((estimate.error_s or 0.0) ** 2 for estimate in estimates))
-                / len(estimates),
-            )
-        return Estimate(
-            fmean(prediction.seconds for prediction in predictions),
-            fmean(prediction.compute_s for prediction in predictions),
-            self._error_of_jobs_s(predictions) if self.is_sample else None,
-        )
+            own = [_of_more_replicas(one, stages, replicas) for one in predictions]
+            error_s = sqrt(sum((one.error_s or 0.0) ** 2 for one in own)) / len(own)
+        else:
+            own = [Estimate(one.seconds, one.compute_s) for one in predictions]
+            error_s = self._error_of_jobs_s(predictions) if self.is_sample else None
+        iteration_s = fmean(one.iteration_s for one in own)
+        return Estimate(iteration_s, fmean(one.compute_s for one in own), error_s)
 
     def _error_of_jobs_s(self, predictions: Sequence[JobPrediction]) -> float:
         """Return the standard error of the mean over a sample of the jobs."""

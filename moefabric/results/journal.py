@@ -21,15 +21,11 @@ from pydantic import BaseModel, Field, ValidationError
 from moefabric.core.errors import OutputError, SpecError
 from moefabric.results.model import FabricResult, Manifest, WiringSummary
 from moefabric.results.parts import ResultPart
-from moefabric.results.verdict.iteration_outcome import IterationOutcome
+from moefabric.results.verdict.iteration_outcome import ROW_LISTS, IterationOutcome, joined_rows
 from moefabric.runtime.atomic_file import output_error
 
 JOURNAL_SUFFIX: Final = ".jsonl"
 """Suffix of the names of journals."""
-ROW_LISTS: Final = (
-    "iterations", "collectives", "transfers", "flows", "reconfigurations",
-)  # fmt: skip
-"""Fields of a fabric's result whose rows are on the lines of its iterations."""
 
 
 class HeaderLine(ResultPart):
@@ -186,13 +182,7 @@ class JournalReader:
         lines = self._fabrics.get(fabric)
         if lines is None or lines.result is None:
             return None
-        rows = [list[Any]() for _ in ROW_LISTS]
-        for outcome in self.outcomes(fabric):
-            rows[0].append(outcome.result)
-            for place, name in enumerate(ROW_LISTS[1:], 1):
-                rows[place] += getattr(outcome, name)
-        present = {n: r for n, r in zip(ROW_LISTS, rows, strict=True) if r or n != "flows"}
-        return lines.result.model_copy(update=present)
+        return lines.result.model_copy(update=joined_rows(self.outcomes(fabric)))
 
     def iterations(self, fabric: str) -> list[tuple[int, int]]:
         """Return job and number of the iterations of a fabric that have ended, in order."""

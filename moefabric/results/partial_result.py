@@ -54,7 +54,7 @@ def _unfinished(begun: FabricLine, reader: JournalReader) -> FabricResult:
         begun.wiring,
         begun.fabric,
         begun.policy,
-        reader.outcomes(begun.fabric),
+        list(reader.outcomes(begun.fabric)),
         list(reasons.STOPPED.judge(ended, planned=begun.iterations)),
         paced=begun.paced,
     )

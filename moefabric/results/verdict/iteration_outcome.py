@@ -1,9 +1,10 @@
 """Outcome of an iteration, in model seconds and bytes: its rows of the JSON and measurements."""
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from math import inf
+from typing import Final
 
 from pydantic import Field
 
@@ -59,15 +60,6 @@ class IterationOutcome(ResultPart):
     circuits: list[CircuitEnds] = Field(default_factory=list)
     """Circuits at its end."""
 
-    def without_measurements(self) -> "IterationOutcome":
-        """Return the outcome without measurements and timeline, as results list it."""
-        update: dict[str, object] = {
-            "measured": FabricMeasurements(),
-            "quiet": None,
-            "timeline": [],
-        }
-        return self.model_copy(update=update)
-
     @property
     def place(self) -> tuple[int, int]:
         """Numbers of the job and of the iteration."""
@@ -77,6 +69,20 @@ class IterationOutcome(ResultPart):
     def changed_circuits(self) -> bool:
         """Whether a reconfiguration changed circuits."""
         return any(one.circuits_before != one.circuits_after for one in self.reconfigurations)
+
+
+ROW_LISTS: Final = ("iterations", "collectives", "transfers", "flows", "reconfigurations")
+"""Fields of a fabric's result whose rows are those of its iterations."""
+
+
+def joined_rows(outcomes: Iterable[IterationOutcome]) -> Json:
+    """Return the rows of iterations by their fields in a fabric's result; no flows if none has."""
+    rows: Json = {name: [] for name in ROW_LISTS}
+    for outcome in outcomes:
+        rows["iterations"].append(outcome.result)
+        for name in ROW_LISTS[1:]:
+            rows[name] += getattr(outcome, name)
+    return {name: own for name, own in rows.items() if own or name != "flows"}
 
 
 def outcomes_of(
