@@ -10,13 +10,13 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from moefabric.core.errors import OutputError, SpecError
 from moefabric.results.model import FabricResult, Manifest, WiringSummary
@@ -93,10 +93,7 @@ class ResultLine(ResultPart):
 
 
 Line = HeaderLine | SegmentLine | FabricLine | IterationLine | ResultLine
-
-
-class _AnyLine(BaseModel):
-    line: Line = Field(discriminator="type")
+_LINE: Final = TypeAdapter[Line](Annotated[Line, Field(discriminator="type")])
 
 
 @dataclass
@@ -142,12 +139,12 @@ class JournalReader:
                         self.is_cut_off = True
                         break
                     line = self._parsed(text, number)
-                    if header is None:
-                        if not isinstance(line, HeaderLine):
-                            raise SpecError([(str(path), "is no journal: it has no header")])
+                    if header is not None:
+                        self._take(line, number, len(text))
+                    elif isinstance(line, HeaderLine):
                         header = line
                     else:
-                        self._take(line, number, len(text))
+                        break
                     self.size += len(text)
         except OSError as error:
             raise SpecError([(str(path), error.strerror or str(error))]) from error
@@ -175,33 +172,27 @@ class JournalReader:
 
     def is_finished(self, fabric: str) -> bool:
         """Return whether a fabric is finished."""
-        return fabric in self._fabrics and self._fabrics[fabric].result is not None
+        return self._lines(fabric).result is not None
 
     def result(self, fabric: str) -> FabricResult | None:
         """Return the result of a finished fabric, with its rows; None if it isn't finished."""
-        lines = self._fabrics.get(fabric)
-        if lines is None or lines.result is None:
-            return None
-        return lines.result.model_copy(update=joined_rows(self.outcomes(fabric)))
+        result = self._lines(fabric).result
+        return result and result.model_copy(update=joined_rows(self.outcomes(fabric)))
 
     def iterations(self, fabric: str) -> list[tuple[int, int]]:
         """Return job and number of the iterations of a fabric that have ended, in order."""
-        lines = self._fabrics.get(fabric)
-        return list(lines.iterations) if lines is not None else []
+        return list(self._lines(fabric).iterations)
 
-    def outcomes(self, fabric: str, last: int = 0) -> Iterator[IterationOutcome]:
-        """Yield the iterations of a fabric that have ended; one at a time is in memory.
+    def _lines(self, fabric: str) -> _FabricLines:
+        """Return the lines about a fabric; none if it hasn't begun."""
+        return self._fabrics.get(fabric) or _FabricLines(FabricLine(fabric=fabric, policy=""))
 
-        Args:
-            fabric: Name of the fabric.
-            last: Number of the last iterations to yield; 0 for all.
-        """
-        lines = self._fabrics.get(fabric)
-        if lines is None:
-            return
+    def outcomes(self, fabric: str) -> Iterator[IterationOutcome]:
+        """Yield the iterations of a fabric that have ended; one at a time is in memory."""
+        places = list(self._lines(fabric).iterations.values())
         try:
             with self.path.open("rb") as file:
-                for offset, length in [*lines.iterations.values()][-last:]:
+                for offset, length in places:
                     file.seek(offset)
                     line = self._parsed(file.read(length), 0)
                     assert isinstance(line, IterationLine)
@@ -211,10 +202,10 @@ class JournalReader:
 
     def _parsed(self, text: bytes, number: int) -> Line:
         try:
-            return _AnyLine.model_validate_json(b'{"line":%b}' % text.strip()).line
+            return _LINE.validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
-            steps = ".".join(str(step) for step in first["loc"][2:])
+            steps = ".".join(str(step) for step in first["loc"][1:])
             place = f"{self.path}: line {number}" + (f": {steps}" if steps else "")
             raise SpecError([(place, first["msg"])]) from error
 
@@ -314,5 +305,5 @@ def _json_line(line: Line) -> bytes:
 
 def without_rows(result: FabricResult) -> FabricResult:
     """Return a fabric's result without the rows that the lines of its iterations hold."""
-    fields: Sequence[str] = [name for name in result.model_fields_set if name not in ROW_LISTS]
-    return FabricResult.model_construct(set(fields), **{n: getattr(result, n) for n in fields})
+    fields = {n: getattr(result, n) for n in result.model_fields_set if n not in ROW_LISTS}
+    return FabricResult.model_construct(set(fields), **fields)

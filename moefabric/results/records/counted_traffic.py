@@ -8,6 +8,7 @@ transfer differs by answers of its receivers and by the last frames of the trans
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Final
 
@@ -112,7 +113,7 @@ class CountedTraffic:
         self._rows = defaultdict[PortGroup, list[int]](list)
         for row, nic in enumerate(nics):
             self._rows[nic.server, nic.kind is NicKind.OPTICAL].append(row)
-        self._uses: dict[TransferCount, PlannedUse] = {}
+        self._use = cache(self._planned_use)
         self._counted: dict[PortWindow, Counts] = {}
         """Counted bytes of the ports of each complete window."""
         self._misroutings = defaultdict[TransferCount, list[Misrouting]](list)
@@ -128,13 +129,8 @@ class CountedTraffic:
 
     # --- plan and counters -----------------------------------------------------------------------
 
-    def _use(self, transfer: TransferCount) -> PlannedUse:
-        """Return the use of ports that a transfer's plan says."""
-        if transfer not in self._uses:
-            self._uses[transfer] = self._planned_use(transfer)
-        return self._uses[transfer]
-
     def _planned_use(self, transfer: TransferCount) -> PlannedUse:
+        """Return the use of ports that a transfer's plan says."""
         flows = defaultdict[Column, list[Flow]](list)
         size, resent = defaultdict[Column, int](int), defaultdict[Column, int](int)
         owed, again = defaultdict[str, int](int), defaultdict[tuple[str, str, str], int](int)
@@ -261,27 +257,17 @@ class CountedTraffic:
 
     # --- misrouted bytes --------------------------------------------------------------------------
 
-    def misrouted(self, run: CollectiveRun, failures: RunFailures) -> list[Misrouting]:
-        """Return the misroutings of a run that no failure explains."""
-        return [
-            misrouting
-            for misrouting in self._misroutings_of(run)
-            if not self._moved(misrouting, failures)
-        ]
+    def misrouted(
+        self, run: CollectiveRun, failures: RunFailures, *, moved: bool = False
+    ) -> list[Misrouting]:
+        """Return the misroutings of a run that no failure explains.
 
-    def moved_by_failure(self, run: CollectiveRun, failures: RunFailures) -> list[Misrouting]:
-        """Return the misroutings of a run while a failure was present that the plan didn't know."""
-        return [
-            misrouting
-            for misrouting in self._misroutings_of(run)
-            if self._moved(misrouting, failures)
-        ]
-
-    def _misroutings_of(self, run: CollectiveRun) -> list[Misrouting]:
+        With `moved`, return those while a failure was present that the plan didn't know.
+        """
         return [
             misrouting
             for misrouting in (self._misroutings.get(run.count, ()) if run.count else ())
-            if _has_server(run, misrouting.server)
+            if _has_server(run, misrouting.server) and self._moved(misrouting, failures) is moved
         ]
 
     def _moved(self, misrouting: Misrouting, failures: RunFailures) -> bool:

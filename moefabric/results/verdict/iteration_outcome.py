@@ -122,6 +122,7 @@ def outcomes_of(
     outcomes = []
     for run in runs:
         steal = any(c.cpu_steal > CPU_STEAL_LIMIT for c in (*run.collectives, *run.transfers))
+        first = first_dispatches if not run.substituted else None
         outcomes.append(
             IterationOutcome(
                 result=_iteration(model_seconds(fabric), run),
@@ -130,9 +131,7 @@ def outcomes_of(
                 flows=list(iteration_flows(fabric, run)) if flows else [],
                 reconfigurations=[_reconfiguration(change) for change in run.reconfigurations],
                 timeline=_timeline(fabric, run),
-                first_dispatches=first_dispatches([run])
-                if first_dispatches and not run.substituted
-                else [],
+                first_dispatches=first([run]) if first else [],
                 measured=measured(run, named, inf),
                 quiet=measured(run, quiet_named, CPU_STEAL_LIMIT) if steal else None,
                 circuits=[(str(c.a), str(c.b)) for c in circuits or ()],
@@ -191,7 +190,7 @@ def _collective(
         bytes_planned_by_eps=round(total_bytes - optical_bytes),
         bytes_planned_by_spines=round(spine_bytes(fabric, run.planned)),
         misrouted=[one.text for one in traffic.misrouted(run, failures)],
-        moved_by_failure=[one.text for one in traffic.moved_by_failure(run, failures)],
+        moved_by_failure=[one.text for one in traffic.misrouted(run, failures, moved=True)],
         dark_s=model_s(run.dark_ns),
         retransmits=sum(record.retransmits for record in run.records),
         cpu_steal=run.cpu_steal,
@@ -253,17 +252,13 @@ def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:
 def _timeline(fabric: Fabric, run: IterationRun) -> list[ServerInterval]:
     """Return the activities of an iteration from its own start, sorted by time."""
     order = fabric.server_index
-    return [
-        server_interval(fabric, span, run.start_ns).model_copy(
-            update={
-                "iteration": run.number,
-                "direction": span.direction,
-                "layer": span.layer,
-                "micro_batch": span.micro_batch,
-            }
-        )
-        for span in sorted(run.spans, key=lambda span: (span.start_ns, order[span.server]))
-    ]
+    intervals = []
+    for span in sorted(run.spans, key=lambda span: (span.start_ns, order[span.server])):
+        place = {"iteration": run.number, "direction": span.direction, "layer": span.layer}
+        place["micro_batch"] = span.micro_batch
+        interval = server_interval(fabric, span, run.start_ns)
+        intervals.append(interval.model_copy(update=place))
+    return intervals
 
 
 def server_interval(fabric: Fabric, span: Span, start_ns: int) -> ServerInterval:
