@@ -25,7 +25,7 @@ DRAWINGS: Final[Mapping[str, Drawing]] = MappingProxyType(
         "reconfigurations": bars.reconfiguration_phases,
         "first_all_to_alls": bars.first_dispatch_bars,
         "failures": timelines.failure_timeline,
-        "wiring": lambda f: next((d.picture for d in diagrams.wiring_diagrams(f)), Markup()),
+        "wiring": lambda f: next((drawn for *_, drawn in diagrams.wiring_diagrams(f)), Markup()),
         "demand": heat_maps.demand_picture,
         "loss": curves.loss_picture,
         "expert_loads": heat_maps.loads_picture,

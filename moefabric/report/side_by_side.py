@@ -65,23 +65,21 @@ def _figures(columns: Sequence[RunColumn], *, wide: bool) -> Table:
         wide: Whether there is room for all figures. Then changes stand below their times.
     """
     shown = [name for name in _FIGURES if wide or name in (*_CHANGES, "optical_share")]
+    beside = () if wide else _CHANGES
     heads = ["fabric", "run", "verdict"]
     for figure in shown:
-        heads.append(COLUMNS[figure].heading)
-        heads += ["change"] * (figure in _CHANGES and not wide)
+        heads += [COLUMNS[figure].heading, *["change"] * (figure in beside)]
     rows = list[Row]()
     for name in fabric_names(columns):
-        shown_name = printable(name)
-        for column in columns:
-            if (fabric := column.fabrics.get(name)) is None:
-                continue
-            cells: Row = [shown_name, column.label, fabric.verdict]
+        having = [column for column in columns if name in column.fabrics]
+        for column in having:
+            fabric = column.fabrics[name]
+            first = printable(name) if wide or column is having[0] else ""
+            rows.append([first, column.label, fabric.verdict])
             for figure in shown:
                 change = _change(column, columns[0], name, figure) if figure in _CHANGES else ""
-                cells.append(Cell(fabric.text(figure), change if wide else ""))
-                cells += [change or formatting.MISSING] * (figure in _CHANGES and not wide)
-            rows.append(cells)
-            shown_name = shown_name if wide else ""
+                rows[-1].append(Cell(fabric.text(figure), change if wide else ""))
+                rows[-1] += [change or formatting.MISSING] * (figure in beside)
     return Table(heads, rows, {"run", "verdict"})
 
 

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from moefabric.report import run_tables, summary
-from moefabric.report.diagrams import wiring_descriptions
+from moefabric.report.diagrams import wirings
 from moefabric.report.formatting import printable, seconds
 from moefabric.report.remarks import remarks
 from moefabric.report.tables import Table, rich_table, verdict_style
@@ -72,8 +72,8 @@ class _RunTables:
         for why in run_tables.unpriced(fabrics):
             yield Text(f"networks are not priced: {why}", style="dim")
         yield Text(_LEGEND, style="dim")
-        for names, kind in wiring_descriptions(fabrics):
-            yield Text(f"{names}: {kind}", style="dim")
+        for names, wiring in wirings(fabrics).items():
+            yield Text(f"{names}: {printable(wiring.kind)}", style="dim")
         for fabric in fabrics:
             for line in remarks(fabric):
                 yield Text(f"{fabric.name}: {line}", style="dim")
