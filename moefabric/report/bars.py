@@ -1,31 +1,23 @@
 """Bar charts, a row for each fabric: times, ratios, bytes, phases of reconfigurations."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
 from markupsafe import Markup
 
 from moefabric.core.errors import SpecError
-from moefabric.report import formatting
+from moefabric.report import formatting, summary
 from moefabric.report.chart import Legend, Panel, figure
 from moefabric.report.marks import Axis, Box, Dot, Mark, Rule, Text
 from moefabric.report.picture import document_picture
-from moefabric.report.summary import (
-    COLUMNS,
-    PHASES,
-    FabricSummary,
-    control_s,
-    summaries,
-    total_s,
-    with_first_all_to_alls,
-)
+from moefabric.report.summary import FabricSummary
 from moefabric.results.model import RunResult
 from moefabric.results.parts import ReconfigurationResult
 
 _ROW, _TALL_ROW = 38.0, 62.0
 """Heights of rows, without and with dots beneath a bar."""
-_FIGURE: Final = 72.0
+FIGURE: Final = 72.0
 """Room for the figure right of the longest bar."""
 _PREDICTED: Final = ("target", "predicted")
 _WAITING, _SENDING = "k-reconfiguration", "k-dispatch"
@@ -65,13 +57,13 @@ def stacked(
 def _panel(
     fabrics: Sequence[FabricSummary], names: Axis, largest: float,
     bar: Callable[[FabricSummary], Bar | None], heading: str = "", legend: Legend = (),
-    right: float = _FIGURE,
+    right: float = FIGURE,
 ) -> Panel:  # fmt: skip
     """Return a panel with a bar for each fabric, or words for one without."""
     marks = list[Mark]()
     for row, fabric in enumerate(fabrics):
         drawn = bar(fabric)
-        marks += stacked(row + 0.5, *drawn) if drawn else [_missing(row + 0.5)]
+        marks += stacked(row + 0.5, *drawn) if drawn else [missing(row + 0.5)]
         if bar is _ratio and drawn and not row:
             marks.append(Rule("reference", x=1.0))
     axis, height = Axis(0.0, largest or 1.0), _ROW * len(fabrics)
@@ -89,10 +81,10 @@ def comparison_bars(fabrics: Sequence[FabricSummary]) -> Markup:
     names = Axis.rows([fabric.name for fabric in fabrics], class_="strong")
     times = [("k-expert", "compute"), ("k-dispatch", "exposed comm"), _PREDICTED]
     networks = [("light", "OCS"), ("by-eps", "EPS")]
-    heading, legend = COLUMNS["vs_eps"].title, [("bar", "measured"), _PREDICTED]
+    heading, legend = summary.COLUMNS["vs_eps"].title, [("bar", "measured"), _PREDICTED]
     blank = names.untitled
     panels = [
-        _panel(fabrics, names, longest_s, _iteration, COLUMNS["iteration_s"].title, times),
+        _panel(fabrics, names, longest_s, _iteration, summary.COLUMNS["iteration_s"].title, times),
         _panel(fabrics, blank, max(largest, 1.0), _ratio, heading, legend),
         _panel(fabrics, blank, 1.0, _optical_share, "Bytes by network", networks),
     ]
@@ -134,19 +126,20 @@ def _predicted(value: float | None, text: Callable[[float], str]) -> tuple[float
     return None if value is None else (value, f"predicted: {text(value)}")
 
 
-def _missing(middle: float) -> Mark:
+def missing(middle: float) -> Mark:
+    """Return the words in the place of a bar that was not measured."""
     return Text(0.0, middle, "not measured", "faint")
 
 
 def first_dispatch_bars(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the exposed time of each fabric's first all-to-alls, if they are compared."""
-    shown = with_first_all_to_alls(fabrics)
+    shown = summary.with_first_all_to_alls(fabrics)
     firsts = [fabric.result.first_all_to_all for fabric in shown]
     times = [time or 0.0 for one in firsts for time in (one.exposed_s, one.predicted_exposed_s)]
     names = Axis.rows(
         [f"{fabric.name}\n{fabric.first_policy}" for fabric in shown], class_="strong"
     )
-    panel = _panel(shown, names, max(times, default=0.0), _first, right=_FIGURE + 60)
+    panel = _panel(shown, names, max(times, default=0.0), _first, right=FIGURE + 60)
     legend = [(_WAITING, "waiting for light"), (_SENDING, "dispatch"), _PREDICTED]
     label = "Exposed time of the first all-to-alls"
     return figure(label, [panel] if shown else [], legend=legend)
@@ -176,7 +169,7 @@ def first_all_to_alls_picture(run: RunResult) -> str:
     Raises:
         SpecError: The run has no baseline to which times could be related.
     """
-    fabrics = [f for f in summaries(run) if f.result.first_all_to_all.exposed_s]
+    fabrics = [f for f in summary.summaries(run) if f.result.first_all_to_all.exposed_s]
     base = next((f for f in fabrics if f.is_baseline), None)
     if base is None:
         raise SpecError([("results", "exposed times are relative to eps: add a fabric of it")])
@@ -210,12 +203,12 @@ def reconfiguration_phases(fabrics: Sequence[FabricSummary]) -> Markup:
     The right panel leaves out settling, which is the optics' time.
     """
     shown = [fabric for fabric in fabrics if fabric.result.reconfigurations]
-    phases = [phase for phase in PHASES if any(f.phase_s(phase) is not None for f in shown)]
+    phases = [phase for phase in summary.PHASES if any(f.phase_s(phase) is not None for f in shown)]
     names = Axis.rows([_changes(fabric) for fabric in shown], class_="strong")
     control = [phase for phase in phases if phase != "settle"]
     panels = [
-        _phases(shown, names, phases, total_s, "All phases"),
-        _phases(shown, names.untitled, control, control_s, "Control plane: all but settle"),
+        _phases(shown, names, phases, summary.total_s, "All phases"),
+        _phases(shown, names.untitled, control, summary.control_s, "Control plane: all but settle"),
     ]
     legend = [(f"p-{phase}", phase) for phase in phases]
     return figure("Reconfiguration phases", panels if shown else [], columns=2, legend=legend)
@@ -248,46 +241,9 @@ def _phases(
             title = formatting.printable(f"{_name(change)}: {formatting.seconds(seconds)}")
             marks.append(Dot(seconds, row + 0.63, "dot", title, 3.5))
     axis = Axis.seconds(0.0, longest_s or 1.0, 6)
-    return Panel(axis, names, marks, _TALL_ROW * len(shown), heading, right=_FIGURE)
+    return Panel(axis, names, marks, _TALL_ROW * len(shown), heading, right=FIGURE)
 
 
 def _name(change: ReconfigurationResult) -> str:
     layer = "" if change.layer is None else f"layer {change.layer} {change.direction}".strip()
     return ", ".join(part for part in (change.region, change.reason, layer) if part)
-
-
-def grouped_bars(
-    groups: Sequence[str], labels: Sequence[str],
-    panels: Mapping[str, Sequence[Sequence[float | None]]],
-) -> Markup:  # fmt: skip
-    """Draw times: a group of bars for each fabric, a bar for each run, a panel for each figure.
-
-    Args:
-        groups: Names of the groups.
-        labels: Names of the bars of each group.
-        panels: Seconds [group][bar] by the heading of their panel; None if not measured.
-    """
-    each = len(labels) + 1
-    ticks = {n * each + len(labels) / 2: name for n, name in enumerate(groups)}
-    rows = len(groups) * each - 1
-    names = Axis(rows, 0.0, ticks, grid="", class_="strong")
-    colours = [f"t{(1, 4, 2, 3, 6, 0)[n % 6]}" for n in range(len(labels))]
-    drawn = []
-    for heading, values in panels.items():
-        longest_s, marks = 0.0, list[Mark]()
-        for row, seconds in enumerate(seconds for group in values for seconds in (*group, None)):
-            number, y = row % each, row + 0.44
-            if number == len(labels):
-                continue
-            if seconds is None:
-                marks.append(_missing(row + 0.5))
-                continue
-            longest_s, text = max(longest_s, seconds), formatting.seconds(seconds, 4)
-            title = f"{labels[number]}: {text}"
-            marks.append(Box((0.0, seconds), (row, row + 0.88), colours[number], title))
-            marks.append(Text(seconds, y, text, "small", dx=8))
-        axis = Axis(0.0, longest_s or 1.0)
-        drawn.append(Panel(axis, names, marks, 16.0 * rows, heading, right=_FIGURE + 8))
-        names = names.untitled
-    legend = list(zip(colours, labels, strict=True))
-    return figure("Runs side by side", drawn if groups else [], columns=2, legend=legend)

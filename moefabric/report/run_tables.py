@@ -5,15 +5,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from moefabric.report import formatting
+from moefabric.report import formatting, summary
 from moefabric.report.formatting import MISSING, counted, deviation, percentage, printable, seconds
-from moefabric.report.summary import (
-    COLUMNS,
-    PHASES,
-    FabricSummary,
-    changes_circuits,
-    with_first_all_to_alls,
-)
+from moefabric.report.summary import FabricSummary
 from moefabric.report.tables import Cell, Row, Table
 from moefabric.results.model import ExperimentPrediction, HostRecord, Manifest
 from moefabric.results.parts import DemandPrediction, TrainingResult
@@ -26,7 +20,7 @@ _PREDICTION: Final = (
     "reconfigurations",
 )  # fmt: skip
 _COSTS: Final = ("network_usd", "performance_per_million_usd", "perf_per_dollar_vs_eps")
-_PHASES: Final = tuple(phase for phase in PHASES if phase not in ("demand", "plan"))
+_PHASES: Final = tuple(phase for phase in summary.PHASES if phase not in ("demand", "plan"))
 _CHANGE_PHASES: Final = "divert/command/\nsettle, verify/\nadmit, ms"
 _WIDE_PHASES: Final = "divert / command / settle / verify / admit, ms"
 _SHOWN_SERVERS: Final = 4
@@ -47,7 +41,7 @@ def _figures(*names: str) -> Columns:
     def cell(name: str, below: str, fabric: FabricSummary) -> Cell:
         return Cell(fabric.text(name), fabric.text(below) if below else "")
 
-    shown = {name: COLUMNS[name] for name in names}
+    shown = {name: summary.COLUMNS[name] for name in names}
     return {one.heading: partial(cell, name, one.below) for name, one in shown.items()}
 
 
@@ -74,7 +68,7 @@ def comparison(fabrics: Sequence[FabricSummary], *, wide: bool = False) -> Table
             return Cell(" / ".join(figures))
         return Cell("/".join(figures[:3]), "/".join(figures[3:]))
 
-    count = "reconfigurations" if wide else COLUMNS["reconfiguration_s"].heading
+    count = "reconfigurations" if wide else summary.COLUMNS["reconfiguration_s"].heading
     phase_heading = _WIDE_PHASES if wide else _CHANGE_PHASES
     dark = {"dark per iteration" if wide else "dark": _figures("dark_s")["dark"]}
     own = {count: changes, phase_heading: phases}
@@ -111,13 +105,11 @@ def errors(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the distribution of signed errors by kind."""
     rows = list[Row]()
     for fabric in fabrics:
-        name = fabric.name
-        for kind, one in fabric.result.fidelity.completion_errors.items():
-            signed = [
-                f"{100 * figure:+.2f}" for figure in (one.min, one.p5, one.p50, one.p95, one.max)
-            ]
+        for n, (kind, one) in enumerate(fabric.result.fidelity.completion_errors.items()):
+            figures = (one.min, one.p5, one.p50, one.p95, one.max)
+            signed = [f"{100 * figure:+.2f}" for figure in figures]
+            name = "" if n else fabric.name
             rows.append([name, kind, str(one.n), *signed, f"{one.abs_p95 * 100:.2f}"])
-            name = ""
     heads = ["errors, %", "kind", "samples", "least", "p5", "median", "p95", "greatest", "|p95|"]
     return Table(heads, rows, {"kind"})
 
@@ -135,7 +127,7 @@ def unpriced(fabrics: Sequence[FabricSummary]) -> list[str]:
 
 def first_all_to_alls(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the times of first all-to-alls above their predictions, if they are compared."""
-    shown = with_first_all_to_alls(fabrics)
+    shown = summary.with_first_all_to_alls(fabrics)
     table = _table(_FIRST, shown, "policy", "prediction", "busiest experts predicted")
     return replace(table, wide=("predicted dispatches", "busiest experts predicted"))
 
@@ -181,23 +173,20 @@ def _predicted(measured_s: float | None, predicted_s: float | None) -> Cell:
 def failures(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the times of detection and recovery of failures, and their cost in iterations."""
     several = sum(bool(fabric.result.failures) for fabric in fabrics) > 1
-    rows: list[Row] = [
-        [
-            Cell(
-                printable(f"{fabric.name}: {failure.name}" if several else failure.name),
-                style="bold" if failure.ok else "bold red",
-            ),
-            MISSING if failure.iteration is None else str(failure.iteration),
-            seconds(failure.detected_s),
-            seconds(failure.recovered_s),
-            deviation(failure.slow_down),
-            deviation(failure.slow_down_after),
-            printable(failure.detected_by) or MISSING,
-            printable(failure.action) if failure.ok else "not seen to recover",
-        ]
-        for fabric in fabrics
-        for failure in fabric.result.failures
-    ]
+    rows = list[Row]()
+    for fabric in fabrics:
+        for failure in fabric.result.failures:
+            name = printable(f"{fabric.name}: {failure.name}" if several else failure.name)
+            rows.append(
+                [
+                    Cell(name, style="bold" if failure.ok else "bold red"),
+                    _count(failure.iteration),
+                    *map(seconds, (failure.detected_s, failure.recovered_s)),
+                    *map(deviation, (failure.slow_down, failure.slow_down_after)),
+                    printable(failure.detected_by) or MISSING,
+                    printable(failure.action) if failure.ok else "not seen to recover",
+                ]
+            )
     heads = ["failure", "iteration", "detected", "recovered", "slowdown", "later", "detected by"]
     return Table([*heads, "recovery"], rows, {"detected by", "recovery"}, {"detected by"})
 
@@ -255,7 +244,7 @@ def changes_a_layer(fabric: FabricSummary) -> float | None:
     """Return how often circuits moved for a layer in both passes; None without requests."""
     requests = fabric.result.reconfigurations
     layers = {(one.iteration, one.layer) for one in requests if one.layer is not None}
-    moved = sum(changes_circuits(one) for one in requests)
+    moved = sum(summary.changes_circuits(one) for one in requests)
     return moved / len(layers) if layers else None
 
 
@@ -293,7 +282,7 @@ def _names(servers: Sequence[str]) -> str:
 
 def prediction(predicted: ExperimentPrediction) -> Table:
     """Return the figures of a prediction."""
-    columns = [COLUMNS[name] for name in _PREDICTION]
+    columns = [summary.COLUMNS[name] for name in _PREDICTION]
     rows = list[Row]()
     for fabric in predicted.fabrics:
         figures = (one.predicted(fabric) if one.predicted else None for one in columns)

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from markupsafe import Markup
 from rich.console import RenderableType
 
-from moefabric.report import formatting
-from moefabric.report.bars import comparison_bars, grouped_bars
+from moefabric.report import chart, formatting
+from moefabric.report.bars import FIGURE, comparison_bars, missing
+from moefabric.report.chart import Panel
 from moefabric.report.formatting import printable
+from moefabric.report.marks import Axis, Box, Mark, Text
 from moefabric.report.page import page_style, page_template
 from moefabric.report.summary import COLUMNS, FabricSummary, overall_verdict, summaries
 from moefabric.report.tables import Cell, Row, Table, html_table, rich_table, verdict_pill
@@ -18,6 +21,8 @@ from moefabric.results.model import RunResult, Verdict
 _FIGURES: Final = ("iteration_s", "exposed_comm_s", "all_to_all_s", "vs_eps", "optical_share")
 _CHANGES: Final = ("iteration_s", "all_to_all_s")
 """Figures whose changes are shown."""
+_COLOURS: Final = (1, 4, 2, 3, 6, 0)
+"""Colours of the runs' bars, in order."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,24 @@ def runs_page(runs: Mapping[str, RunResult]) -> str:
 
 def runs_bars(columns: Sequence[RunColumn]) -> Markup:
     """Draw iteration and all-to-all times: a group of bars for each fabric, a bar for each run."""
-    names = fabric_names(columns)
-    panels = {
-        COLUMNS[figure].title: [
-            [c.fabrics[name][figure] if name in c.fabrics else None for c in columns]
-            for name in names
-        ]
-        for figure in _CHANGES
-    }
-    return grouped_bars(list(map(printable, names)), [c.label for c in columns], panels)
+    fabrics, each = fabric_names(columns), len(columns) + 1
+    ticks = {n * each + (each - 1) / 2: printable(name) for n, name in enumerate(fabrics)}
+    rows = len(fabrics) * each - 1
+    names = Axis(rows, 0.0, ticks, grid="", class_="strong")
+    legend = [(f"t{_COLOURS[n % len(_COLOURS)]}", one.label) for n, one in enumerate(columns)]
+    panels = []
+    for figure in _CHANGES:
+        longest_s, marks = 0.0, list[Mark]()
+        for (group, name), (n, column) in product(enumerate(fabrics), enumerate(columns)):
+            row, (colour, label) = group * each + n, legend[n]
+            seconds = column.fabrics[name][figure] if name in column.fabrics else None
+            if seconds is None:
+                marks.append(missing(row + 0.5))
+                continue
+            longest_s, text = max(longest_s, seconds), formatting.seconds(seconds, 4)
+            marks.append(Box((0.0, seconds), (row, row + 0.88), colour, f"{label}: {text}"))
+            marks.append(Text(seconds, row + 0.44, text, "small", dx=8))
+        title, axis, right = COLUMNS[figure].title, Axis(0.0, longest_s or 1.0), FIGURE + 8
+        panels.append(Panel(axis, names, marks, 16.0 * rows, title, right=right))
+        names = names.untitled
+    return chart.figure("Runs side by side", panels if fabrics else [], columns=2, legend=legend)

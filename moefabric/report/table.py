@@ -100,10 +100,10 @@ def _control_times(fabrics: Sequence[summary.FabricSummary]) -> Iterator[Rendera
         control = fabric.result.control_time
         if control.p50_s is None:
             continue
-        p50, p95 = (seconds(figure) for figure in (control.p50_s, control.p95_s))
+        p50, p95 = seconds(control.p50_s), seconds(control.p95_s)
         times = f"p50 {p50}, p95 {p95} of {control.count} changes"
         if control.unchanged_count:
             unchanged = f"{control.unchanged_count} requests that changed nothing"
             times += f", p50 {seconds(control.unchanged_p50_s)} of {unchanged}"
         harness = f"{seconds(fabric.result.harness_s)} of wall time for orders to agents left out"
-        yield Text(f"{printable(fabric.name)}: control plane {times}; {harness}")
+        yield Text(f"{fabric.name}: control plane {times}; {harness}")

@@ -364,8 +364,8 @@ def light_over_time(fabrics: Sequence[FabricSummary]) -> Markup:
 
 def _ends(fabric: FabricSummary) -> list[float]:
     """Return the end of each iteration in model seconds; empty if a duration is missing."""
-    durations = [iteration.measured_s for iteration in fabric.result.iterations]
-    known = [seconds for seconds in durations if seconds is not None]
+    durations = [one.measured_s for one in fabric.result.iterations]
+    known = [duration_s for duration_s in durations if duration_s is not None]
     return list(accumulate(known)) if len(known) == len(durations) else []
 
 
@@ -375,24 +375,19 @@ def _light(fabric: FabricSummary, ends: Sequence[float]) -> Strip:
     lit = _circuits_by_pair(by_iteration)
     most = max((count for own in lit.values() for count in own.values()), default=1.0)
     spans = dict(enumerate(zip([0.0, *ends], ends, strict=False)))
-    marks: list[Mark] = [
-        Box(
-            spans[iteration], (row, row + 0.93), "lit",
-            f"{pair}, iteration {iteration}: {count:.2g} circuits", opacity(count / most),
-        )
-        for row, (pair, own) in enumerate(lit.items())
-        for iteration, count in own.items()
-    ]  # fmt: skip
+    marks = list[Mark]()
+    for row, (pair, own) in enumerate(lit.items()):
+        for iteration, count in own.items():
+            title = f"{pair}, iteration {iteration}: {count:.2g} circuits"
+            shade = opacity(count / most)
+            marks.append(Box(spans[iteration], (row, row + 0.93), "lit", title, shade))
     moved = {iteration: _moved(own) for iteration, own in by_iteration.items()}
     largest, bottom = max(moved.values(), default=0.0) or 1.0, len(lit) + 1.9
-    marks += [
-        Box(
-            (start, end - 0.02 * (end - start)), (bottom - 1.7 * count / largest, bottom), "moved",
-            f"iteration {iteration}: {count:.2g} circuits moved for a request",
-        )
-        for iteration, count in moved.items()
-        for start, end in [spans[iteration]]
-    ]  # fmt: skip
+    for iteration, count in moved.items():
+        start, end = spans[iteration]
+        title = f"iteration {iteration}: {count:.2g} circuits moved for a request"
+        x, y = (start, end - 0.02 * (end - start)), (bottom - 1.7 * count / largest, bottom)
+        marks.append(Box(x, y, "moved", title))
     changed = [one for one in ordered if changes_circuits(one)]
     each = f", {_moved(changed):.1f} each" if changed else ""
     note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{each}"

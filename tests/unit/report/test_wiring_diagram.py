@@ -71,7 +71,7 @@ def test_table_describes_the_wiring_of_each_fabric() -> None:
 
 
 def test_diagram_counts_servers_without_room() -> None:
-    [(_, description, picture)] = diagrams(fabric(0, 1, regions=(16, 16, 16)))
+    [(_, _, picture)] = diagrams(fabric(0, 1, regions=(16, 16, 16)))
     assert count(picture, "machine") == 16
     assert "and 32 more" in picture
 
