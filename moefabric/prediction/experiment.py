@@ -11,7 +11,6 @@ from moefabric.config.experiment_keys import FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.planner.policy import Policy
 from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.job_prediction import JobPrediction, TaskPlanner, predict_jobs
@@ -50,7 +49,7 @@ def _fabric_prediction(
     work = workload_of(choice, workload_on(some.part, simulated, folder))
     policy = guarded_policy(choice.policy)
     jobs = Jobs.of(some.part, simulated, work, spec.training.dp)
-    predictions = _predictions(spec, policy, jobs, work.iterations)
+    predictions = predict_all(jobs, jobs.planner(policy, spec.control_s), work.iterations)
     gating = None
     if choice.dispatch_light == "predict":
         gating = {number: work.predictions(number) for number in range(work.iterations)}
@@ -128,18 +127,11 @@ def _first_prediction(
     policy = guarded_policy(choice.policy)
     if spec.hybrid is not None:
         hybrid = HybridJobs.of(spec, choice, "scale", Scale(), folder)
-        planner = hybrid.whole.planner(policy, spec.control_s)
-        return hybrid.fabric, predict_all(hybrid.whole, planner, 1)[0]
-    fabric = spec.build_fabric(choice, "scale", Scale())
-    work = workload_of(choice, workload_on(spec, fabric, folder))
-    return fabric, _predictions(spec, policy, Jobs.of(spec, fabric, work), 1)[0]
-
-
-def _predictions(
-    spec: ExperimentSpec, policy: Policy, jobs: Jobs, iterations: int
-) -> list[JobPrediction]:
-    """Return the prediction of each iteration of each job."""
-    return predict_all(jobs, jobs.planner(policy, spec.control_s), iterations)
+        fabric, jobs = hybrid.fabric, hybrid.whole
+    else:
+        fabric = spec.build_fabric(choice, "scale", Scale())
+        jobs = Jobs.of(spec, fabric, workload_of(choice, workload_on(spec, fabric, folder)))
+    return fabric, predict_all(jobs, jobs.planner(policy, spec.control_s), 1)[0]
 
 
 def predict_all(jobs: AnyJobs, planner: TaskPlanner, iterations: int) -> list[JobPrediction]:

@@ -12,13 +12,7 @@ from moefabric.core.units import NS_PER_S
 from moefabric.prediction.job_prediction import DispatchPrediction, ideal_seconds
 from moefabric.results.parts import FirstAllToAll
 from moefabric.results.records.records import CollectiveRun, IterationRun
-from moefabric.results.verdict.first_all_to_all import (
-    PREDICTED,
-    FirstDispatch,
-    GatingPredictionQuality,
-    demand_prediction,
-    medians,
-)
+from moefabric.results.verdict import first_all_to_all
 from moefabric.workload.gating.demand_prediction import GatingPrediction
 from moefabric.workload.iterations.iteration import Collective
 
@@ -33,7 +27,7 @@ def predicted_first_all_to_alls(
     dispatches = [dispatch for iteration in iterations for dispatch in iteration]
     if not dispatches:
         return FirstAllToAll()
-    result = FirstAllToAll(**medians(dispatches, *PREDICTED))
+    result = FirstAllToAll(**first_all_to_all.medians(dispatches, *first_all_to_all.PREDICTED))
     if gating is None:
         return result
     costs = [
@@ -41,7 +35,7 @@ def predicted_first_all_to_alls(
         for number, iteration in enumerate(iterations)
         for dispatch in iteration
     ]
-    return result.model_copy(update={"foresight": demand_prediction(costs)})
+    return result.model_copy(update={"foresight": first_all_to_all.demand_prediction(costs)})
 
 
 def first_dispatches(
@@ -49,12 +43,12 @@ def first_dispatches(
     policy: str,
     runs: Sequence[IterationRun],
     gating: GatingPredictions | None = None,
-) -> list[FirstDispatch]:
+) -> list[first_all_to_all.FirstDispatch]:
     """Return the first all-to-alls of iterations, with the predictions of their gating."""
     parts = [part for run in runs for part in run.collectives if _is_first(part)]
     wall_s = NS_PER_S * fabric.scale.dilation
     return [
-        FirstDispatch(
+        first_all_to_all.FirstDispatch(
             iteration=part.iteration,
             layer=part.operation.layer or 0,
             exposed_s=(part.waited_ns + part.end_ns - part.start_ns) / wall_s,
@@ -72,11 +66,11 @@ def first_dispatches(
 
 def _prediction(
     gating: GatingPredictions, iteration: int, layer: int
-) -> GatingPredictionQuality | None:
+) -> first_all_to_all.GatingPredictionQuality | None:
     prediction = dict(enumerate(gating.get(iteration, ()))).get(layer)
     if prediction is None:
         return None
-    return GatingPredictionQuality.model_validate(prediction, from_attributes=True)
+    return first_all_to_all.GatingPredictionQuality.model_validate(prediction, from_attributes=True)
 
 
 def _is_first(part: CollectiveRun) -> bool:

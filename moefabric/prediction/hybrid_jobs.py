@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Self
@@ -88,8 +88,7 @@ class HybridJobs:
     @property
     def programmes(self) -> dict[Job, Programme]:
         """The programme of the job."""
-        [job] = self.all
-        return {job: lambda number, _: self.iterations[number]}
+        return {job: partial(self.tasks, job) for job in self.all}
 
     @property
     def warm_up(self) -> dict[Job, Programme]:

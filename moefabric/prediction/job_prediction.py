@@ -216,7 +216,7 @@ class TaskPlanner:
 
     def _reconfigure(self, task: Task, demand: DemandMatrix, regions: Sequence[str]) -> PlannedTask:
         changed, seconds = [], 0.0
-        policy = self._policy_with_horizon
+        policy = self._policy_with_horizon if self._after_s else self.policy
         for name in (name for name in regions if name in self._after_s):
             region, before = self._regions[name], self.circuits[name]
             own = region_demand(region.servers, demand)
@@ -297,11 +297,9 @@ def _job_prediction(
         if not isinstance(planned.task.work, Collective):
             predicted.transfers_s.append(planned.flows.seconds)
             continue
-        predictions = planned.flows.predictions
-        seconds = {
-            region: prediction.seconds if planned.task.barrier else times.seconds
-            for region, prediction in predictions.items()
-        }
+        seconds = dict.fromkeys(planned.flows.predictions, times.seconds)
+        if planned.task.barrier:
+            seconds = {name: own.seconds for name, own in planned.flows.predictions.items()}
         work = planned.task.work
         of_kind = all_to_alls[work.kind, work.direction]
         if not work.phase:  # the phases of an all-to-all follow each other
@@ -310,14 +308,9 @@ def _job_prediction(
             of_kind[-1][region] += work.pause_s + phase_s
         predicted.bytes += sum(flow.bytes for flow in planned.sent)
         predicted.optical_bytes += sum(flow.bytes for flow in planned.sent if flow.is_optical)
-        ready_s = max(
-            (
-                simulated.tasks[n].end_s
-                for n in planned.task.after
-                if not isinstance(iteration[n].task.work, Reconfigure)
-            ),
-            default=times.start_s,
-        )
+        works = {n: iteration[n].task.work for n in planned.task.after}
+        before = [n for n, other in works.items() if not isinstance(other, Reconfigure)]
+        ready_s = max((simulated.tasks[n].end_s for n in before), default=times.start_s)
         wait_s = times.start_s - ready_s
         for region, ideal_s in planned.ideal_s.items():
             if (own_s := seconds.get(region)) is not None:

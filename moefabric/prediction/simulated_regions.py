@@ -108,10 +108,11 @@ def simulated_regions(
     """
     whole = SimulatedRegions(spec, spec)
     regions, shape = len(spec.wiring.expanded_regions), spec.training.shape
-    if not _has_equal_regions(spec):
+    kinds = [region.model_copy(update={"count": 1}) for region in spec.wiring.regions]
+    if spec.wiring.servers or any(kind != kinds[0] for kind in kinds):
         return _all_regions(whole, "wiring.regions", "give all of them equal servers and OCSes")
     pattern = _Pattern.of(spec, choice)
-    if _has_equal_demands(spec, choice):
+    if not (spec.gating.is_generated or spec.gating.noise or choice.demand_error):
         jobs, replicas = pattern.representatives
         if regions <= most or jobs * replicas * shape.pp <= MOST_SIMULATED:
             return SimulatedRegions(spec, _with_regions(spec, jobs, replicas))
@@ -156,17 +157,6 @@ def _of_more_replicas(prediction: JobPrediction, stages: int, replicas: int) -> 
     iteration_s, error_s = extrapolated(prediction.seconds, prediction.region_ends_s)
     compute_s, _ = extrapolated(prediction.compute_s, prediction.region_compute_s)
     return Estimate(iteration_s, compute_s, error_s)
-
-
-def _has_equal_regions(spec: ExperimentSpec) -> bool:
-    """Return whether all regions have equal servers and equal OCSes."""
-    kinds = [region.model_copy(update={"count": 1}) for region in spec.wiring.regions]
-    return not spec.wiring.servers and all(kind == kinds[0] for kind in kinds)
-
-
-def _has_equal_demands(spec: ExperimentSpec, choice: FabricChoice) -> bool:
-    """Return whether the regions of a stage have equal demands."""
-    return not (spec.gating.is_generated or spec.gating.noise or choice.demand_error)
 
 
 def _with_regions(spec: ExperimentSpec, jobs: int, replicas: int) -> ExperimentSpec:
