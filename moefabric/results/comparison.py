@@ -14,17 +14,14 @@ import numpy as np
 from moefabric.core.errors import SpecError
 from moefabric.core.network_cost import inventory, network_usd, performance_per_dollar
 from moefabric.core.topology import Fabric
-from moefabric.results.model import (
-    BASELINE_POLICY,
-    CPU_STEAL_LIMIT,
-    BaselineRatios,
-    FabricPrediction,
-    FabricResult,
-    NetworkCost,
-)
+from moefabric.results import model
+from moefabric.results.model import CPU_STEAL_LIMIT, FabricResult
 from moefabric.results.parts import CollectiveResult
 
-Entry = TypeVar("Entry", FabricResult, FabricPrediction)
+Entry = TypeVar("Entry", FabricResult, model.FabricPrediction)
+
+
+_KINDS: Final = ("measured", "predicted")
 
 
 def baseline(entries: Iterable[Entry]) -> Entry | None:
@@ -33,7 +30,7 @@ def baseline(entries: Iterable[Entry]) -> Entry | None:
     It is the fabric without circuits (policy `eps`) with the least oversubscription, the first if
     several have the same.
     """
-    candidates = (entry for entry in entries if entry.policy == BASELINE_POLICY)
+    candidates = (entry for entry in entries if entry.policy == model.BASELINE_POLICY)
     return min(candidates, key=lambda entry: entry.wiring.oversubscription, default=None)
 
 
@@ -60,17 +57,12 @@ def with_ratios(results: Sequence[FabricResult]) -> list[FabricResult]:
         ratios = [own / base_s[key] for key, own in own_s if base_s.get(key)]
         return float(np.median(ratios)) if ratios else None
 
-    ratios = [
-        BaselineRatios(
-            measured_vs_eps=median_ratio(result, "measured_s"),
-            predicted_vs_eps=median_ratio(result, "predicted_s"),
-        )
-        for result in results
-    ]
-    return [
-        result.model_copy(update={"ratios": own})
-        for result, own in zip(results, ratios, strict=True)
-    ]
+    compared = []
+    for result in results:
+        ratios = {f"{kind}_vs_eps": median_ratio(result, f"{kind}_s") for kind in _KINDS}
+        update = {"ratios": model.BaselineRatios.model_validate(ratios)}
+        compared.append(result.model_copy(update=update))
+    return compared
 
 
 def joined_phases(collectives: Iterable[CollectiveResult]) -> list[CollectiveResult]:
@@ -117,7 +109,7 @@ def collective_key(collective: CollectiveResult) -> tuple[object, ...]:
 
 def network_cost(
     fabric: Fabric, iteration_s: float | None, servers: int | None = None
-) -> NetworkCost:
+) -> model.NetworkCost:
     """Price a fabric's network as a part of a network of the paper's size.
 
     The cost has a reason instead of figures if there are no prices for the rate of the NICs.
@@ -130,21 +122,17 @@ def network_cost(
     priced = inventory(fabric)
     if servers is not None:
         priced = replace(priced, servers=servers)
-    try:
-        usd, why = network_usd(priced, _priced_rate_bps(fabric)), ""
-    except SpecError as fault:
-        usd, why = None, str(fault)
+    usd, why = None, "nic_rate: networks have prices if all NICs have one rate"
+    rates_bps = {*fabric.rates_bps}
+    if len(rates_bps) == 1:
+        try:
+            usd, why = network_usd(priced, rates_bps.pop()), ""
+        except SpecError as error:
+            why = str(error)
     per_dollar = performance_per_dollar(iteration_s, usd) if iteration_s and usd else None
-    return NetworkCost(
+    return model.NetworkCost(
         network_usd=usd, performance_per_dollar=per_dollar, perf_per_dollar_vs_eps=None, why=why
     )
-
-
-def _priced_rate_bps(fabric: Fabric) -> float:
-    """Return the rate of all NICs; raises SpecError if it isn't one."""
-    if len(rates_bps := {*fabric.rates_bps}) == 1:
-        return rates_bps.pop()
-    raise SpecError([("nic_rate", "networks have prices if all NICs have one rate")])
 
 
 def with_cost_ratios(entries: Sequence[Entry]) -> list[Entry]:
@@ -154,9 +142,10 @@ def with_cost_ratios(entries: Sequence[Entry]) -> list[Entry]:
     if not base_performance:
         return list(entries)
 
-    def compared(cost: NetworkCost) -> NetworkCost:
-        performance = cost.performance_per_dollar
+    compared = []
+    for entry in entries:
+        performance = entry.cost.performance_per_dollar
         ratio = performance / base_performance if performance else None
-        return cost.model_copy(update={"perf_per_dollar_vs_eps": ratio})
-
-    return [entry.model_copy(update={"cost": compared(entry.cost)}) for entry in entries]
+        cost = entry.cost.model_copy(update={"perf_per_dollar_vs_eps": ratio})
+        compared.append(entry.model_copy(update={"cost": cost}))
+    return compared

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,9 @@ from moefabric.runtime.atomic_file import output_error
 
 JOURNAL_SUFFIX: Final = ".jsonl"
 """Suffix of the names of journals."""
+
+_MACHINE: Final = ("kernel", "cores", "scale", "congestion_control")
+"""Circumstances on which measurements depend."""
 
 
 class HeaderLine(ResultPart):
@@ -248,10 +251,14 @@ class Journal:
         self.path, self._size, self._shown = path, size, shown or path
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._lock()
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if size == 0 and os.fstat(self._descriptor).st_size:
                 shutil.copyfile(path, f"{path}.old")
             os.ftruncate(self._descriptor, size)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            remedy = "another run writes to it; give another --json"
+            raise OutputError(f"{self.path}: {remedy}") from error
         except OSError as error:
             raise output_error(self._shown, error) from error
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
@@ -264,16 +271,6 @@ class Journal:
         self._disk.submit(os.fdatasync, self._descriptor)
         self._disk.shutdown()
         os.close(self._descriptor)
-
-    def _lock(self) -> None:
-        """Keep other runs from writing to the file."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._descriptor)
-            raise OutputError(
-                f"{self.path}: another run writes to it; give another --json"
-            ) from error
 
     def append(self, *lines: Line) -> None:
         """Append lines, whole or not at all.
@@ -307,3 +304,43 @@ def without_rows(result: FabricResult) -> FabricResult:
     """Return a fabric's result without the rows that the lines of its iterations hold."""
     fields = {n: getattr(result, n) for n in result.model_fields_set if n not in ROW_LISTS}
     return FabricResult.model_construct(set(fields), **fields)
+
+
+def resumable(path: Path, header: HeaderLine) -> JournalReader:
+    """Return the journal of a stopped run that may go on.
+
+    Args:
+        path: The journal.
+        header: The header of a run that would begin now.
+
+    Raises:
+        SpecError: If there is no journal, or experiment, version or machine differ; it names the
+            differences.
+    """
+    if not path.is_file():
+        raise SpecError([(str(path), "there is no run to resume: leave out --resume")])
+    reader = JournalReader(path)
+    faults = list(_differences(reader.header, header))
+    if faults:
+        remedy = "differs from the run that was stopped"
+        raise SpecError(
+            [(place, f"{remedy} ({was} there, {now} here)") for place, was, now in faults]
+        )
+    return reader
+
+
+def _differences(was: HeaderLine, now: HeaderLine) -> Iterator[tuple[str, object, object]]:
+    """Yield place and values of each difference."""
+    yield from _different("experiment", was.spec, now.spec)
+    for name in ("version", "flows", "trains"):
+        yield from _different(name, getattr(was, name), getattr(now, name))
+    for name in _MACHINE:
+        yield from _different(name, getattr(was.manifest, name), getattr(now.manifest, name))
+
+
+def _different(place: str, was: Any, now: Any) -> Iterator[tuple[str, object, object]]:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in sorted({*was, *now}):
+            yield from _different(f"{place}.{key}", was.get(key), now.get(key))
+    elif was != now:
+        yield place, was, now

@@ -12,14 +12,9 @@ from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import failures_json
 from moefabric.core.rates import uplink_rate_bps
 from moefabric.core.topology import Fabric
+from moefabric.results import parts
 from moefabric.results.comparison import network_cost
 from moefabric.results.model import EpsSummary, FabricResult, FidelityResult, Verdict, WiringSummary
-from moefabric.results.parts import (
-    ControlTime,
-    FailureResult,
-    ReconfigurationResult,
-    ServerInterval,
-)
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict import reasons
 from moefabric.results.verdict.iteration_outcome import (
@@ -122,7 +117,9 @@ def summed_outcomes(
     )
 
 
-def _timeline(outcomes: Sequence[IterationOutcome], wiring: WiringSummary) -> list[ServerInterval]:
+def _timeline(
+    outcomes: Sequence[IterationOutcome], wiring: WiringSummary
+) -> list[parts.ServerInterval]:
     """Return the intervals of one iteration of all jobs, each from its own start, by time.
 
     The iteration is the last in which circuits changed, or else the last.
@@ -137,7 +134,7 @@ def _timeline(outcomes: Sequence[IterationOutcome], wiring: WiringSummary) -> li
     )
 
 
-def _control_time(changes: Sequence[ReconfigurationResult]) -> ControlTime:
+def _control_time(changes: Sequence[parts.ReconfigurationResult]) -> parts.ControlTime:
     """Return the control time of the requests that succeeded."""
     moved_s, unchanged_s = list[float](), list[float]()
     for change in (change for change in changes if not change.error):
@@ -148,7 +145,7 @@ def _control_time(changes: Sequence[ReconfigurationResult]) -> ControlTime:
         figures["p50_s"], figures["p95_s"] = map(float, np.quantile(moved_s, (0.5, 0.95)))
     if unchanged_s:
         figures["unchanged_p50_s"] = float(np.quantile(unchanged_s, 0.5))
-    return ControlTime(count=len(moved_s), unchanged_count=len(unchanged_s), **figures)
+    return parts.ControlTime(count=len(moved_s), unchanged_count=len(unchanged_s), **figures)
 
 
 def summed_result(
@@ -204,7 +201,6 @@ def fabric_result(
     cpu_idle: Sequence[float],
     remarks: Sequence[str],
     failures: RunFailures | None = None,
-    paced: bool = True,
 ) -> FabricResult:
     """Convert the records of all iterations on one fabric; the arguments as in `summed_result`."""
     return summed_result(
@@ -216,7 +212,6 @@ def fabric_result(
         failures=failures,
         failed=runs,
         cpu_idle=cpu_idle,
-        paced=paced,
     )
 
 
@@ -226,23 +221,17 @@ def with_findings(result: FabricResult, findings: Iterable[RunFinding]) -> Fabri
         return result
     verdicts = [finding.verdict for finding in listed]
     texts = [finding.text for finding in listed]
-    fidelity = result.fidelity.model_copy(
-        update={
-            "verdict": worst_verdict([*verdicts, result.fidelity.verdict]),
-            "reasons": [*texts, *result.fidelity.reasons],
-        }
-    )
-    return result.model_copy(update={"fidelity": fidelity})
+    own = result.fidelity
+    update = {"verdict": worst_verdict([*verdicts, own.verdict]), "reasons": [*texts, *own.reasons]}
+    return result.model_copy(update={"fidelity": own.model_copy(update=update)})
 
 
 def control_time_findings(took_s: Sequence[float], control_s: float | None) -> Iterator[RunFinding]:
     """Yield the finding on controllers that needed longer than `control_s` (model seconds)."""
     late_s = [s for s in took_s if control_s is not None and s > control_s + 1e-9]
+    allowed_ms, most_ms = 1e3 * (control_s or 0.0), 1e3 * max(late_s, default=0.0)
     yield from reasons.SLOW_CONTROL.judge(
-        len(late_s),
-        count=len(took_s),
-        allowed_ms=1e3 * (control_s or 0.0),
-        most_ms=1e3 * max(late_s, default=0.0),
+        len(late_s), count=len(took_s), allowed_ms=allowed_ms, most_ms=most_ms
     )
 
 
@@ -270,11 +259,10 @@ def wiring_summary(fabric: Fabric) -> WiringSummary:
 def _eps_summary(fabric: Fabric) -> EpsSummary | None:
     if fabric.eps is None or not fabric.leaves:
         return None
+    nics = {leaf: fabric.eps_wiring.nics_under(leaf) for leaf in fabric.leaves}
     return EpsSummary(
         kind=str(fabric.eps.kind),
-        leaves={
-            leaf: [str(nic) for nic in fabric.eps_wiring.nics_under(leaf)] for leaf in fabric.leaves
-        },
+        leaves={leaf: [str(nic) for nic in own] for leaf, own in nics.items()},
         spines=list(fabric.spines),
         oversubscription=fabric.eps.oversubscription,
         uplink_rate_bps=uplink_rate_bps(fabric),
@@ -283,7 +271,7 @@ def _eps_summary(fabric: Fabric) -> EpsSummary | None:
 
 def _failures(
     fabric: Fabric, failures: RunFailures, runs: Sequence[IterationRun]
-) -> list[FailureResult]:
+) -> list[parts.FailureResult]:
     """Convert each failure, with the activity of the servers concerned in its iteration."""
     model_s, by_number = model_seconds(fabric), {run.number: run for run in runs}
     results = []
@@ -303,11 +291,11 @@ def _failures(
             }
             details["measured_s"] = model_s(run.end_ns - run.start_ns)
             details["lanes"] = _lanes(fabric, run, failure.what)
-        results.append(FailureResult.model_validate(entry | details))
+        results.append(parts.FailureResult.model_validate(entry | details))
     return results
 
 
-def _lanes(fabric: Fabric, run: IterationRun, what: Sequence[str]) -> list[ServerInterval]:
+def _lanes(fabric: Fabric, run: IterationRun, what: Sequence[str]) -> list[parts.ServerInterval]:
     """Activity of the failed and the backup servers; of the first server if a switch failed."""
     active = {span.server for span in run.spans}
     failed = {name.partition("/")[0] for name in what} & active or {fabric.servers[0]}

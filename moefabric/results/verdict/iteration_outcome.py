@@ -11,16 +11,9 @@ from pydantic import Field
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
+from moefabric.results import parts
 from moefabric.results.model import CPU_STEAL_LIMIT, CircuitEnds
-from moefabric.results.parts import (
-    CollectiveResult,
-    FlowResult,
-    IterationResult,
-    Json,
-    ReconfigurationResult,
-    ResultPart,
-    ServerInterval,
-)
+from moefabric.results.parts import Json, ResultPart
 from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
 from moefabric.results.records.records import (
     CollectiveRun,
@@ -39,17 +32,17 @@ from moefabric.workload.iterations.tasks import Sent
 class IterationOutcome(ResultPart):
     """Rows and measurements of one iteration of one job."""
 
-    result: IterationResult
+    result: parts.IterationResult
     """Its times."""
-    collectives: list[CollectiveResult] = Field(default_factory=list)
+    collectives: list[parts.CollectiveResult] = Field(default_factory=list)
     """Every region's part of its all-to-alls."""
-    transfers: list[CollectiveResult] = Field(default_factory=list)
+    transfers: list[parts.CollectiveResult] = Field(default_factory=list)
     """Its transfers between regions."""
-    flows: list[FlowResult] = Field(default_factory=list)
+    flows: list[parts.FlowResult] = Field(default_factory=list)
     """Its flows, if the run was asked for them."""
-    reconfigurations: list[ReconfigurationResult] = Field(default_factory=list)
+    reconfigurations: list[parts.ReconfigurationResult] = Field(default_factory=list)
     """Its reconfigurations."""
-    timeline: list[ServerInterval] = Field(default_factory=list)
+    timeline: list[parts.ServerInterval] = Field(default_factory=list)
     """Activities of its servers, by time from its start."""
     first_dispatches: list[FirstDispatch] = Field(default_factory=list)
     """Its first all-to-alls."""
@@ -140,10 +133,24 @@ def outcomes_of(
     return outcomes
 
 
-def iteration_flows(fabric: Fabric, run: IterationRun) -> Iterator[FlowResult]:
+def iteration_flows(fabric: Fabric, run: IterationRun) -> Iterator[parts.FlowResult]:
     """Yield all flows of an iteration: of its collectives, then of its transfers."""
+    model_s = model_seconds(fabric)
     for sent in (*run.collectives, *run.transfers):
-        yield from _flows(fabric, sent)
+        for flow, record, predicted_s in sent.arrivals():
+            yield parts.FlowResult(
+                **_place(sent),
+                kind=sent.operation.kind,
+                phase=getattr(sent.operation, "phase", 0),
+                src=flow.src,
+                dst=flow.dst,
+                path=flow.path,
+                bytes=round(flow.bytes),
+                start_s=model_s(record.first_sent_ns - sent.start_ns),
+                end_s=model_s(record.last_received_ns - sent.start_ns),
+                predicted_end_s=predicted_s,
+                retransmits=record.retransmits,
+            )
 
 
 def model_seconds(fabric: Fabric) -> Callable[[float], float]:
@@ -151,9 +158,9 @@ def model_seconds(fabric: Fabric) -> Callable[[float], float]:
     return lambda wall_ns: wall_ns / NS_PER_S / fabric.scale.dilation
 
 
-def _iteration(model_s: Callable[[float], float], run: IterationRun) -> IterationResult:
+def _iteration(model_s: Callable[[float], float], run: IterationRun) -> parts.IterationResult:
     measured_s, compute_s = model_s(run.end_ns - run.start_ns), model_s(run.compute_ns)
-    return IterationResult(
+    return parts.IterationResult(
         job=run.job,
         iteration=run.number,
         measured_s=measured_s,
@@ -168,11 +175,11 @@ def _iteration(model_s: Callable[[float], float], run: IterationRun) -> Iteratio
 
 def _collective(
     fabric: Fabric, run: CollectiveRun, traffic: CountedTraffic, failures: RunFailures
-) -> CollectiveResult:
+) -> parts.CollectiveResult:
     model_s, counted = model_seconds(fabric), traffic.bytes_of(run)
     optical_bytes = sum(flow.bytes for flow in run.planned if flow.is_optical)
     total_bytes = sum(flow.bytes for flow in run.planned)
-    return CollectiveResult(
+    return parts.CollectiveResult(
         **_place(run),
         kind=run.operation.kind,
         **_phase(run.operation),
@@ -217,27 +224,9 @@ def _phase(work: Sent) -> Json:
     return {"phase": work.phase, "phases": work.phases, "pause_s": work.pause_s}
 
 
-def _flows(fabric: Fabric, run: CollectiveRun) -> Iterator[FlowResult]:
-    model_s = model_seconds(fabric)
-    for flow, record, predicted_s in run.arrivals():
-        yield FlowResult(
-            **_place(run),
-            kind=run.operation.kind,
-            phase=_phase(run.operation).get("phase", 0),
-            src=flow.src,
-            dst=flow.dst,
-            path=flow.path,
-            bytes=round(flow.bytes),
-            start_s=model_s(record.first_sent_ns - run.start_ns),
-            end_s=model_s(record.last_received_ns - run.start_ns),
-            predicted_end_s=predicted_s,
-            retransmits=record.retransmits,
-        )
-
-
-def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:
+def _reconfiguration(run: ReconfigurationRun) -> parts.ReconfigurationResult:
     phases = run.change.phases
-    return ReconfigurationResult(
+    return parts.ReconfigurationResult(
         **_place(run),
         reason="demand",
         circuits_before=[str(c) for c in run.change.before],
@@ -249,7 +238,7 @@ def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:
     )
 
 
-def _timeline(fabric: Fabric, run: IterationRun) -> list[ServerInterval]:
+def _timeline(fabric: Fabric, run: IterationRun) -> list[parts.ServerInterval]:
     """Return the activities of an iteration from its own start, sorted by time."""
     order = fabric.server_index
     intervals = []
@@ -261,10 +250,10 @@ def _timeline(fabric: Fabric, run: IterationRun) -> list[ServerInterval]:
     return intervals
 
 
-def server_interval(fabric: Fabric, span: Span, start_ns: int) -> ServerInterval:
+def server_interval(fabric: Fabric, span: Span, start_ns: int) -> parts.ServerInterval:
     """Return a span in model seconds from the start of its iteration."""
     model_s = model_seconds(fabric)
-    return ServerInterval(
+    return parts.ServerInterval(
         server=span.server,
         kind=span.kind,
         start_s=model_s(span.start_ns - start_ns),
