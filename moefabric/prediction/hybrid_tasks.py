@@ -40,7 +40,7 @@ class ModelledIteration:
 
     @property
     def seconds(self) -> float:
-        """Duration of the task."""
+        """Duration of the iteration."""
         return max((times.end_s for times in self.times), default=self.start_s) - self.start_s
 
 

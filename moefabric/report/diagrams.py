@@ -63,8 +63,7 @@ def region_circuits(fabric: FabricSummary) -> Markup:
     panels = []
     for region, servers in fabric.regions.items():
         angles = {server: math.tau * i / len(servers) for i, server in enumerate(servers)}
-        circuits = fabric.circuits_of(servers)
-        marks = list(_pair_chords(angles, circuits, 0.9, 1.2))
+        marks = list(_pair_chords(angles, fabric.circuits_of(servers), 0.9, 1.2))
         marks += [Dot(*_point(angle), "nic unlit", server) for server, angle in angles.items()]
         panels.append(Panel(_SPAN, _SPAN, marks, 106, region))
     return figure(f"Circuits of {fabric.name} in every region", panels, columns=8)

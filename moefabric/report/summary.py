@@ -77,11 +77,8 @@ class FabricSummary:
     @cached_property
     def counted(self) -> list[parts.CollectiveResult]:
         """The collectives whose bytes were counted at ports."""
-        return [
-            collective
-            for collective in joined_phases(self.result.collectives)
-            if None not in (collective.bytes_by_light, collective.bytes_by_eps)
-        ]
+        joined = joined_phases(self.result.collectives)
+        return [c for c in joined if None not in (c.bytes_by_light, c.bytes_by_eps)]
 
     @property
     def bytes_by_light(self) -> int:

@@ -11,7 +11,7 @@ from moefabric.report import run_tables, summary
 from moefabric.report.diagrams import wirings
 from moefabric.report.formatting import printable, seconds
 from moefabric.report.remarks import remarks
-from moefabric.report.tables import Table, rich_table, verdict_style
+from moefabric.report.tables import VERDICT_STYLES, Table, rich_table
 from moefabric.results.model import RunResult, Verdict
 
 _LEGEND: Final = (
@@ -55,7 +55,7 @@ class _RunTables:
         fabrics = self._fabrics
         experiment = (printable(self._run.experiment), "bold")
         verdict = summary.overall_verdict(self._run)
-        yield Text.assemble(experiment, "  ", (verdict, verdict_style(verdict)))
+        yield Text.assemble(experiment, "  ", (verdict, VERDICT_STYLES[verdict]))
         if self._run.incomplete:
             yield Text(f"incomplete: {printable(self._run.incomplete)}", "yellow")
         whole = rich_table(run_tables.comparison(fabrics))
@@ -81,7 +81,7 @@ class _RunTables:
         yield from _section(run_tables.failures(fabrics))
         for fabric in fabrics:
             for reason in () if fabric.verdict is Verdict.PASS else fabric.reasons:
-                named = f"{fabric.name} is {fabric.verdict}", verdict_style(fabric.verdict)
+                named = f"{fabric.name} is {fabric.verdict}", VERDICT_STYLES[fabric.verdict]
                 yield Text.assemble(named, f": {printable(reason)}")
 
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -68,17 +69,11 @@ def graph_picture(
     present = {_kind(interval.node) for interval in shown if interval.end_s > interval.start_s}
     kinds = {interval.node.kind for interval in shown}
     lanes = [lane for lane in _LANES if kinds & set(lane)] or [_LANES[0]]
-    row = len(lanes) * _LANE + 5.0
-    marks = [
-        mark
-        for rank in range(count)
-        for lane, own in enumerate(lanes)
-        for mark in _lane(
-            [one for one in shown if one.rank == rank and one.node.kind in own],
-            end_s / _BINS,
-            (rank + lane * _LANE / row, rank + ((lane + 1) * _LANE - 1) / row),
-        )
-    ]
+    row, marks = len(lanes) * _LANE + 5.0, list[Mark]()
+    for rank, (lane, own) in product(range(count), enumerate(lanes)):
+        listed = [one for one in shown if one.rank == rank and one.node.kind in own]
+        y = (rank + lane * _LANE / row, rank + ((lane + 1) * _LANE - 1) / row)
+        marks += _lane(listed, end_s / _BINS, y)
     ranks = Axis.rows([f"rank {rank}" for rank in range(count)])
     timeline = Panel(Axis.seconds(0.0, end_s), ranks, marks, row * count)
     blocks = -(-max(pairs.shape) // _MOST_CELLS)

@@ -112,7 +112,7 @@ def _extremes(errors: Sequence[LabelledError]) -> list[LabelledError]:
 
 
 class FabricMeasurements(ResultPart):
-    """FabricMeasurements of one or of many iterations of a fabric."""
+    """Measurements of one or of many iterations of a fabric."""
 
     model_config = ConfigDict(frozen=False)
 
