@@ -112,6 +112,7 @@ def simulated_regions(
     if spec.wiring.servers or any(kind != kinds[0] for kind in kinds):
         return _all_regions(whole, "wiring.regions", "give all of them equal servers and OCSes")
     pattern = _Pattern.of(spec, choice)
+    # Unless something is random, the regions of a stage have equal demands.
     if not (spec.gating.is_generated or spec.gating.noise or choice.demand_error):
         jobs, replicas = pattern.representatives
         if regions <= most or jobs * replicas * shape.pp <= MOST_SIMULATED:

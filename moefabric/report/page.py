@@ -110,9 +110,8 @@ def _wiring(fabric: FabricSummary) -> Iterator[tuple[str, str]]:
 def _scale(fabrics: Sequence[FabricSummary]) -> str:
     """Describe the scale of the emulation in a sentence; empty if the run doesn't tell it."""
     for wiring in (fabric.result.wiring for fabric in fabrics):
-        rate, emulated, scale = (
-            wiring.nic_rate_bps, wiring.emulated_nic_rate_bps, wiring.bytes_scale,
-        )  # fmt: skip
+        rate, emulated = wiring.nic_rate_bps, wiring.emulated_nic_rate_bps
+        scale = wiring.bytes_scale
         if rate and emulated and scale:
             sizes = f"sizes are divided by {scale:,g}" if scale != 1 else "sizes are unscaled"
             stretched = wiring.dilation and wiring.dilation != 1

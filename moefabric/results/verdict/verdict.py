@@ -80,13 +80,11 @@ def judge(
 def summarise(errors: Errors) -> ErrorSummary:
     """Return the distribution of signed errors; there is at least one."""
     signed = errors.signed
-    least, p5, p50, p95, most = map(float, np.percentile(signed, (0, 5, 50, 95, 100)))
-    abs_p50, abs_p95 = map(float, np.percentile(np.abs(signed), (50, 95)))
+    percentiles = np.percentile(signed, (0, 5, 50, 95, 100)).tolist()
+    figures = dict(zip(("min", "p5", "p50", "p95", "max"), percentiles, strict=True))
+    figures["abs_p50"], figures["abs_p95"] = np.percentile(np.abs(signed), (50, 95)).tolist()
     quantiles = np.percentile(signed, np.linspace(0, 100, _QUANTILES)).tolist()
-    return ErrorSummary(
-        n=len(signed), min=least, p5=p5, p50=p50, p95=p95, max=most,
-        abs_p50=abs_p50, abs_p95=abs_p95, quantiles=quantiles,
-    )  # fmt: skip
+    return ErrorSummary(n=len(signed), **figures, quantiles=quantiles)
 
 
 def _timing(
