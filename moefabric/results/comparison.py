@@ -44,17 +44,22 @@ def with_ratios(results: Sequence[FabricResult]) -> list[FabricResult]:
     if base is None:
         return list(results)
 
-    def seconds(result: FabricResult, field: str) -> dict[tuple[object, ...], float]:
-        return {
-            collective_key(c): getattr(c, field) or 0.0
+    all_to_alls = {
+        result.fabric: [
+            c
             for c in joined_phases(result.collectives)
             if c.cpu_steal <= CPU_STEAL_LIMIT and not c.failures
-        }
+        ]
+        for result in results
+    }
 
     def median_ratio(result: FabricResult, field: str) -> float | None:
-        base_s = seconds(base, field)
-        own_s = seconds(result, field).items()
-        ratios = [own / base_s[key] for key, own in own_s if base_s.get(key)]
+        base_s = {collective_key(c): getattr(c, field) for c in all_to_alls[base.fabric]}
+        ratios = [
+            (getattr(c, field) or 0.0) / before_s
+            for c in all_to_alls[result.fabric]
+            if (before_s := base_s.get(collective_key(c)))
+        ]
         return float(np.median(ratios)) if ratios else None
 
     compared = []
