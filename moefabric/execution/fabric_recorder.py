@@ -60,7 +60,7 @@ class FabricRecorder(RunObserver):
     shown: list[IterationRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._totals = FabricTotals(self.fabric.mtu, self.fabric.servers, paced=self.paced)
+        self._totals = FabricTotals(self.fabric.mtu, paced=self.paced)
         self._idle = IdleShares()
         self._executor: Executor | None = None
         self._cpu: CpuSampler | None = None

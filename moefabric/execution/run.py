@@ -34,10 +34,10 @@ from moefabric.results.journal import (
     JournalReader,
     ResultLine,
     SegmentLine,
+    resumable,
     without_rows,
 )
 from moefabric.results.progress import ProgressReporter
-from moefabric.results.resumption import resumable
 from moefabric.results.verdict import reasons
 from moefabric.results.verdict.fabric_result import summed_outcomes, wiring_summary, with_findings
 from moefabric.results.verdict.reasons import RunFinding

@@ -63,14 +63,10 @@ def pieces(rated: Iterable[RatedFlow], start_s: float, least_s: float = 0.0) -> 
             key = round((first_s - start_s) / step_s), round((last_s - start_s) / step_s)
             way = rated_flow.flow.src, rated_flow.flow.dst, rated_flow.flow.path
             flows_at[key].append((first_s - start_s, last_s - first_s, Flow(*way, size)))
-    unordered = [
-        Piece(
-            min(after_s for after_s, _, _ in part),
-            max(seconds for _, seconds, _ in part),
-            tuple(flow for _, _, flow in part),
-        )
-        for part in flows_at.values()
-    ]
+    unordered = []
+    for part in flows_at.values():
+        starts_s, lasts_s, flows = zip(*part, strict=True)
+        unordered.append(Piece(min(starts_s), max(lasts_s), flows))
     return sorted(unordered, key=lambda piece: piece.after_s)
 
 

@@ -10,7 +10,6 @@ from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.planner.policy import Policy
 from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.job_prediction import JobPrediction, TaskPlanner, predict_jobs
@@ -20,14 +19,8 @@ from moefabric.prediction.simulated_regions import simulated_regions
 from moefabric.prediction.workload_loader import workload_of, workload_on
 from moefabric.results.comparison import baseline, network_cost, with_cost_ratios
 from moefabric.results.model import ExperimentPrediction, FabricPrediction, SimulatedRegionCount
-from moefabric.results.parts import Json
 from moefabric.results.verdict.fabric_result import wiring_summary
 from moefabric.workload.iterations.substitution import Substitutions
-
-
-def predict_experiment(spec: ExperimentSpec, folder: Path) -> Json:
-    """Return the JSON of `predict_fabrics`."""
-    return predict_fabrics(spec, folder).to_json()
 
 
 def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
@@ -39,12 +32,11 @@ def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
     """
     fabrics = [_fabric_prediction(spec, choice, folder) for choice in spec.fabrics]
     base = baseline(fabrics)
-    entries = [
-        entry.model_copy(
-            update={"all_to_all_vs_eps": entry.all_to_all_s / base.all_to_all_s if base else None}
-        )
-        for entry in with_cost_ratios(fabrics)
-    ]
+    base_s = base.all_to_all_s if base else None
+    entries = []
+    for entry in with_cost_ratios(fabrics):
+        ratio = entry.all_to_all_s / base_s if base_s is not None else None
+        entries.append(entry.model_copy(update={"all_to_all_vs_eps": ratio}))
     return ExperimentPrediction(experiment=spec.experiment, fabrics=entries)
 
 
@@ -56,17 +48,17 @@ def _fabric_prediction(
     work = workload_of(choice, workload_on(some.part, simulated, folder))
     policy = guarded_policy(choice.policy)
     jobs = Jobs.of(some.part, simulated, work, spec.training.dp)
-    predictions = _predictions(spec, policy, jobs, work.iterations)
-    gating = (
-        {number: work.predictions(number) for number in range(work.iterations)}
-        if choice.dispatch_light == "predict"
-        else None
-    )
+    predictions = predict_all(jobs, jobs.planner(policy, spec.control_s), work.iterations)
+    gating = None
+    if choice.dispatch_light == "predict":
+        gating = {number: work.predictions(number) for number in range(work.iterations)}
     estimate = some.estimate(predictions)
-    optical_bytes = sum(prediction.optical_bytes for prediction in predictions)
-    first = predicted_first_all_to_alls(
-        [prediction.dispatches for prediction in predictions], gating
-    )
+
+    def total(field: str) -> float:
+        return float(sum(getattr(prediction, field) for prediction in predictions))
+
+    dispatches = [prediction.dispatches for prediction in predictions]
+    spine_share = total("spine_bytes") / max(1.0, total("sent_bytes"))
     return FabricPrediction(
         fabric=choice.name,
         policy=choice.policy,
@@ -75,14 +67,12 @@ def _fabric_prediction(
         compute_s=estimate.compute_s,
         exposed_comm_s=estimate.iteration_s - estimate.compute_s,
         all_to_all_s=_all_to_all_s(predictions),
-        light_share=optical_bytes / max(1.0, sum(prediction.bytes for prediction in predictions)),
-        spine_share=_spine_share(predictions) if fabric.spines else None,
-        reconfigurations=some.count_in_all(
-            sum(prediction.reconfigurations for prediction in predictions)
-        ),
+        light_share=total("optical_bytes") / max(1.0, total("bytes")),
+        spine_share=spine_share if fabric.spines else None,
+        reconfigurations=some.count_in_all(total("reconfigurations")),
         cost=network_cost(fabric, estimate.iteration_s),
         first=choice.dispatch_light,
-        first_all_to_all=first,
+        first_all_to_all=predicted_first_all_to_alls(dispatches, gating),
         **FabricPrediction.choices(choice),
         policy_faults=list(policy_faults(policy)),
         simulated=SimulatedRegionCount(
@@ -94,21 +84,16 @@ def _fabric_prediction(
     )
 
 
-def _spine_share(predictions: Sequence[JobPrediction]) -> float:
-    sent_bytes = sum(prediction.sent_bytes for prediction in predictions)
-    return sum(prediction.spine_bytes for prediction in predictions) / max(1.0, sent_bytes)
-
-
 def _all_to_all_s(predictions: Sequence[JobPrediction]) -> float:
     """Return the seconds of an all-to-all: the mean over kinds of the median of each kind.
 
     Kinds differ: if a dispatch is in FP8, its combine has about twice its bytes.
     """
-    kinds = dict.fromkeys(kind for prediction in predictions for kind in prediction.collectives_s)
-    return fmean(
-        median(seconds for prediction in predictions for seconds in prediction.collectives_s[kind])
-        for kind in kinds
-    )
+    by_kind: dict[tuple[str, str], list[float]] = {}
+    for prediction in predictions:
+        for kind, seconds in prediction.collectives_s.items():
+            by_kind.setdefault(kind, []).extend(seconds)
+    return fmean(map(median, by_kind.values()))
 
 
 def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[Scale, list[str]]:
@@ -141,18 +126,11 @@ def _first_prediction(
     policy = guarded_policy(choice.policy)
     if spec.hybrid is not None:
         hybrid = HybridJobs.of(spec, choice, "scale", Scale(), folder)
-        planner = hybrid.whole.planner(policy, spec.control_s)
-        return hybrid.fabric, predict_all(hybrid.whole, planner, 1)[0]
-    fabric = spec.build_fabric(choice, "scale", Scale())
-    work = workload_of(choice, workload_on(spec, fabric, folder))
-    return fabric, _predictions(spec, policy, Jobs.of(spec, fabric, work), 1)[0]
-
-
-def _predictions(
-    spec: ExperimentSpec, policy: Policy, jobs: Jobs, iterations: int
-) -> list[JobPrediction]:
-    """Return the prediction of each iteration of each job."""
-    return predict_all(jobs, jobs.planner(policy, spec.control_s), iterations)
+        fabric, jobs = hybrid.fabric, hybrid.whole
+    else:
+        fabric = spec.build_fabric(choice, "scale", Scale())
+        jobs = Jobs.of(spec, fabric, workload_of(choice, workload_on(spec, fabric, folder)))
+    return fabric, predict_all(jobs, jobs.planner(policy, spec.control_s), 1)[0]
 
 
 def predict_all(jobs: AnyJobs, planner: TaskPlanner, iterations: int) -> list[JobPrediction]:

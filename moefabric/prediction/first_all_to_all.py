@@ -4,7 +4,6 @@ The demand of a forward dispatch is known only when the dispatch could start.
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from moefabric.config.guarded_policy import guarded_policy
 from moefabric.core.circuits import CircuitSet
@@ -13,11 +12,7 @@ from moefabric.core.units import NS_PER_S
 from moefabric.prediction.job_prediction import DispatchPrediction, ideal_seconds
 from moefabric.results.parts import FirstAllToAll
 from moefabric.results.records.records import CollectiveRun, IterationRun
-from moefabric.results.verdict.first_all_to_all import (
-    FirstDispatch,
-    GatingPredictionQuality,
-    demand_prediction,
-)
+from moefabric.results.verdict import first_all_to_all
 from moefabric.workload.gating.copilot import GatingPrediction
 from moefabric.workload.iterations.iteration import Collective
 
@@ -32,19 +27,15 @@ def predicted_first_all_to_alls(
     dispatches = [dispatch for iteration in iterations for dispatch in iteration]
     if not dispatches:
         return FirstAllToAll()
-    result = FirstAllToAll(
-        predicted_exposed_s=median(dispatch.wait_s + dispatch.seconds for dispatch in dispatches),
-        predicted_wait_s=median(dispatch.wait_s for dispatch in dispatches),
-        ideal_s=median(dispatch.ideal_s for dispatch in dispatches),
-    )
+    result = FirstAllToAll(**first_all_to_all.medians(dispatches, *first_all_to_all.PREDICTED))
     if gating is None:
         return result
     costs = [
-        (_prediction(gating, number, dispatch.layer), dispatch.seconds - dispatch.ideal_s)
+        (_prediction(gating, number, dispatch.layer), dispatch.lost_s)
         for number, iteration in enumerate(iterations)
         for dispatch in iteration
     ]
-    return result.model_copy(update={"foresight": demand_prediction(costs)})
+    return result.model_copy(update={"foresight": first_all_to_all.demand_prediction(costs)})
 
 
 def first_dispatches(
@@ -52,12 +43,12 @@ def first_dispatches(
     policy: str,
     runs: Sequence[IterationRun],
     gating: GatingPredictions | None = None,
-) -> list[FirstDispatch]:
+) -> list[first_all_to_all.FirstDispatch]:
     """Return the first all-to-alls of iterations, with the predictions of their gating."""
     parts = [part for run in runs for part in run.collectives if _is_first(part)]
     wall_s = NS_PER_S * fabric.scale.dilation
     return [
-        FirstDispatch(
+        first_all_to_all.FirstDispatch(
             iteration=part.iteration,
             layer=part.operation.layer or 0,
             exposed_s=(part.waited_ns + part.end_ns - part.start_ns) / wall_s,
@@ -75,11 +66,11 @@ def first_dispatches(
 
 def _prediction(
     gating: GatingPredictions, iteration: int, layer: int
-) -> GatingPredictionQuality | None:
+) -> first_all_to_all.GatingPredictionQuality | None:
     prediction = dict(enumerate(gating.get(iteration, ()))).get(layer)
     if prediction is None:
         return None
-    return GatingPredictionQuality.model_validate(prediction, from_attributes=True)
+    return first_all_to_all.GatingPredictionQuality.model_validate(prediction, from_attributes=True)
 
 
 def _is_first(part: CollectiveRun) -> bool:
@@ -89,17 +80,16 @@ def _is_first(part: CollectiveRun) -> bool:
 def _ideal_seconds(fabric: Fabric, policy: str, parts: Sequence[CollectiveRun]) -> list[float]:
     """Return the model seconds of each dispatch on the circuits and split for its own demand."""
     chosen = guarded_policy(policy)
-    known: dict[int, dict[str, float]] = {}
+    moves, known = chosen.reconfigures, dict[int, dict[str, float]]()
     seconds = []
     for part in parts:
-        operation = part.operation
+        operation, own = part.operation, dict[str, float]()
         assert isinstance(operation, Collective)
-        if not chosen.reconfigures and not operation.split_demands:
-            seconds.append(part.plan.seconds)
-            continue
-        if id(operation) not in known:
-            moves = chosen.reconfigures
-            lit = CircuitSet() if moves else part.circuits
-            known[id(operation)] = ideal_seconds(fabric, chosen, operation.demand, lit, moves=moves)
-        seconds.append(known[id(operation)].get(part.region, part.plan.seconds))
+        if moves or operation.split_demands:
+            if id(operation) not in known:
+                lit = CircuitSet() if moves else part.circuits
+                own = ideal_seconds(fabric, chosen, operation.demand, lit, moves=moves)
+                known[id(operation)] = own
+            own = known[id(operation)]
+        seconds.append(own.get(part.region, part.plan.seconds))
     return seconds

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -10,14 +11,10 @@ from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy
 from moefabric.core.errors import SpecError
 from moefabric.core.fabric_part import fabric_part
+from moefabric.core.routes import Link
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
-from moefabric.prediction.hybrid_tasks import (
-    ModelledIteration,
-    hybrid_tasks,
-    sent_flows,
-    used_links,
-)
+from moefabric.prediction.hybrid_tasks import HybridTasks, ModelledIteration, sent_flows, used_links
 from moefabric.prediction.job_prediction import links_goodput
 from moefabric.prediction.jobs import Jobs, Programme
 from moefabric.prediction.simulated_regions import SimulatedRegions, simulated_regions
@@ -69,7 +66,7 @@ class HybridJobs:
         work = workload_of(choice, workload_on(simulated.part, cluster, folder))
         jobs = Jobs.of(simulated.part, cluster, work, spec.training.dp)
         iterations = tuple(
-            hybrid_tasks(cluster, emulated, links, iteration, spec.hybrid.background)
+            HybridTasks(cluster, emulated, links, iteration, spec.hybrid.background).build()
             for links, iteration in _modelled(spec, choice, jobs)
         )
         servers = {server for group in emulated for server in cluster.ep_groups[group]}
@@ -90,33 +87,26 @@ class HybridJobs:
     @property
     def programmes(self) -> dict[Job, Programme]:
         """The programme of the job."""
-        [job] = self.all
-        return {job: lambda number, _: self.iterations[number]}
+        return {job: partial(self.tasks, job) for job in self.all}
 
     @property
     def warm_up(self) -> dict[Job, Programme]:
         """A dispatch and combine in the emulated regions."""
         [job] = self.all
-        return {job: lambda _number, _substitutions: self._warm_up()}
-
-    def _warm_up(self) -> tuple[Task, ...]:
         servers = [server for region in self.regions for server in region.servers]
         operations = [
             replace(operation, demand=operation.demand.submatrix(servers))
             for operation in self.whole.work.warm_up()
             if isinstance(operation, Reconfigure | Collective)
         ]
-        return lockstep_tasks(operations, [region.name for region in self.regions])
+        tasks = lockstep_tasks(operations, [region.name for region in self.regions])
+        return {job: lambda _number, _substitutions: tasks}
 
     @property
     def background_flows(self) -> int:
         """Number of background flows of all iterations."""
-        return sum(
-            len(task.work.flows)
-            for tasks in self.iterations
-            for task in tasks
-            if isinstance(task.work, BackgroundTransfer)
-        )
+        works = (task.work for tasks in self.iterations for task in tasks)
+        return sum(len(work.flows) for work in works if isinstance(work, BackgroundTransfer))
 
     @property
     def server_pairs_between_regions(self) -> tuple[Pair, ...]:
@@ -146,18 +136,17 @@ def _check_simulated(emulated: Sequence[str], cluster: Fabric, regions: int) -> 
 
 def _modelled(
     spec: ExperimentSpec, choice: FabricChoice, jobs: Jobs
-) -> list[tuple[frozenset[tuple[str, str]], ModelledIteration]]:
+) -> list[tuple[frozenset[Link], ModelledIteration]]:
     """Return each iteration in the model, with the links that emulated regions use in it."""
     assert spec.hybrid is not None
     cluster, work = jobs.fabric, jobs.work
     planner = jobs.planner(guarded_policy(choice.policy), spec.control_s)
     [job] = jobs.all
-    numbers = range(work.iterations)
-    planned = planner.plan(jobs.tasks(job, number, Substitutions()) for number in numbers)
+    planned = planner.plan(jobs.tasks(job, n, Substitutions()) for n in range(work.iterations))
     steps = [[task.step for task in iteration] for iteration in planned]
     links = [used_links(cluster, spec.hybrid.emulated, iteration) for iteration in planned]
-    goodput = links_goodput(cluster, (step for iteration in steps for step in iteration))
-    [times] = simulate_iterations([steps], goodput, frozenset[tuple[str, str]]().union(*links))
+    goodput = links_goodput(cluster, chain.from_iterable(steps))
+    [times] = simulate_iterations([steps], goodput, frozenset[Link]().union(*links))
     modelled, start_s = [], 0.0
     for used, tasks, task_times in zip(links, planned, times, strict=True):
         modelled.append((used, ModelledIteration(tasks, task_times, start_s)))

@@ -6,7 +6,9 @@ links that emulated regions use (`moefabric.prediction.background`).
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 from moefabric.core.routes import Link
@@ -48,7 +50,7 @@ class ModelledIteration:
 
     @property
     def seconds(self) -> float:
-        """Duration of the task."""
+        """Duration of the iteration."""
         return max((times.end_s for times in self.times), default=self.start_s) - self.start_s
 
 
@@ -64,25 +66,6 @@ def used_links(
         if flow.src in own or flow.dst in own
         for link in stream.links
     )
-
-
-def hybrid_tasks(
-    cluster: Fabric,
-    emulated: Sequence[str],
-    links: Collection[Link],
-    iteration: ModelledIteration,
-    mode: BackgroundMode = "replayed",
-) -> tuple[Task, ...]:
-    """Return the tasks of an iteration of which some regions are emulated.
-
-    Args:
-        cluster: The whole cluster.
-        emulated: Names of the emulated regions.
-        links: The links that they use.
-        iteration: The iteration in the model.
-        mode: Rates of background flows.
-    """
-    return _Builder(cluster, emulated, frozenset(links), iteration, mode).build()
 
 
 def sent_flows(tasks: Iterable[Task]) -> list[tuple[str, str]]:
@@ -103,96 +86,87 @@ def _servers(cluster: Fabric, regions: Collection[str]) -> frozenset[str]:
     )
 
 
-class _Builder:
-    """Lists the tasks of a hybrid iteration, each after the tasks for which it waits."""
+@dataclass
+class HybridTasks:
+    """Lists the tasks of an iteration of which some regions are emulated.
 
-    def __init__(
-        self,
-        cluster: Fabric,
-        emulated: Sequence[str],
-        links: frozenset[Link],
-        iteration: ModelledIteration,
-        mode: BackgroundMode,
-    ) -> None:
-        self.cluster, self.emulated, self.links = cluster, tuple(emulated), links
-        self.iteration, self.mode = iteration, mode
-        self.own = _servers(cluster, emulated)
-        self.tasks: list[Task] = []
-        self.executed: dict[int, int] = {}
-        """Position of the executed part of each of the cluster's tasks."""
-        self.waits: dict[tuple[int, Lag], int] = {}
-        """Position of the task that ends a lag after an executed task."""
+    Attributes:
+        cluster: The whole cluster.
+        emulated: Names of the emulated regions.
+        links: The links that they use.
+        iteration: The iteration in the model.
+        mode: Rates of background flows.
+        tasks: The tasks, each after the tasks for which it waits.
+        executed: Position of the executed part of each of the cluster's tasks.
+        waits: Position of the task that ends a lag after an executed task.
+    """
+
+    cluster: Fabric
+    emulated: Sequence[str]
+    links: frozenset[Link]
+    iteration: ModelledIteration
+    mode: BackgroundMode = "replayed"
+    tasks: list[Task] = field(default_factory=list)
+    executed: dict[int, int] = field(default_factory=dict)
+    waits: dict[tuple[int, Lag], int] = field(default_factory=dict)
 
     def build(self) -> tuple[Task, ...]:
+        """Return the tasks."""
         planned, times = self.iteration.planned, self.iteration.times
         executed = [self._executed(planned_task) for planned_task in planned]
-        parts = [
-            self._part(planned_task, work, task_times)
-            for planned_task, work, task_times in zip(planned, executed, times, strict=True)
-        ]
-        starts, end = task_lags(parts)
+        rated = list(map(self._rated, planned, times))
+        starts, end = task_lags(list(map(self._part, planned, executed, times)))
+        least_s = LEAST_WALL_S / self.cluster.scale.dilation
         for position, (planned_task, work) in enumerate(zip(planned, executed, strict=True)):
-            lags = starts[position]
+            task, lags = planned_task.task, starts[position]
             if work is not None:
-                before = {self.executed[n] for n in planned_task.task.after if n in self.executed}
-                regions = self._regions(planned_task, work)
+                before = {self.executed[n] for n in task.after if n in self.executed}
                 after = tuple(sorted(before | set(self._after(lags))))
-                self.executed[position] = self._add(
-                    regions, planned_task.task.micro_batch, work, after
-                )
+                regions = self._regions(task, work)
+                self.executed[position] = self._add(regions, task.micro_batch, work, after)
             if self.mode == "replayed":
-                task_times, least_s = times[position], LEAST_WALL_S / self.cluster.scale.dilation
-                for piece in pieces(
-                    self._rated(planned_task, task_times), task_times.start_s, least_s
-                ):
-                    self._add_background(piece, planned_task.task, lags)
+                for piece in pieces(rated[position], times[position].start_s, least_s):
+                    self._add_background(piece, task, lags)
         if self.mode == "average":
-            pairs = zip(planned, times, strict=True)
-            rated = [
-                flow
-                for planned_task, task_times in pairs
-                for flow in self._rated(planned_task, task_times)
-            ]
-            self._add_background(average(rated, self.iteration.seconds), planned[0].task, {})
+            flows = chain.from_iterable(rated)
+            self._add_background(average(flows, self.iteration.seconds), planned[0].task, {})
         self._after(end)
         return tuple(self.tasks)
 
+    @cached_property
+    def own(self) -> frozenset[str]:
+        """Servers of the emulated regions."""
+        return _servers(self.cluster, self.emulated)
+
     def _executed(self, planned_task: PlannedTask) -> Work | None:
         """Return the executed part of a task's work; None if the whole task is modelled."""
-        match planned_task.task.work:
-            case Transfer(pairs=pairs) | AllReduce(pairs=pairs) as work:
-                own = tuple(pair for pair in pairs if not self.own.isdisjoint(pair))
-                if not own:
-                    return None
-                if isinstance(work, AllReduce):
-                    seconds = planned_task.flows.seconds if planned_task.flows is not None else 0.0
-                    return replace(work, pairs=own, least_s=seconds)
-                return replace(work, pairs=own)
-            case work:
-                return work if set(planned_task.task.regions) <= set(self.emulated) else None
+        work = planned_task.task.work
+        if not isinstance(work, Transfer | AllReduce):
+            return work if set(planned_task.task.regions) <= set(self.emulated) else None
+        own = tuple(pair for pair in work.pairs if not self.own.isdisjoint(pair))
+        if not own or isinstance(work, Transfer):
+            return replace(work, pairs=own) if own else None
+        seconds = planned_task.flows.seconds if planned_task.flows is not None else 0.0
+        return replace(work, pairs=own, least_s=seconds)
 
     def _part(self, planned_task: PlannedTask, work: Work | None, times: StepTimes) -> TaskPart:
-        after, compute_s = (
-            planned_task.task.after,
-            computing(planned_task.task, planned_task.step).seconds,
-        )
+        task, step = planned_task.task, planned_task.step
         if work is None:
-            return TaskPart(after, False, times.seconds, compute_s)
+            return TaskPart(task.after, False, times.seconds, computing(task, step).seconds)
         modelled_ends_s = [
             end_s
             for flow, end_s in zip(planned_task.sent, times.stream_ends_s, strict=True)
             if self.own.isdisjoint((flow.src, flow.dst))
         ]
-        return TaskPart(
-            after, True, max(modelled_ends_s) - times.start_s if modelled_ends_s else None
-        )
+        lasts_s = max(modelled_ends_s) - times.start_s if modelled_ends_s else None
+        return TaskPart(task.after, True, lasts_s)
 
-    def _regions(self, planned_task: PlannedTask, work: Work) -> tuple[str, ...]:
+    def _regions(self, task: Task, work: Work) -> tuple[str, ...]:
         """Return the regions of a task that have a part in its executed work."""
         if not isinstance(work, Transfer | AllReduce):
-            return planned_task.task.regions
+            return task.regions
         names = self._regions_of(server for pair in work.pairs for server in pair)
-        return tuple(region for region in planned_task.task.regions if region in names)
+        return tuple(region for region in task.regions if region in names)
 
     def _regions_of(self, servers: Iterable[str]) -> tuple[str, ...]:
         names = {self.cluster.region_of[server].name for server in servers}
@@ -220,9 +194,8 @@ class _Builder:
 
     def _after(self, lags: Lags) -> tuple[int, ...]:
         """Return the tasks that end these lags after executed tasks."""
-        return tuple(
-            sorted(self._wait(n, lag) for n, lag in lags.items() if n != START or lag.seconds)
-        )
+        waits = (self._wait(n, lag) for n, lag in lags.items() if n != START or lag.seconds)
+        return tuple(sorted(waits))
 
     def _wait(self, executed: int, lag: Lag) -> int:
         if not lag.seconds:
@@ -230,7 +203,7 @@ class _Builder:
         if (executed, lag) not in self.waits:
             after = () if executed == START else (self.executed[executed],)
             work = Elsewhere(lag.seconds, lag.compute_s)
-            self.waits[executed, lag] = self._add(self.emulated, 0, work, after)
+            self.waits[executed, lag] = self._add(tuple(self.emulated), 0, work, after)
         return self.waits[executed, lag]
 
     def _add(

@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Final
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
@@ -19,21 +20,9 @@ from moefabric.planner.sending.task_flows import TaskFlows, task_flows
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fluid import goodput_bps, predict_regions
-from moefabric.workload.iterations.iteration import (
-    PAUSE,
-    Collective,
-    Compute,
-    Reconfigure,
-    Transfer,
-)
+from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Reconfigure
 from moefabric.workload.iterations.substitution import region_demand
-from moefabric.workload.iterations.tasks import (
-    AllReduce,
-    BackgroundTransfer,
-    Elsewhere,
-    Task,
-    runs_during,
-)
+from moefabric.workload.iterations.tasks import AllReduce, Elsewhere, Task, runs_during
 
 
 @dataclass(frozen=True)
@@ -56,22 +45,17 @@ JobSteps = Sequence[Sequence[tuple[Task, Step]]]
 def predict_iterations(fabric: Fabric, jobs: Sequence[JobSteps]) -> list[list[IterationPrediction]]:
     """Return the prediction of each iteration of jobs that run side by side."""
     steps = [[[step for _, step in iteration] for iteration in job] for job in jobs]
-    compute_steps = [
-        [[computing(task, step) for task, step in iteration] for iteration in job] for job in jobs
-    ]
-    links = links_goodput(
-        fabric, (step for job in steps for iteration in job for step in iteration)
-    )
+    bare = [[[computing(*planned) for planned in iteration] for iteration in job] for job in jobs]
+    goodput = links_goodput(fabric, chain.from_iterable(chain.from_iterable(steps)))
+    simulated = simulate_iterations(steps, goodput), simulate_iterations(bare, {})
     return [
         [
-            IterationPrediction(seconds, compute_s, tuple(tasks), tuple(computing))
-            for seconds, compute_s, tasks, computing in zip(
-                _durations(job), _durations(bare), job, bare, strict=True
+            IterationPrediction(seconds, compute_s, tuple(tasks), tuple(without))
+            for seconds, compute_s, tasks, without in zip(
+                _durations(job), _durations(computed), job, computed, strict=True
             )
         ]
-        for job, bare in zip(
-            simulate_iterations(steps, links), simulate_iterations(compute_steps, {}), strict=True
-        )
+        for job, computed in zip(*simulated, strict=True)
     ]
 
 
@@ -103,14 +87,15 @@ def links_goodput(fabric: Fabric, steps: Iterable[Step]) -> dict[Link, float]:
 class DispatchPrediction:
     """Prediction of a region's part of a forward dispatch, in model seconds.
 
-    `ideal_s` is the completion time on the circuits that the demand deserves.
+    `ideal_s` is the completion time on the circuits that the demand deserves, `lost_s` what it
+    takes beyond.
     """
 
-    region: str
     layer: int
-    wait_s: float
-    seconds: float
+    predicted_wait_s: float
+    predicted_exposed_s: float
     ideal_s: float
+    lost_s: float
 
 
 @dataclass
@@ -159,6 +144,10 @@ class PlannedTask:
         return (*(self.flows.flows if self.flows is not None else ()), *self.late)
 
 
+_SENT: Final = ("demand", "split_demands", "pairs", "bytes", "least_s", "flows", "seconds")
+"""Fields of a task's work that decide its flows."""
+
+
 class TaskPlanner:
     """Plans tasks in order under a policy, and keeps track of the lit circuits."""
 
@@ -202,20 +191,14 @@ class TaskPlanner:
             case Compute(slowest_s=seconds) | Elsewhere(seconds=seconds):
                 return PlannedTask(task, Step(task.after, seconds))
             case Reconfigure(demand=demand):
-                reconfigured = {
-                    r for p in before if runs_during(task, p.task) for r in p.reconfigured
-                }
-                return self._reconfigure(
-                    task, demand, [r for r in task.regions if r not in reconfigured]
-                )
-            case Collective() as work:
-                ideal = (
-                    ideal_seconds(
-                        self.fabric, self.policy, work.demand, self.lit(task), moves=self._moves
-                    )
-                    if work.is_forward_dispatch
-                    else {}
-                )
+                earlier = (p for p in before if runs_during(task, p.task))
+                done = {region for p in earlier for region in p.reconfigured}
+                return self._reconfigure(task, demand, [r for r in task.regions if r not in done])
+            case Collective(demand=demand) as work:
+                ideal: Mapping[str, float] = {}
+                if work.is_forward_dispatch:
+                    lit, moves = self.lit(task), self._moves
+                    ideal = ideal_seconds(self.fabric, self.policy, demand, lit, moves=moves)
                 if work.concurrent is not None and self._after_s:
                     return self._offload(task, work, ideal)
                 return self._send(task, ideal)
@@ -233,18 +216,14 @@ class TaskPlanner:
 
     def _reconfigure(self, task: Task, demand: DemandMatrix, regions: Sequence[str]) -> PlannedTask:
         changed, seconds = [], 0.0
-        for name in regions:
-            if name not in self._after_s:
-                continue
+        policy = self._policy_with_horizon if self._after_s else self.policy
+        for name in (name for name in regions if name in self._after_s):
             region, before = self._regions[name], self.circuits[name]
             own = region_demand(region.servers, demand)
-            self.circuits[name] = self._policy_with_horizon.circuits(
-                self.fabric, region, own, before
-            )
-            if self.circuits[name] != before:
-                changed.append(name)
-            took_s = self._after_s[name] if name in changed else self._unchanged_s
-            seconds = max(seconds, took_s)
+            self.circuits[name] = policy.circuits(self.fabric, region, own, before)
+            moves = self.circuits[name] != before
+            changed += [name] * moves
+            seconds = max(seconds, self._after_s[name] if moves else self._unchanged_s)
         return PlannedTask(task, Step(task.after, seconds), reconfigured=tuple(changed))
 
     def _offload(self, task: Task, work: Collective, ideal: Mapping[str, float]) -> PlannedTask:
@@ -270,24 +249,15 @@ class TaskPlanner:
         flows = self._flows(task)
         if flows is None:
             return PlannedTask(task, Step(task.after))
-        if task.barrier:
-            return PlannedTask(task, Step(task.after, flows.seconds), flows, ideal_s=ideal)
-        return PlannedTask(task, Step(task.after, streams=flows.streams), flows, ideal_s=ideal)
+        seconds, streams = (flows.seconds, ()) if task.barrier else (0.0, flows.streams)
+        return PlannedTask(task, Step(task.after, seconds, streams), flows, ideal_s=ideal)
 
     def _flows(self, task: Task) -> TaskFlows | None:
         """Return the flows of a task; tasks of equal demand on the same circuits share them."""
-        lit = self.lit(task) if isinstance(task.work, Collective) else CircuitSet()
-        match task.work:
-            case Collective(demand=demand, split_demands=assumed):
-                key: Hashable = task.regions, demand, lit, assumed
-            case Transfer(pairs=pairs, bytes=size):
-                key = pairs, size
-            case AllReduce(pairs=pairs, bytes=size, least_s=least_s):
-                key = pairs, size, least_s
-            case BackgroundTransfer() as work:
-                key = work
-            case _:
-                key = None
+        work, lit = task.work, CircuitSet()
+        if isinstance(work, Collective):
+            lit = self.lit(task)
+        key = type(work), task.regions, lit, *(getattr(work, name, None) for name in _SENT)
         if key not in self._known:
             groups = self.fabric.ep_groups
             self._known[key] = task_flows(self.fabric, self.policy, task, lit, groups)
@@ -327,11 +297,9 @@ def _job_prediction(
         if not isinstance(planned.task.work, Collective):
             predicted.transfers_s.append(planned.flows.seconds)
             continue
-        predictions = planned.flows.predictions
-        seconds = {
-            region: prediction.seconds if planned.task.barrier else times.seconds
-            for region, prediction in predictions.items()
-        }
+        seconds = dict.fromkeys(planned.flows.predictions, times.seconds)
+        if planned.task.barrier:
+            seconds = {name: own.seconds for name, own in planned.flows.predictions.items()}
         work = planned.task.work
         of_kind = all_to_alls[work.kind, work.direction]
         if not work.phase:  # the phases of an all-to-all follow each other
@@ -340,20 +308,15 @@ def _job_prediction(
             of_kind[-1][region] += work.pause_s + phase_s
         predicted.bytes += sum(flow.bytes for flow in planned.sent)
         predicted.optical_bytes += sum(flow.bytes for flow in planned.sent if flow.is_optical)
-        ready_s = max(
-            (
-                simulated.tasks[n].end_s
-                for n in planned.task.after
-                if not isinstance(iteration[n].task.work, Reconfigure)
-            ),
-            default=times.start_s,
-        )
+        works = {n: iteration[n].task.work for n in planned.task.after}
+        before = [n for n, other in works.items() if not isinstance(other, Reconfigure)]
+        ready_s = max((simulated.tasks[n].end_s for n in before), default=times.start_s)
         wait_s = times.start_s - ready_s
-        predicted.dispatches += [
-            DispatchPrediction(region, work.layer, wait_s, seconds[region], ideal_s)
-            for region, ideal_s in planned.ideal_s.items()
-            if region in seconds
-        ]
+        for region, ideal_s in planned.ideal_s.items():
+            if (own_s := seconds.get(region)) is not None:
+                predicted.dispatches.append(
+                    DispatchPrediction(work.layer, wait_s, wait_s + own_s, ideal_s, own_s - ideal_s)
+                )
     for kind, listed in all_to_alls.items():
         predicted.collectives_s[kind] = [s for regions in listed for s in regions.values()]
     return predicted

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, product
 from typing import Self
 
 from moefabric.config.experiment import ExperimentSpec
@@ -12,21 +13,10 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.planner.policy import Policy
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.prediction.job_prediction import TaskPlanner, deserved_circuits
+from moefabric.workload.iterations import pipeline, substitution
 from moefabric.workload.iterations.iteration import Operation, Pair, backward_pass, forward_pass
 from moefabric.workload.iterations.job import Job, JobShape, activation_bytes, gradient_bytes, jobs
-from moefabric.workload.iterations.pipeline import (
-    FORWARD,
-    PipelineTraffic,
-    counterparts,
-    iteration_tasks,
-    lockstep_tasks,
-)
-from moefabric.workload.iterations.substitution import (
-    Substitutions,
-    job_placement,
-    tensor_exchange,
-    with_tensor_exchange,
-)
+from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import Task
 from moefabric.workload.placement.collective_order import ordered_operations
 from moefabric.workload.placement.expert_exchange import with_expert_exchange
@@ -85,9 +75,8 @@ class Jobs:
             demand = self.work.total_demand()
             circuits = deserved_circuits(self.fabric, policy, demand, circuits)
         control = ControlPrediction.fixed(control_s)
-        return TaskPlanner(
-            self.fabric, policy, circuits, moves=policy.reconfigures, control=control
-        )
+        moves = policy.reconfigures
+        return TaskPlanner(self.fabric, policy, circuits, moves=moves, control=control)
 
     @property
     def programmes(self) -> dict[Job, Programme]:
@@ -101,36 +90,37 @@ class Jobs:
 
     def _warm_up(self, _number: int, substitutions: Substitutions) -> Sequence[Task]:
         work, _ = self._seated(substitutions)
-        return lockstep_tasks(work.warm_up(), [region.name for region in self.regions])
+        return pipeline.lockstep_tasks(work.warm_up(), [region.name for region in self.regions])
 
     def tasks(self, job: Job, number: int, substitutions: Substitutions) -> Sequence[Task]:
         """Return the tasks of an iteration of a job."""
         work, partial_sums = self._seated(substitutions)
         if self.lockstep:
-            exchanged = with_tensor_exchange(work.operations(number), partial_sums)
+            exchanged = substitution.with_tensor_exchange(work.operations(number), partial_sums)
             groups = [placement.servers for placement in work.placements]
             operations = self._ordered(work, exchanged, groups)
-            return lockstep_tasks(operations, [region.name for region in job.regions])
+            return pipeline.lockstep_tasks(operations, [region.name for region in job.regions])
         regions = tuple(
             replace(region, servers=tuple(substitutions.servers.get(s, s) for s in region.servers))
             for region in job.regions
         )
         passes = partial(self._pass, work, partial_sums, number)
-        return iteration_tasks(replace(job, regions=regions), passes, self.volumes)
+        return pipeline.iteration_tasks(replace(job, regions=regions), passes, self.volumes)
 
     def _seated(self, substitutions: Substitutions) -> tuple[Workload, DemandMatrix | None]:
         """Return the workload with backups in their places, and the demand of partial sums."""
-        work = self.work
-        seated = job_placement(self.fabric, work.placements, work.training.tp, substitutions)
-        partial_sums = tensor_exchange(seated, work.training.rank_tokens * work.model.token_bytes)
+        work, training = self.work, self.work.training
+        places, size = work.placements, training.rank_tokens * work.model.token_bytes
+        seated = substitution.job_placement(self.fabric, places, training.tp, substitutions)
+        partial_sums = substitution.tensor_exchange(seated, size)
         return replace(work, placements=seated.placements), partial_sums
 
     @property
-    def volumes(self) -> PipelineTraffic:
+    def volumes(self) -> pipeline.PipelineTraffic:
         """The bytes that a server sends besides those of the all-to-alls."""
         model, training = self.work.model, self.work.training
         servers = len(self.regions[0].servers)
-        return PipelineTraffic(
+        return pipeline.PipelineTraffic(
             activation_bytes(model, training, servers),
             gradient_bytes(model, servers, self.replicas or self.shape.dp, training.payloads),
         )
@@ -139,20 +129,13 @@ class Jobs:
     def server_pairs_between_regions(self) -> tuple[Pair, ...]:
         """Pairs of servers of different regions that send each other something."""
         pairs: dict[Pair, None] = {}
-        for job in self.all:
-            for replica in range(self.shape.dp):
-                for stage in range(self.shape.pp):
-                    here = job.at(replica, stage)
-                    there = [
-                        job.at(replica, other)
-                        for other in (stage - 1, stage + 1)
-                        if 0 <= other < self.shape.pp
-                    ]
-                    if self.shape.dp > 1:
-                        there.append(job.at((replica + 1) % self.shape.dp, stage))
-                    pairs |= dict.fromkeys(
-                        pair for region in there for pair in counterparts(here, region)
-                    )
+        for job, replica, stage in product(self.all, range(self.shape.dp), range(self.shape.pp)):
+            stages = (other for other in (stage - 1, stage + 1) if 0 <= other < self.shape.pp)
+            there = [job.at(replica, other) for other in stages]
+            if self.shape.dp > 1:
+                there.append(job.at((replica + 1) % self.shape.dp, stage))
+            for region in there:
+                pairs |= dict.fromkeys(pipeline.counterparts(job.at(replica, stage), region))
         return tuple(pairs)
 
     def _pass(
@@ -168,28 +151,26 @@ class Jobs:
         index = [working.name for working in self.regions].index(region.name)
         servers, numbers = work.placements[index].servers, work.layers_of(index)
         layers = {n: work.layer_of(number, n, index, micro_batch) for n in numbers}
-        if direction == FORWARD:
+        passed: list[Sequence[Operation]]
+        model, training = work.model, work.training
+        if direction == pipeline.FORWARD:
             predicted = {
                 n: demand.submatrix(servers)
                 for n, demand in enumerate(work.predicted_demands(number))
                 if demand is not None
             }
             passed = [
-                forward_pass(
-                    work.model, work.training, n, layers[n], work.dispatch_light, predicted.get(n)
-                )
+                forward_pass(model, training, n, layers[n], work.dispatch_light, predicted.get(n))
                 for n in numbers
             ]
         else:
             passed = [
-                backward_pass(work.model, work.training, n, layers[n], layers.get(n - 1))
+                backward_pass(model, training, n, layers[n], layers.get(n - 1))
                 for n in reversed(numbers)
             ]
         own = None if partial_sums is None else partial_sums.submatrix(servers)
-        operations = (operation for layer in passed for operation in layer)
-        exchanged = with_tensor_exchange(
-            operations, own if own is not None and own.total_bytes else None
-        )
+        sums = own if own is not None and own.total_bytes else None
+        exchanged = substitution.with_tensor_exchange(chain.from_iterable(passed), sums)
         return self._ordered(work, exchanged, [servers])
 
     @staticmethod

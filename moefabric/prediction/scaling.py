@@ -1,7 +1,7 @@
 """Scale of rates, bytes and times at which this machine emulates a fabric faithfully."""
 
-from collections.abc import Iterable
-from math import ceil
+from collections.abc import Iterable, Sequence
+from math import ceil, floor, log10
 from typing import Final
 
 from moefabric.core.packet_drops import drops_packets
@@ -48,12 +48,11 @@ def scale_remarks(
     frame_s = max(8 * (f.mtu + 14) / scale.rate_bps(min(f.rates_bps)) for f in listed)
     needed_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
     most_bps = _most_bps(listed, datapath, cores)
+    nics, rates = int(most_bps / 1e6 / reasons.LEAST_MBPS), (carried_bps / 1e9, most_bps / 1e9)
     findings = [
-        *reasons.SLOW_NICS.judge(
-            rate_bps / 1e6, nics=int(most_bps / 1e6 / reasons.LEAST_MBPS), cores=cores
-        ),
+        *reasons.SLOW_NICS.judge(rate_bps / 1e6, nics=nics, cores=cores),
         *reasons.FAST_NICS.judge(
-            carried_bps / most_bps, gbps=carried_bps / 1e9, most_gbps=most_bps / 1e9, cores=cores
+            carried_bps / most_bps, gbps=rates[0], most_gbps=rates[1], cores=cores
         ),
     ]
     if wall_s:
@@ -95,12 +94,11 @@ def propose_scale(
     return Scale(bytes=_round_up(factor / dilation), dilation=dilation)
 
 
-def _most_bps(fabrics: Iterable[Fabric], datapath: str, cores: int) -> float:
+def _most_bps(fabrics: Sequence[Fabric], datapath: str, cores: int) -> float:
     """Return the traffic of all NICs together that the machine carries."""
-    listed = list(fabrics)
-    single_packets = any(drops_packets(fabric) for fabric in listed)
+    single_packets = any(drops_packets(fabric) for fabric in fabrics)
     most_bps = CARRIED_BPS[datapath] * cores * (SINGLE_PACKET_SHARE if single_packets else 1.0)
-    return min(most_bps, RELAYED_BPS) if any(fabric.eps_link for fabric in listed) else most_bps
+    return min(most_bps, RELAYED_BPS) if any(fabric.eps_link for fabric in fabrics) else most_bps
 
 
 def shortest_wall_s(servers: int, cores: int) -> float:
@@ -110,11 +108,6 @@ def shortest_wall_s(servers: int, cores: int) -> float:
 
 def _round_up(factor: float) -> float:
     """Return the next of 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten."""
-    power = 1.0
-    while power * 10 <= factor:
-        power *= 10
-    return next(
-        step * power
-        for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-        if step * power >= factor * (1 - 1e-9)
-    )
+    power = 10.0 ** max(0, floor(log10(factor) + 1e-12))
+    steps = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+    return next(step * power for step in steps if step * power >= factor * (1 - 1e-9))

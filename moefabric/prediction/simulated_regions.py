@@ -60,7 +60,7 @@ class SimulatedRegions:
         """Number of regions of the experiment."""
         return len(self.whole.wiring.expanded_regions)
 
-    def count_in_all(self, count: int) -> int:
+    def count_in_all(self, count: float) -> int:
         """Return a count in the simulated regions, scaled to all regions."""
         return round(count * self.all_regions / self.regions)
 
@@ -70,23 +70,16 @@ class SimulatedRegions:
         Args:
             predictions: Prediction of each iteration of each simulated job, job after job.
         """
-        replicas = self.whole.training.dp
+        replicas, stages = self.whole.training.dp, self.part.training.pp
+        error_s: float | None
         if self.is_sample and self.part.training.dp < replicas:
-            estimates = [
-                _of_more_replicas(prediction, self.part.training.pp, replicas)
-                for prediction in predictions
-            ]
-            return Estimate(
-                fmean(estimate.iteration_s for estimate in estimates),
-                fmean(estimate.compute_s for estimate in estimates),
-                sqrt(sum((estimate.error_s or 0.0) ** 2 for estimate in estimates))
-                / len(estimates),
-            )
-        return Estimate(
-            fmean(prediction.seconds for prediction in predictions),
-            fmean(prediction.compute_s for prediction in predictions),
-            self._error_of_jobs_s(predictions) if self.is_sample else None,
-        )
+            own = [_of_more_replicas(one, stages, replicas) for one in predictions]
+            error_s = sqrt(sum((one.error_s or 0.0) ** 2 for one in own)) / len(own)
+        else:
+            own = [Estimate(one.seconds, one.compute_s) for one in predictions]
+            error_s = self._error_of_jobs_s(predictions) if self.is_sample else None
+        iteration_s = fmean(one.iteration_s for one in own)
+        return Estimate(iteration_s, fmean(one.compute_s for one in own), error_s)
 
     def _error_of_jobs_s(self, predictions: Sequence[JobPrediction]) -> float:
         """Return the standard error of the mean over a sample of the jobs."""
@@ -114,10 +107,12 @@ def simulated_regions(
     """
     whole = SimulatedRegions(spec, spec)
     regions, shape = len(spec.wiring.expanded_regions), spec.training.shape
-    if not _has_equal_regions(spec):
+    kinds = [region.model_copy(update={"count": 1}) for region in spec.wiring.regions]
+    if spec.wiring.servers or any(kind != kinds[0] for kind in kinds):
         return _all_regions(whole, "wiring.regions", "give all of them equal servers and OCSes")
     pattern = _Pattern.of(spec, choice)
-    if _has_equal_demands(spec, choice):
+    # Unless something is random, the regions of a stage have equal demands.
+    if not (spec.gating.is_generated or spec.gating.noise or choice.demand_error):
         jobs, replicas = pattern.representatives
         if regions <= most or jobs * replicas * shape.pp <= MOST_SIMULATED:
             return SimulatedRegions(spec, _with_regions(spec, jobs, replicas))
@@ -162,17 +157,6 @@ def _of_more_replicas(prediction: JobPrediction, stages: int, replicas: int) -> 
     iteration_s, error_s = extrapolated(prediction.seconds, prediction.region_ends_s)
     compute_s, _ = extrapolated(prediction.compute_s, prediction.region_compute_s)
     return Estimate(iteration_s, compute_s, error_s)
-
-
-def _has_equal_regions(spec: ExperimentSpec) -> bool:
-    """Return whether all regions have equal servers and equal OCSes."""
-    kinds = [region.model_copy(update={"count": 1}) for region in spec.wiring.regions]
-    return not spec.wiring.servers and all(kind == kinds[0] for kind in kinds)
-
-
-def _has_equal_demands(spec: ExperimentSpec, choice: FabricChoice) -> bool:
-    """Return whether the regions of a stage have equal demands."""
-    return not (spec.gating.is_generated or spec.gating.noise or choice.demand_error)
 
 
 def _with_regions(spec: ExperimentSpec, jobs: int, replicas: int) -> ExperimentSpec:

@@ -1,20 +1,15 @@
 """Loads the workload that an experiment's specification describes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moefabric.config import plugins
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
-from moefabric.config.plugins import (
-    COLLECTIVE_ORDERS,
-    EXPERT_EXCHANGES,
-    PAYLOAD_TRANSFORMS,
-    PLACEMENTS,
-    load_plugin,
-)
 from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
@@ -32,6 +27,15 @@ from moefabric.workload.placement.collective_order import CollectiveOrder
 from moefabric.workload.placement.expert_exchange import ExpertExchange
 from moefabric.workload.placement.placements import CoactivationPlacement, ExpertPlacement
 from moefabric.workload.workload import Workload
+
+
+@contextmanager
+def _errors_at(place: str, about: str = "") -> Iterator[None]:
+    """Turn a ValueError into an input error at a place of the experiment."""
+    try:
+        yield
+    except ValueError as error:
+        raise SpecError([(place, f"{about}{error}")]) from error
 
 
 def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Path) -> Workload:
@@ -103,18 +107,18 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
     if choice.place is not None:
         work = _placed(work, choice.place, "place")
     if choice.transform is not None:
-        transform: PayloadTransform = load_plugin(PAYLOAD_TRANSFORMS, choice.transform)
+        transform: PayloadTransform = plugins.load_plugin(
+            plugins.PAYLOAD_TRANSFORMS, choice.transform
+        )
         payloads = Payloads(transform, transform)
         work = replace(work, training=replace(work.training, payloads=payloads))
     if choice.collective is not None:
-        order: CollectiveOrder = load_plugin(COLLECTIVE_ORDERS, choice.collective)
+        order: CollectiveOrder = plugins.load_plugin(plugins.COLLECTIVE_ORDERS, choice.collective)
         work = replace(work, order=order)
-    try:
+    with _errors_at("copies", f"{choice.copies} "):
         work = work.with_copies(choice.copy_rule)
-    except ValueError as error:
-        raise SpecError([("copies", f"{choice.copies} {error}")]) from error
     if choice.experts is not None:
-        exchange: ExpertExchange = load_plugin(EXPERT_EXCHANGES, choice.experts)
+        exchange: ExpertExchange = plugins.load_plugin(plugins.EXPERT_EXCHANGES, choice.experts)
         work = replace(work, expert_exchange=exchange)
     split_demand = SplitDemand(choice.split_demand, choice.demand_error)
     return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
@@ -122,14 +126,12 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
 
 def _placed(work: Workload, reference: str, place: str) -> Workload:
     """Return a workload with the placement of experts that a key of the experiment names."""
-    try:
+    with _errors_at(place):
         return work.with_placement(_placement(reference))
-    except ValueError as error:
-        raise SpecError([(place, str(error))]) from error
 
 
 def _placement(reference: str) -> ExpertPlacement:
-    placement: ExpertPlacement = load_plugin(PLACEMENTS, reference, ExpertPlacement)
+    placement: ExpertPlacement = plugins.load_plugin(plugins.PLACEMENTS, reference, ExpertPlacement)
     return placement
 
 
@@ -138,15 +140,13 @@ def _generator(
 ) -> tuple[GatingGenerator, str]:
     """Return the generator of an experiment's gating, and its name."""
     section, fitted = spec.gating, None
-    try:
+    with _errors_at("gating.fit" if section.fit else "gating"):
         if section.fit is not None:
             recorded = load_gating(folder / section.fit).tokens
             _check_first("step", section.first_step, len(recorded), section.fit)
             fitted = fit(traces.GatingTrace(recorded[section.first_step :]), model.top_k)
         sizes = (model.experts, model.top_k, training.rank_tokens)
         parameters = section.parameters(fitted, *sizes)
-    except ValueError as error:
-        raise SpecError([("gating.fit" if section.fit else "gating", str(error))]) from error
     label = f"fit of {section.fit.name}" if section.fit else f"generator {section.generator}"
     return GatingGenerator(parameters, training.ep, spec.seed), label
 
@@ -180,10 +180,8 @@ def _routes(spec: ExperimentSpec, folder: Path, model: Model, training: Training
         raise SpecError([("gating.trace", f"tokens choose {sizes} {model.experts}")])
     _check_first("step", gating.first_step, routes.experts.shape[0], gating.trace)
     _check_first("layer", gating.first_layer, routes.experts.shape[1], gating.trace)
-    try:
+    with _errors_at("gating.trace"):
         spread = routes.of_ranks(training.ep)
-    except ValueError as error:
-        raise SpecError([("gating.trace", str(error))]) from error
     return spread.steps(_first_known_step(spec), gating.step_stride, gating.first_layer)
 
 
@@ -202,11 +200,9 @@ def _recorded(
     tokens = np.roll(tokens, -spec.gating.first_layer, axis=1)
     if spec.gating.repeat:
         sizes = (spec.training.ep, spec.model.build().experts, servers)
-        try:
+        with _errors_at("gating.repeat"):
             recorded = tokens[: spec.gating.history + spec.training.iterations]
             tokens = traces.repeat_for_servers(recorded, *sizes, spec.seed)
-        except ValueError as error:
-            raise SpecError([("gating.repeat", str(error))]) from error
     return tokens, file.name
 
 

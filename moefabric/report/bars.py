@@ -1,24 +1,23 @@
 """Bar charts, a row for each fabric: times, ratios, bytes, phases of reconfigurations."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
 from markupsafe import Markup
 
 from moefabric.core.errors import SpecError
-from moefabric.report import formatting
-from moefabric.report.chart import Panel, figure
+from moefabric.report import formatting, summary
+from moefabric.report.chart import Legend, Panel, figure
 from moefabric.report.marks import Axis, Box, Dot, Mark, Rule, Text
 from moefabric.report.picture import document_picture
-from moefabric.report.summary import PHASES, FabricSummary, control_s, summaries, total_s
+from moefabric.report.summary import FabricSummary
 from moefabric.results.model import RunResult
 from moefabric.results.parts import ReconfigurationResult
 
 _ROW, _TALL_ROW = 38.0, 62.0
 """Heights of rows, without and with dots beneath a bar."""
-_FIGURE: Final = 72.0
+FIGURE: Final = 72.0
 """Room for the figure right of the longest bar."""
 _PREDICTED: Final = ("target", "predicted")
 _WAITING, _SENDING = "k-reconfiguration", "k-dispatch"
@@ -27,8 +26,8 @@ _LARGEST: Final = 3.0
 
 Part = tuple[float, str, str]
 """Length of a part of a bar, its CSS class, and its tooltip."""
-Bar = Callable[[FabricSummary, int], Iterator[Mark]]
-"""Draws the bar of a fabric in a row."""
+Bar = tuple[Sequence[Part], str, tuple[float, str] | None]
+"""Parts of a bar, its figure, and the prediction with its tooltip."""
 
 
 def stacked(
@@ -56,12 +55,19 @@ def stacked(
 
 
 def _panel(
-    fabrics: Sequence[FabricSummary], names: Axis, largest: float, bar: Bar, **more: object
-) -> Panel:
-    marks = [mark for row, fabric in enumerate(fabrics) for mark in bar(fabric, row)]
-    axis = Axis(0.0, largest or 1.0)
-    right = _FIGURE + 60 * (bar is _first)
-    return Panel(axis, names, marks, _ROW * len(fabrics), right=right, **more)  # type: ignore[arg-type]
+    fabrics: Sequence[FabricSummary], names: Axis, largest: float,
+    bar: Callable[[FabricSummary], Bar | None], heading: str = "", legend: Legend = (),
+    right: float = FIGURE,
+) -> Panel:  # fmt: skip
+    """Return a panel with a bar for each fabric, or words for one without."""
+    marks = list[Mark]()
+    for row, fabric in enumerate(fabrics):
+        drawn = bar(fabric)
+        marks += stacked(row + 0.5, *drawn) if drawn else [missing(row + 0.5)]
+        if bar is _ratio and drawn and not row:
+            marks.append(Rule("reference", x=1.0))
+    axis, height = Axis(0.0, largest or 1.0), _ROW * len(fabrics)
+    return Panel(axis, names, marks, height, heading, legend=legend, right=right)
 
 
 def comparison_bars(fabrics: Sequence[FabricSummary]) -> Markup:
@@ -73,90 +79,85 @@ def comparison_bars(fabrics: Sequence[FabricSummary]) -> Markup:
         for figure in ("iteration_s", "vs_eps")
     )
     names = Axis.rows([fabric.name for fabric in fabrics], class_="strong")
-    legends = (
-        [("k-expert", "compute"), ("k-dispatch", "exposed comm"), _PREDICTED],
-        [("bar", "measured"), _PREDICTED],
-        [("light", "OCS"), ("by-eps", "EPS")],
-    )
-    iteration = _panel(
-        fabrics, names, longest_s, _iteration, heading="Iteration time", legend=legends[0]
-    )
-    heading = "All-to-all time relative to EPS"
-    ratio = _panel(
-        fabrics, names.untitled, max(largest, 1.0), _ratio, heading=heading, legend=legends[1]
-    )
-    share = _panel(
-        fabrics, names.untitled, 1.0, _optical_share, heading="Bytes by network", legend=legends[2]
-    )
-    return figure("Comparison of the fabrics", [iteration, ratio, share], columns=3)
+    times = [("k-expert", "compute"), ("k-dispatch", "exposed comm"), _PREDICTED]
+    networks = [("light", "OCS"), ("by-eps", "EPS")]
+    heading, legend = summary.COLUMNS["vs_eps"].title, [("bar", "measured"), _PREDICTED]
+    blank = names.untitled
+    panels = [
+        _panel(fabrics, names, longest_s, _iteration, summary.COLUMNS["iteration_s"].title, times),
+        _panel(fabrics, blank, max(largest, 1.0), _ratio, heading, legend),
+        _panel(fabrics, blank, 1.0, _optical_share, "Bytes by network", networks),
+    ]
+    return figure("Comparison of the fabrics", panels, columns=3)
 
 
-def _iteration(fabric: FabricSummary, row: int) -> Iterator[Mark]:
+def _iteration(fabric: FabricSummary) -> Bar | None:
     if (iteration_s := fabric["iteration_s"]) is None:
-        yield _missing(row)
-        return
+        return None
     compute_s = min(fabric["compute_s"] or 0.0, iteration_s)
-    compute = compute_s, "k-expert", f"compute: {formatting.seconds(compute_s)}"
-    title = (
-        f"exposed communication: {fabric.text('exposed_comm_s')}, {fabric.text('exposed_share')}"
-    )
-    exposed = iteration_s - compute_s, "k-dispatch", title
+    exposed = f"{fabric.text('exposed_comm_s')}, {fabric.text('exposed_share')}"
+    parts = [
+        (compute_s, "k-expert", f"compute: {formatting.seconds(compute_s)}"),
+        (iteration_s - compute_s, "k-dispatch", f"exposed communication: {exposed}"),
+    ]
     predicted = _predicted(fabric["predicted_iteration_s"], formatting.seconds)
-    yield from stacked(row + 0.5, (compute, exposed), formatting.seconds(iteration_s), predicted)
+    return parts, formatting.seconds(iteration_s), predicted
 
 
-def _ratio(fabric: FabricSummary, row: int) -> Iterator[Mark]:
+def _ratio(fabric: FabricSummary) -> Bar | None:
     if (ratio := fabric["vs_eps"]) is None:
-        yield _missing(row)
-        return
+        return None
     text = formatting.ratio(ratio)
     predicted = _predicted(fabric["predicted_vs_eps"], formatting.ratio)
-    part = ratio, "bar", f"measured: {text}"
-    yield from stacked(row + 0.5, [part], text, predicted)
-    if not row:
-        yield Rule("reference", x=1.0)
+    return [(ratio, "bar", f"measured: {text}")], text, predicted
 
 
-def _optical_share(fabric: FabricSummary, row: int) -> Iterator[Mark]:
-    share = fabric["optical_share"]
-    if share is None:
-        yield _missing(row)
-        return
-    optical = share, "light", f"OCS: {formatting.data_size(fabric.bytes_by_light)}"
-    electrical = 1 - share, "by-eps", f"EPS: {formatting.data_size(fabric.bytes_by_eps)}"
-    yield from stacked(row + 0.5, (optical, electrical), f"{share * 100:.0f} %")
+def _optical_share(fabric: FabricSummary) -> Bar | None:
+    if (share := fabric["optical_share"]) is None:
+        return None
+    parts = [
+        (share, "light", f"OCS: {formatting.data_size(fabric.bytes_by_light)}"),
+        (1 - share, "by-eps", f"EPS: {formatting.data_size(fabric.bytes_by_eps)}"),
+    ]
+    return parts, f"{share * 100:.0f} %", None
 
 
 def _predicted(value: float | None, text: Callable[[float], str]) -> tuple[float, str] | None:
     return None if value is None else (value, f"predicted: {text(value)}")
 
 
-def _missing(middle: float) -> Mark:
-    return Text(0.0, middle + 0.5, "not measured", "faint")
+def missing(middle: float) -> Mark:
+    """Return the words in the place of a bar that was not measured."""
+    return Text(0.0, middle, "not measured", "faint")
 
 
 def first_dispatch_bars(fabrics: Sequence[FabricSummary]) -> Markup:
-    """Draw the exposed time of each fabric's first all-to-alls: waiting, then sending."""
-    firsts = [fabric.result.first_all_to_all for fabric in fabrics]
+    """Draw the exposed time of each fabric's first all-to-alls, if they are compared."""
+    shown = summary.with_first_all_to_alls(fabrics)
+    firsts = [fabric.result.first_all_to_all for fabric in shown]
     times = [time or 0.0 for one in firsts for time in (one.exposed_s, one.predicted_exposed_s)]
-    names = [f"{fabric.name}\n{fabric.first_policy}" for fabric in fabrics]
-    panel = _panel(fabrics, Axis.rows(names, class_="strong"), max(times, default=0.0), _first)
+    names = Axis.rows(
+        [f"{fabric.name}\n{fabric.first_policy}" for fabric in shown], class_="strong"
+    )
+    panel = _panel(shown, names, max(times, default=0.0), _first, right=FIGURE + 60)
     legend = [(_WAITING, "waiting for light"), (_SENDING, "dispatch"), _PREDICTED]
     label = "Exposed time of the first all-to-alls"
-    return figure(label, [panel] if fabrics else [], legend=legend)
+    return figure(label, [panel] if shown else [], legend=legend)
 
 
-def _first(fabric: FabricSummary, row: int) -> Iterator[Mark]:
-    first = fabric.result.first_all_to_all
+def _first(fabric: FabricSummary) -> Bar:
+    """Return the exposed time of the first all-to-alls: waiting, then sending."""
+    first, text = fabric.result.first_all_to_all, formatting.seconds
     exposed_s = first.exposed_s or 0.0
     waited_s = min(first.waited_s or 0.0, exposed_s)
-    sent_s, text = exposed_s - waited_s, formatting.seconds(exposed_s)
+    parts = [
+        (waited_s, _WAITING, f"waited: {text(waited_s)}"),
+        (exposed_s - waited_s, _SENDING, f"sent for {text(exposed_s - waited_s)}"),
+    ]
+    figure = text(exposed_s)
     if first.predicted_exposed_s:
-        text += f", {formatting.deviation(exposed_s / first.predicted_exposed_s - 1)}"
-    waited = waited_s, _WAITING, f"waited: {formatting.seconds(waited_s)}"
-    sent = sent_s, _SENDING, f"sent for {formatting.seconds(sent_s)}"
-    predicted = _predicted(first.predicted_exposed_s, formatting.seconds)
-    yield from stacked(row + 0.5, (waited, sent), text, predicted)
+        figure += f", {formatting.deviation(exposed_s / first.predicted_exposed_s - 1)}"
+    return parts, figure, _predicted(first.predicted_exposed_s, text)
 
 
 def first_all_to_alls_picture(run: RunResult) -> str:
@@ -168,26 +169,24 @@ def first_all_to_alls_picture(run: RunResult) -> str:
     Raises:
         SpecError: The run has no baseline to which times could be related.
     """
-    fabrics = [f for f in summaries(run) if f.result.first_all_to_all.exposed_s]
+    fabrics = [f for f in summary.summaries(run) if f.result.first_all_to_all.exposed_s]
     base = next((f for f in fabrics if f.is_baseline), None)
     if base is None:
         raise SpecError([("results", "exposed times are relative to eps: add a fabric of it")])
     first = base.result.first_all_to_all
     base_s = first.predicted_exposed_s or first.exposed_s or 1.0
-    bars = (_relative(fabric, base_s, row) for row, fabric in enumerate(fabrics))
-    marks = [Rule("reference", x=1.0), *chain.from_iterable(bars)]
-    axis = Axis.numbers(0.0, _LARGEST)
+    marks: list[Mark] = [Rule("reference", x=1.0)]
+    for row, fabric in enumerate(fabrics):
+        marks += stacked(row + 0.5, *_relative(fabric, base_s), height=0.5)
     names = Axis.rows([fabric.name for fabric in fabrics])
-    panel = Panel(axis, names, marks, 30.0 * len(fabrics), right=150)
-    legend = [
-        (_WAITING, "waiting for circuits"), (_SENDING, "sending"), _PREDICTED,
-        ("", "figures: measured, and how much longer than predicted"),
-    ]  # fmt: skip
+    panel = Panel(Axis.numbers(0.0, _LARGEST), names, marks, 30.0 * len(fabrics), right=150)
+    figures = "figures: measured, and how much longer than predicted"
+    sending = (_WAITING, "waiting for circuits"), (_SENDING, "sending")
     title = "Exposed time of a layer's first all-to-all, relative to the predicted time of the EPS"
-    return document_picture(title, [panel], legend=legend)
+    return document_picture(title, [panel], legend=[*sending, _PREDICTED, ("", figures)])
 
 
-def _relative(fabric: FabricSummary, base_s: float, row: int) -> Iterator[Mark]:
+def _relative(fabric: FabricSummary, base_s: float) -> Bar:
     first = fabric.result.first_all_to_all
     exposed, waited = (first.exposed_s or 0.0) / base_s, (first.waited_s or 0.0) / base_s
     predicted = None if first.predicted_exposed_s is None else first.predicted_exposed_s / base_s
@@ -195,7 +194,7 @@ def _relative(fabric: FabricSummary, base_s: float, row: int) -> Iterator[Mark]:
     if first.error is not None:
         text += f", {formatting.deviation(first.error)}"
     parts = (waited, _WAITING, ""), (exposed - waited, _SENDING, "")
-    yield from stacked(row + 0.5, parts, text, _predicted(predicted, formatting.ratio), height=0.5)
+    return parts, text, _predicted(predicted, formatting.ratio)
 
 
 def reconfiguration_phases(fabrics: Sequence[FabricSummary]) -> Markup:
@@ -204,12 +203,12 @@ def reconfiguration_phases(fabrics: Sequence[FabricSummary]) -> Markup:
     The right panel leaves out settling, which is the optics' time.
     """
     shown = [fabric for fabric in fabrics if fabric.result.reconfigurations]
-    phases = [phase for phase in PHASES if any(f.phase_s(phase) is not None for f in shown)]
+    phases = [phase for phase in summary.PHASES if any(f.phase_s(phase) is not None for f in shown)]
     names = Axis.rows([_changes(fabric) for fabric in shown], class_="strong")
     control = [phase for phase in phases if phase != "settle"]
     panels = [
-        _phases(shown, names, phases, total_s, "All phases"),
-        _phases(shown, names.untitled, control, control_s, "Control plane: all but settle"),
+        _phases(shown, names, phases, summary.total_s, "All phases"),
+        _phases(shown, names.untitled, control, summary.control_s, "Control plane: all but settle"),
     ]
     legend = [(f"p-{phase}", phase) for phase in phases]
     return figure("Reconfiguration phases", panels if shown else [], columns=2, legend=legend)
@@ -230,64 +229,21 @@ def _phases(
 ) -> Panel:  # fmt: skip
     longest_s, marks = 0.0, list[Mark]()
     for row, fabric in enumerate(shown):
+        medians = {phase: fabric.phase_s(phase) or 0.0 for phase in phases}
         parts = [
-            (seconds, f"p-{phase}", f"{phase}: {formatting.seconds(seconds)} (median)")
-            for phase in phases
-            for seconds in [fabric.phase_s(phase) or 0.0]
+            (phase_s, f"p-{phase}", f"{phase}: {formatting.seconds(phase_s)} (median)")
+            for phase, phase_s in medians.items()
         ]
         durations = [duration_s(change) for change in fabric.changes]
-        longest_s = max(longest_s, sum(part[0] for part in parts), *durations)
+        longest_s = max(longest_s, sum(medians.values()), *durations)
         marks += stacked(row + 0.3, parts, formatting.seconds(median(durations)), height=0.26)
         for change, seconds in zip(fabric.changes, durations, strict=True):
             title = formatting.printable(f"{_name(change)}: {formatting.seconds(seconds)}")
             marks.append(Dot(seconds, row + 0.63, "dot", title, 3.5))
     axis = Axis.seconds(0.0, longest_s or 1.0, 6)
-    return Panel(axis, names, marks, _TALL_ROW * len(shown), heading, right=_FIGURE)
+    return Panel(axis, names, marks, _TALL_ROW * len(shown), heading, right=FIGURE)
 
 
 def _name(change: ReconfigurationResult) -> str:
     layer = "" if change.layer is None else f"layer {change.layer} {change.direction}".strip()
     return ", ".join(part for part in (change.region, change.reason, layer) if part)
-
-
-def grouped_bars(
-    groups: Sequence[str], labels: Sequence[str],
-    panels: Mapping[str, Sequence[Sequence[float | None]]],
-) -> Markup:  # fmt: skip
-    """Draw times: a group of bars for each fabric, a bar for each run, a panel for each figure.
-
-    Args:
-        groups: Names of the groups.
-        labels: Names of the bars of each group.
-        panels: Seconds [group][bar] by the heading of their panel; None if not measured.
-    """
-    ticks = {n * (len(labels) + 1) + len(labels) / 2: name for n, name in enumerate(groups)}
-    rows = len(groups) * (len(labels) + 1) - 1
-    names = Axis(rows, 0.0, ticks, grid="", class_="strong")
-    drawn = []
-    for heading, values in panels.items():
-        longest_s = max((seconds or 0.0 for group in values for seconds in group), default=0.0)
-        marks = [
-            mark
-            for g, group in enumerate(values)
-            for n, seconds in enumerate(group)
-            for mark in _grouped(g * (len(labels) + 1) + n, seconds, labels[n], n)
-        ]
-        axis = Axis(0.0, longest_s or 1.0)
-        drawn.append(Panel(axis, names, marks, 16.0 * rows, heading, right=_FIGURE + 8))
-        names = names.untitled
-    legend = [(_colour(n), label) for n, label in enumerate(labels)]
-    return figure("Runs side by side", drawn if groups else [], columns=2, legend=legend)
-
-
-def _grouped(row: int, seconds: float | None, label: str, number: int) -> Iterator[Mark]:
-    if seconds is None:
-        yield Text(0.0, row + 0.5, "not measured", "faint")
-        return
-    text = formatting.seconds(seconds, 4)
-    yield Box((0.0, seconds), (row, row + 0.88), _colour(number), f"{label}: {text}")
-    yield Text(seconds, row + 0.44, text, "small", dx=8)
-
-
-def _colour(number: int) -> str:
-    return f"t{(1, 4, 2, 3, 6, 0)[number % 6]}"

@@ -161,17 +161,16 @@ def _entry_width(class_: str, name: str) -> float:
     return _SWATCHES.get(class_, 14.0) + 24 + svg.text_width(name, 13)
 
 
-def _legend_lines(legend: Legend, room: float) -> Iterator[Legend]:
-    """Yield the entries of each line of a legend."""
-    line, width = list[tuple[str, str]](), 0.0
+def _legend_lines(legend: Legend, room: float) -> list[list[tuple[str, str]]]:
+    """Return the entries of each line of a legend."""
+    lines, width = list[list[tuple[str, str]]](), math.inf
     for entry in legend:
         width += _entry_width(*entry)
-        if line and width > room:
-            yield line
-            line, width = [], _entry_width(*entry)
-        line.append(entry)
-    if line:
-        yield line
+        if width > room:
+            lines.append([])
+            width = _entry_width(*entry)
+        lines[-1].append(entry)
+    return lines
 
 
 def plot(

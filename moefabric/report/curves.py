@@ -1,7 +1,8 @@
 """Curves: distributions of completion times and errors, losses, exposed communication."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from markupsafe import Markup
@@ -30,25 +31,19 @@ def completion_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
     """
     shown = [fabric for fabric in fabrics if fabric.all_to_alls]
     measured = {f.name: [a.measured_s for a in f.all_to_alls] for f in shown}
-    predicted = {
-        f.name: [a.predicted_s for a in f.all_to_alls if a.predicted_s is not None] for f in shown
-    }
-    times = [t for times in (*measured.values(), *predicted.values()) for t in times]
+    panels, ends_s = list[Panel](), [a.predicted_s for f in shown for a in f.all_to_alls]
+    times = [t for t in (*chain.from_iterable(measured.values()), *ends_s) if t is not None]
     low, high = min(times, default=0.0), max(times, default=0.0)
     margin = 0.06 * (high - low or high or 1.0)
-    panels = list[Panel]()
+    axis = replace(Axis.seconds(max(0.0, low - margin), high + margin, 5), grid="")
     for fabric in shown:
-        note = f"median {fabric.text('all_to_all_s')}"
-        if fabric["error"] is not None:
-            note += f", error {fabric.text('error')}"
-        marks: list[Mark] = [
-            Line(_steps(times), "cdf others")
-            for name, times in measured.items()
-            if name != fabric.name
-        ]
+        error = "" if fabric["error"] is None else f", error {fabric.text('error')}"
+        note = f"median {fabric.text('all_to_all_s')}{error}"
+        others = (times for name, times in measured.items() if name != fabric.name)
+        marks: list[Mark] = [Line(_steps(times), "cdf others") for times in others]
+        predicted = [a.predicted_s for a in fabric.all_to_alls if a.predicted_s is not None]
         marks.append(Line(_steps(measured[fabric.name]), "cdf measured"))
-        marks.append(Line(_steps(predicted[fabric.name]), "cdf predicted"))
-        axis = replace(Axis.seconds(max(0.0, low - margin), high + margin, 5), grid="")
+        marks.append(Line(_steps(predicted), "cdf predicted"))
         panels.append(Panel(axis, _shares(panels), marks, heading=fabric.name, note=note))
     columns = min(max(2, len(shown)), _COLUMNS)
     return figure("Completion times, measured and predicted", panels, columns=columns)
@@ -96,46 +91,34 @@ def loss_picture(fabrics: Sequence[FabricSummary]) -> Markup:
         if (result := fabric.result.training) is not None and result.losses:
             points = [(one.model_s, one.loss) for one in result.losses]
             count = counted(len(points), "iteration")
-            curves[fabric.name] = points, f"{count} in {seconds(points[-1][0])}"
-    ends_s = [points[-1][0] for points, _ in curves.values()]
-    losses = [loss for points, _ in curves.values() for _, loss in points] or [0.0]
+            curves[f"{fabric.name}: {count} in {seconds(points[-1][0])}"] = points
+    losses = [loss for points in curves.values() for _, loss in points] or [0.0]
     margin = 0.05 * (max(losses) - min(losses))
     y = Axis.numbers(min(losses) - margin, max(losses) + margin, title="nats")
-    x = Axis.seconds(0.0, max(ends_s, default=1.0), title="model time")
-    panel = Panel(x, y, list(_curves([points for points, _ in curves.values()])), 300)
-    return figure("Loss against model time", [panel] if curves else [], legend=_legend(curves))
+    last_s = max((points[-1][0] for points in curves.values()), default=1.0)
+    x = Axis.seconds(0.0, last_s, title="model time")
+    return _curves("Loss against model time", x, y, 300, curves)
 
 
 def exposed_picture(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the exposed communication of each iteration; empty if no iteration has any."""
-    curves = {
-        fabric.name: (
-            [
-                (float(one.iteration), one.exposed_comm_s)
-                for one in fabric.result.iterations
-                if one.exposed_comm_s is not None
-            ],
-            f"median {fabric.text('exposed_comm_s')}",
-        )
-        for fabric in fabrics
-    }
-    shown = {name: one for name, one in curves.items() if one[0]}
-    points = [point for own, _ in shown.values() for point in own]
+    curves = {}
+    for fabric in fabrics:
+        iterations = ((float(i.iteration), i.exposed_comm_s) for i in fabric.result.iterations)
+        if points := [(x, y) for x, y in iterations if y is not None]:
+            curves[f"{fabric.name}: median {fabric.text('exposed_comm_s')}"] = points
+    points = [point for own in curves.values() for point in own]
     last, longest_s = (max((point[axis] for point in points), default=0.0) for axis in (0, 1))
     x = Axis.numbers(0.0, last or 1.0, lambda n: f"{n:g}" if n == int(n) else "", 10, "iteration")
     y = Axis.seconds(0.0, 1.05 * longest_s or 1.0, 5)
-    panel = Panel(x, y, list(_curves([own for own, _ in shown.values()])), 190)
-    label = "exposed communication of an iteration"
-    return figure(label, [panel] if shown else [], legend=_legend(shown))
+    return _curves("exposed communication of an iteration", x, y, 190, curves)
 
 
-def _curves(curves: Sequence[Points]) -> Iterator[Mark]:
-    """Yield a curve of each colour, with a dot at its end."""
-    for number, points in enumerate(curves):
-        yield Line(points, f"curve c{number % COLOURS}")
-        yield Dot(*points[-1], f"t{number % COLOURS}", radius=4)
-
-
-def _legend(curves: Mapping[str, tuple[Points, str]]) -> list[tuple[str, str]]:
-    names = enumerate(curves.items())
-    return [(f"t{number % COLOURS}", f"{name}: {text}") for number, (name, (_, text)) in names]
+def _curves(label: str, x: Axis, y: Axis, height: float, curves: Mapping[str, Points]) -> Markup:
+    """Draw curves of a colour each, with a dot at the end, given their points by their names."""
+    marks, legend = list[Mark](), list[tuple[str, str]]()
+    for number, (name, points) in enumerate(curves.items()):
+        line, area = (f"{kind}{number % COLOURS}" for kind in ("curve c", "t"))
+        marks += [Line(points, line), Dot(*points[-1], area, radius=4)]
+        legend.append((area, name))
+    return figure(label, [Panel(x, y, marks, height)] if curves else [], legend=legend)

@@ -3,12 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from markupsafe import Markup
 
-from moefabric.report import regions
 from moefabric.report.chart import Panel, figure
 from moefabric.report.formatting import counted, printable
 from moefabric.report.marks import Axis, Box, Dot, Line, Mark, Text
@@ -64,10 +63,9 @@ def region_circuits(fabric: FabricSummary) -> Markup:
     panels = []
     for region, servers in fabric.regions.items():
         angles = {server: math.tau * i / len(servers) for i, server in enumerate(servers)}
-        circuits = regions.circuits_within(fabric, servers)
-        marks = list(_pair_chords(angles, circuits, 0.9, 1.2))
+        marks = list(_pair_chords(angles, fabric.circuits_of(servers), 0.9, 1.2))
         marks += [Dot(*_point(angle), "nic unlit", server) for server, angle in angles.items()]
-        panels.append(Panel(_SPAN, _SPAN, marks, 106, f"{region}"))
+        panels.append(Panel(_SPAN, _SPAN, marks, 106, region))
     return figure(f"Circuits of {fabric.name} in every region", panels, columns=8)
 
 
@@ -85,8 +83,7 @@ def _angles(servers: int, nics: Sequence[str]) -> dict[str, float]:
     """Return the angle of each server and of each NIC that is drawn."""
     angles = {}
     for s in range(servers):
-        centre = math.tau * s / servers
-        angles[f"s{s}"] = centre
+        centre = angles[f"s{s}"] = math.tau * s / servers
         for k, nic in enumerate(nics):
             angles[f"s{s}/{nic}"] = centre + _arc(servers) * ((k + 0.5) / len(nics) - 0.5)
     return angles
@@ -139,52 +136,32 @@ def _pair(circuit: tuple[str, str]) -> tuple[str, str]:
 
 def _chord(angle_a: float, angle_b: float, width: float, title: str) -> Line:
     """Return a curve that bends towards the middle, away from the circle."""
-    ends = _point(angle_a, 0.95), _point(angle_b, 0.95)
-    (x1, y1), (x2, y2) = ends
-    x, y = (x1 + x2) / 8, (y1 + y2) / 8
-    points = [
-        ((1 - t) ** 2 * x1 + 2 * t * (1 - t) * x + t**2 * x2,
-         (1 - t) ** 2 * y1 + 2 * t * (1 - t) * y + t**2 * y2)
-        for t in (n / 16 for n in range(17))
-    ]  # fmt: skip
-    return Line(points, "circuit", title, width)
+    ends = np.array([_point(angle_a, 0.95), _point(angle_b, 0.95)])
+    t = np.linspace(0.0, 1.0, 17)[:, None]
+    start, end, middle = *ends, ends.sum(axis=0) / 8
+    bezier = (1 - t) ** 2 * start + 2 * t * (1 - t) * middle + t**2 * end
+    return Line(bezier.tolist(), "circuit", title, width)
 
 
 # --- wiring --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WiringDiagram:
-    """Names of the fabrics with one wiring, its description and its diagram."""
-
-    names: str
-    description: str
-    picture: Markup
-
-
-def wiring_diagrams(fabrics: Sequence[FabricSummary]) -> list[WiringDiagram]:
-    """Draw each different wiring once; runs that don't tell their wiring have none."""
-    return [
-        WiringDiagram(names, printable(wiring.kind), _wiring(wiring, names))
-        for names, wiring in _by_wiring(fabrics)
-        if wiring.regions
-    ]
-
-
-def wiring_descriptions(fabrics: Sequence[FabricSummary]) -> list[tuple[str, str]]:
-    """Return names of the fabrics with one wiring, and its description."""
-    return [(names, printable(wiring.kind)) for names, wiring in _by_wiring(fabrics)]
-
-
-def _by_wiring(fabrics: Sequence[FabricSummary]) -> list[tuple[str, WiringSummary]]:
+def wirings(fabrics: Sequence[FabricSummary]) -> dict[str, WiringSummary]:
+    """Return each different wiring that runs tell, by the names of the fabrics that have it."""
     groups: dict[str, list[FabricSummary]] = {}
     for fabric in fabrics:
         if fabric.result.wiring.kind:
             groups.setdefault(repr(fabric.result.wiring), []).append(fabric)
-    return [
-        (", ".join(fabric.name for fabric in group), group[0].result.wiring)
+    return {
+        ", ".join(fabric.name for fabric in group): group[0].result.wiring
         for group in groups.values()
-    ]
+    }
+
+
+def wiring_diagrams(fabrics: Sequence[FabricSummary]) -> list[tuple[str, str, Markup]]:
+    """Draw each different wiring once, after names of its fabrics and its description."""
+    shown = ((names, wiring) for names, wiring in wirings(fabrics).items() if wiring.regions)
+    return [(names, printable(wiring.kind), _wiring(wiring, names)) for names, wiring in shown]
 
 
 def _shown_regions(wiring: WiringSummary) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,20 @@ Layers of the backward pass are negative, because the last layer comes first.
 """
 
 
+def demand_picture(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw the demand of the first fabric's first region; empty if the run has none."""
+    fabric = fabrics[0].first_region
+    return demand_heatmap(fabric, max((max(row) for row in fabric.demand), default=0.0))
+
+
+def demand_heatmaps(fabrics: Sequence[FabricSummary]) -> list[tuple[FabricSummary, Markup]]:
+    """Draw the first region of every fabric with demand or circuits, on one colour scale."""
+    shown = [f.first_region for f in fabrics if f.demand or f.result.circuits]
+    matrices = (np.array(fabric.demand) for fabric in shown if fabric.demand)
+    largest = max((float((m * (1 - np.eye(len(m)))).max()) for m in matrices), default=0.0)
+    return [(fabric, demand_heatmap(fabric, largest)) for fabric in shown]
+
+
 def demand_heatmap(fabric: FabricSummary, largest: float) -> Markup:
     """Draw the demand of one fabric, with a dot for each circuit; empty if the run has none.
 
@@ -48,27 +63,21 @@ def demand_heatmap(fabric: FabricSummary, largest: float) -> Markup:
     factor, prefix = formatting.decimal_prefix(largest)
     marks = [
         mark
-        for i, row in enumerate(demand)
-        for j, owed in enumerate(row)
-        for mark in _owed(
-            len(demand), (i, j), owed, largest, pairs[frozenset((names[i], names[j]))]
-        )
+        for (i, j), owed in np.ndenumerate(np.array(demand))
+        for mark in _owed(len(demand), i, j, owed, largest, pairs[frozenset((names[i], names[j]))])
     ]
     panel = Panel(Axis.names(names, "to"), Axis.rows(names, "from"), marks, _SIZE)
     legend = [("heat", f"0 to {formatting.significant(largest / factor, 3)} {prefix}B")]
-    if circuits:
-        legend.append(("lit-dot", "circuit"))
+    legend += [("lit-dot", "circuit")] if circuits else []
     return figure(f"Demand matrix of {fabric.name}", [panel], legend=legend, width=_SIZE + 56)
 
 
-def _owed(
-    n: int, place: tuple[int, int], owed: float, largest: float, circuits: int
-) -> Iterator[Mark]:
+def _owed(n: int, i: int, j: int, owed: float, largest: float, circuits: int) -> Iterator[Mark]:
     """Yield one cell with its figure, and a dot per circuit in its corner.
 
     A small cell has one dot in its middle, larger for more circuits.
     """
-    (i, j), size, side = place, formatting.data_size(owed), _SIZE / n
+    size, side = formatting.data_size(owed), _SIZE / n
     if i == j:
         title = f"s{i} to itself: {size} stay on the server"
         yield Box((j, j + 1), (i, i + 1), "cell-self", title, gap=1)
@@ -80,11 +89,11 @@ def _owed(
     yield cell(j, i, share, f"s{i} to s{j}: {size}, {count}", texts, gap=1)
     if n > _MOST_FIGURES and circuits:
         yield Dot(j + 0.5, i + 0.5, "lit-dot", radius=min(side / 2 - 2, 1.8 + 0.9 * circuits))
-    elif circuits:
-        radius = 3.0 if side > 50 else 2.2
-        for k in range(min(circuits, 4)):
-            left = -4 - radius * (1 + 2.5 * k)
-            yield Dot(j + 1, i, "lit-dot", radius=radius, dx=left, dy=4 + radius)
+        return
+    radius = 3.0 if side > 50 else 2.2
+    for k in range(min(circuits, 4)):
+        left = -4 - radius * (1 + 2.5 * k)
+        yield Dot(j + 1, i, "lit-dot", radius=radius, dx=left, dy=4 + radius)
 
 
 def loads_picture(fabrics: Sequence[FabricSummary]) -> Markup:
@@ -107,16 +116,12 @@ def loads_picture(fabrics: Sequence[FabricSummary]) -> Markup:
         iteration, expert = np.unravel_index(int(own.argmax()), own.shape)
         note = f"busiest: expert {expert}, {own.max():.1f} x in iteration {iteration}"
         texts = {mark + 0.5: f"{mark:g}" for mark in ticks(0, len(own) - 1) if mark == int(mark)}
-        axis = Axis(0, len(own), texts, "iteration", grid="")
-        marks = list(_loads(own, largest))
-        panels.append(
-            Panel(axis, experts if layer % 3 == 0 else replace(experts, ticks={}, title=""), marks,
-                  150, f"layer {layer}", note)
-        )  # fmt: skip
-    legend = [
-        ("heat", f"0 to {largest:.1f} x: tokens of an expert, relative to the mean of its layer")
-    ]
-    return figure("Loads of experts", panels, columns=min(3, len(panels)), legend=legend)
+        x = Axis(0, len(own), texts, "iteration", grid="")
+        y = experts if layer % 3 == 0 else replace(experts, ticks={}, title="")
+        panels.append(Panel(x, y, list(_loads(own, largest)), 150, f"layer {layer}", note))
+    scale = f"0 to {largest:.1f} x: tokens of an expert, relative to the mean of its layer"
+    columns = min(3, len(panels))
+    return figure("Loads of experts", panels, columns=columns, legend=[("heat", scale)])
 
 
 def _loads(loads: NDArray[np.float64], largest: float) -> Iterator[Mark]:
@@ -139,10 +144,9 @@ def region_errors(fabrics: Sequence[FabricSummary]) -> Markup:
     shown = [fabric for fabric in fabrics if fabric.regions and fabric.all_to_alls]
     columns = sorted({_column(c) for fabric in shown for c in fabric.all_to_alls})[:_MOST_COLUMNS]
     top: dict[float, str] = {}
-    layers = [column[:3] for column in columns]
-    for number, (_, backward, layer) in enumerate(layers):
-        if not number or layers[number - 1] != layers[number]:
-            top[number] = f"L{abs(layer)}{' back' if backward else ''}"
+    for _, own in groupby(enumerate(columns), key=lambda column: column[1][:3]):
+        number, (_, backward, layer, _) = next(own)
+        top[number] = f"L{abs(layer)}{' back' if backward else ''}"
     panels = []
     for fabric in shown:
         rows = list(fabric.regions)

@@ -183,8 +183,8 @@ class Boxes:
         outline = ""
         for start, end in self.spans:
             (left, top), (right, bottom) = place.at(start, self.y[0]), place.at(end, self.y[1])
-            size = svg.number(right - left), svg.number(bottom - top)
-            outline += f"M{svg.number(left)} {svg.number(top)}h{size[0]}v{size[1]}h-{size[0]}z"
+            x, y, width, height = map(svg.number, (left, top, right - left, bottom - top))
+            outline += f"M{x} {y}h{width}v{height}h-{width}z"
         return svg.tag("path", d=outline, class_=self.class_, fill_opacity=self.opacity)
 
 

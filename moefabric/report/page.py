@@ -9,71 +9,40 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from moefabric.core.units import rate_text
-from moefabric.report import formatting, regions, run_tables
-from moefabric.report.bars import comparison_bars, first_dispatch_bars, reconfiguration_phases
-from moefabric.report.curves import completion_cdf, error_cdf
-from moefabric.report.diagrams import circuit_chords, region_circuits, wiring_diagrams
+from moefabric.report import (
+    diagrams,
+    formatting,
+    heat_maps,
+    pictures,
+    remarks,
+    run_tables,
+    timelines,
+)
 from moefabric.report.formatting import MISSING, counted, printable
-from moefabric.report.heat_maps import demand_heatmap, region_errors
-from moefabric.report.remarks import hybrid_text, queue_text
-from moefabric.report.summary import (
-    FabricSummary,
-    overall_verdict,
-    summaries,
-    with_first_all_to_alls,
-)
+from moefabric.report.summary import FabricSummary, overall_verdict, summaries
 from moefabric.report.tables import html_table, verdict_pill
-from moefabric.report.timelines import (
-    MOST_SERVERS,
-    failure_timeline,
-    is_pipelined,
-    iteration_timeline,
-    layer_timeline,
-    pipeline_timeline,
-)
-from moefabric.report.training_section import TrainingSection
 from moefabric.results.model import Manifest, RunResult
 
 
 def page(run: RunResult) -> str:
     """Return the whole HTML file. Text of the run is escaped; equal runs give equal pages."""
     fabrics = summaries(run)
-    closer, layer = layer_timeline(fabrics)
-    firsts = with_first_all_to_alls(fabrics)
-    failures = [failure for fabric in fabrics for failure in fabric.result.failures]
-    circuits = [(f.name, drawn) for f in fabrics if (drawn := region_circuits(f))]
     return page_template("moefabric.report").render(
         style=page_style(),
-        experiment=printable(run.experiment or "run"),
-        version=printable(run.version),
+        run=run,
         verdict=overall_verdict(run),
-        incomplete=printable(run.incomplete),
         fabrics=fabrics,
-        training=TrainingSection.of(fabrics),
-        settings=list(_settings(run.manifest, fabrics)),
+        pictures=pictures.DRAWINGS,
+        diagrams=diagrams,
+        heat_maps=heat_maps,
+        timelines=timelines,
         tables=run_tables,
+        remarks=remarks,
         html=html_table,
         pill=verdict_pill,
-        manifest=run.manifest,
-        queues=[(f.name, queue_text(f.result.queues)) for f in fabrics if f.result.queues],
+        settings=list(_settings(run.manifest, fabrics)),
         scale=_scale(fabrics),
         wiring=[text for fabric in fabrics for text in _wiring(fabric)],
-        diagrams=wiring_diagrams(fabrics),
-        pipeline=pipeline_timeline(fabrics),
-        iteration=iteration_timeline([f for f in fabrics if not is_pipelined(f)]),
-        hidden_servers=_hidden_servers(fabrics),
-        closer=closer,
-        layer=layer,
-        firsts=firsts,
-        first_bars=first_dispatch_bars(firsts),
-        failed_iterations=failure_timeline(failures),
-        demands=list(_demands(fabrics)),
-        region_errors=region_errors(fabrics),
-        region_circuits=circuits,
-        bars=comparison_bars(fabrics),
-        cdf=completion_cdf(fabrics),
-        errors=error_cdf(fabrics),
-        phases=reconfiguration_phases(fabrics),
         json=_embedded(run),
         fmt=formatting,
     )
@@ -135,15 +104,14 @@ def _wiring(fabric: FabricSummary) -> Iterator[tuple[str, str]]:
     kind = f", {printable(wiring.kind)}" if wiring.kind else ""
     yield fabric.name, f"{servers}, {nics}{rate} each{other}{kind}"
     if fabric.result.hybrid is not None:
-        yield fabric.name, hybrid_text(fabric.result.hybrid)
+        yield fabric.name, remarks.hybrid_text(fabric.result.hybrid)
 
 
 def _scale(fabrics: Sequence[FabricSummary]) -> str:
     """Describe the scale of the emulation in a sentence; empty if the run doesn't tell it."""
     for wiring in (fabric.result.wiring for fabric in fabrics):
-        rate, emulated, scale = (
-            wiring.nic_rate_bps, wiring.emulated_nic_rate_bps, wiring.bytes_scale,
-        )  # fmt: skip
+        rate, emulated = wiring.nic_rate_bps, wiring.emulated_nic_rate_bps
+        scale = wiring.bytes_scale
         if rate and emulated and scale:
             sizes = f"sizes are divided by {scale:,g}" if scale != 1 else "sizes are unscaled"
             stretched = wiring.dilation and wiring.dilation != 1
@@ -153,31 +121,6 @@ def _scale(fabrics: Sequence[FabricSummary]) -> str:
                 f"{times}. All figures below are in the model's units."
             )
     return ""
-
-
-def _hidden_servers(fabrics: Sequence[FabricSummary]) -> int:
-    """Return the number of servers that the server timeline leaves out."""
-    if any(fabric.regions for fabric in fabrics):
-        return 0
-    most = max((len({i.server for i in fabric.timeline}) for fabric in fabrics), default=0)
-    return max(0, most - MOST_SERVERS)
-
-
-def _demands(fabrics: Sequence[FabricSummary]) -> Iterator[tuple[FabricSummary, Markup, Markup]]:
-    """Draw demand and circuits of every fabric that has either, on one colour scale."""
-    shown = [regions.first_region(f) for f in fabrics if f.demand or f.result.circuits]
-    largest = max(
-        (
-            size
-            for fabric in shown
-            for i, row in enumerate(fabric.demand)
-            for j, size in enumerate(row)
-            if i != j
-        ),
-        default=0.0,
-    )
-    for fabric in shown:
-        yield fabric, demand_heatmap(fabric, largest), circuit_chords(fabric)
 
 
 def _embedded(run: RunResult) -> Markup:

@@ -9,44 +9,29 @@ from markupsafe import Markup
 from moefabric.core.errors import SpecError
 from moefabric.report import bars, curves, diagrams, heat_maps, timelines
 from moefabric.report.picture import Picture
-from moefabric.report.regions import first_region
-from moefabric.report.summary import FabricSummary, with_first_all_to_alls
+from moefabric.report.summary import FabricSummary
 
 Drawing = Callable[[Sequence[FabricSummary]], Markup]
 """Draws a picture of fabrics; empty if they have nothing to draw."""
 
 
-def _iteration(fabrics: Sequence[FabricSummary]) -> Markup:
-    return timelines.iteration_timeline([f for f in fabrics if not timelines.is_pipelined(f)])
-
-
-def _failures(fabrics: Sequence[FabricSummary]) -> Markup:
-    return timelines.failure_timeline([failure for f in fabrics for failure in f.result.failures])
-
-
-def _demand(fabrics: Sequence[FabricSummary]) -> Markup:
-    fabric = first_region(fabrics[0])
-    largest = max((size for row in fabric.demand for size in row), default=0.0)
-    return heat_maps.demand_heatmap(fabric, largest)
-
-
 DRAWINGS: Final[Mapping[str, Drawing]] = MappingProxyType(
     {
         "comparison": bars.comparison_bars,
-        "timeline": lambda fabrics: timelines.pipeline_timeline(fabrics) or _iteration(fabrics),
-        "layer": lambda fabrics: timelines.layer_timeline(fabrics)[0],
+        "timeline": lambda f: timelines.pipeline_timeline(f) or timelines.iteration_timeline(f),
+        "layer": timelines.layer_timeline,
         "completion": curves.completion_cdf,
         "errors": curves.error_cdf,
         "reconfigurations": bars.reconfiguration_phases,
-        "first_all_to_alls": lambda f: bars.first_dispatch_bars(with_first_all_to_alls(f)),
-        "failures": _failures,
-        "wiring": lambda f: next((d.picture for d in diagrams.wiring_diagrams(f)), Markup()),
-        "demand": _demand,
+        "first_all_to_alls": bars.first_dispatch_bars,
+        "failures": timelines.failure_timeline,
+        "wiring": lambda f: next((drawn for *_, drawn in diagrams.wiring_diagrams(f)), Markup()),
+        "demand": heat_maps.demand_picture,
         "loss": curves.loss_picture,
         "expert_loads": heat_maps.loads_picture,
         "light": timelines.light_over_time,
         "exposed": curves.exposed_picture,
-        "circuits": lambda fabrics: diagrams.circuit_chords(first_region(fabrics[0])),
+        "circuits": lambda f: diagrams.circuit_chords(f[0].first_region),
     }
 )
 """Pictures by the names of their kinds."""

@@ -1,9 +1,9 @@
-"""Remarks on a fabric in sentences: modelled parts, spines, queues."""
+"""Remarks in sentences: modelled parts, spines and queues of a fabric, losses of several."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from moefabric.report.formatting import percentage, printable
+from moefabric.report.formatting import counted, percentage, printable
 from moefabric.report.summary import FabricSummary
 from moefabric.results.model import FabricResult
 from moefabric.results.parts import HybridResult, QueueDrops
@@ -37,9 +37,9 @@ def spine_text(result: FabricResult) -> str:
     line = f"{percentage(result.spines.share)} of all bytes cross spines"
     if kinds:
         line += f" ({parts})"
-    counted, planned = result.spines.counted_bytes, result.spines.bytes
-    if counted is not None and planned:
-        line += f"; the uplinks counted {counted / planned:.2%} of them"
+    payload, planned = result.spines.counted_bytes, result.spines.bytes
+    if payload is not None and planned:
+        line += f"; the uplinks counted {payload / planned:.2%} of them"
     return line
 
 
@@ -72,3 +72,27 @@ def queue_text(queues: QueueDrops) -> str:
     share = f"{queues.drops:,} of {offered:,} packets ({queues.drops / offered:.2%})"
     worst = "; ".join(f"{p.drops:,} at {printable(p.port)}" for p in queues.ports[:_SHOWN_PORTS])
     return f"queues of {printable(queues.limit)} dropped {share}: {worst}"
+
+
+def agreement(fabrics: Sequence[FabricSummary]) -> tuple[str, bool]:
+    """Return whether a program had equal losses on fabrics, in a sentence and as a value.
+
+    Losses are compared as they were printed, in full precision. An iteration that a fabric lacks is
+    a difference.
+    """
+    trained = [(f.name, f.result.training.losses) for f in fabrics if f.result.training]
+    printed = {name: {one.iteration: one.text for one in losses} for name, losses in trained}
+    first = next(iter(printed))
+    for iteration in sorted({number for losses in printed.values() for number in losses}):
+        texts = {name: losses.get(iteration, "none") for name, losses in printed.items()}
+        for name, text in texts.items():
+            if text != texts[first]:
+                place = f"Losses differ from iteration {iteration} on"
+                return printable(f"{place}: {first} {texts[first]}, {name} {text}."), False
+    iterations = counted(len(trained[0][1]), "iteration")
+    if len(trained) == 1:
+        return f"There is one fabric, with the losses of {iterations}.", True
+    return (
+        f"All {len(trained)} fabrics have equal losses in all of {iterations}: rank 0 printed the "
+        f"same text, in full precision."
+    ), True

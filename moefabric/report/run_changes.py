@@ -9,7 +9,8 @@ ratios differ within the two runs, and knows nothing of what slows down a whole 
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from operator import attrgetter
 from statistics import fmean, median, stdev
 from typing import Final, Literal
 
@@ -101,7 +102,7 @@ class RunChanges:
     fabrics: tuple[FabricChange, ...]
     threshold: float
     earlier: int
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
 
     @property
     def is_regression(self) -> bool:
@@ -115,24 +116,19 @@ class RunChanges:
 
     def to_json(self) -> Json:
         """Return the changes as a JSON object."""
-        fabrics = [
-            asdict(fabric)
-            | {
-                "regression": fabric.is_regression,
-                "figures": [
-                    asdict(figure) | {"exceeds_spread": figure.exceeds_spread}
-                    for figure in fabric.figures
-                ],
-            }
-            for fabric in self.fabrics
-        ]
-        return {
+        document: Json = {
             "regression": self.is_regression,
             "threshold": self.threshold,
             "earlier_runs": self.earlier,
             "remarks": list(self.remarks),
-            "fabrics": fabrics,
+            "fabrics": [],
         }
+        for fabric in self.fabrics:
+            entry = asdict(fabric) | {"regression": fabric.is_regression}
+            for written, figure in zip(entry["figures"], fabric.figures, strict=True):
+                written["exceeds_spread"] = figure.exceeds_spread
+            document["fabrics"].append(entry | {"figures": list(entry["figures"])})
+        return document
 
 
 @dataclass(frozen=True)
@@ -199,24 +195,13 @@ def run_changes(
     names = [name for name in before[0] if all(name in run for run in before)]
     if not names:
         raise SpecError([("compare", "the earlier runs have no fabric in common")])
-    changes = [
-        _fabric_change(name, [run[name] for run in before], after.get(name), threshold)
-        for name in names
-    ]
-    changes += [
-        FabricChange(name, None, after[name].verdict) for name in after if name not in names
-    ]
+    changes = list[FabricChange]()
+    for name in dict.fromkeys((*names, *after)):
+        own, now = [run[name] for run in before] if name in names else [], after.get(name)
+        figures = [_figure_change(one, own, now, threshold) for one in _FIGURES if own and now]
+        worst = max((one.verdict for one in own), key=list(Verdict).index, default=None)
+        changes.append(FabricChange(name, worst, now.verdict if now else None, tuple(figures)))
     return RunChanges(tuple(changes), threshold, len(earlier), tuple(_remarks(earlier, later)))
-
-
-def _fabric_change(
-    name: str, before: Sequence[FabricSummary], after: FabricSummary | None, threshold: float
-) -> FabricChange:
-    worst = max((fabric.verdict for fabric in before), key=list(Verdict).index)
-    if after is None:
-        return FabricChange(name, worst, None)
-    figures = (_figure_change(figure, before, after, threshold) for figure in _FIGURES)
-    return FabricChange(name, worst, after.verdict, tuple(figures))
 
 
 def _figure_change(
@@ -229,11 +214,7 @@ def _figure_change(
     *earlier, later = ([samples[key] for key in keys] for samples in runs)
     if former is None or now is None or not keys:
         return FigureChange(figure.name, former, now, None, None, len(keys), "not measured")
-    spread: float | None
-    if len(earlier) > 1:
-        spread = _spread_between([fmean(samples) for samples in earlier])
-    else:
-        spread = _spread_within(earlier[0], later)
+    spread = _spread_between(earlier) if len(earlier) > 1 else _spread_within(earlier[0], later)
     change = now - former
     if not figure.is_share:
         change = math.expm1(fmean(later) - fmean(map(fmean, earlier)))
@@ -250,8 +231,9 @@ def _outcome(worse_by: float, spread: float | None, threshold: float) -> Outcome
     return "regression" if worse_by > 0 else "improvement"
 
 
-def _spread_between(values: Sequence[float]) -> float:
-    """Return how much one more run differs from the mean of earlier ones, given their values."""
+def _spread_between(runs: Sequence[Sequence[float]]) -> float | None:
+    """Return how much one more run differs from the mean of earlier ones, given their samples."""
+    values = list(map(fmean, runs))
     return student(len(values) - 1) * stdev(values) * math.sqrt(1 + 1 / len(values))
 
 
@@ -273,19 +255,21 @@ def _scale_text(run: RunResult) -> str:
     return f"{scale.bytes:g} x {scale.dilation:g}" if scale else "unknown"
 
 
+_CIRCUMSTANCES: Final[Mapping[str, Callable[[RunResult], object]]] = {
+    "experiments": attrgetter("experiment"),
+    "versions": attrgetter("version"),
+    "machines": attrgetter("manifest.host"),
+    "kernels": attrgetter("manifest.kernel"),
+    "datapaths": attrgetter("manifest.datapath"),
+    "transports": attrgetter("manifest.transport"),
+    "seeds": attrgetter("manifest.seed"),
+    "scales": _scale_text,
+}
+
+
 def _remarks(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
     """Yield the differences of the runs that may explain changes."""
-    circumstances: tuple[tuple[str, Callable[[RunResult], object]], ...] = (
-        ("experiments", lambda run: run.experiment),
-        ("versions", lambda run: run.version),
-        ("machines", lambda run: run.manifest.host),
-        ("kernels", lambda run: run.manifest.kernel),
-        ("datapaths", lambda run: run.manifest.datapath),
-        ("transports", lambda run: run.manifest.transport),
-        ("seeds", lambda run: run.manifest.seed),
-        ("scales", _scale_text),
-    )
-    for name, of in circumstances:
+    for name, of in _CIRCUMSTANCES.items():
         before = list(dict.fromkeys(printable(of(run)) for run in earlier))
         after = printable(of(later))
         if before != [after]:

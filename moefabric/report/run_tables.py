@@ -1,14 +1,16 @@
 """Tables of a run, for the terminal and for pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from moefabric.report import formatting
+from moefabric.report import formatting, summary
 from moefabric.report.formatting import MISSING, counted, deviation, percentage, printable, seconds
-from moefabric.report.summary import COLUMNS, PHASES, FabricSummary, changes_circuits
+from moefabric.report.summary import FabricSummary
 from moefabric.report.tables import Cell, Row, Table
 from moefabric.results.model import ExperimentPrediction, HostRecord, Manifest
-from moefabric.results.parts import TrainingResult
+from moefabric.results.parts import DemandPrediction, TrainingResult
 
 _COMPLETION: Final = (
     "iteration_s", "exposed_comm_s", "all_to_all_s", "error", "vs_eps", "optical_share",
@@ -18,23 +20,33 @@ _PREDICTION: Final = (
     "reconfigurations",
 )  # fmt: skip
 _COSTS: Final = ("network_usd", "performance_per_million_usd", "perf_per_dollar_vs_eps")
-_PHASES: Final = tuple(phase for phase in PHASES if phase not in ("demand", "plan"))
+_PHASES: Final = tuple(phase for phase in summary.PHASES if phase not in ("demand", "plan"))
 _CHANGE_PHASES: Final = "divert/command/\nsettle, verify/\nadmit, ms"
 _WIDE_PHASES: Final = "divert / command / settle / verify / admit, ms"
 _SHOWN_SERVERS: Final = 4
 
 
-def figure_cells(fabric: FabricSummary, columns: Sequence[str]) -> list[Cell]:
-    """Return the cells of a fabric's figures, given the names of their columns."""
-    return [
-        Cell(fabric.text(name), fabric.text(below) if (below := COLUMNS[name].below) else "")
-        for name in columns
-    ]
+Columns = Mapping[str, Callable[[FabricSummary], Cell | str]]
+"""Cells of a fabric's row by the headings of their columns."""
 
 
-def headings(columns: Sequence[str]) -> list[str]:
-    """Return the headings of columns, given their names."""
-    return [COLUMNS[name].heading for name in columns]
+def _table(columns: Columns, fabrics: Sequence[FabricSummary], *texts: str) -> Table:
+    rows: list[Row] = [[cell(fabric) for cell in columns.values()] for fabric in fabrics]
+    return Table(list(columns), rows, texts)
+
+
+def _figures(*names: str) -> Columns:
+    """Return columns of figures, given their names."""
+
+    def cell(name: str, below: str, fabric: FabricSummary) -> Cell:
+        return Cell(fabric.text(name), fabric.text(below) if below else "")
+
+    shown = {name: summary.COLUMNS[name] for name in names}
+    return {one.heading: partial(cell, name, one.below) for name, one in shown.items()}
+
+
+_NAME: Final[Columns] = {"fabric": lambda fabric: fabric.name}
+_VERDICT: Final[Columns] = {"verdict": lambda fabric: fabric.verdict}
 
 
 def comparison(fabrics: Sequence[FabricSummary], *, wide: bool = False) -> Table:
@@ -44,64 +56,60 @@ def comparison(fabrics: Sequence[FabricSummary], *, wide: bool = False) -> Table
         fabrics: The fabrics.
         wide: Whether there is room for all phases in one line.
     """
-    heads = ["fabric", *headings(_COMPLETION)]
-    if wide:
-        heads += ["reconfigurations", _WIDE_PHASES, "dark per iteration", "verdict"]
-    else:
-        heads += [*headings(["reconfiguration_s"]), _CHANGE_PHASES, "dark", "verdict"]
-    rows = list[Row]()
-    for fabric in fabrics:
-        count, phases = Cell("0"), Cell(MISSING)
-        if fabric.result.reconfigurations:
-            figures = _phases(fabric)
-            median = fabric.text("reconfiguration_s")
-            count = Cell(fabric.change_count, f"{median} each" if wide else median)
-            phases = Cell("/".join(figures[:3]), "/".join(figures[3:]))
-            if wide:
-                phases = Cell(" / ".join(figures))
-        cells = figure_cells(fabric, _COMPLETION)
-        rows.append(
-            [fabric.name, *cells, count, phases, *figure_cells(fabric, ["dark_s"]), fabric.verdict]
-        )
-    return Table(heads, rows, {_CHANGE_PHASES, "verdict"})
+
+    def changes(fabric: FabricSummary) -> Cell:
+        if not fabric.result.reconfigurations:
+            return Cell("0")
+        return Cell(fabric.change_count, fabric.text("reconfiguration_s") + " each" * wide)
+
+    def phases(fabric: FabricSummary) -> Cell:
+        figures = _phases(fabric) if fabric.result.reconfigurations else [MISSING]
+        if wide:
+            return Cell(" / ".join(figures))
+        return Cell("/".join(figures[:3]), "/".join(figures[3:]))
+
+    count = "reconfigurations" if wide else summary.COLUMNS["reconfiguration_s"].heading
+    phase_heading = _WIDE_PHASES if wide else _CHANGE_PHASES
+    dark = {"dark per iteration" if wide else "dark": _figures("dark_s")["dark"]}
+    own = {count: changes, phase_heading: phases}
+    columns = {**_NAME, **_figures(*_COMPLETION), **own, **dark, **_VERDICT}
+    return _table(columns, fabrics, _CHANGE_PHASES, "verdict")
 
 
 def completion(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the completion times of the fabrics."""
-    rows: list[Row] = [[f.name, *figure_cells(f, _COMPLETION), f.verdict] for f in fabrics]
-    return Table(["fabric", *headings(_COMPLETION), "verdict"], rows)
+    return _table({**_NAME, **_figures(*_COMPLETION), **_VERDICT}, fabrics, "verdict")
 
 
 def reconfigurations(fabrics: Sequence[FabricSummary]) -> Table:
     """Return medians of the reconfigurations in milliseconds, one column per phase."""
-    rows: list[Row] = [
-        [
-            fabric.name,
-            fabric.change_count,
-            formatting.milliseconds(fabric["reconfiguration_s"]),
-            *_phases(fabric),
-            fabric.text("dark_s"),
-        ]
-        for fabric in fabrics
-    ]
-    return Table(["fabric", "changes", "total ms", *_PHASES, "dark"], rows)
+    columns: Columns = {
+        **_NAME,
+        "changes": lambda f: f.change_count,
+        "total ms": lambda f: formatting.milliseconds(f["reconfiguration_s"]),
+        **{phase: partial(_phase, phase) for phase in _PHASES},
+        **_figures("dark_s"),
+    }
+    return _table(columns, fabrics)
+
+
+def _phase(phase: str, fabric: FabricSummary) -> str:
+    return formatting.milliseconds(fabric.phase_s(phase))
 
 
 def _phases(fabric: FabricSummary) -> list[str]:
-    return [formatting.milliseconds(fabric.phase_s(phase)) for phase in _PHASES]
+    return [_phase(phase, fabric) for phase in _PHASES]
 
 
 def errors(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the distribution of signed errors by kind."""
     rows = list[Row]()
     for fabric in fabrics:
-        name = fabric.name
-        for kind, one in fabric.result.fidelity.completion_errors.items():
-            signed = [
-                f"{100 * figure:+.2f}" for figure in (one.min, one.p5, one.p50, one.p95, one.max)
-            ]
+        for n, (kind, one) in enumerate(fabric.result.fidelity.completion_errors.items()):
+            figures = (one.min, one.p5, one.p50, one.p95, one.max)
+            signed = [f"{100 * figure:+.2f}" for figure in figures]
+            name = "" if n else fabric.name
             rows.append([name, kind, str(one.n), *signed, f"{one.abs_p95 * 100:.2f}"])
-            name = ""
     heads = ["errors, %", "kind", "samples", "least", "p5", "median", "p95", "greatest", "|p95|"]
     return Table(heads, rows, {"kind"})
 
@@ -109,8 +117,7 @@ def errors(fabrics: Sequence[FabricSummary]) -> Table:
 def costs(fabrics: Sequence[FabricSummary]) -> Table:
     """Return cost and performance per dollar; no row if the run has no costs."""
     priced = any(fabric["network_usd"] for fabric in fabrics)
-    rows: list[Row] = [[f.name, *figure_cells(f, _COSTS)] for f in fabrics if priced]
-    return Table(["fabric", *headings(_COSTS)], rows)
+    return _table({**_NAME, **_figures(*_COSTS)}, fabrics if priced else ())
 
 
 def unpriced(fabrics: Sequence[FabricSummary]) -> list[str]:
@@ -119,104 +126,103 @@ def unpriced(fabrics: Sequence[FabricSummary]) -> list[str]:
 
 
 def first_all_to_alls(fabrics: Sequence[FabricSummary]) -> Table:
-    """Return the times of first all-to-alls above their predictions."""
-    rows = list[Row]()
-    for fabric in fabrics:
-        first, foresight = fabric.result.first_all_to_all, fabric.result.first_all_to_all.foresight
-        cost, count, busiest = "", MISSING, MISSING
-        if foresight and foresight.wrong_guess_s is not None:
-            hits = percentage(foresight.top_k_hits)
-            cost = f"{hits}, +{seconds(foresight.wrong_guess_s)}"
-        if foresight and (total := foresight.guessed + foresight.unguessed):
-            count = f"{foresight.guessed} of {total}"
-        if foresight and foresight.top_k_hits is not None:
-            others = (percentage(foresight.unchanged_hits), percentage(foresight.random_hits))
-            busiest = (
-                f"{percentage(foresight.top_k_hits)} of the {foresight.top_k} busiest experts "
-            )
-            busiest += f"(layer before: {others[0]}, at random: {others[1]})"
-        rows.append(
-            [
-                fabric.name,
-                fabric.first_policy,
-                Cell(seconds(first.exposed_s), seconds(first.predicted_exposed_s)),
-                deviation(first.error),
-                Cell(seconds(first.waited_s), seconds(first.predicted_wait_s)),
-                seconds(first.ideal_s),
-                cost,
-                count,
-                busiest,
-            ]
-        )
-    wide = ["predicted dispatches", "busiest experts predicted"]
-    heads = ["first all-to-all", "policy", "exposed", "error", "waited", "ideal", "prediction"]
-    return Table([*heads, *wide], rows, {"policy", "prediction", wide[1]}, wide)
+    """Return the times of first all-to-alls above their predictions, if they are compared."""
+    shown = summary.with_first_all_to_alls(fabrics)
+    table = _table(_FIRST, shown, "policy", "prediction", "busiest experts predicted")
+    return replace(table, wide=("predicted dispatches", "busiest experts predicted"))
+
+
+def _wrong_guesses(foresight: DemandPrediction | None) -> str:
+    if foresight is None or foresight.wrong_guess_s is None:
+        return ""
+    return f"{percentage(foresight.top_k_hits)}, +{seconds(foresight.wrong_guess_s)}"
+
+
+def _guesses(foresight: DemandPrediction | None) -> str:
+    total = foresight.guessed + foresight.unguessed if foresight else 0
+    return f"{foresight.guessed} of {total}" if foresight and total else MISSING
+
+
+def _busiest(foresight: DemandPrediction | None) -> str:
+    if foresight is None or foresight.top_k_hits is None:
+        return MISSING
+    hits, before, random = map(
+        percentage, (foresight.top_k_hits, foresight.unchanged_hits, foresight.random_hits)
+    )
+    others = f"(layer before: {before}, at random: {random})"
+    return f"{hits} of the {foresight.top_k} busiest experts {others}"
+
+
+_FIRST: Final[Columns] = {
+    "first all-to-all": lambda f: f.name,
+    "policy": lambda f: f.first_policy,
+    "exposed": lambda f: _predicted(f.first.exposed_s, f.first.predicted_exposed_s),
+    "error": lambda f: deviation(f.first.error),
+    "waited": lambda f: _predicted(f.first.waited_s, f.first.predicted_wait_s),
+    "ideal": lambda f: seconds(f.first.ideal_s),
+    "prediction": lambda f: _wrong_guesses(f.first.foresight),
+    "predicted dispatches": lambda f: _guesses(f.first.foresight),
+    "busiest experts predicted": lambda f: _busiest(f.first.foresight),
+}
+
+
+def _predicted(measured_s: float | None, predicted_s: float | None) -> Cell:
+    return Cell(seconds(measured_s), seconds(predicted_s))
 
 
 def failures(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the times of detection and recovery of failures, and their cost in iterations."""
     several = sum(bool(fabric.result.failures) for fabric in fabrics) > 1
-    rows: list[Row] = [
-        [
-            Cell(
-                printable(f"{fabric.name}: {failure.name}" if several else failure.name),
-                style="bold" if failure.ok else "bold red",
-            ),
-            MISSING if failure.iteration is None else str(failure.iteration),
-            seconds(failure.detected_s),
-            seconds(failure.recovered_s),
-            deviation(failure.slow_down),
-            deviation(failure.slow_down_after),
-            printable(failure.detected_by) or MISSING,
-            printable(failure.action) if failure.ok else "not seen to recover",
-        ]
-        for fabric in fabrics
-        for failure in fabric.result.failures
-    ]
+    rows = list[Row]()
+    for fabric in fabrics:
+        for failure in fabric.result.failures:
+            name = printable(f"{fabric.name}: {failure.name}" if several else failure.name)
+            rows.append(
+                [
+                    Cell(name, style="bold" if failure.ok else "bold red"),
+                    _count(failure.iteration),
+                    *map(seconds, (failure.detected_s, failure.recovered_s)),
+                    *map(deviation, (failure.slow_down, failure.slow_down_after)),
+                    printable(failure.detected_by) or MISSING,
+                    printable(failure.action) if failure.ok else "not seen to recover",
+                ]
+            )
     heads = ["failure", "iteration", "detected", "recovered", "slowdown", "later", "detected by"]
     return Table([*heads, "recovery"], rows, {"detected by", "recovery"}, {"detected by"})
 
 
 def fidelity(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the figures on which verdicts rest."""
-    rows = list[Row]()
-    for fabric in fabrics:
-        integrity, found = fabric.result.integrity, fabric.result.fidelity
-        counts = (integrity.corrupt, integrity.lost_transfers)
-        shares = (
-            found.link_rate_error_p95, found.cpu_idle_min,
-            found.completion_error_p50, found.completion_error_p95,
-        )  # fmt: skip
-        rows.append(
-            [
-                fabric.name,
-                formatting.data_size(integrity.bytes_sent),
-                formatting.data_size(integrity.bytes_received),
-                *(MISSING if count is None else str(count) for count in counts),
-                *map(percentage, shares),
-                fabric.verdict,
-            ]
-        )
-    heads = [
-        "fabric",
-        "bytes sent",
-        "received",
-        "corrupt",
-        "lost transfers",
-        "link rate error, p95",
-    ]
-    heads += ["least CPU idle", "completion error, p50", "p95", "verdict"]
-    return Table(heads, rows, ())
+    return _table(_FIDELITY, fabrics)
 
 
-def training(rows: Sequence[tuple[FabricSummary, TrainingResult]]) -> Table:
+def _count(number: int | None) -> str:
+    return MISSING if number is None else str(number)
+
+
+_FIDELITY: Final[Columns] = {
+    **_NAME,
+    "bytes sent": lambda f: formatting.data_size(f.result.integrity.bytes_sent),
+    "received": lambda f: formatting.data_size(f.result.integrity.bytes_received),
+    "corrupt": lambda f: _count(f.result.integrity.corrupt),
+    "lost transfers": lambda f: _count(f.result.integrity.lost_transfers),
+    "link rate error, p95": lambda f: percentage(f.result.fidelity.link_rate_error_p95),
+    "least CPU idle": lambda f: percentage(f.result.fidelity.cpu_idle_min),
+    "completion error, p50": lambda f: percentage(f.result.fidelity.completion_error_p50),
+    "p95": lambda f: percentage(f.result.fidelity.completion_error_p95),
+    **_VERDICT,
+}
+
+
+def training(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the losses of a program that trained, and the duration of its training."""
     heads = ["fabric", "first loss", "last loss", "iterations", "model time"]
     heads += ["changes of light a layer", "byte scale", "slow ranks", "restarts"]
-    return Table(heads, [[fabric.name, *_training(fabric, own)] for fabric, own in rows])
+    rows = [_training(fabric, own) for fabric in fabrics if (own := fabric.result.training)]
+    return Table(heads, rows)
 
 
-def _training(fabric: FabricSummary, own: TrainingResult) -> list[Cell | str]:
+def _training(fabric: FabricSummary, own: TrainingResult) -> Row:
     ends: list[str] = [MISSING] * 4
     if own.losses:
         first, last = own.losses[0], own.losses[-1]
@@ -225,6 +231,7 @@ def _training(fabric: FabricSummary, own: TrainingResult) -> list[Cell | str]:
     slow, worst = own.computation, own.computation.worst_rank
     note = f"rank {worst} worst" if slow.late and worst is not None else ""
     return [
+        fabric.name,
         *ends,
         formatting.number(changes_a_layer(fabric)),
         formatting.number(own.byte_scale),
@@ -237,7 +244,7 @@ def changes_a_layer(fabric: FabricSummary) -> float | None:
     """Return how often circuits moved for a layer in both passes; None without requests."""
     requests = fabric.result.reconfigurations
     layers = {(one.iteration, one.layer) for one in requests if one.layer is not None}
-    moved = sum(changes_circuits(one) for one in requests)
+    moved = sum(summary.changes_circuits(one) for one in requests)
     return moved / len(layers) if layers else None
 
 
@@ -275,15 +282,10 @@ def _names(servers: Sequence[str]) -> str:
 
 def prediction(predicted: ExperimentPrediction) -> Table:
     """Return the figures of a prediction."""
-    columns: Mapping[str, str] = {name: COLUMNS[name].heading for name in _PREDICTION}
-    rows: list[Row] = [
-        [
-            printable(fabric.fabric),
-            *(
-                column.text(column.predicted(fabric) if column.predicted else None)
-                for column in map(COLUMNS.__getitem__, columns)
-            ),
-        ]
-        for fabric in predicted.fabrics
-    ]
-    return Table(["fabric", *columns.values()], rows)
+    columns = [summary.COLUMNS[name] for name in _PREDICTION]
+    rows = list[Row]()
+    for fabric in predicted.fabrics:
+        figures = (one.predicted(fabric) if one.predicted else None for one in columns)
+        texts = [one.text(figure) for one, figure in zip(columns, figures, strict=True)]
+        rows.append([printable(fabric.fabric), *texts])
+    return Table(["fabric", *(one.heading for one in columns)], rows)

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from markupsafe import Markup
 from rich.console import RenderableType
 
-from moefabric.report import formatting
-from moefabric.report.bars import comparison_bars, grouped_bars
+from moefabric.report import chart, formatting
+from moefabric.report.bars import FIGURE, comparison_bars, missing
+from moefabric.report.chart import Panel
 from moefabric.report.formatting import printable
+from moefabric.report.marks import Axis, Box, Mark, Text
 from moefabric.report.page import page_style, page_template
 from moefabric.report.summary import COLUMNS, FabricSummary, overall_verdict, summaries
 from moefabric.report.tables import Cell, Row, Table, html_table, rich_table, verdict_pill
@@ -18,6 +21,8 @@ from moefabric.results.model import RunResult, Verdict
 _FIGURES: Final = ("iteration_s", "exposed_comm_s", "all_to_all_s", "vs_eps", "optical_share")
 _CHANGES: Final = ("iteration_s", "all_to_all_s")
 """Figures whose changes are shown."""
+_COLOURS: Final = (1, 4, 2, 3, 6, 0)
+"""Colours of the runs' bars, in order."""
 
 
 @dataclass(frozen=True)
@@ -65,23 +70,21 @@ def _figures(columns: Sequence[RunColumn], *, wide: bool) -> Table:
         wide: Whether there is room for all figures. Then changes stand below their times.
     """
     shown = [name for name in _FIGURES if wide or name in (*_CHANGES, "optical_share")]
+    beside = () if wide else _CHANGES
     heads = ["fabric", "run", "verdict"]
     for figure in shown:
-        heads.append(COLUMNS[figure].heading)
-        heads += ["change"] * (figure in _CHANGES and not wide)
+        heads += [COLUMNS[figure].heading, *["change"] * (figure in beside)]
     rows = list[Row]()
     for name in fabric_names(columns):
-        shown_name = printable(name)
-        for column in columns:
-            if (fabric := column.fabrics.get(name)) is None:
-                continue
-            cells: Row = [shown_name, column.label, fabric.verdict]
+        having = [column for column in columns if name in column.fabrics]
+        for column in having:
+            fabric = column.fabrics[name]
+            first = printable(name) if wide or column is having[0] else ""
+            rows.append([first, column.label, fabric.verdict])
             for figure in shown:
                 change = _change(column, columns[0], name, figure) if figure in _CHANGES else ""
-                cells.append(Cell(fabric.text(figure), change if wide else ""))
-                cells += [change or formatting.MISSING] * (figure in _CHANGES and not wide)
-            rows.append(cells)
-            shown_name = shown_name if wide else ""
+                rows[-1].append(Cell(fabric.text(figure), change if wide else ""))
+                rows[-1] += [change or formatting.MISSING] * (figure in beside)
     return Table(heads, rows, {"run", "verdict"})
 
 
@@ -108,12 +111,24 @@ def runs_page(runs: Mapping[str, RunResult]) -> str:
 
 def runs_bars(columns: Sequence[RunColumn]) -> Markup:
     """Draw iteration and all-to-all times: a group of bars for each fabric, a bar for each run."""
-    names = fabric_names(columns)
-    panels = {
-        COLUMNS[figure].title: [
-            [c.fabrics[name][figure] if name in c.fabrics else None for c in columns]
-            for name in names
-        ]
-        for figure in _CHANGES
-    }
-    return grouped_bars(list(map(printable, names)), [c.label for c in columns], panels)
+    fabrics, each = fabric_names(columns), len(columns) + 1
+    ticks = {n * each + (each - 1) / 2: printable(name) for n, name in enumerate(fabrics)}
+    rows = len(fabrics) * each - 1
+    names = Axis(rows, 0.0, ticks, grid="", class_="strong")
+    legend = [(f"t{_COLOURS[n % len(_COLOURS)]}", one.label) for n, one in enumerate(columns)]
+    panels = []
+    for figure in _CHANGES:
+        longest_s, marks = 0.0, list[Mark]()
+        for (group, name), (n, column) in product(enumerate(fabrics), enumerate(columns)):
+            row, (colour, label) = group * each + n, legend[n]
+            seconds = column.fabrics[name][figure] if name in column.fabrics else None
+            if seconds is None:
+                marks.append(missing(row + 0.5))
+                continue
+            longest_s, text = max(longest_s, seconds), formatting.seconds(seconds, 4)
+            marks.append(Box((0.0, seconds), (row, row + 0.88), colour, f"{label}: {text}"))
+            marks.append(Text(seconds, row + 0.44, text, "small", dx=8))
+        title, axis, right = COLUMNS[figure].title, Axis(0.0, longest_s or 1.0), FIGURE + 8
+        panels.append(Panel(axis, names, marks, 16.0 * rows, title, right=right))
+        names = names.untitled
+    return chart.figure("Runs side by side", panels if fabrics else [], columns=2, legend=legend)

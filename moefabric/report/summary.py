@@ -7,15 +7,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from statistics import median
-from types import MappingProxyType
 from typing import Final
 
 from moefabric.report import formatting
-from moefabric.report.formatting import MISSING, percentage, printable
+from moefabric.report.formatting import MISSING, number, percentage, printable, ratio, seconds
+from moefabric.results import parts
 from moefabric.results.comparison import baseline, joined_phases
 from moefabric.results.model import FabricPrediction, FabricResult, RunResult, Verdict
-from moefabric.results.parts import CollectiveResult, ReconfigurationResult, ServerInterval
 
 PHASES = ("demand", "plan", "divert", "command", "settle", "verify", "admit")
 """Phases of a reconfiguration in their order; `<phase>_s` in the JSON."""
@@ -69,19 +69,16 @@ class FabricSummary:
         return self.base is not None and self.base.result is self.result
 
     @cached_property
-    def all_to_alls(self) -> list[CollectiveResult]:
+    def all_to_alls(self) -> list[parts.CollectiveResult]:
         """Dispatches and combines among the collectives, each with all its phases."""
         kinds = ("dispatch", "combine")
         return joined_phases(c for c in self.result.collectives if c.kind in kinds)
 
     @cached_property
-    def counted(self) -> list[CollectiveResult]:
+    def counted(self) -> list[parts.CollectiveResult]:
         """The collectives whose bytes were counted at ports."""
-        return [
-            collective
-            for collective in joined_phases(self.result.collectives)
-            if None not in (collective.bytes_by_light, collective.bytes_by_eps)
-        ]
+        joined = joined_phases(self.result.collectives)
+        return [c for c in joined if None not in (c.bytes_by_light, c.bytes_by_eps)]
 
     @property
     def bytes_by_light(self) -> int:
@@ -99,8 +96,27 @@ class FabricSummary:
         regions = self.result.wiring.regions
         return regions if len(regions) > 1 else {}
 
+    @property
+    def first(self) -> parts.FirstAllToAll:
+        """The first all-to-alls of each layer."""
+        return self.result.first_all_to_all
+
     @cached_property
-    def timeline(self) -> list[ServerInterval]:
+    def first_region(self) -> "FabricSummary":
+        """The fabric with the servers and circuits of its first region only."""
+        if not self.regions:
+            return self
+        servers = next(iter(self.regions.values()))
+        wiring = self.result.wiring.model_copy(update={"servers": len(servers)})
+        update = {"wiring": wiring, "circuits": self.circuits_of(servers)}
+        return FabricSummary(self.result.model_copy(update=update), self.base)
+
+    def circuits_of(self, servers: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the circuits that begin at some servers."""
+        return [ends for ends in self.result.circuits if ends[0].split("/")[0] in servers]
+
+    @cached_property
+    def timeline(self) -> list[parts.ServerInterval]:
         """Intervals of one iteration, which begins at 0."""
         intervals = [i for i in self.result.timeline if i.end_s >= i.start_s]
         begin_s = min((i.start_s for i in intervals), default=0.0)
@@ -116,7 +132,7 @@ class FabricSummary:
         return matrix if all(len(row) == len(matrix) for row in matrix) else []
 
     @property
-    def changes(self) -> list[ReconfigurationResult]:
+    def changes(self) -> list[parts.ReconfigurationResult]:
         """Reconfigurations that changed circuits, or all of them if none did."""
         reconfigurations = self.result.reconfigurations
         return [r for r in reconfigurations if changes_circuits(r)] or reconfigurations
@@ -166,36 +182,49 @@ class Column:
     heading: str
     title: str
     text: Text
-    measured: Callable[[FabricSummary], float | None]
+    measured: "Figure"
     predicted: Callable[[FabricPrediction], float | None] | None = None
     below: str = ""
 
 
-def _iterations(field: str) -> Callable[[FabricSummary], float | None]:
+Figure = Callable[[FabricSummary], float | None]
+
+
+def _iterations(field: str) -> Figure:
     return lambda f: median_of(getattr(one, field) for one in f.result.iterations)
 
 
-def _all_to_alls(field: str) -> Callable[[FabricSummary], float | None]:
+def _all_to_alls(field: str) -> Figure:
     return lambda f: median_of(getattr(one, field) for one in f.all_to_alls)
+
+
+def _share(part: str, whole: str) -> Figure:
+    return lambda f: _quotient(f[part], f[whole])
+
+
+def _relative(kind: str, column: str) -> Figure:
+    """Return a time relative to the baseline's: as the run reports it, or from the medians."""
+
+    def relative(fabric: FabricSummary) -> float | None:
+        reported: float | None = getattr(fabric.result.ratios, f"{kind}_vs_eps")
+        if reported is not None or fabric.base is None:
+            return reported
+        return _quotient(fabric[column], fabric.base[column])
+
+    return relative
 
 
 def _iteration_text(value: float | None) -> str:
     return formatting.seconds(value, 4)
 
 
-def _relative(fabric: FabricSummary, reported: float | None, column: str) -> float | None:
-    """Return a time relative to the baseline's: as the run reports it, or from the medians."""
-    if reported is not None or fabric.base is None:
-        return reported
-    return _quotient(fabric[column], fabric.base[column])
+def _optical_share(fabric: FabricSummary) -> float | None:
+    return _quotient(fabric.bytes_by_light, fabric.bytes_by_light + fabric.bytes_by_eps)
 
 
 def _planned_share(fabric: FabricSummary) -> float | None:
-    light, eps = (
-        sum(getattr(one, f"bytes_planned_by_{network}") for one in fabric.result.collectives)
-        for network in ("light", "eps")
-    )
-    return _quotient(light, light + eps)
+    light = sum(one.bytes_planned_by_light for one in fabric.result.collectives)
+    return _quotient(light, light + sum(c.bytes_planned_by_eps for c in fabric.result.collectives))
 
 
 def _dark_s(fabric: FabricSummary) -> float | None:
@@ -204,116 +233,109 @@ def _dark_s(fabric: FabricSummary) -> float | None:
     return sum(c.dark_s for c in fabric.result.collectives) / parts or None
 
 
+def _change_s(fabric: FabricSummary) -> float | None:
+    return median_of(total_s(change) for change in fabric.changes)
+
+
 def _per_million_usd(fabric: FabricSummary) -> float | None:
     usd, iteration_s = fabric.result.cost.network_usd, fabric["iteration_s"]
     return 1e6 / (iteration_s * usd) if iteration_s and usd else None
 
 
-COLUMNS: Final[Mapping[str, Column]] = MappingProxyType(
-    {
-        "iteration_s": Column(
-            "iteration", "Iteration time", _iteration_text,
-            _iterations("measured_s"), lambda p: p.iteration_s, "predicted_iteration_s",
-        ),
-        "predicted_iteration_s": Column(
-            "predicted", "Iteration time, as predicted for a run", _iteration_text,
-            _iterations("predicted_s"),
-        ),
-        "compute_s": Column(
-            "compute", "Computation", formatting.seconds,
-            _iterations("compute_s"), lambda p: p.compute_s,
-        ),
-        "exposed_comm_s": Column(
-            "exposed\ncomm", "Exposed communication", formatting.seconds,
-            _iterations("exposed_comm_s"), lambda p: p.exposed_comm_s, "exposed_share",
-        ),
-        "exposed_share": Column(
-            "exposed share", "Exposed communication as a share of the iteration", percentage,
-            lambda f: _quotient(f["exposed_comm_s"], f["iteration_s"]),
-        ),
-        "all_to_all_s": Column(
-            "all-to-all", "All-to-all time", formatting.seconds,
-            _all_to_alls("measured_s"), lambda p: p.all_to_all_s, "predicted_all_to_all_s",
-        ),
-        "predicted_all_to_all_s": Column(
-            "predicted", "All-to-all time, as predicted for a run", formatting.seconds,
-            _all_to_alls("predicted_s"),
-        ),
-        "error": Column(
-            "error", "Error of all-to-alls", formatting.deviation, _all_to_alls("error")
-        ),
-        "vs_eps": Column(
-            "vs EPS", "All-to-all time relative to EPS", formatting.ratio,
-            lambda f: _relative(f, f.result.ratios.measured_vs_eps, "all_to_all_s"),
-            lambda p: p.all_to_all_vs_eps, "predicted_vs_eps",
-        ),
-        "predicted_vs_eps": Column(
-            "predicted", "All-to-all time relative to EPS, as predicted for a run",
-            formatting.ratio,
-            lambda f: _relative(f, f.result.ratios.predicted_vs_eps, "predicted_all_to_all_s"),
-        ),
-        "optical_share": Column(
-            "optical\nshare", "Optical share", percentage,
-            lambda f: _quotient(f.bytes_by_light, f.bytes_by_light + f.bytes_by_eps),
-            lambda p: p.light_share, "planned_optical_share",
-        ),
-        "planned_optical_share": Column(
-            "planned", "Optical share as planned", percentage, _planned_share
-        ),
-        "reconfigurations": Column(
-            "reconfigurations", "Reconfigurations", formatting.count,
-            lambda f: len(f.result.reconfigurations), lambda p: p.reconfigurations,
-        ),
-        "reconfiguration_s": Column(
-            "reconfig.\nmedian", "Reconfiguration time", formatting.seconds,
-            lambda f: median_of(total_s(change) for change in f.changes),
-        ),
-        "dark_s": Column("dark", "Dark time of an iteration", formatting.seconds, _dark_s),
-        "network_usd": Column(
-            "network", "Price of the network", formatting.usd,
-            lambda f: f.result.cost.network_usd, lambda p: p.cost.network_usd,
-        ),
-        "performance_per_dollar": Column(
-            "it/s per $", "Iterations per second and dollar", formatting.number,
-            lambda f: f.result.cost.performance_per_dollar,
-            lambda p: p.cost.performance_per_dollar,
-        ),
-        "performance_per_million_usd": Column(
-            "it/s per M$", "Iterations per second and million dollars", formatting.number,
-            _per_million_usd,
-        ),
-        "perf_per_dollar_vs_eps": Column(
-            "perf/$ vs EPS", "Performance per dollar relative to EPS", formatting.ratio,
-            lambda f: f.result.cost.perf_per_dollar_vs_eps,
-            lambda p: p.cost.perf_per_dollar_vs_eps,
-        ),
-    }
-)  # fmt: skip
+def _cost(heading: str, title: str, text: Text, field: str) -> Column:
+    """Return the column of a cost, which predictions have, too."""
+    return Column(
+        heading, title, text, attrgetter(f"result.cost.{field}"), attrgetter(f"cost.{field}")
+    )
+
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    "iteration_s": Column(
+        "iteration", "Iteration time", _iteration_text, _iterations("measured_s"),
+        attrgetter("iteration_s"), "predicted_iteration_s",
+    ),
+    "predicted_iteration_s": Column(
+        "predicted", "Iteration time, as predicted for a run", _iteration_text,
+        _iterations("predicted_s"),
+    ),
+    "compute_s": Column(
+        "compute", "Computation", seconds, _iterations("compute_s"), attrgetter("compute_s")
+    ),
+    "exposed_comm_s": Column(
+        "exposed\ncomm", "Exposed communication", seconds, _iterations("exposed_comm_s"),
+        attrgetter("exposed_comm_s"), "exposed_share",
+    ),
+    "exposed_share": Column(
+        "exposed share", "Exposed communication as a share of the iteration", percentage,
+        _share("exposed_comm_s", "iteration_s"),
+    ),
+    "all_to_all_s": Column(
+        "all-to-all", "All-to-all time", seconds, _all_to_alls("measured_s"),
+        attrgetter("all_to_all_s"), "predicted_all_to_all_s",
+    ),
+    "predicted_all_to_all_s": Column(
+        "predicted", "All-to-all time, as predicted for a run", seconds, _all_to_alls("predicted_s")
+    ),
+    "error": Column("error", "Error of all-to-alls", formatting.deviation, _all_to_alls("error")),
+    "vs_eps": Column(
+        "vs EPS", "All-to-all time relative to EPS", ratio, _relative("measured", "all_to_all_s"),
+        attrgetter("all_to_all_vs_eps"), "predicted_vs_eps",
+    ),
+    "predicted_vs_eps": Column(
+        "predicted", "All-to-all time relative to EPS, as predicted for a run", ratio,
+        _relative("predicted", "predicted_all_to_all_s"),
+    ),
+    "optical_share": Column(
+        "optical\nshare", "Optical share", percentage, _optical_share, attrgetter("light_share"),
+        "planned_optical_share",
+    ),
+    "planned_optical_share": Column(
+        "planned", "Optical share as planned", percentage, _planned_share
+    ),
+    "reconfigurations": Column(
+        "reconfigurations", "Reconfigurations", formatting.count,
+        lambda f: len(f.result.reconfigurations), attrgetter("reconfigurations"),
+    ),
+    "reconfiguration_s": Column(
+        "reconfig.\nmedian", "Reconfiguration time", seconds, _change_s
+    ),
+    "dark_s": Column("dark", "Dark time of an iteration", seconds, _dark_s),
+    "network_usd": _cost("network", "Price of the network", formatting.usd, "network_usd"),
+    "performance_per_dollar": _cost(
+        "it/s per $", "Iterations per second and dollar", number, "performance_per_dollar"
+    ),
+    "performance_per_million_usd": Column(
+        "it/s per M$", "Iterations per second and million dollars", number, _per_million_usd
+    ),
+    "perf_per_dollar_vs_eps": _cost(
+        "perf/$ vs EPS", "Performance per dollar relative to EPS", ratio, "perf_per_dollar_vs_eps"
+    ),
+}  # fmt: skip
 """Columns by their names in frames and sweeps."""
 
 
 # --- figures -------------------------------------------------------------------------------------
 
 
-def changes_circuits(reconfiguration: ReconfigurationResult) -> bool:
+def changes_circuits(reconfiguration: parts.ReconfigurationResult) -> bool:
     """Return whether circuits changed; they did if the reconfiguration names no circuits."""
     before, after = reconfiguration.circuits_before, reconfiguration.circuits_after
     return before is None or after is None or sorted(before) != sorted(after)
 
 
-def phases_s(reconfiguration: ReconfigurationResult) -> dict[str, float]:
+def phases_s(reconfiguration: parts.ReconfigurationResult) -> dict[str, float]:
     """Return the duration of each phase that the reconfiguration has."""
     durations = {phase: getattr(reconfiguration, f"{phase}_s") for phase in PHASES}
     return {phase: seconds for phase, seconds in durations.items() if seconds is not None}
 
 
-def total_s(reconfiguration: ReconfigurationResult) -> float:
+def total_s(reconfiguration: parts.ReconfigurationResult) -> float:
     """Return the duration of all phases."""
     total = reconfiguration.total_s
     return sum(phases_s(reconfiguration).values()) if total is None else total
 
 
-def control_s(reconfiguration: ReconfigurationResult) -> float:
+def control_s(reconfiguration: parts.ReconfigurationResult) -> float:
     """Return the duration of all phases but settling: the control plane's own time."""
     return sum(seconds for phase, seconds in phases_s(reconfiguration).items() if phase != "settle")
 

@@ -8,10 +8,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from moefabric.report import run_tables, summary
-from moefabric.report.diagrams import wiring_descriptions
+from moefabric.report.diagrams import wirings
 from moefabric.report.formatting import printable, seconds
 from moefabric.report.remarks import remarks
-from moefabric.report.tables import Table, rich_table, verdict_style
+from moefabric.report.tables import VERDICT_STYLES, Table, rich_table
 from moefabric.results.model import RunResult, Verdict
 
 _LEGEND: Final = (
@@ -55,7 +55,7 @@ class _RunTables:
         fabrics = self._fabrics
         experiment = (printable(self._run.experiment), "bold")
         verdict = summary.overall_verdict(self._run)
-        yield Text.assemble(experiment, "  ", (verdict, verdict_style(verdict)))
+        yield Text.assemble(experiment, "  ", (verdict, VERDICT_STYLES[verdict]))
         if self._run.incomplete:
             yield Text(f"incomplete: {printable(self._run.incomplete)}", "yellow")
         whole = rich_table(run_tables.comparison(fabrics))
@@ -72,17 +72,16 @@ class _RunTables:
         for why in run_tables.unpriced(fabrics):
             yield Text(f"networks are not priced: {why}", style="dim")
         yield Text(_LEGEND, style="dim")
-        for names, kind in wiring_descriptions(fabrics):
-            yield Text(f"{names}: {kind}", style="dim")
+        for names, wiring in wirings(fabrics).items():
+            yield Text(f"{names}: {printable(wiring.kind)}", style="dim")
         for fabric in fabrics:
             for line in remarks(fabric):
                 yield Text(f"{fabric.name}: {line}", style="dim")
-        firsts = summary.with_first_all_to_alls(fabrics)
-        yield from _section(run_tables.first_all_to_alls(firsts), _FIRST_LEGEND)
+        yield from _section(run_tables.first_all_to_alls(fabrics), _FIRST_LEGEND)
         yield from _section(run_tables.failures(fabrics))
         for fabric in fabrics:
             for reason in () if fabric.verdict is Verdict.PASS else fabric.reasons:
-                named = f"{fabric.name} is {fabric.verdict}", verdict_style(fabric.verdict)
+                named = f"{fabric.name} is {fabric.verdict}", VERDICT_STYLES[fabric.verdict]
                 yield Text.assemble(named, f": {printable(reason)}")
 
 
@@ -101,10 +100,10 @@ def _control_times(fabrics: Sequence[summary.FabricSummary]) -> Iterator[Rendera
         control = fabric.result.control_time
         if control.p50_s is None:
             continue
-        p50, p95 = (seconds(figure) for figure in (control.p50_s, control.p95_s))
+        p50, p95 = seconds(control.p50_s), seconds(control.p95_s)
         times = f"p50 {p50}, p95 {p95} of {control.count} changes"
         if control.unchanged_count:
             unchanged = f"{control.unchanged_count} requests that changed nothing"
             times += f", p50 {seconds(control.unchanged_p50_s)} of {unchanged}"
         harness = f"{seconds(fabric.result.harness_s)} of wall time for orders to agents left out"
-        yield Text(f"{printable(fabric.name)}: control plane {times}; {harness}")
+        yield Text(f"{fabric.name}: control plane {times}; {harness}")

@@ -12,7 +12,8 @@ from moefabric.results.model import Verdict
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-_STYLES: Final = {Verdict.PASS: "green", Verdict.DEGRADED: "yellow", Verdict.INVALID: "bold red"}
+VERDICT_STYLES: Final = dict(zip(Verdict, ("green", "yellow", "bold red"), strict=True))
+"""Styles of verdicts on a terminal."""
 _SIGNS: Final = {Verdict.PASS: "✓", Verdict.DEGRADED: "!", Verdict.INVALID: "✕"}
 
 
@@ -51,11 +52,6 @@ class Table:
     wide: Collection[str] = ()
 
 
-def verdict_style(verdict: Verdict) -> str:
-    """Return the style of a verdict on a terminal."""
-    return _STYLES[verdict]
-
-
 def rich_table(table: Table) -> "RichTable":
     """Return a table for a rich console."""
     from rich import box
@@ -77,7 +73,7 @@ def rich_table(table: Table) -> "RichTable":
         for n in shown:
             cell = row[n]
             if isinstance(cell, Verdict):
-                cells.append(Text(cell, style=_STYLES[cell]))
+                cells.append(Text(cell, style=VERDICT_STYLES[cell]))
             elif isinstance(cell, str):
                 cells.append(Text(cell, style="" if n else "bold", overflow="fold"))
             else:

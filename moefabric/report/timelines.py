@@ -1,23 +1,22 @@
 """Timelines on one time axis: servers, micro-batches, iterations with failures, circuits."""
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from statistics import fmean, median_low
-from typing import Final
+from typing import Final, TypeVar
 
 from markupsafe import Markup
 
-from moefabric.report import regions
 from moefabric.report.chart import Legend, Panel, figure
 from moefabric.report.formatting import counted, deviation, printable, seconds
 from moefabric.report.marks import Axis, Box, Mark, Rule, Text, opacity
 from moefabric.report.summary import FabricSummary, changes_circuits
 from moefabric.results.parts import FailureResult, ReconfigurationResult, ServerInterval
 
-MOST_SERVERS: Final = 16
+_MOST_SERVERS: Final = 16
 """Servers shown of a fabric of one region; more rows would be too thin to read."""
 _MOST_ROWS: Final = 48
 """Rows shown of a fabric of several regions: servers of the first, and a row per other region."""
@@ -53,6 +52,10 @@ _PASSES: Final = (
 )
 _FAILURE_MARKS: Final = ("injected", "detected", "recovered")
 
+Span = tuple[float, float]
+"""Start and end in seconds."""
+Key = TypeVar("Key", bound=Hashable)
+
 
 @dataclass(frozen=True)
 class Strip:
@@ -79,30 +82,32 @@ class Strip:
 def timeline(strips: Sequence[Strip], legend: Legend, label: str) -> Markup:
     """Draw strips beneath each other on one time axis; empty if there are none."""
     axis = Axis.seconds(0.0, max((strip.length_s for strip in strips), default=0.0) or 1.0)
-    panels = [
-        Panel(
-            axis if strip is strips[-1] else axis.untitled,
-            Axis.rows(strip.rows),
-            [*_lanes(strip), *strip.marks, *_end(strip)],
-            strip.height * len(strip.rows),
-            strip.heading,
-            strip.note,
-            top=strip.top,
-            right=78,
+    panels = []
+    for strip in strips:
+        x, y = axis if strip is strips[-1] else axis.untitled, Axis.rows(strip.rows)
+        rows = range(len(strip.rows))
+        lanes = [Box((0.0, strip.length_s), (row, row + _LANE), "lane") for row in rows]
+        end = [Text(strip.length_s, 0.5, strip.end, "strong", dx=8)] if strip.end else []
+        marks, height = [*lanes, *strip.marks, *end], strip.height * len(strip.rows)
+        panels.append(
+            Panel(x, y, marks, height, strip.heading, strip.note, top=strip.top, right=78)
         )
-        for strip in strips
-    ]
     return figure(label, panels, legend=legend, gap=16)
 
 
-def _lanes(strip: Strip) -> Iterator[Mark]:
-    for row in range(len(strip.rows)):
-        yield Box((0.0, strip.length_s), (row, row + _LANE), "lane")
+def _span(intervals: Iterable[ServerInterval]) -> Span:
+    """Return the first start and the last end."""
+    listed = list(intervals)
+    return min(i.start_s for i in listed), max(i.end_s for i in listed)
 
 
-def _end(strip: Strip) -> Iterator[Mark]:
-    if strip.end:
-        yield Text(strip.length_s, 0.5, strip.end, "strong", dx=8)
+def _grouped(
+    intervals: Iterable[ServerInterval], key: Callable[[ServerInterval], Key]
+) -> dict[Key, list[ServerInterval]]:
+    groups: dict[Key, list[ServerInterval]] = {}
+    for interval in intervals:
+        groups.setdefault(key(interval), []).append(interval)
+    return groups
 
 
 def _class(kind: str) -> str:
@@ -118,30 +123,59 @@ def _legend(kinds: Iterable[str]) -> list[tuple[str, str]]:
 # --- servers -------------------------------------------------------------------------------------
 
 
+def by_server(fabric: FabricSummary) -> list[ServerInterval]:
+    """Return the intervals of the first region's servers, and those of each other region as one.
+
+    A region's interval lasts from its first server's start to its last server's end.
+    """
+    others = list(fabric.regions.items())[1:]
+    region_of = {server: name for name, servers in others for server in servers}
+    single = [i for i in fabric.timeline if i.server not in region_of]
+    parts = _grouped(
+        (i for i in fabric.timeline if i.server in region_of),
+        lambda i: (region_of[i.server], i.kind, i.backward, i.layer, i.micro_batch),
+    )
+    for (region, *_), own in parts.items():
+        start_s, end_s = _span(own)
+        update = {"server": region, "start_s": start_s, "end_s": end_s}
+        single.append(own[0].model_copy(update=update))
+    return single
+
+
+def hidden_servers(fabrics: Sequence[FabricSummary]) -> int:
+    """Return the number of servers that the timeline of iterations leaves out."""
+    if any(fabric.regions for fabric in fabrics):
+        return 0
+    most = max((len({i.server for i in fabric.timeline}) for fabric in fabrics), default=0)
+    return max(0, most - _MOST_SERVERS)
+
+
 def iteration_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
-    """Draw the whole iteration of every fabric that recorded one; empty if none did."""
-    parts = [(fabric, regions.timeline(fabric)) for fabric in fabrics if fabric.timeline]
+    """Draw the iteration of every fabric that recorded one without a pipeline; empty if none."""
+    shown = [fabric for fabric in fabrics if fabric.timeline and not is_pipelined(fabric)]
+    parts = [(fabric, by_server(fabric)) for fabric in shown]
     return _servers(parts, "Iteration on every server, by fabric", named=False)
 
 
-def layer_timeline(fabrics: Sequence[FabricSummary]) -> tuple[Markup, int | None]:
-    """Draw one layer of the forward pass, and return its number.
+def shown_layer(fabrics: Sequence[FabricSummary]) -> int | None:
+    """Return the layer of the forward pass that is drawn by itself; None without layers.
 
     It is the middle one of the layers before which circuits changed, or of all layers.
     """
     forward = [i for fabric in fabrics for i in fabric.timeline if not i.backward]
     layers = [i.layer for i in forward if i.layer is not None]
     changed = [i.layer for i in forward if i.kind in _OPTICAL and i.layer is not None]
-    if not layers:
-        return Markup(), None
-    layer = median_low(changed or layers)
-    parts = [
-        (fabric, [i for i in regions.timeline(fabric)
-                  if i.layer == layer and not i.backward and not i.micro_batch])
-        for fabric in fabrics
-    ]  # fmt: skip
-    shown = [(fabric, intervals) for fabric, intervals in parts if intervals]
-    return _servers(shown, f"Layer {layer} forward on every server, by fabric", named=True), layer
+    return median_low(changed or layers) if layers else None
+
+
+def layer_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
+    """Draw one layer of the forward pass; empty without layers."""
+    layer, parts = shown_layer(fabrics), []
+    for fabric in fabrics if layer is not None else ():
+        own = (i for i in by_server(fabric) if not i.backward and not i.micro_batch)
+        if intervals := [i for i in own if i.layer == layer]:
+            parts.append((fabric, intervals))
+    return _servers(parts, f"Layer {layer} forward on every server, by fabric", named=True)
 
 
 def _servers(
@@ -152,21 +186,16 @@ def _servers(
     height = {1: 23.0, 2: 17.0, 3: 13.0}.get(fours, 11.0) * (1.3 if named else 1.0)
     strips = []
     for (fabric, intervals), names in zip(parts, rows, strict=True):
-        begin_s = min(i.start_s for i in intervals)
-        length_s = max(i.end_s for i in intervals) - begin_s
+        begin_s, end_s = _span(intervals)
         # Dark time is drawn last, over the reconfiguration that it is a part of.
-        ordered = sorted(intervals, key=lambda i: i.kind == "dark")
         marks = [
             _interval(i, names.index(i.server), begin_s, named=named and height >= 18)
-            for i in ordered
+            for i in sorted(intervals, key=lambda i: i.kind == "dark")
             if i.server in names
         ]
-        strips.append(
-            Strip(
-                fabric.name, names, length_s, marks, height, seconds(length_s),
-                top=_starts(intervals, begin_s),
-            )
-        )  # fmt: skip
+        length_s, top = end_s - begin_s, _starts(intervals, begin_s)
+        end = seconds(length_s)
+        strips.append(Strip(fabric.name, names, length_s, marks, height, end, top=top))
     return timeline(strips, _legend(i.kind for _, intervals in parts for i in intervals), label)
 
 
@@ -178,16 +207,15 @@ def _row_names(fabric: FabricSummary, intervals: Sequence[ServerInterval]) -> li
         return name in fabric.regions, [(int(p), "") if p.isdigit() else (0, p) for p in parts]
 
     names = sorted({i.server for i in intervals}, key=order)
-    return names[: _MOST_ROWS if fabric.regions else MOST_SERVERS]
+    return names[: _MOST_ROWS if fabric.regions else _MOST_SERVERS]
 
 
 def _starts(intervals: Sequence[ServerInterval], begin_s: float) -> dict[float, str]:
     """Return the names of layers by their starts; nothing for a single layer."""
-    starts: dict[tuple[bool, int], float] = {}
-    for i in intervals:
-        if i.layer is not None:
-            key = (i.backward, i.layer)
-            starts[key] = min(starts.get(key, i.start_s), i.start_s)
+    layers = _grouped(
+        (i for i in intervals if i.layer is not None), lambda i: (i.backward, i.layer)
+    )
+    starts = {key: _span(own)[0] for key, own in layers.items()}
     first = min((start_s for (backward, _), start_s in starts.items() if backward), default=None)
     texts = {
         start_s - begin_s: f"L{layer}{' backward' if start_s == first else ''}"
@@ -205,15 +233,11 @@ def _interval(interval: ServerInterval, row: int, begin_s: float, *, named: bool
     layer = "" if interval.layer is None else f" · layer {interval.layer} {way}"
     duration = seconds(interval.end_s - interval.start_s)
     title = f"{interval.server}{layer} · {interval.kind}: {duration}"
-    return Box(
-        (interval.start_s - begin_s, interval.end_s - begin_s),
-        (row + upper, row + lower),
-        f"k-{kind}",
-        printable(f"{title}, from {seconds(interval.start_s, 4)}"),
-        least=0.8 if kind in _OPTICAL else 0.5,
-        texts=[name] if named else (),
-        text_class=f"on-{kind}",
-    )
+    title = printable(f"{title}, from {seconds(interval.start_s, 4)}")
+    span = interval.start_s - begin_s, interval.end_s - begin_s
+    least, texts = 0.8 if kind in _OPTICAL else 0.5, [name] if named else ()
+    y, ink = (row + upper, row + lower), f"on-{kind}"
+    return Box(span, y, f"k-{kind}", title, least=least, texts=texts, text_class=ink)
 
 
 # --- micro-batches -------------------------------------------------------------------------------
@@ -235,7 +259,7 @@ def pipeline_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
     for fabric in filter(is_pipelined, fabrics):
         servers = fabric.regions or {"r0": list({i.server: None for i in fabric.timeline})}
         shown, stages = dict(list(servers.items())[:_MOST_REGIONS]), fabric.result.shape.pp
-        length_s = max(interval.end_s for interval in fabric.timeline)
+        _, length_s = _span(fabric.timeline)
         marks, names = list[Mark](), []
         for row, (region, own) in enumerate(shown.items()):
             intervals = [i for i in fabric.timeline if i.server in own]
@@ -248,33 +272,25 @@ def pipeline_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
 
 def _passes(region: str, row: int, intervals: Iterable[ServerInterval]) -> Iterator[Mark]:
     """Yield a box for each pass of each micro-batch, dark where any server computes."""
-    passes: defaultdict[tuple[bool, int], list[ServerInterval]] = defaultdict(list)
-    for interval in intervals:
-        if interval.kind not in (*_TRANSFERS, *_OPTICAL):
-            passes[interval.backward, interval.micro_batch].append(interval)
+    working = (i for i in intervals if i.kind not in (*_TRANSFERS, *_OPTICAL))
+    passes = _grouped(working, lambda i: (i.backward, i.micro_batch))
     y = (row + 0.03, row + 0.64)
     for (backward, number), parts in sorted(passes.items()):
-        way = "backward" if backward else "forward"
-        start, end = min(part.start_s for part in parts), max(part.end_s for part in parts)
+        way, (start, end) = "backward" if backward else "forward", _span(parts)
         begin = f"{seconds(end - start)}, from {seconds(start, 4)}"
         title = printable(f"{region} · micro-batch {number} {way}: {begin}")
         yield Box((start, end), y, f"{way} pale", title, radius=2)
-        for busy in _union(
-            (p.start_s, p.end_s) for p in parts if p.kind in ("attention", "expert")
-        ):
-            yield Box(busy, y, way, title)
+        computing = [(p.start_s, p.end_s) for p in parts if p.kind in ("attention", "expert")]
+        yield from (Box(busy, y, way, title) for busy in _union(computing))
         yield Box((start, end), y, "clear", texts=[str(number)], text_class="micro")
 
 
 def _transfers(region: str, row: int, intervals: Iterable[ServerInterval]) -> Iterator[Mark]:
     """Yield transfers and reconfigurations, from the first server's start to the last's end."""
-    spans: dict[tuple[str, bool, int, int | None], tuple[float, float]] = {}
-    for i in intervals:
-        if i.kind in (*_TRANSFERS, "reconfiguration"):
-            key = (i.kind, i.backward, i.micro_batch, i.layer)
-            start, end = spans.get(key, (i.start_s, i.end_s))
-            spans[key] = min(start, i.start_s), max(end, i.end_s)
-    for (kind, backward, number, _), (start, end) in sorted(spans.items(), key=lambda s: s[1]):
+    sending = (i for i in intervals if i.kind in (*_TRANSFERS, "reconfiguration"))
+    parts = _grouped(sending, lambda i: (i.kind, i.backward, i.micro_batch, i.layer))
+    spans = [(_span(own), key) for key, own in parts.items()]
+    for (start, end), (kind, backward, number, _) in sorted(spans, key=lambda one: one[0]):
         way, duration = "backward" if backward else "forward", seconds(end - start)
         title = printable(f"{region} · {kind} {way}, micro-batch {number}: {duration}")
         yield Box((start, end), (row + 0.68, row + 0.86), f"k-{kind}", title, least=0.8)
@@ -294,8 +310,9 @@ def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 # --- failures ------------------------------------------------------------------------------------
 
 
-def failure_timeline(failures: Sequence[FailureResult]) -> Markup:
+def failure_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the iteration of each failure for the servers concerned; empty if there is none."""
+    failures = (failure for fabric in fabrics for failure in fabric.result.failures)
     shown = [failure for failure in failures if failure.lanes and failure.measured_s]
     kinds = {lane.kind for failure in shown for lane in failure.lanes} - {*_OPTICAL}
     legend = _legend(kinds) + [(f"m-{mark}", mark) for mark in _FAILURE_MARKS]
@@ -305,12 +322,11 @@ def failure_timeline(failures: Sequence[FailureResult]) -> Markup:
 def _failure(failure: FailureResult) -> Strip:
     servers = list(dict.fromkeys(lane.server for lane in failure.lanes))
     length_s, marks = failure.measured_s or 0.0, list[Mark]()
-    for lane in failure.lanes:
-        if lane.kind not in _OPTICAL:
-            row, class_ = servers.index(lane.server), f"k-{_class(lane.kind)}"
-            title = f"{lane.server}: {lane.kind}, {seconds(lane.end_s - lane.start_s)}"
-            span, y = (lane.start_s, lane.end_s), (row, row + _LANE)
-            marks.append(Box(span, y, class_, title, least=0.5))
+    for lane in (lane for lane in failure.lanes if lane.kind not in _OPTICAL):
+        row, class_ = servers.index(lane.server), f"k-{_class(lane.kind)}"
+        title = f"{lane.server}: {lane.kind}, {seconds(lane.end_s - lane.start_s)}"
+        span, y = (lane.start_s, lane.end_s), (row, row + _LANE)
+        marks.append(Box(span, y, class_, title, least=0.5))
     for name, at_s in failure.marks.items():
         if name in _FAILURE_MARKS and 0 <= at_s <= 1.02 * length_s:
             marks.append(Rule(f"m-{name}", x=at_s, title=f"{name} at {seconds(at_s)}"))
@@ -348,8 +364,8 @@ def light_over_time(fabrics: Sequence[FabricSummary]) -> Markup:
 
 def _ends(fabric: FabricSummary) -> list[float]:
     """Return the end of each iteration in model seconds; empty if a duration is missing."""
-    durations = [iteration.measured_s for iteration in fabric.result.iterations]
-    known = [seconds for seconds in durations if seconds is not None]
+    durations = [one.measured_s for one in fabric.result.iterations]
+    known = [duration_s for duration_s in durations if duration_s is not None]
     return list(accumulate(known)) if len(known) == len(durations) else []
 
 
@@ -359,24 +375,19 @@ def _light(fabric: FabricSummary, ends: Sequence[float]) -> Strip:
     lit = _circuits_by_pair(by_iteration)
     most = max((count for own in lit.values() for count in own.values()), default=1.0)
     spans = dict(enumerate(zip([0.0, *ends], ends, strict=False)))
-    marks: list[Mark] = [
-        Box(
-            spans[iteration], (row, row + 0.93), "lit",
-            f"{pair}, iteration {iteration}: {count:.2g} circuits", opacity(count / most),
-        )
-        for row, (pair, own) in enumerate(lit.items())
-        for iteration, count in own.items()
-    ]  # fmt: skip
+    marks = list[Mark]()
+    for row, (pair, own) in enumerate(lit.items()):
+        for iteration, count in own.items():
+            title = f"{pair}, iteration {iteration}: {count:.2g} circuits"
+            shade = opacity(count / most)
+            marks.append(Box(spans[iteration], (row, row + 0.93), "lit", title, shade))
     moved = {iteration: _moved(own) for iteration, own in by_iteration.items()}
     largest, bottom = max(moved.values(), default=0.0) or 1.0, len(lit) + 1.9
-    marks += [
-        Box(
-            (start, end - 0.02 * (end - start)), (bottom - 1.7 * count / largest, bottom), "moved",
-            f"iteration {iteration}: {count:.2g} circuits moved for a request",
-        )
-        for iteration, count in moved.items()
-        for start, end in [spans[iteration]]
-    ]  # fmt: skip
+    for iteration, count in moved.items():
+        start, end = spans[iteration]
+        title = f"iteration {iteration}: {count:.2g} circuits moved for a request"
+        x, y = (start, end - 0.02 * (end - start)), (bottom - 1.7 * count / largest, bottom)
+        marks.append(Box(x, y, "moved", title))
     changed = [one for one in ordered if changes_circuits(one)]
     each = f", {_moved(changed):.1f} each" if changed else ""
     note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{each}"

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -68,33 +69,24 @@ def graph_picture(
     present = {_kind(interval.node) for interval in shown if interval.end_s > interval.start_s}
     kinds = {interval.node.kind for interval in shown}
     lanes = [lane for lane in _LANES if kinds & set(lane)] or [_LANES[0]]
-    row = len(lanes) * _LANE + 5.0
-    marks = [
-        mark
-        for rank in range(count)
-        for lane, own in enumerate(lanes)
-        for mark in _lane(
-            [one for one in shown if one.rank == rank and one.node.kind in own],
-            end_s / _BINS,
-            (rank + lane * _LANE / row, rank + ((lane + 1) * _LANE - 1) / row),
-        )
-    ]
+    row, marks = len(lanes) * _LANE + 5.0, list[Mark]()
+    for rank, (lane, own) in product(range(count), enumerate(lanes)):
+        listed = [one for one in shown if one.rank == rank and one.node.kind in own]
+        y = (rank + lane * _LANE / row, rank + ((lane + 1) * _LANE - 1) / row)
+        marks += _lane(listed, end_s / _BINS, y)
     ranks = Axis.rows([f"rank {rank}" for rank in range(count)])
     timeline = Panel(Axis.seconds(0.0, end_s), ranks, marks, row * count)
     blocks = -(-max(pairs.shape) // _MOST_CELLS)
     summed = _blocks(pairs, blocks)
     largest = formatting.data_size(float(summed.max(initial=0)))
     note = f"darkest: {largest}" + (f", in blocks of {blocks} x {blocks} ranks" * (blocks > 1))
-    matrix = _matrix(
-        summed,
-        lambda i, j, size: f"{i * blocks} to {j * blocks}: {formatting.data_size(size)}",
-        min(28.0, 520.0 / max(summed.shape)),
-        blocks,
-    )
-    matrix = replace(
-        matrix, heading="Bytes from rank (row) to rank (column)", note=note,
-        right=max(8.0, 760.0 - matrix.height),
-    )  # fmt: skip
+
+    def tip(i: int, j: int, size: float) -> str:
+        return f"{i * blocks} to {j * blocks}: {formatting.data_size(size)}"
+
+    matrix = _matrix(summed, tip, min(28.0, 520.0 / max(summed.shape)), blocks)
+    heading, right = "Bytes from rank (row) to rank (column)", max(8.0, 760.0 - matrix.height)
+    matrix = replace(matrix, heading=heading, note=note, right=right)
     legend = [one for one in (*_KINDS.values(), _OTHER) if one in present]
     return document_picture(title, [timeline, matrix], legend=legend)
 
@@ -239,25 +231,20 @@ def gating_comparison(
         title: Title of the picture.
         name: Name of the generator.
     """
-    maps = [_median_layer(trace) for trace in (recorded, replicas[0])]
-    darkest = max(float(matrix.max()) for matrix in maps)
-    panels = [
-        _rank_map(matrix, darkest, text)
-        for matrix, text in zip(maps, ("recorded", name), strict=True)
-    ]
-    traces = (*replicas, recorded)
-    panels.append(
-        _distributions(
-            [_loads(trace) for trace in traces], "load of an expert, relative to the mean"
-        )
-    )
+    maps = {"recorded": _median_layer(recorded), name: _median_layer(replicas[0])}
+    darkest = max(float(matrix.max()) for matrix in maps.values())
+    panels = [_rank_map(matrix, darkest, text) for text, matrix in maps.items()]
+    loads: dict[str, Callable[[GatingTrace], Floats]] = {
+        "load of an expert, relative to the mean": _loads
+    }
     if recorded.tokens.shape[2] > 1:
-        text = "deviation of a rank's share of an expert, relative to the mean share"
-        panels.append(_distributions([_deviations(trace) for trace in traces], text))
+        loads["deviation of a rank's share of an expert, relative to the mean share"] = _deviations
     else:
-        text = "busiest expert of a layer, relative to the mean"
-        busiest = [max_over_mean(expert_shares(trace)).ravel() for trace in traces]
-        panels.append(_distributions(busiest, text))
+        loads["busiest expert of a layer, relative to the mean"] = _busiest
+    panels += [
+        _distributions([values(trace) for trace in (*replicas, recorded)], text)
+        for text, values in loads.items()
+    ]
     legend = [("t7", "recorded"), ("t5", f"{name}, {len(replicas)} seeds")]
     return document_picture(title, panels, columns=2, legend=legend)
 
@@ -275,6 +262,10 @@ def _median_layer(trace: GatingTrace) -> Floats:
 def _loads(trace: GatingTrace) -> Floats:
     loads: Floats = expert_shares(trace).ravel() * trace.tokens.shape[-1]
     return loads
+
+
+def _busiest(trace: GatingTrace) -> Floats:
+    return max_over_mean(expert_shares(trace)).ravel()
 
 
 def _deviations(trace: GatingTrace) -> Floats:
@@ -303,11 +294,8 @@ def _distributions(samples: Sequence[Floats], text: str) -> Panel:
     curves = [np.quantile(values, quantiles) for values in samples]
     # Tails of replicas beyond the record's end are cut off.
     low, high = min(0.0, float(curves[-1][0])), 1.1 * float(curves[-1][-1])
-    marks = [
-        Line(
-            list(zip(curve.tolist(), quantiles.tolist(), strict=True)),
-            "curve c7" if number == len(curves) - 1 else "curve faint c5",
-        )
-        for number, curve in enumerate(curves)
-    ]
+    marks = []
+    for curve in curves:
+        points = list(zip(curve.tolist(), quantiles.tolist(), strict=True))
+        marks.append(Line(points, "curve c7" if curve is curves[-1] else "curve faint c5"))
     return Panel(Axis.numbers(low, high, title=text), SHARES, marks, 190)

@@ -10,26 +10,25 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from moefabric.core.errors import OutputError, SpecError
 from moefabric.results.model import FabricResult, Manifest, WiringSummary
 from moefabric.results.parts import ResultPart
-from moefabric.results.verdict.iteration_outcome import IterationOutcome
+from moefabric.results.verdict.iteration_outcome import ROW_LISTS, IterationOutcome, joined_rows
 from moefabric.runtime.atomic_file import output_error
 
 JOURNAL_SUFFIX: Final = ".jsonl"
 """Suffix of the names of journals."""
-ROW_LISTS: Final = (
-    "iterations", "collectives", "transfers", "flows", "reconfigurations",
-)  # fmt: skip
-"""Fields of a fabric's result whose rows are on the lines of its iterations."""
+
+_MACHINE: Final = ("kernel", "cores", "scale", "congestion_control")
+"""Circumstances on which measurements depend."""
 
 
 class HeaderLine(ResultPart):
@@ -97,10 +96,7 @@ class ResultLine(ResultPart):
 
 
 Line = HeaderLine | SegmentLine | FabricLine | IterationLine | ResultLine
-
-
-class _AnyLine(BaseModel):
-    line: Line = Field(discriminator="type")
+_LINE: Final = TypeAdapter[Line](Annotated[Line, Field(discriminator="type")])
 
 
 @dataclass
@@ -146,12 +142,12 @@ class JournalReader:
                         self.is_cut_off = True
                         break
                     line = self._parsed(text, number)
-                    if header is None:
-                        if not isinstance(line, HeaderLine):
-                            raise SpecError([(str(path), "is no journal: it has no header")])
+                    if header is not None:
+                        self._take(line, number, len(text))
+                    elif isinstance(line, HeaderLine):
                         header = line
                     else:
-                        self._take(line, number, len(text))
+                        break
                     self.size += len(text)
         except OSError as error:
             raise SpecError([(str(path), error.strerror or str(error))]) from error
@@ -179,39 +175,27 @@ class JournalReader:
 
     def is_finished(self, fabric: str) -> bool:
         """Return whether a fabric is finished."""
-        return fabric in self._fabrics and self._fabrics[fabric].result is not None
+        return self._lines(fabric).result is not None
 
     def result(self, fabric: str) -> FabricResult | None:
         """Return the result of a finished fabric, with its rows; None if it isn't finished."""
-        lines = self._fabrics.get(fabric)
-        if lines is None or lines.result is None:
-            return None
-        rows = [list[Any]() for _ in ROW_LISTS]
-        for outcome in self.outcomes(fabric):
-            rows[0].append(outcome.result)
-            for place, name in enumerate(ROW_LISTS[1:], 1):
-                rows[place] += getattr(outcome, name)
-        present = {n: r for n, r in zip(ROW_LISTS, rows, strict=True) if r or n != "flows"}
-        return lines.result.model_copy(update=present)
+        result = self._lines(fabric).result
+        return result and result.model_copy(update=joined_rows(self.outcomes(fabric)))
 
     def iterations(self, fabric: str) -> list[tuple[int, int]]:
         """Return job and number of the iterations of a fabric that have ended, in order."""
-        lines = self._fabrics.get(fabric)
-        return list(lines.iterations) if lines is not None else []
+        return list(self._lines(fabric).iterations)
 
-    def outcomes(self, fabric: str, last: int = 0) -> Iterator[IterationOutcome]:
-        """Yield the iterations of a fabric that have ended; one at a time is in memory.
+    def _lines(self, fabric: str) -> _FabricLines:
+        """Return the lines about a fabric; none if it hasn't begun."""
+        return self._fabrics.get(fabric) or _FabricLines(FabricLine(fabric=fabric, policy=""))
 
-        Args:
-            fabric: Name of the fabric.
-            last: Number of the last iterations to yield; 0 for all.
-        """
-        lines = self._fabrics.get(fabric)
-        if lines is None:
-            return
+    def outcomes(self, fabric: str) -> Iterator[IterationOutcome]:
+        """Yield the iterations of a fabric that have ended; one at a time is in memory."""
+        places = list(self._lines(fabric).iterations.values())
         try:
             with self.path.open("rb") as file:
-                for offset, length in [*lines.iterations.values()][-last:]:
+                for offset, length in places:
                     file.seek(offset)
                     line = self._parsed(file.read(length), 0)
                     assert isinstance(line, IterationLine)
@@ -221,10 +205,10 @@ class JournalReader:
 
     def _parsed(self, text: bytes, number: int) -> Line:
         try:
-            return _AnyLine.model_validate_json(b'{"line":%b}' % text.strip()).line
+            return _LINE.validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
-            steps = ".".join(str(step) for step in first["loc"][2:])
+            steps = ".".join(str(step) for step in first["loc"][1:])
             place = f"{self.path}: line {number}" + (f": {steps}" if steps else "")
             raise SpecError([(place, first["msg"])]) from error
 
@@ -267,10 +251,14 @@ class Journal:
         self.path, self._size, self._shown = path, size, shown or path
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._lock()
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if size == 0 and os.fstat(self._descriptor).st_size:
                 shutil.copyfile(path, f"{path}.old")
             os.ftruncate(self._descriptor, size)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            remedy = "another run writes to it; give another --json"
+            raise OutputError(f"{self.path}: {remedy}") from error
         except OSError as error:
             raise output_error(self._shown, error) from error
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
@@ -283,16 +271,6 @@ class Journal:
         self._disk.submit(os.fdatasync, self._descriptor)
         self._disk.shutdown()
         os.close(self._descriptor)
-
-    def _lock(self) -> None:
-        """Keep other runs from writing to the file."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._descriptor)
-            raise OutputError(
-                f"{self.path}: another run writes to it; give another --json"
-            ) from error
 
     def append(self, *lines: Line) -> None:
         """Append lines, whole or not at all.
@@ -324,5 +302,45 @@ def _json_line(line: Line) -> bytes:
 
 def without_rows(result: FabricResult) -> FabricResult:
     """Return a fabric's result without the rows that the lines of its iterations hold."""
-    fields: Sequence[str] = [name for name in result.model_fields_set if name not in ROW_LISTS]
-    return FabricResult.model_construct(set(fields), **{n: getattr(result, n) for n in fields})
+    fields = {n: getattr(result, n) for n in result.model_fields_set if n not in ROW_LISTS}
+    return FabricResult.model_construct(set(fields), **fields)
+
+
+def resumable(path: Path, header: HeaderLine) -> JournalReader:
+    """Return the journal of a stopped run that may go on.
+
+    Args:
+        path: The journal.
+        header: The header of a run that would begin now.
+
+    Raises:
+        SpecError: If there is no journal, or experiment, version or machine differ; it names the
+            differences.
+    """
+    if not path.is_file():
+        raise SpecError([(str(path), "there is no run to resume: leave out --resume")])
+    reader = JournalReader(path)
+    faults = list(_differences(reader.header, header))
+    if faults:
+        remedy = "differs from the run that was stopped"
+        raise SpecError(
+            [(place, f"{remedy} ({was} there, {now} here)") for place, was, now in faults]
+        )
+    return reader
+
+
+def _differences(was: HeaderLine, now: HeaderLine) -> Iterator[tuple[str, object, object]]:
+    """Yield place and values of each difference."""
+    yield from _different("experiment", was.spec, now.spec)
+    for name in ("version", "flows", "trains"):
+        yield from _different(name, getattr(was, name), getattr(now, name))
+    for name in _MACHINE:
+        yield from _different(name, getattr(was.manifest, name), getattr(now.manifest, name))
+
+
+def _different(place: str, was: Any, now: Any) -> Iterator[tuple[str, object, object]]:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in sorted({*was, *now}):
+            yield from _different(f"{place}.{key}", was.get(key), now.get(key))
+    elif was != now:
+        yield place, was, now

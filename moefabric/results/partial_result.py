@@ -40,23 +40,22 @@ def _missing(reader: JournalReader) -> Iterator[str]:
     """Yield the missing parts of the experiment."""
     for begun in reader.fabrics:
         if not reader.is_finished(begun.fabric):
-            ended = len({number for _, number in reader.iterations(begun.fabric)})
+            ended = _ended(reader, begun)
             yield f"{begun.fabric} was stopped after {ended} of {begun.iterations} iterations"
     begun_names = {begun.fabric for begun in reader.fabrics}
     if absent := [name for name in reader.header.fabrics if name not in begun_names]:
         yield f"{', '.join(absent)} did not begin"
 
 
+def _ended(reader: JournalReader, begun: FabricLine) -> int:
+    return len({number for _, number in reader.iterations(begun.fabric)})
+
+
 def _unfinished(begun: FabricLine, reader: JournalReader) -> FabricResult:
     """Return the result of a fabric that was stopped."""
-    ended = len({number for _, number in reader.iterations(begun.fabric)})
+    outcomes = list(reader.outcomes(begun.fabric))
+    stopped = reasons.STOPPED.judge(_ended(reader, begun), planned=begun.iterations)
     result = summed_outcomes(
-        begun.wiring,
-        begun.fabric,
-        begun.policy,
-        reader.outcomes(begun.fabric),
-        list(reasons.STOPPED.judge(ended, planned=begun.iterations)),
-        paced=begun.paced,
+        begun.wiring, begun.fabric, begun.policy, outcomes, list(stopped), paced=begun.paced
     )
-    circuits = [one for last in reader.outcomes(begun.fabric, last=1) for one in last.circuits]
-    return result.model_copy(update={"circuits": circuits})
+    return result.model_copy(update={"circuits": outcomes[-1].circuits if outcomes else []})

@@ -7,13 +7,13 @@ from random import Random
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.core.routes import Link
 from moefabric.core.units import Scale
-from moefabric.prediction.experiment import predict_experiment
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.event_simulation import simulate_streams
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.iterations.substitution import Substitutions
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 
 def spec(micro_batches: int, policy: str = "mixnet") -> ExperimentSpec:

@@ -245,7 +245,7 @@ def _report(
     path: Path, report: SoakReport, samples: dict[str, list[Sample]], faults: int, folder: Path
 ) -> None:
     """Fill in what the journal holds, and write the report."""
-    totals, changes = FabricTotals(1500, SERVERS), list[tuple[str, float]]()
+    totals, changes = FabricTotals(1500), list[tuple[str, float]]()
     for outcome in JournalReader(path).outcomes("soak"):
         totals.add(outcome)
         changes += [(c.error, c.control_s or 0.0) for c in outcome.reconfigurations]

@@ -8,7 +8,8 @@ transfer differs by answers of its receivers and by the last frames of the trans
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import cache
+from itertools import chain, compress
 from typing import Final
 
 import numpy as np
@@ -40,6 +41,8 @@ PORT_BYTES: Final = 1024
 SHARE: Final = 1e-3
 """Share of a port's bytes by which counters may differ from the plan besides."""
 _OPPOSITE: Final = [RECEIVED, SENT, OUT_OF_OCS, INTO_OCS]
+_LEAVING, _ARRIVING = [SENT, INTO_OCS], [RECEIVED, OUT_OF_OCS]
+"""Counters at which bytes leave a server, and at which they arrive."""
 _MOST_NAMES: Final = 2
 
 Column = tuple[int, int]
@@ -112,7 +115,7 @@ class CountedTraffic:
         self._rows = defaultdict[PortGroup, list[int]](list)
         for row, nic in enumerate(nics):
             self._rows[nic.server, nic.kind is NicKind.OPTICAL].append(row)
-        self._uses: dict[TransferCount, PlannedUse] = {}
+        self._use = cache(self._planned_use)
         self._counted: dict[PortWindow, Counts] = {}
         """Counted bytes of the ports of each complete window."""
         self._misroutings = defaultdict[TransferCount, list[Misrouting]](list)
@@ -128,13 +131,8 @@ class CountedTraffic:
 
     # --- plan and counters -----------------------------------------------------------------------
 
-    def _use(self, transfer: TransferCount) -> PlannedUse:
-        """Return the use of ports that a transfer's plan says."""
-        if transfer not in self._uses:
-            self._uses[transfer] = self._planned_use(transfer)
-        return self._uses[transfer]
-
     def _planned_use(self, transfer: TransferCount) -> PlannedUse:
+        """Return the use of ports that a transfer's plan says."""
         flows = defaultdict[Column, list[Flow]](list)
         size, resent = defaultdict[Column, int](int), defaultdict[Column, int](int)
         owed, again = defaultdict[str, int](int), defaultdict[tuple[str, str, str], int](int)
@@ -261,27 +259,17 @@ class CountedTraffic:
 
     # --- misrouted bytes --------------------------------------------------------------------------
 
-    def misrouted(self, run: CollectiveRun, failures: RunFailures) -> list[Misrouting]:
-        """Return the misroutings of a run that no failure explains."""
-        return [
-            misrouting
-            for misrouting in self._misroutings_of(run)
-            if not self._moved(misrouting, failures)
-        ]
+    def misrouted(
+        self, run: CollectiveRun, failures: RunFailures, *, moved: bool = False
+    ) -> list[Misrouting]:
+        """Return the misroutings of a run that no failure explains.
 
-    def moved_by_failure(self, run: CollectiveRun, failures: RunFailures) -> list[Misrouting]:
-        """Return the misroutings of a run while a failure was present that the plan didn't know."""
-        return [
-            misrouting
-            for misrouting in self._misroutings_of(run)
-            if self._moved(misrouting, failures)
-        ]
-
-    def _misroutings_of(self, run: CollectiveRun) -> list[Misrouting]:
+        With `moved`, return those while a failure was present that the plan didn't know.
+        """
         return [
             misrouting
             for misrouting in (self._misroutings.get(run.count, ()) if run.count else ())
-            if _has_server(run, misrouting.server)
+            if _has_server(run, misrouting.server) and self._moved(misrouting, failures) is moved
         ]
 
     def _moved(self, misrouting: Misrouting, failures: RunFailures) -> bool:
@@ -306,32 +294,28 @@ class CountedTraffic:
             return
         transfers = tuple(windows[0].transfers)
         named: set[Flow] = set()
-        for columns in ((SENT, INTO_OCS), (RECEIVED, OUT_OF_OCS)):
-            for row, lacks in zip(
-                rows, (wrong & (excess < 0))[:, columns].any(axis=1), strict=True
-            ):
+        lacking, more = wrong & (excess < 0), wrong & (excess > 0)
+        for columns in (_LEAVING, _ARRIVING):
+            for row in compress(rows, lacking[:, columns].any(axis=1)):
                 flows = self._flows_at(transfers, row, columns[0])
-                if lacks and not named.issuperset(flows):
+                if not named.issuperset(flows):
                     named.update(flows)
                     text = self._lack(result, row, columns, flows)
                     yield Misrouting(text, self._server(row), transfers)
-        more = wrong & (excess > 0)
-        columns, verb = ((SENT, INTO_OCS), "sent")
+        columns, verb = (_LEAVING, "sent")
         if not more[:, columns].any():
-            columns, verb = ((RECEIVED, OUT_OF_OCS), "received")
-        for place, row in enumerate(rows):
-            if more[place, columns].any():
-                size = size_text(float(excess[place, columns].max()) * self.fabric.scale.bytes)
-                text = f"{self._names[row]} {verb} {size} more than planned"
-                is_excess = not (wrong & (excess < 0)).any()
-                yield Misrouting(text, self._server(row), transfers, is_excess)
+            columns, verb = (_ARRIVING, "received")
+        for place in np.flatnonzero(more[:, columns].any(axis=1)):
+            size = size_text(float(excess[place, columns].max()) * self.fabric.scale.bytes)
+            text = f"{self._names[rows[place]]} {verb} {size} more than planned"
+            yield Misrouting(text, self._server(rows[place]), transfers, not lacking.any())
 
     def _flows_at(self, transfers: Iterable[TransferCount], row: int, column: int) -> list[Flow]:
         uses = [self._use(transfer) for transfer in transfers]
         return [flow for use in uses for flow in use.flows.get((row, column), ())]
 
     def _lack(
-        self, result: _Comparison, row: int, columns: tuple[int, int], flows: Sequence[Flow]
+        self, result: _Comparison, row: int, columns: Sequence[int], flows: Sequence[Flow]
     ) -> str:
         """Describe flows that a port should have carried, with planned and counted bytes."""
         model_bytes = sum(flow.bytes for flow in flows)

@@ -211,24 +211,14 @@ class RunFailures:
         """Return these failures with the reconfigurations and restarts of these iterations."""
         listed = list(runs)
         changes = (c for run in listed for c in run.reconfigurations if not c.change.error)
-        restarted = [run for run in listed if run.lost_ns and run.collectives]
-        return replace(
-            self,
-            planned_ns=tuple(
-                sorted({*self.planned_ns, *(self.wall_ns(change.end_ns) for change in changes)})
-            ),
-            reopened_ns=tuple(
-                sorted(
-                    {
-                        *self.reopened_ns,
-                        *(
-                            self.wall_ns(min(c.end_ns + c.harness_ns for c in run.collectives))
-                            for run in restarted
-                        ),
-                    }
-                )
-            ),
-        )
+        planned_ns = {*self.planned_ns, *(self.wall_ns(change.end_ns) for change in changes)}
+        reopened_ns = {*self.reopened_ns}
+        for run in listed:
+            if run.lost_ns and run.collectives:
+                first_ns = min(c.end_ns + c.harness_ns for c in run.collectives)
+                reopened_ns.add(self.wall_ns(first_ns))
+        planned, reopened = tuple(sorted(planned_ns)), tuple(sorted(reopened_ns))
+        return replace(self, planned_ns=planned, reopened_ns=reopened)
 
     @property
     def are_over(self) -> bool:

@@ -1,9 +1,10 @@
 """Sum of the outcomes of a fabric's iterations: its entry in the run's JSON."""
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from statistics import median
+from typing import Final
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import failures_json
 from moefabric.core.rates import uplink_rate_bps
 from moefabric.core.topology import Fabric
+from moefabric.results import parts
 from moefabric.results.comparison import network_cost
 from moefabric.results.model import EpsSummary, FabricResult, FidelityResult, Verdict, WiringSummary
-from moefabric.results.parts import ControlTime, FailureResult, ServerInterval
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict import reasons
 from moefabric.results.verdict.iteration_outcome import (
     IterationOutcome,
+    joined_rows,
     model_seconds,
     outcomes_of,
     server_interval,
@@ -26,76 +28,27 @@ from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.results.verdict.reasons import RunFinding
 from moefabric.results.verdict.verdict import judge, worst_verdict
 
+_INSTANTS: Final = ("injected", "detected", "recovered")
+"""Instants of a failure that are marked in the timeline of its iteration."""
+
 
 class FabricTotals:
-    """The sum of a fabric's iterations, and the verdict on it; the iterations aren't kept.
+    """The sum of the measurements of a fabric's iterations, and the verdict on it.
 
     Args:
         mtu: MTU of the NICs in bytes.
-        servers: All servers, in the order of the timeline.
         paced: Whether flows are paced.
         cpu_idle: Idle shares of the machine besides those of the iterations.
     """
 
-    def __init__(
-        self,
-        mtu: int,
-        servers: Iterable[str],
-        *,
-        paced: bool = True,
-        cpu_idle: Sequence[float] = (),
-    ) -> None:
+    def __init__(self, mtu: int, *, paced: bool = True, cpu_idle: Sequence[float] = ()) -> None:
         self._mtu, self._paced = mtu, paced
-        self._order = {server: place for place, server in enumerate(servers)}
         self.measured, self._quiet = (FabricMeasurements(cpu_idle=list(cpu_idle)) for _ in range(2))
-        self._changed_s, self._unchanged_s = array("d"), array("d")
-        self._timelines: list[tuple[bool, int, list[ServerInterval]]] = []
 
     def add(self, outcome: IterationOutcome) -> None:
-        """Add the outcome of an iteration."""
+        """Add the measurements of an iteration."""
         self.measured.add(outcome.measured)
         self._quiet.add(outcome.quiet or outcome.measured)
-        for change in outcome.reconfigurations:
-            if not change.error:
-                changed = change.circuits_before != change.circuits_after
-                seconds = self._changed_s if changed else self._unchanged_s
-                seconds.append(change.control_s or 0.0)
-        self._keep_timeline(outcome)
-
-    def _keep_timeline(self, outcome: IterationOutcome) -> None:
-        """Keep the timelines of the last iteration, and of the last in which circuits changed."""
-        number = outcome.result.iteration
-        self._timelines.append((outcome.changed_circuits, number, outcome.timeline))
-        changed = [n for moves, n, _ in self._timelines if moves]
-        shown = {self._timelines[-1][1], *changed[-1:]}
-        self._timelines = [one for one in self._timelines if one[1] in shown]
-
-    @property
-    def timeline(self) -> list[ServerInterval]:
-        """Intervals of one iteration of all jobs, each job from its own start, sorted by time.
-
-        The iteration is the last in which circuits changed, or else the last.
-        """
-        if not self._timelines:
-            return []
-        changed = [number for moves, number, _ in self._timelines if moves]
-        number = changed[-1] if changed else self._timelines[-1][1]
-        spans = [one for _, n, timeline in self._timelines if n == number for one in timeline]
-        last = len(self._order)
-        return sorted(spans, key=lambda one: (one.start_s, self._order.get(one.server, last)))
-
-    @property
-    def control_time(self) -> ControlTime:
-        """The control time of the requests that succeeded."""
-        changed, unchanged = self._changed_s, self._unchanged_s
-        result = ControlTime(count=len(changed), unchanged_count=len(unchanged))
-        if changed:
-            p50, p95 = (float(np.quantile(changed, q)) for q in (0.5, 0.95))
-            result = result.model_copy(update={"p50_s": p50, "p95_s": p95})
-        if unchanged:
-            p50 = float(np.quantile(unchanged, 0.5))
-            result = result.model_copy(update={"unchanged_p50_s": p50})
-        return result
 
     def fidelity(
         self, findings: Sequence[RunFinding] = (), *, failures: bool = False
@@ -123,7 +76,7 @@ def summed_outcomes(
     wiring: WiringSummary,
     name: str,
     policy: str,
-    outcomes: Iterable[IterationOutcome],
+    outcomes: Sequence[IterationOutcome],
     findings: Sequence[RunFinding] = (),
     *,
     paced: bool = True,
@@ -142,37 +95,64 @@ def summed_outcomes(
         failures: Whether failures were injected.
         cpu_idle: Idle shares of the machine besides those of the outcomes.
     """
-    servers = [server for group in wiring.regions.values() for server in group] + wiring.backups
-    totals = FabricTotals(wiring.mtu or 1500, servers, paced=paced, cpu_idle=cpu_idle)
-    listed = list[IterationOutcome]()
-    for outcome in outcomes:
-        totals.add(outcome)
-        listed.append(outcome.without_measurements())
-    if not listed:
+    if not outcomes:
         nothing = FidelityResult(verdict=Verdict.PASS)
         result = FabricResult(fabric=name, policy=policy, wiring=wiring, fidelity=nothing)
         return with_findings(result, reasons.NO_ITERATION.judge())
+    totals = FabricTotals(wiring.mtu or 1500, paced=paced, cpu_idle=cpu_idle)
+    for outcome in outcomes:
+        totals.add(outcome)
+    rows = joined_rows(outcomes)
+    rows.pop("flows", None)
     return FabricResult(
         fabric=name,
         policy=policy,
         wiring=wiring,
-        iterations=[outcome.result for outcome in listed],
-        collectives=[one for outcome in listed for one in outcome.collectives],
-        transfers=[one for outcome in listed for one in outcome.transfers],
-        reconfigurations=[one for outcome in listed for one in outcome.reconfigurations],
-        control_time=totals.control_time,
-        harness_s=sum(outcome.result.harness_s for outcome in listed),
-        timeline=totals.timeline,
+        **rows,
+        control_time=_control_time(rows["reconfigurations"]),
+        harness_s=sum(outcome.result.harness_s for outcome in outcomes),
+        timeline=_timeline(outcomes, wiring),
         integrity=totals.measured.integrity,
         fidelity=totals.fidelity(findings, failures=failures),
     )
+
+
+def _timeline(
+    outcomes: Sequence[IterationOutcome], wiring: WiringSummary
+) -> list[parts.ServerInterval]:
+    """Return the intervals of one iteration of all jobs, each from its own start, by time.
+
+    The iteration is the last in which circuits changed, or else the last.
+    """
+    servers = [*chain.from_iterable(wiring.regions.values()), *wiring.backups]
+    order = {server: place for place, server in enumerate(servers)}
+    changed = [outcome for outcome in outcomes if outcome.changed_circuits]
+    number = (changed or outcomes)[-1].result.iteration
+    shown = (outcome.timeline for outcome in outcomes if outcome.result.iteration == number)
+    return sorted(
+        chain.from_iterable(shown), key=lambda one: (one.start_s, order.get(one.server, len(order)))
+    )
+
+
+def _control_time(changes: Sequence[parts.ReconfigurationResult]) -> parts.ControlTime:
+    """Return the control time of the requests that succeeded."""
+    moved_s, unchanged_s = list[float](), list[float]()
+    for change in (change for change in changes if not change.error):
+        moves = change.circuits_before != change.circuits_after
+        (moved_s if moves else unchanged_s).append(change.control_s or 0.0)
+    figures = {}
+    if moved_s:
+        figures["p50_s"], figures["p95_s"] = map(float, np.quantile(moved_s, (0.5, 0.95)))
+    if unchanged_s:
+        figures["unchanged_p50_s"] = float(np.quantile(unchanged_s, 0.5))
+    return parts.ControlTime(count=len(moved_s), unchanged_count=len(unchanged_s), **figures)
 
 
 def summed_result(
     fabric: Fabric,
     name: str,
     policy: str,
-    outcomes: Iterable[IterationOutcome],
+    outcomes: Sequence[IterationOutcome],
     *,
     remarks: Iterable[str] = (),
     findings: Iterable[RunFinding] = (),
@@ -221,7 +201,6 @@ def fabric_result(
     cpu_idle: Sequence[float],
     remarks: Sequence[str],
     failures: RunFailures | None = None,
-    paced: bool = True,
 ) -> FabricResult:
     """Convert the records of all iterations on one fabric; the arguments as in `summed_result`."""
     return summed_result(
@@ -233,7 +212,6 @@ def fabric_result(
         failures=failures,
         failed=runs,
         cpu_idle=cpu_idle,
-        paced=paced,
     )
 
 
@@ -243,23 +221,17 @@ def with_findings(result: FabricResult, findings: Iterable[RunFinding]) -> Fabri
         return result
     verdicts = [finding.verdict for finding in listed]
     texts = [finding.text for finding in listed]
-    fidelity = result.fidelity.model_copy(
-        update={
-            "verdict": worst_verdict([*verdicts, result.fidelity.verdict]),
-            "reasons": [*texts, *result.fidelity.reasons],
-        }
-    )
-    return result.model_copy(update={"fidelity": fidelity})
+    own = result.fidelity
+    update = {"verdict": worst_verdict([*verdicts, own.verdict]), "reasons": [*texts, *own.reasons]}
+    return result.model_copy(update={"fidelity": own.model_copy(update=update)})
 
 
 def control_time_findings(took_s: Sequence[float], control_s: float | None) -> Iterator[RunFinding]:
     """Yield the finding on controllers that needed longer than `control_s` (model seconds)."""
     late_s = [s for s in took_s if control_s is not None and s > control_s + 1e-9]
+    allowed_ms, most_ms = 1e3 * (control_s or 0.0), 1e3 * max(late_s, default=0.0)
     yield from reasons.SLOW_CONTROL.judge(
-        len(late_s),
-        count=len(took_s),
-        allowed_ms=1e3 * (control_s or 0.0),
-        most_ms=1e3 * max(late_s, default=0.0),
+        len(late_s), count=len(took_s), allowed_ms=allowed_ms, most_ms=most_ms
     )
 
 
@@ -287,11 +259,10 @@ def wiring_summary(fabric: Fabric) -> WiringSummary:
 def _eps_summary(fabric: Fabric) -> EpsSummary | None:
     if fabric.eps is None or not fabric.leaves:
         return None
+    nics = {leaf: fabric.eps_wiring.nics_under(leaf) for leaf in fabric.leaves}
     return EpsSummary(
         kind=str(fabric.eps.kind),
-        leaves={
-            leaf: [str(nic) for nic in fabric.eps_wiring.nics_under(leaf)] for leaf in fabric.leaves
-        },
+        leaves={leaf: [str(nic) for nic in own] for leaf, own in nics.items()},
         spines=list(fabric.spines),
         oversubscription=fabric.eps.oversubscription,
         uplink_rate_bps=uplink_rate_bps(fabric),
@@ -300,7 +271,7 @@ def _eps_summary(fabric: Fabric) -> EpsSummary | None:
 
 def _failures(
     fabric: Fabric, failures: RunFailures, runs: Sequence[IterationRun]
-) -> list[FailureResult]:
+) -> list[parts.FailureResult]:
     """Convert each failure, with the activity of the servers concerned in its iteration."""
     model_s, by_number = model_seconds(fabric), {run.number: run for run in runs}
     results = []
@@ -312,11 +283,7 @@ def _failures(
     for entry, failure in zip(entries, failures.failures, strict=True):
         details: dict[str, object] = {"marks": {}, "measured_s": None, "lanes": []}
         if run := by_number.get(entry["iteration"]):
-            instants_ns = {
-                "injected": failure.injected_ns,
-                "detected": failure.detected_ns,
-                "recovered": failure.recovered_ns,
-            }
+            instants_ns = {name: getattr(failure, f"{name}_ns") for name in _INSTANTS}
             details["marks"] = {
                 name: model_s(failures.run_ns(instant_ns) - run.start_ns)
                 for name, instant_ns in instants_ns.items()
@@ -324,11 +291,11 @@ def _failures(
             }
             details["measured_s"] = model_s(run.end_ns - run.start_ns)
             details["lanes"] = _lanes(fabric, run, failure.what)
-        results.append(FailureResult.model_validate(entry | details))
+        results.append(parts.FailureResult.model_validate(entry | details))
     return results
 
 
-def _lanes(fabric: Fabric, run: IterationRun, what: Sequence[str]) -> list[ServerInterval]:
+def _lanes(fabric: Fabric, run: IterationRun, what: Sequence[str]) -> list[parts.ServerInterval]:
     """Activity of the failed and the backup servers; of the first server if a switch failed."""
     active = {span.server for span in run.spans}
     failed = {name.partition("/")[0] for name in what} & active or {fabric.servers[0]}

@@ -3,8 +3,9 @@
 The demand of a forward dispatch is known only when the dispatch could start.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
+from typing import Any, Final
 
 from moefabric.results.parts import DemandPrediction, FirstAllToAll, ResultPart
 from moefabric.results.records.records import IterationRun
@@ -53,6 +54,16 @@ FirstDispatches = Callable[[Sequence[IterationRun]], list[FirstDispatch]]
 """Returns the first all-to-alls of iterations."""
 
 
+PREDICTED: Final = ("predicted_exposed_s", "predicted_wait_s", "ideal_s")
+"""Fields that predictions have, too."""
+
+
+def medians(dispatches: Iterable[object], *fields: str) -> dict[str, Any]:
+    """Return the medians of some fields."""
+    listed = list(dispatches)
+    return {name: median(getattr(one, name) for one in listed) for name in fields}
+
+
 def measured_first_all_to_alls(
     dispatch_light: DispatchLight, dispatches: Sequence[FirstDispatch]
 ) -> FirstAllToAll:
@@ -62,11 +73,7 @@ def measured_first_all_to_alls(
     result = FirstAllToAll(
         policy=dispatch_light,
         count=len(dispatches),
-        exposed_s=median(one.exposed_s for one in dispatches),
-        predicted_exposed_s=median(one.predicted_exposed_s for one in dispatches),
-        waited_s=median(one.waited_s for one in dispatches),
-        predicted_wait_s=median(one.predicted_wait_s for one in dispatches),
-        ideal_s=median(one.ideal_s for one in dispatches),
+        **medians(dispatches, *PREDICTED, "exposed_s", "waited_s"),
         moved_now=sum(one.moved_now for one in dispatches),
     )
     if dispatch_light != "predict":
@@ -79,13 +86,11 @@ def demand_prediction(
     costs: Sequence[tuple[GatingPredictionQuality | None, float]],
 ) -> DemandPrediction:
     """Summarise predictions of dispatches and the model seconds that each of them cost."""
-    predicted = [(prediction, cost) for prediction, cost in costs if prediction is not None]
+    predicted = [(prediction, cost_s) for prediction, cost_s in costs if prediction is not None]
     if not predicted:
-        return DemandPrediction(
-            guessed=0,
-            reason="no iteration ended before: circuits stayed as they were, as with reuse",
-        )
-    predictions = [prediction for prediction, _ in predicted]
+        reason = "no iteration ended before: circuits stayed as they were, as with reuse"
+        return DemandPrediction(guessed=0, reason=reason)
+    predictions, costs_s = zip(*predicted, strict=True)
     return DemandPrediction(
         guessed=len(predicted),
         unguessed=len(costs) - len(predicted),
@@ -94,6 +99,6 @@ def demand_prediction(
         top_k_hits=fmean(prediction.hits for prediction in predictions),
         unchanged_hits=fmean(prediction.persistence_hits for prediction in predictions),
         random_hits=fmean(prediction.random_hits for prediction in predictions),
-        wrong_guess_s=fmean(cost for _, cost in predicted),
-        worst_guess_s=max(cost for _, cost in predicted),
+        wrong_guess_s=fmean(costs_s),
+        worst_guess_s=max(costs_s),
     )

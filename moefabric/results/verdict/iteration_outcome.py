@@ -1,25 +1,19 @@
 """Outcome of an iteration, in model seconds and bytes: its rows of the JSON and measurements."""
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from math import inf
+from typing import Final
 
 from pydantic import Field
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
+from moefabric.results import parts
 from moefabric.results.model import CPU_STEAL_LIMIT, CircuitEnds
-from moefabric.results.parts import (
-    CollectiveResult,
-    FlowResult,
-    IterationResult,
-    Json,
-    ReconfigurationResult,
-    ResultPart,
-    ServerInterval,
-)
+from moefabric.results.parts import Json, ResultPart
 from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
 from moefabric.results.records.records import (
     CollectiveRun,
@@ -38,17 +32,17 @@ from moefabric.workload.iterations.tasks import Sent
 class IterationOutcome(ResultPart):
     """Rows and measurements of one iteration of one job."""
 
-    result: IterationResult
+    result: parts.IterationResult
     """Its times."""
-    collectives: list[CollectiveResult] = Field(default_factory=list)
+    collectives: list[parts.CollectiveResult] = Field(default_factory=list)
     """Every region's part of its all-to-alls."""
-    transfers: list[CollectiveResult] = Field(default_factory=list)
+    transfers: list[parts.CollectiveResult] = Field(default_factory=list)
     """Its transfers between regions."""
-    flows: list[FlowResult] = Field(default_factory=list)
+    flows: list[parts.FlowResult] = Field(default_factory=list)
     """Its flows, if the run was asked for them."""
-    reconfigurations: list[ReconfigurationResult] = Field(default_factory=list)
+    reconfigurations: list[parts.ReconfigurationResult] = Field(default_factory=list)
     """Its reconfigurations."""
-    timeline: list[ServerInterval] = Field(default_factory=list)
+    timeline: list[parts.ServerInterval] = Field(default_factory=list)
     """Activities of its servers, by time from its start."""
     first_dispatches: list[FirstDispatch] = Field(default_factory=list)
     """Its first all-to-alls."""
@@ -59,15 +53,6 @@ class IterationOutcome(ResultPart):
     circuits: list[CircuitEnds] = Field(default_factory=list)
     """Circuits at its end."""
 
-    def without_measurements(self) -> "IterationOutcome":
-        """Return the outcome without measurements and timeline, as results list it."""
-        update: dict[str, object] = {
-            "measured": FabricMeasurements(),
-            "quiet": None,
-            "timeline": [],
-        }
-        return self.model_copy(update=update)
-
     @property
     def place(self) -> tuple[int, int]:
         """Numbers of the job and of the iteration."""
@@ -77,6 +62,20 @@ class IterationOutcome(ResultPart):
     def changed_circuits(self) -> bool:
         """Whether a reconfiguration changed circuits."""
         return any(one.circuits_before != one.circuits_after for one in self.reconfigurations)
+
+
+ROW_LISTS: Final = ("iterations", "collectives", "transfers", "flows", "reconfigurations")
+"""Fields of a fabric's result whose rows are those of its iterations."""
+
+
+def joined_rows(outcomes: Iterable[IterationOutcome]) -> Json:
+    """Return the rows of iterations by their fields in a fabric's result; no flows if none has."""
+    rows: Json = {name: [] for name in ROW_LISTS}
+    for outcome in outcomes:
+        rows["iterations"].append(outcome.result)
+        for name in ROW_LISTS[1:]:
+            rows[name] += getattr(outcome, name)
+    return {name: own for name, own in rows.items() if own or name != "flows"}
 
 
 def outcomes_of(
@@ -116,6 +115,7 @@ def outcomes_of(
     outcomes = []
     for run in runs:
         steal = any(c.cpu_steal > CPU_STEAL_LIMIT for c in (*run.collectives, *run.transfers))
+        first = first_dispatches if not run.substituted else None
         outcomes.append(
             IterationOutcome(
                 result=_iteration(model_seconds(fabric), run),
@@ -124,9 +124,7 @@ def outcomes_of(
                 flows=list(iteration_flows(fabric, run)) if flows else [],
                 reconfigurations=[_reconfiguration(change) for change in run.reconfigurations],
                 timeline=_timeline(fabric, run),
-                first_dispatches=first_dispatches([run])
-                if first_dispatches and not run.substituted
-                else [],
+                first_dispatches=first([run]) if first else [],
                 measured=measured(run, named, inf),
                 quiet=measured(run, quiet_named, CPU_STEAL_LIMIT) if steal else None,
                 circuits=[(str(c.a), str(c.b)) for c in circuits or ()],
@@ -135,10 +133,24 @@ def outcomes_of(
     return outcomes
 
 
-def iteration_flows(fabric: Fabric, run: IterationRun) -> Iterator[FlowResult]:
+def iteration_flows(fabric: Fabric, run: IterationRun) -> Iterator[parts.FlowResult]:
     """Yield all flows of an iteration: of its collectives, then of its transfers."""
+    model_s = model_seconds(fabric)
     for sent in (*run.collectives, *run.transfers):
-        yield from _flows(fabric, sent)
+        for flow, record, predicted_s in sent.arrivals():
+            yield parts.FlowResult(
+                **_place(sent),
+                kind=sent.operation.kind,
+                phase=getattr(sent.operation, "phase", 0),
+                src=flow.src,
+                dst=flow.dst,
+                path=flow.path,
+                bytes=round(flow.bytes),
+                start_s=model_s(record.first_sent_ns - sent.start_ns),
+                end_s=model_s(record.last_received_ns - sent.start_ns),
+                predicted_end_s=predicted_s,
+                retransmits=record.retransmits,
+            )
 
 
 def model_seconds(fabric: Fabric) -> Callable[[float], float]:
@@ -146,9 +158,9 @@ def model_seconds(fabric: Fabric) -> Callable[[float], float]:
     return lambda wall_ns: wall_ns / NS_PER_S / fabric.scale.dilation
 
 
-def _iteration(model_s: Callable[[float], float], run: IterationRun) -> IterationResult:
+def _iteration(model_s: Callable[[float], float], run: IterationRun) -> parts.IterationResult:
     measured_s, compute_s = model_s(run.end_ns - run.start_ns), model_s(run.compute_ns)
-    return IterationResult(
+    return parts.IterationResult(
         job=run.job,
         iteration=run.number,
         measured_s=measured_s,
@@ -163,11 +175,11 @@ def _iteration(model_s: Callable[[float], float], run: IterationRun) -> Iteratio
 
 def _collective(
     fabric: Fabric, run: CollectiveRun, traffic: CountedTraffic, failures: RunFailures
-) -> CollectiveResult:
+) -> parts.CollectiveResult:
     model_s, counted = model_seconds(fabric), traffic.bytes_of(run)
     optical_bytes = sum(flow.bytes for flow in run.planned if flow.is_optical)
     total_bytes = sum(flow.bytes for flow in run.planned)
-    return CollectiveResult(
+    return parts.CollectiveResult(
         **_place(run),
         kind=run.operation.kind,
         **_phase(run.operation),
@@ -185,7 +197,7 @@ def _collective(
         bytes_planned_by_eps=round(total_bytes - optical_bytes),
         bytes_planned_by_spines=round(spine_bytes(fabric, run.planned)),
         misrouted=[one.text for one in traffic.misrouted(run, failures)],
-        moved_by_failure=[one.text for one in traffic.moved_by_failure(run, failures)],
+        moved_by_failure=[one.text for one in traffic.misrouted(run, failures, moved=True)],
         dark_s=model_s(run.dark_ns),
         retransmits=sum(record.retransmits for record in run.records),
         cpu_steal=run.cpu_steal,
@@ -212,27 +224,9 @@ def _phase(work: Sent) -> Json:
     return {"phase": work.phase, "phases": work.phases, "pause_s": work.pause_s}
 
 
-def _flows(fabric: Fabric, run: CollectiveRun) -> Iterator[FlowResult]:
-    model_s = model_seconds(fabric)
-    for flow, record, predicted_s in run.arrivals():
-        yield FlowResult(
-            **_place(run),
-            kind=run.operation.kind,
-            phase=_phase(run.operation).get("phase", 0),
-            src=flow.src,
-            dst=flow.dst,
-            path=flow.path,
-            bytes=round(flow.bytes),
-            start_s=model_s(record.first_sent_ns - run.start_ns),
-            end_s=model_s(record.last_received_ns - run.start_ns),
-            predicted_end_s=predicted_s,
-            retransmits=record.retransmits,
-        )
-
-
-def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:
+def _reconfiguration(run: ReconfigurationRun) -> parts.ReconfigurationResult:
     phases = run.change.phases
-    return ReconfigurationResult(
+    return parts.ReconfigurationResult(
         **_place(run),
         reason="demand",
         circuits_before=[str(c) for c in run.change.before],
@@ -244,26 +238,22 @@ def _reconfiguration(run: ReconfigurationRun) -> ReconfigurationResult:
     )
 
 
-def _timeline(fabric: Fabric, run: IterationRun) -> list[ServerInterval]:
+def _timeline(fabric: Fabric, run: IterationRun) -> list[parts.ServerInterval]:
     """Return the activities of an iteration from its own start, sorted by time."""
     order = fabric.server_index
-    return [
-        server_interval(fabric, span, run.start_ns).model_copy(
-            update={
-                "iteration": run.number,
-                "direction": span.direction,
-                "layer": span.layer,
-                "micro_batch": span.micro_batch,
-            }
-        )
-        for span in sorted(run.spans, key=lambda span: (span.start_ns, order[span.server]))
-    ]
+    intervals = []
+    for span in sorted(run.spans, key=lambda span: (span.start_ns, order[span.server])):
+        place = {"iteration": run.number, "direction": span.direction, "layer": span.layer}
+        place["micro_batch"] = span.micro_batch
+        interval = server_interval(fabric, span, run.start_ns)
+        intervals.append(interval.model_copy(update=place))
+    return intervals
 
 
-def server_interval(fabric: Fabric, span: Span, start_ns: int) -> ServerInterval:
+def server_interval(fabric: Fabric, span: Span, start_ns: int) -> parts.ServerInterval:
     """Return a span in model seconds from the start of its iteration."""
     model_s = model_seconds(fabric)
-    return ServerInterval(
+    return parts.ServerInterval(
         server=span.server,
         kind=span.kind,
         start_s=model_s(span.start_ns - start_ns),

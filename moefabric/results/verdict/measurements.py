@@ -96,22 +96,23 @@ class Errors(ResultPart):
     @property
     def outliers(self) -> list[LabelledError]:
         """The greatest outliers, greatest first; reasons name no more."""
-        outliers = [one for one in self.named if one.error > OUTLIER]
-        return sorted(outliers, key=lambda one: -one.error)[:MOST_NAMES]
+        return _outliers(self.named)
+
+
+def _outliers(errors: Iterable[LabelledError]) -> list[LabelledError]:
+    outliers = [one for one in errors if one.error > OUTLIER]
+    return sorted(outliers, key=lambda one: -one.error)[:MOST_NAMES]
 
 
 def _extremes(errors: Sequence[LabelledError]) -> list[LabelledError]:
     """Return the error of the greatest magnitude and the greatest outliers, in their order."""
-    if not errors:
-        return []
-    worst = max(range(len(errors)), key=lambda n: abs(errors[n].error))
-    outliers = [n for n, one in enumerate(errors) if one.error > OUTLIER]
-    outliers.sort(key=lambda n: -errors[n].error)
-    return [errors[n] for n in sorted({worst, *outliers[:MOST_NAMES]})]
+    worst = max(errors, key=lambda one: abs(one.error), default=None)
+    extremes = [id(one) for one in (worst, *_outliers(errors))]
+    return [one for one in errors if id(one) in extremes]
 
 
 class FabricMeasurements(ResultPart):
-    """FabricMeasurements of one or of many iterations of a fabric."""
+    """Measurements of one or of many iterations of a fabric."""
 
     model_config = ConfigDict(frozen=False)
 
@@ -190,32 +191,25 @@ class FabricMeasurements(ResultPart):
             links[link].append(error)
         records = [record for run in judged for record in run.records]
         worst = max(records, key=lambda record: record.retransmits, default=None)
+        errors = _errors(fabric, iteration, is_judged)
+        wrong = chain.from_iterable(_contradictions(fabric, run) for run in collectives)
+        most = (0, "")
+        if worst is not None:
+            most = worst.retransmits, f"from {worst.src} to {worst.dst} by {worst.path}"
         return cls(
-            errors={
-                kind: Errors.of(errors)
-                for kind, errors in _errors(fabric, iteration, is_judged).items()
-            },
+            errors={kind: Errors.of(own) for kind, own in errors.items()},
             links=dict(links),
             lateness=Errors.of(map(_lateness, judged)),
             dark_time=Errors.of(_dark_time_errors(fabric, changes)),
             misrouted=list(_misrouted(sent, traffic, failures, named)),
-            contradictions=[
-                *chain.from_iterable(_contradictions(fabric, run) for run in collectives),
-                *_wrong_volumes(fabric, iteration),
-            ],
-            failed_changes=[
-                f"{run.region}: {run.change.error}" for run in changes if run.change.error
-            ],
+            contradictions=[*wrong, *_wrong_volumes(fabric, iteration)],
+            failed_changes=[f"{c.region}: {c.change.error}" for c in changes if c.change.error],
             dark_changes=[
-                f"{run.region}: no light on {run.change.dark}" for run in changes if run.change.dark
+                f"{c.region}: no light on {c.change.dark}" for c in changes if c.change.dark
             ],
             changes=len(changes),
             repetitions=sum(record.retransmits for record in records),
-            most_repetitions=(
-                (worst.retransmits, f"from {worst.src} to {worst.dst} by {worst.path}")
-                if worst
-                else (0, "")
-            ),
+            most_repetitions=most,
             judged_bytes=sum(record.bytes for record in records),
             collectives=len(collectives),
             judged=len(judged),
@@ -255,21 +249,23 @@ def _errors(
     fabric: Fabric, iteration: IterationRun, is_judged: Callable[[CollectiveRun], bool]
 ) -> dict[str, list[LabelledError]]:
     """Return the errors of judged collectives, transfers and iterations, by kind."""
-    errors: dict[str, list[LabelledError]] = {
-        kind: []
-        for kind in ("flow", "collective", "transfer", "all-reduce", "background", "iteration")
-    }
-    parts = [(run, "collective") for run in iteration.collectives] + [
-        (run, _kind(run)) for run in iteration.transfers
-    ]
+    kinds = ("flow", "collective", "transfer", "all-reduce", "background", "iteration")
+    errors: dict[str, list[LabelledError]] = {kind: [] for kind in kinds}
+    parts = [(run, "collective") for run in iteration.collectives]
+    parts += [(run, _kind(run)) for run in iteration.transfers]
+    dilation = fabric.scale.dilation
     for run, kind in parts:
         if is_judged(run):
-            if kind != "background":  # pieces of a few frames, of which only the sum matters
-                errors["flow"] += _flow_errors(fabric, run)
-            errors[kind].append(_completion_error(fabric, run))
+            label = collective_label(run)
+            errors[kind].append(LabelledError(label, run.error(dilation)))
+            if kind == "background":  # pieces of a few frames, of which only the sum matters
+                continue
+            for flow, error in run.flow_errors(dilation):
+                path = f"{flow.src} to {flow.dst} by {flow.path}"
+                errors["flow"].append(LabelledError(f"{path}, {label}", error))
     is_repeated = bool(iteration.lost_ns or iteration.retried)
     if iteration.predicted_s and not is_repeated and all(is_judged(run) for run, _ in parts):
-        measured_s = (iteration.end_ns - iteration.start_ns) / NS_PER_S / fabric.scale.dilation
+        measured_s = (iteration.end_ns - iteration.start_ns) / NS_PER_S / dilation
         label = f"iteration {iteration.number} of job {iteration.job}"
         errors["iteration"].append(LabelledError(label, measured_s / iteration.predicted_s - 1))
     return errors
@@ -277,10 +273,8 @@ def _errors(
 
 def _kind(run: CollectiveRun) -> str:
     """Return the kind of error that a transfer's completion time has."""
-    match run.operation:
-        case AllReduce() | BackgroundTransfer() as work:
-            return work.kind
-    return "transfer"
+    work = run.operation
+    return work.kind if isinstance(work, AllReduce | BackgroundTransfer) else "transfer"
 
 
 def collective_label(run: CollectiveRun) -> str:
@@ -292,27 +286,14 @@ def collective_label(run: CollectiveRun) -> str:
     return f"{run.region}: {kind}{place}, iteration {run.iteration}{batch}"
 
 
-def _completion_error(fabric: Fabric, run: CollectiveRun) -> LabelledError:
-    return LabelledError(collective_label(run), run.error(fabric.scale.dilation))
-
-
-def _flow_errors(fabric: Fabric, run: CollectiveRun) -> Iterator[LabelledError]:
-    for flow, error in run.flow_errors(fabric.scale.dilation):
-        path = f"{flow.src} to {flow.dst} by {flow.path}"
-        yield LabelledError(f"{path}, {collective_label(run)}", error)
-
-
 def _lateness(run: CollectiveRun) -> LabelledError:
     """Return how late the last of the senders with a common start began."""
-    firsts: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for record in run.records:
-        starts_ns = firsts[record.collective]
-        starts_ns[record.src] = min(
-            record.first_sent_ns, starts_ns.get(record.src, record.first_sent_ns)
-        )
+    starts_ns: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for record in sorted(run.records, key=lambda record: record.first_sent_ns):
+        starts_ns[record.collective].setdefault(record.src, record.first_sent_ns)
     late_ns, server = max(
         (start_ns - min(starts.values()), server)
-        for starts in firsts.values()
+        for starts in starts_ns.values()
         for server, start_ns in starts.items()
     )
     return LabelledError(server, late_ns / max(1, run.end_ns - run.start_ns))
@@ -350,29 +331,25 @@ def _misrouted(
 def _contradictions(fabric: Fabric, run: CollectiveRun) -> Iterator[str]:
     """Yield the contradictions between the plan and the records of a collective."""
     label = collective_label(run)
-    planned = Counter[tuple[str, str, str]]()
+    planned, measured, received = (Counter[tuple[str, str, str]]() for _ in range(3))
     for flow in run.planned:
         planned[flow.src, flow.dst, flow.path] += fabric.scale.size_bytes(flow.bytes)
-    measured, received = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
     for record in run.records:
-        measured[record.src, record.dst, record.path] += record.bytes
-        received[record.src, record.dst, record.path] += record.received_bytes
+        way = src, dst, path = record.src, record.dst, record.path
+        measured[way] += record.bytes
+        received[way] += record.received_bytes
         if record.corrupt:
-            yield f"{label}: {record.src} to {record.dst} by {record.path}: {record.why}"
-        if not (
-            record.first_sent_ns <= record.last_sent_ns
-            and record.first_sent_ns <= record.first_received_ns <= record.last_received_ns
-        ):
-            yield (
-                f"{label}: the clocks of {record.src} and {record.dst} disagree: bytes arrived "
-                "before they were sent"
-            )
-    for src, dst, path in sorted(planned | measured):
-        ordered, sent = planned[src, dst, path], measured[src, dst, path]
-        if ordered != sent:
-            yield f"{label}: {src} sent {sent} bytes to {dst} by {path}, not the {ordered} ordered"
-        if received[src, dst, path] != sent:
-            arrived = received[src, dst, path]
+            yield f"{label}: {src} to {dst} by {path}: {record.why}"
+        instants_ns = [record.first_sent_ns, record.first_received_ns, record.last_received_ns]
+        if instants_ns != sorted(instants_ns) or record.last_sent_ns < record.first_sent_ns:
+            disagreement = f"the clocks of {src} and {dst} disagree"
+            yield f"{label}: {disagreement}: bytes arrived before they were sent"
+    for way in sorted(planned | measured):
+        (src, dst, path), sent, arrived = way, measured[way], received[way]
+        if planned[way] != sent:
+            ordered = f"not the {planned[way]} ordered"
+            yield f"{label}: {src} sent {sent} bytes to {dst} by {path}, {ordered}"
+        if arrived != sent:
             yield f"{label}: {dst} received {arrived} bytes of the {sent} of {src} by {path}"
 
 
@@ -391,16 +368,14 @@ def _wrong_volumes(fabric: Fabric, iteration: IterationRun) -> Iterator[str]:
         for record in chain.from_iterable(run.records for run in runs):
             sent[record.src, record.dst] += record.bytes
             flows[record.src, record.dst] += 1
-        owed = {
-            (src, dst): size / fabric.scale.bytes for src, dst, size in operation.demand.pairs()
-        }
+        demand, scale = operation.demand, fabric.scale.bytes
+        owed = {(src, dst): size / scale for src, dst, size in demand.pairs()}
         for src, dst in sorted({*owed, *sent}):
+            size, demanded = sent[src, dst], owed.get((src, dst), 0.0)
             # Each flow is rounded to a byte, and has one at least.
-            if abs(sent[src, dst] - owed.get((src, dst), 0.0)) > max(1, flows[src, dst]):
-                yield (
-                    f"{collective_label(runs[0])}: {src} sent {sent[src, dst]} bytes to {dst}; "
-                    f"the demand is {owed.get((src, dst), 0.0):.0f}"
-                )
+            if abs(size - demanded) > max(1, flows[src, dst]):
+                label = collective_label(runs[0])
+                yield f"{label}: {src} sent {size} bytes to {dst}; the demand is {demanded:.0f}"
 
 
 def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[LabelledError]:
@@ -409,16 +384,13 @@ def _link_rate_errors(fabric: Fabric, run: CollectiveRun) -> list[LabelledError]
     for _, record, predicted_s in run.arrivals():
         for link in _links(fabric, run.circuits, record):
             by_link[link].append((record, predicted_s))
-    full_bytes_per_bps = (
-        _FULL_SHARE * run.plan.seconds * goodput_share(fabric.mtu) / 8 / fabric.scale.bytes
-    )
+    full_s = _FULL_SHARE * run.plan.seconds * goodput_share(fabric.mtu) / fabric.scale.bytes
     errors = []
     for link, flows in by_link.items():
-        duration_ns = max(r.last_received_ns for r, _ in flows) - min(
-            r.first_sent_ns for r, _ in flows
-        )
+        start_ns = min(record.first_sent_ns for record, _ in flows)
+        duration_ns = max(record.last_received_ns for record, _ in flows) - start_ns
         carried = sum(record.bytes for record, _ in flows)
-        if duration_ns > 0 and carried >= full_bytes_per_bps * link_rate_bps(fabric, link):
+        if duration_ns > 0 and 8 * carried >= full_s * link_rate_bps(fabric, link):
             predicted_ns = max(predicted_s for _, predicted_s in flows) * NS_PER_S
             error = predicted_ns * fabric.scale.dilation / duration_ns - 1
             errors.append(LabelledError(" to ".join(link), error))

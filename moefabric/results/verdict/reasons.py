@@ -80,46 +80,32 @@ class Reason:
             yield from MORE.judge(len(listed) - most)
 
 
+def _excess(
+    share: str, bounds: Bounds, tcp: Bounds | None = None, place: str = " (worst: {place})"
+) -> Reason:
+    """Return the reason for a share over its bounds."""
+    return Reason(f"{share} {{value:.1%}} is over {{limit:.0%}}{place}", bounds, tcp)
+
+
 _ANY_INVALID: Final[Bounds] = (None, 0.0)
 _AGAINST: Final = "of {kind} times against their predictions"
 
 # --- times and rates of iterations ---------------------------------------------------------------
 
-MEDIAN_ERROR: Final = Reason(
-    f"median error {_AGAINST} {{value:.1%}} is over {{limit:.0%}} (worst: {{place}})",
-    (0.02, 0.10),
-    tcp=(0.10, 0.20),
-)
-P95_ERROR: Final = Reason(
-    f"95th percentile error {_AGAINST} {{value:.1%}} is over {{limit:.0%}} (worst: {{place}})",
-    (0.05, 0.20),
-    tcp=(0.20, 0.40),
-)
-BIAS: Final = Reason(
-    f"bias (signed median {{median:+.1%}}) {_AGAINST} {{value:.1%}} is over {{limit:.0%}}",
-    (0.01, 0.05),
-    tcp=(0.10, 0.20),
-)
+MEDIAN_ERROR: Final = _excess(f"median error {_AGAINST}", (0.02, 0.10), (0.10, 0.20))
+P95_ERROR: Final = _excess(f"95th percentile error {_AGAINST}", (0.05, 0.20), (0.20, 0.40))
+_BIAS: Final = f"bias (signed median {{median:+.1%}}) {_AGAINST}"
+BIAS: Final = _excess(_BIAS, (0.01, 0.05), (0.10, 0.20), "")
 _OUTLIER_TEXT: Final = (
     "{value} of {count} {kind} times are over three times their prediction ({place})"
 )
 FEW_OUTLIERS: Final = Reason(_OUTLIER_TEXT)
 MANY_OUTLIERS: Final = Reason(_OUTLIER_TEXT, _ANY_INVALID)
-LINK_GOODPUT: Final = Reason(
-    "goodput of a full link against the planned one: error {value:.1%} is over {limit:.0%} "
-    "({place})",
-    (0.02, 0.10),
-    tcp=(0.10, 0.25),
-)
-LATENESS: Final = Reason(
-    "95th percentile of how late agents start, as a share of the collective, {value:.1%} is over "
-    "{limit:.0%} (worst: {place})",
-    (0.05, 0.15),
-)
-DARK_TIME: Final = Reason(
-    "error of the dark time of reconfigurations {value:.1%} is over {limit:.0%} (worst: {place})",
-    (0.05, 0.50),
-)
+_GOODPUT: Final = "goodput of a full link against the planned one: error"
+LINK_GOODPUT: Final = _excess(_GOODPUT, (0.02, 0.10), (0.10, 0.25), " ({place})")
+_LATENESS: Final = "95th percentile of how late agents start, as a share of the collective,"
+LATENESS: Final = _excess(_LATENESS, (0.05, 0.15))
+DARK_TIME: Final = _excess("error of the dark time of reconfigurations", (0.05, 0.50))
 
 # --- samples -------------------------------------------------------------------------------------
 
@@ -129,23 +115,16 @@ NO_COLLECTIVE: Final = Reason("no collective was measured", _ANY_INVALID)
 FEW_COLLECTIVES: Final = Reason(
     "{value} collectives were judged; a 95th percentile needs {limit}", (20, None), is_least=True
 )
-DISTURBED: Final = Reason(
-    "share of collectives not judged (failures, CPU steal) {value:.1%} is over {limit:.0%}",
-    (0.10, 0.50),
-)
+_DISTURBED: Final = "share of collectives not judged (failures, CPU steal)"
+DISTURBED: Final = _excess(_DISTURBED, (0.10, 0.50), place="")
 
 # --- machine -------------------------------------------------------------------------------------
 
 NO_CPU_SAMPLE: Final = Reason("no CPU sample was taken while packets were under way")
-BUSY: Final = Reason(
-    "least idle share of the CPU {value:.1%} is under {limit:.0%}", (0.35, None), is_least=True
-)
-STARVED: Final = Reason(
-    "least idle share of the CPU {value:.1%} is under {limit:.0%} and times are wrong: "
-    "the machine was too slow",
-    (None, 0.10),
-    is_least=True,
-)
+_IDLE: Final = "least idle share of the CPU {value:.1%} is under {limit:.0%}"
+BUSY: Final = Reason(_IDLE, (0.35, None), is_least=True)
+_STARVED: Final = f"{_IDLE} and times are wrong: the machine was too slow"
+STARVED: Final = Reason(_STARVED, (None, 0.10), is_least=True)
 LATE_LINKS: Final = Reason(
     "99th percentile of how late links pass packets on, {late}, is over {bound} (most: {most})"
 )

@@ -46,14 +46,10 @@ def judge(
     summaries = {
         kind: summarise(errors) for kind, errors in measured.errors.items() if errors.values
     }
-    timing = [
-        *(
-            f
-            for kind, s in summaries.items()
-            for f in _timing(kind, measured.errors[kind], s, paced=paced)
-        ),
-        *_links(measured, paced=paced),
-    ]
+    timing = list[RunFinding]()
+    for kind, summary in summaries.items():
+        timing += _timing(kind, measured.errors[kind], summary, paced=paced)
+    timing += _links(measured, paced=paced)
     all_findings = [
         *timing,
         *_samples(measured),
@@ -84,19 +80,11 @@ def judge(
 def summarise(errors: Errors) -> ErrorSummary:
     """Return the distribution of signed errors; there is at least one."""
     signed = errors.signed
-    p5, p50, p95 = (float(value) for value in np.percentile(signed, (5, 50, 95)))
-    abs_p50, abs_p95 = (float(value) for value in np.percentile(np.abs(signed), (50, 95)))
-    return ErrorSummary(
-        n=len(signed),
-        min=float(signed.min()),
-        p5=p5,
-        p50=p50,
-        p95=p95,
-        max=float(signed.max()),
-        abs_p50=abs_p50,
-        abs_p95=abs_p95,
-        quantiles=np.percentile(signed, np.linspace(0, 100, _QUANTILES)).tolist(),
-    )
+    percentiles = np.percentile(signed, (0, 5, 50, 95, 100)).tolist()
+    figures = dict(zip(("min", "p5", "p50", "p95", "max"), percentiles, strict=True))
+    figures["abs_p50"], figures["abs_p95"] = np.percentile(np.abs(signed), (50, 95)).tolist()
+    quantiles = np.percentile(signed, np.linspace(0, 100, _QUANTILES)).tolist()
+    return ErrorSummary(n=len(signed), **figures, quantiles=quantiles)
 
 
 def _timing(

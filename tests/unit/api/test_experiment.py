@@ -8,8 +8,8 @@ import pytest
 from moefabric.api.experiment import Experiment
 from moefabric.config.input_file import read_yaml
 from moefabric.core.errors import SpecError
-from moefabric.prediction.experiment import predict_experiment
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 PROTOTYPE = EXAMPLES / "prototype.yaml"
 

@@ -13,12 +13,12 @@ from moefabric.config.loader import load_experiment
 from moefabric.config.model import ModelSpec, load_model, preset, presets, read_configuration
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
-from moefabric.prediction.experiment import predict_experiment
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.models.hugging_face import model_from_configuration
 from moefabric.workload.models.model import WIRE_FORMATS, GroupedAttention, LatentAttention, Model
 from tests.support.paths import EXAMPLES, REPOSITORY
+from tests.support.predictions import predict_experiment
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = json.loads(
     (REPOSITORY / "tests/data/model-configurations.json").read_text()

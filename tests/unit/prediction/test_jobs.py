@@ -15,7 +15,7 @@ from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.prediction.control_time import ControlPrediction
-from moefabric.prediction.experiment import predict_all, predict_experiment, proposed_scale
+from moefabric.prediction.experiment import predict_all, proposed_scale
 from moefabric.prediction.first_all_to_all import first_dispatches, predicted_first_all_to_alls
 from moefabric.prediction.job_prediction import TaskPlanner
 from moefabric.prediction.jobs import Jobs
@@ -33,6 +33,7 @@ from tests.support.memory_testbed import (
     VirtualTimeExecutor,
 )
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 PIPELINE = EXAMPLES / "pipeline.yaml"
 

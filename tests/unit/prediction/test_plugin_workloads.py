@@ -11,9 +11,9 @@ from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.core.ocs import DeviceProfile
 from moefabric.core.transport import PACED, TcpTransport
-from moefabric.prediction.experiment import predict_experiment
 from moefabric.testbed.testbed import ready_transport
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 MODULE = """
 from dataclasses import dataclass

@@ -8,11 +8,12 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
-from moefabric.prediction.experiment import predict_experiment, proposed_scale
+from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.scaling import shortest_wall_s
 from moefabric.prediction.workload_loader import workload
 from moefabric.results.parts import Json
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 SERVERS = ("s0", "s1", "s2", "s3")
 

@@ -12,7 +12,7 @@ from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import paced_flows
-from moefabric.prediction.experiment import predict_experiment, proposed_scale
+from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import Json
 from moefabric.results.verdict.fabric_result import fabric_result
@@ -26,6 +26,7 @@ from tests.support.memory_testbed import (
     VirtualClock,
 )
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 TENTH = 0.1 * 100e9 / 8 * 1448 / 1514
 MADE = fabric(1, 1, regions=(2, 2))

@@ -16,7 +16,7 @@ from moefabric.report.curves import completion_cdf, error_cdf
 from moefabric.report.diagrams import circuit_chords
 from moefabric.report.heat_maps import demand_heatmap
 from moefabric.report.summary import FabricSummary
-from moefabric.report.timelines import iteration_timeline, layer_timeline
+from moefabric.report.timelines import iteration_timeline, layer_timeline, shown_layer
 from tests.support.paths import GOLDEN
 from tests.support.report_sample import fabrics_of, sample
 
@@ -39,7 +39,7 @@ def title(element: ET.Element) -> str:
 
 
 def pictures(shown: list[FabricSummary]) -> Iterator[Markup]:
-    yield from (iteration_timeline(shown), layer_timeline(shown)[0], comparison_bars(shown))
+    yield from (iteration_timeline(shown), layer_timeline(shown), comparison_bars(shown))
     yield from (completion_cdf(shown), reconfiguration_phases(shown))
     yield error_cdf(with_errors(-0.021, -0.004, 0.0, 0.001, 0.3))
     for fabric in shown:
@@ -106,8 +106,8 @@ def test_server_timeline_has_one_time_scale() -> None:
 
 def test_layer_timeline_chooses_a_layer_with_a_reconfiguration() -> None:
     shown = fabrics()
-    picture, layer = layer_timeline(shown)
-    assert layer == 3
+    assert shown_layer(shown) == 3
+    picture = layer_timeline(shown)
     assert {title(bar).split(" · ")[1] for bar in marked(read(picture), "k-dark")} == {
         "layer 3 forward"
     }

@@ -5,6 +5,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from moefabric.report.page import page
+from moefabric.report.summary import summaries
 from moefabric.report.table import text
 from moefabric.report.timelines import failure_timeline
 from moefabric.results.model import RunResult
@@ -54,7 +55,7 @@ def row(first_word: str, *failures: dict[str, Any]) -> str:
 
 
 def picture(*failures: dict[str, Any]) -> ET.Element:
-    return ET.fromstring(failure_timeline(run(*failures).results[0].failures))
+    return ET.fromstring(failure_timeline(summaries(run(*failures))))
 
 
 def test_table_has_a_row_with_detection_recovery_and_slow_down() -> None:

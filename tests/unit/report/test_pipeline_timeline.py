@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from moefabric.report import page as report_page
-from moefabric.report import regions
 from moefabric.report.summary import FabricSummary
-from moefabric.report.timelines import layer_timeline, pipeline_timeline
+from moefabric.report.timelines import by_server, layer_timeline, pipeline_timeline, shown_layer
 from moefabric.results.model import RunResult
 from tests.support.report_sample import fabrics_of
 
@@ -118,11 +117,11 @@ def test_region_row_keeps_micro_batches_apart() -> None:
         span("s2", "attention", "forward", number, 2 * number, 2 * number + 1)
         for number in range(2)
     ]
-    rows = [(i.server, i.start_s, i.end_s) for i in regions.timeline(read(spans))]
+    rows = [(i.server, i.start_s, i.end_s) for i in by_server(read(spans))]
     assert rows == [("r1", 0, 1), ("r1", 2, 3)]
 
 
 def test_layer_timeline_shows_the_first_micro_batch() -> None:
-    drawn, layer = layer_timeline([read(SPANS)])
-    assert layer == 0
-    assert "1.00 s, from 2" not in str(drawn)
+    fabrics = [read(SPANS)]
+    assert shown_layer(fabrics) == 0
+    assert "1.00 s, from 2" not in str(layer_timeline(fabrics))

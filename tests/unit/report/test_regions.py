@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.report import diagrams, heat_maps, regions
+from moefabric.report import diagrams, heat_maps, timelines
 from moefabric.report.page import page
 from moefabric.report.summary import FabricSummary
 from moefabric.results.model import RunResult
@@ -76,12 +76,12 @@ def fabric() -> FabricSummary:
 def test_timeline_has_a_row_per_server_of_the_first_region_and_one_per_other_region(
     fabric: FabricSummary,
 ) -> None:
-    rows = {(i.server, i.start_s, i.end_s) for i in regions.timeline(fabric)}
+    rows = {(i.server, i.start_s, i.end_s) for i in timelines.by_server(fabric)}
     assert rows == {("s0", 0, 1), ("s1", 0, 2), ("r1", 0, 3)}
 
 
 def test_first_region_has_its_own_circuits(fabric: FabricSummary) -> None:
-    first = regions.first_region(fabric)
+    first = fabric.first_region
     assert first.result.circuits == [("s0/o0", "s1/o0")]
     assert first.result.wiring.servers == 2
 
@@ -111,5 +111,5 @@ def test_page_has_a_section_for_several_regions() -> None:
 def test_single_region_has_no_section(wiring: dict[str, Any]) -> None:
     (fabric,) = fabrics_of(run(wiring))
     assert fabric.regions == {}
-    assert regions.first_region(fabric) is fabric
+    assert fabric.first_region is fabric
     assert "<h2>Regions</h2>" not in page(RunResult.model_validate(run(wiring)))

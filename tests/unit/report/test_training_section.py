@@ -12,9 +12,9 @@ from markupsafe import Markup
 from moefabric.core.errors import SpecError
 from moefabric.report import svg
 from moefabric.report.page import page
-from moefabric.report.pictures import picture
+from moefabric.report.pictures import DRAWINGS, picture
+from moefabric.report.remarks import agreement
 from moefabric.report.run_tables import changes_a_layer
-from moefabric.report.training_section import TrainingSection
 from moefabric.results.model import RunResult
 from tests.support.report_sample import fabrics_of, sample
 from tests.support.training_sample import EXPERTS, ITERATION_S, tokens, training_sample
@@ -26,10 +26,8 @@ def run() -> dict[str, Any]:
     return training_sample()
 
 
-def section(run: dict[str, Any]) -> TrainingSection:
-    found = TrainingSection.of(fabrics_of(run))
-    assert found is not None
-    return found
+def draw(kind: str, run: dict[str, Any]) -> ET.Element:
+    return read(DRAWINGS[kind](fabrics_of(run)))
 
 
 def legend(drawn: ET.Element) -> list[tuple[str, float]]:
@@ -43,7 +41,7 @@ def points(path: str) -> list[tuple[float, float]]:
 
 
 def test_losses_of_fabrics_end_at_equal_heights_after_their_times(run: dict[str, Any]) -> None:
-    drawn = read(section(run).loss)
+    drawn = draw("loss", run)
     lines = [e for e in drawn.iter() if (e.get("class") or "").startswith("curve")]
     ends = [points(line.get("d") or "")[-1] for line in lines]
     assert len({y for _, y in ends}) == 1
@@ -59,8 +57,7 @@ def test_losses_of_fabrics_end_at_equal_heights_after_their_times(run: dict[str,
 def test_entries_of_legends_are_apart_and_name_the_colours_of_their_curves(
     run: dict[str, Any],
 ) -> None:
-    shown = section(run)
-    for drawn in map(read, (shown.loss, shown.exposed)):
+    for drawn in (draw(kind, run) for kind in ("loss", "exposed")):
         entries = legend(drawn)
         assert len(entries) == 4
         for (name, left), (_, right) in pairwise(entries):
@@ -71,7 +68,7 @@ def test_entries_of_legends_are_apart_and_name_the_colours_of_their_curves(
 
 
 def test_cells_are_loads_of_experts(run: dict[str, Any]) -> None:
-    cells = marked(read(section(run).loads), "cell")
+    cells = marked(draw("expert_loads", run), "cell")
     counts = np.array(tokens(6)).sum(axis=2)
     loads = counts / counts.mean(axis=-1, keepdims=True)
     assert len(cells) == loads.size
@@ -83,13 +80,13 @@ def test_cells_are_loads_of_experts(run: dict[str, Any]) -> None:
 
 def test_long_jobs_have_means_of_several_iterations(run: dict[str, Any]) -> None:
     run["results"][0]["training"]["tokens"] = tokens(400)
-    titles = [title(cell) for cell in marked(read(section(run).loads), "cell")]
+    titles = [title(cell) for cell in marked(draw("expert_loads", run), "cell")]
     assert len(titles) == 80 * 3 * EXPERTS
     assert titles[-1].startswith("iterations 395 to 399, expert 7: ")
 
 
 def test_light_is_drawn_for_fabrics_whose_circuits_move(run: dict[str, Any]) -> None:
-    drawn = read(section(run).light)
+    drawn = draw("light", run)
     names = [e.text for e in drawn.iter() if "strong" in (e.get("class") or "")]
     assert names == ["mixnet", "mixnet-spill"]
     lit = [title(cell) for cell in marked(drawn, "lit")]
@@ -104,8 +101,7 @@ def test_light_is_drawn_for_fabrics_whose_circuits_move(run: dict[str, Any]) -> 
 
 
 def test_pictures_stay_inside_their_frames(run: dict[str, Any]) -> None:
-    shown = section(run)
-    for drawn in map(read, (shown.loss, shown.loads, shown.light, shown.exposed)):
+    for drawn in (draw(kind, run) for kind in ("loss", "expert_loads", "light", "exposed")):
         _, _, width, height = map(float, (drawn.get("viewBox") or "").split())
         for left, top, right, bottom in boxes(drawn):
             assert min(left, top) >= -0.5, drawn.get("aria-label")
@@ -122,11 +118,11 @@ def test_page_says_that_losses_are_equal(run: dict[str, Any]) -> None:
 def test_page_names_first_loss_that_differs(run: dict[str, Any]) -> None:
     losses = run["results"][2]["training"]["losses"]
     losses[4]["text"] = "3.1000000000000005"
-    assert not section(run).equal
+    assert not agreement(fabrics_of(run))[1]
     expected = "Losses differ from iteration 4 on: eps 3.1, mixnet-spill 3.1000000000000005."
     assert expected in page(RunResult.model_validate(run))
     del losses[3:]
-    assert section(run).agreement.endswith("iteration 3 on: eps 3.375, mixnet-spill none.")
+    assert agreement(fabrics_of(run))[0].endswith("iteration 3 on: eps 3.375, mixnet-spill none.")
 
 
 def test_pictures_can_be_drawn_alone(run: dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ def test_excess_after_a_failure_is_that_of_cut_off_transfers() -> None:
     assert traffic.misrouted(run, RunFailures((port,))), "it cuts no transfer off"
     assert traffic.misrouted(run, RunFailures())
     assert traffic.misrouted(run, past) == []
-    assert traffic.moved_by_failure(run, past)
+    assert traffic.misrouted(run, past, moved=True)
 
 
 def test_missing_bytes_after_a_failure_stay_misrouted() -> None:

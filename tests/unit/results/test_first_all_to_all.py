@@ -15,7 +15,6 @@ from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.planner.policy import EpsOnly, Policy
-from moefabric.prediction.experiment import predict_experiment
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import Json
@@ -38,6 +37,7 @@ from tests.support.memory_testbed import (
     VirtualClock,
 )
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 MS = 1_000_000
 NEAR = 2000

@@ -40,7 +40,7 @@ def test_journal_yields_the_result_of_whole_records(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     lab = recorded(path, 5)
     journalled = summed_result(
-        lab.fabric, "mixnet", "mixnet", JournalReader(path).outcomes("mixnet"),
+        lab.fabric, "mixnet", "mixnet", list(JournalReader(path).outcomes("mixnet")),
         remarks=[], cpu_idle=[0.5],
     )  # fmt: skip
     whole = RecordedRun(path, keep=True)

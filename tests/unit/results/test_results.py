@@ -290,7 +290,7 @@ def test_steal_is_left_out_only_if_it_did_harm(
             judged=judged,
         )
 
-    totals = FabricTotals(1500, [])
+    totals = FabricTotals(1500)
     totals.add(
         IterationOutcome(
             result=IterationResult(), measured=measured(40 + stolen), quiet=measured(40)

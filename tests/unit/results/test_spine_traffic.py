@@ -11,7 +11,6 @@ from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
 from moefabric.core.units import Scale
 from moefabric.prediction.control_time import ControlPrediction
-from moefabric.prediction.experiment import predict_experiment
 from moefabric.prediction.job_prediction import TaskPlanner
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import workload_on
@@ -22,6 +21,7 @@ from moefabric.results.records.spine_traffic import spine_bytes, spine_traffic, 
 from moefabric.workload.iterations.substitution import Substitutions
 from tests.support.fabrics import fabric
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 
 def sent_flows(example: str) -> dict[str, list[tuple[Flow, bool]]]:

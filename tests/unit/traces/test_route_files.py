@@ -9,11 +9,11 @@ import pytest
 
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
-from moefabric.prediction.experiment import predict_experiment
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
 from moefabric.workload.gating.token_routes import TokenRoutes
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 from tests.support.routes import topic_routes
 
 ROUTES = topic_routes(8, 2, (3, 2, 8, 40), strength=3.0)

@@ -9,7 +9,6 @@ from moefabric.config.loader import load_experiment
 from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
-from moefabric.prediction.experiment import predict_experiment
 from moefabric.workload.iterations.iteration import (
     Collective,
     Compute,
@@ -20,6 +19,7 @@ from moefabric.workload.iterations.iteration import (
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from moefabric.workload.placement.expert_exchange import HybridEp, with_expert_exchange
 from tests.support.paths import EXAMPLES
+from tests.support.predictions import predict_experiment
 
 SERVERS = tuple(f"s{n}" for n in range(8))
 BYTES = DemandMatrix(SERVERS, np.arange(64.0).reshape(8, 8))
