@@ -272,7 +272,7 @@ class Executor:
         states = [state for state in self._states.values() if state.run.end_ns]
         if not states:
             return
-        add_predictions(self.fabric, states, self.transfers.take_sent(states))
+        add_predictions(self.fabric, states)
         for state in states:
             del self._states[state.job.number, state.run.number]
         runs = [state.run for state in states]

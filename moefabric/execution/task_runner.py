@@ -60,7 +60,7 @@ class TaskRunner:
 
     def start(self, state: IterationState) -> None:
         """Start an iteration."""
-        for task in state.first:
+        for task in state.free():
             self._ready(state, task)
 
     def receive(self, number: int, records: Sequence[FlowRecord]) -> None:

@@ -15,8 +15,8 @@ from moefabric.core.flows import Flow, FlowRecord, PacedFlow
 from moefabric.core.protocols import Agents, PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
-from moefabric.execution.iteration_state import IterationState
-from moefabric.execution.run_prediction import SentTask, ordered_streams
+from moefabric.execution.iteration_state import IterationState, SentTask
+from moefabric.execution.run_prediction import ordered_streams
 from moefabric.planner.sending.flow_pacing import paced_flows
 from moefabric.planner.sending.partial_offload import PartialOffload, pace_late_flows
 from moefabric.planner.sending.task_flows import TaskFlows
@@ -109,8 +109,6 @@ class Transfers:
         """Whether congestion control alone sets the rates of flows."""
         self.orders: dict[int, tuple[TaskTransfer, int]] = {}
         """Orders under way by the agents' number, each with its number of flows."""
-        self.sent: list[SentTask] = []
-        """Tasks whose transfers are done, in the order of their ends."""
         self.windows: list[tuple[int, int]] = []
         """When packets were under way, on the wall clock."""
 
@@ -233,13 +231,6 @@ class Transfers:
         transfer.orders -= 1
         return transfer
 
-    def take_sent(self, states: Sequence[IterationState]) -> list[SentTask]:
-        """Return the tasks of these iterations whose transfers are done, and forget them."""
-        taken = set(states)
-        own = [task for task in self.sent if task.state in taken]
-        self.sent = [task for task in self.sent if task.state not in taken]
-        return own
-
     def take_windows(self) -> list[tuple[int, int]]:
         """Return when packets were under way since the last call, and forget it."""
         taken, self.windows = self.windows, []
@@ -327,7 +318,7 @@ class Transfers:
         ]
         positions = map(tuple, planned.values())
         runs_of = tuple(zip(runs, positions, strict=True))
-        self.sent.append(SentTask(transfer.state, transfer.number, runs_of))
+        transfer.state.sent.append(SentTask(transfer.number, runs_of))
         end_ns = max(run.end_ns for run in runs) + harness_ns
         self.windows.append((transfer.start_ns - transfer.skipped_ns, end_ns - transfer.skipped_ns))
         return runs
