@@ -230,6 +230,11 @@ class Controllers:
         """Return each region's controller under a policy."""
         return {name: HttpRegionController(client, policy) for name, client in self.clients.items()}
 
+    def circuits(self) -> CircuitSet:
+        """Return the circuits that have rules."""
+        names = self._call_all(lambda _region, client: client.circuits())
+        return merge_circuits(map(CircuitSet.of, names))
+
     def clear_circuits(self) -> None:
         """Remove all circuits of all regions."""
         self._call_all(lambda _region, client: client.light([]))
@@ -246,16 +251,22 @@ class Controllers:
 
     def light_for(self, policy: str, demand: DemandMatrix, fabric: Fabric) -> CircuitSet:
         """Light the circuits that a demand of all regions deserves, and return the lit circuits."""
+        changes = self.reconfigure(policy, demand, fabric)
+        faults = self.faults.setdefault(policy, [])
+        new = [f"{region}: {change.error}" for region, change in changes.items() if change.error]
+        faults += [fault for fault in new if fault not in faults]
+        return merge_circuits(change.after for change in changes.values())
 
-        def light(region: str, client: ControllerClient) -> CircuitSet:
+    def reconfigure(
+        self, policy: str, demand: DemandMatrix, fabric: Fabric
+    ) -> dict[str, CircuitChange]:
+        """Have each region light the circuits that its part of a demand deserves."""
+
+        def change(region: str, client: ControllerClient) -> CircuitChange:
             own = demand.submatrix(fabric.ep_groups[region])
-            change = HttpRegionController(client, policy).reconfigure(own)
-            faults = self.faults.setdefault(policy, [])
-            if change.error and (fault := f"{region}: {change.error}") not in faults:
-                faults.append(fault)
-            return change.after
+            return HttpRegionController(client, policy).reconfigure(own)
 
-        return merge_circuits(self._call_all(light))
+        return dict(zip(self.clients, self._call_all(change), strict=True))
 
     def _call_all(self, call: Callable[[str, ControllerClient], T]) -> list[T]:
         return list(self._threads.map(call, self.clients.keys(), self.clients.values()))

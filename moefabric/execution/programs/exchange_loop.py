@@ -174,8 +174,8 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         fleet.connect(connections, connect_timeout_s(fabric))
         open_congestion_windows(fabric, fleet, connections)
         controllers = undo.enter_context(closing(region_controllers(programs.wiring)))
-        lit = programs.circuits()
-        loop = undo.enter_context(closing(ExchangeLoop(fabric, fleet, controllers, policy, lit)))
+        loop = ExchangeLoop(fabric, fleet, controllers, policy, controllers.circuits())
+        undo.enter_context(closing(loop))
         fleet.prepare_job()
         undo.callback(fleet.end_job)
         yield loop, fleet.wake

@@ -55,12 +55,13 @@ class _RankRequest:
             for number, call in enumerate(placed.program.calls)
             if rank in call.ranks
         ]
-        self.buffers: dict[tuple[int, BufferName], int] = {}
-        self.sizes: list[int] = []
-        for number, call, index in self.calls:
-            for name, size in call.schedule.buffers[index].items():
-                self.buffers[number, name] = len(self.sizes)
-                self.sizes.append(size)
+        sizes = {
+            (number, name): size
+            for number, call, index in self.calls
+            for name, size in call.schedule.buffers[index].items()
+        }
+        self.buffers = {buffer: position for position, buffer in enumerate(sizes)}
+        self.sizes = list(sizes.values())
 
     def request(self) -> Json:
         """Return the request."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
-from typing import Final, Literal
+from typing import Final
 
 from moefabric.config.plugins import SCHEDULES, load_plugin
 from moefabric.core.errors import SpecError
@@ -16,7 +16,7 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
+from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramOptions, ProgramResult
 from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
@@ -39,31 +39,21 @@ BYTES_LIMIT: Final = 0.02
 
 
 @dataclass(frozen=True)
-class ReplayOptions:
+class ReplayOptions(ProgramOptions):
     """Settings of a replay.
 
+    A policy chooses circuits for the bytes of the whole trace. Without `ranks`, the trace is folded
+    onto as many as fit; without `wall_s`, a run takes as long as its number of steps needs.
+
     Attributes:
-        ranks: Number of ranks onto which the trace is folded. Default: as many as fit.
         operations: Replays the first operations of each rank only.
         schedules: Algorithms by collective: registered names or `package.module:Name`.
-        via: `eps`, `light` (circuits that are lit, and the EPS for other pairs) or `policy`.
-        policy: The policy of `via="policy"`, which chooses circuits for the bytes of the whole
-            trace.
         runs: Number of runs.
-        wall_s: Wall seconds of a run. Default: by the number of steps.
-        verify: Whether to verify the results of the last run.
-        greedy: Whether congestion control alone sets the rates of connections.
     """
 
-    ranks: int | None = None
     operations: int | None = None
     schedules: Mapping[str, str] = field(default_factory=dict)
-    via: Literal["eps", "light", "policy"] = "eps"
-    policy: str = "mixnet-spill"
     runs: int = 3
-    wall_s: float | None = None
-    verify: bool = True
-    greedy: bool = False
 
     def algorithms(self) -> dict[CollectiveKind, CollectiveSchedule]:
         """Return the algorithm of each collective.
@@ -198,9 +188,7 @@ class TraceReplay:
             raise SpecError([(self.graph.name or "trace", fault)])
         self.steps_of_rank = steps / ranks
         if options.via != "eps":
-            self.paths = programs.path_choice(
-                self.placement, options.via, options.policy, self._unscaled
-            )
+            self.paths = programs.path_choice(self.placement, options, self._unscaled)
             self.program = self._lowered(1.0)
 
     def run(self) -> ReplayResult:
@@ -212,14 +200,7 @@ class TraceReplay:
         program = self._lowered(factor)
         placed = PlacedProgram(program, self.paths, program_scale(scale, factor))
         options = self.options
-        result = self.programs.run(
-            placed,
-            options.runs,
-            warm_up=1,
-            verify=options.verify,
-            greedy=options.greedy,
-            times=True,
-        )
+        result = self.programs.run(placed, options.runs, options, warm_up=1, times=True)
         light, eps = (size / options.runs for size in result.counted_bytes)
         reasons = tuple(self._reasons(placed, result))
         broken = result.wrong or any(reason.startswith("bytes") for reason in reasons)

@@ -110,15 +110,15 @@ def perf(
         sizes,
         iters,
         warmup_iters,
-        ranks,
         algorithm,
-        via,  # type: ignore[arg-type]
-        policy,
-        check,
-        greedy,
         None if demand is None else read_demand(demand),
         root,
-        seconds,
+        ranks=ranks,
+        via=via,  # type: ignore[arg-type]
+        policy=policy,
+        verify=check,
+        greedy=greedy,
+        wall_s=seconds,
     )
     quiet = str(json_file) == "-"
     with lab_of(spec, settings, name) as lab, lab.programs() as programs:

@@ -79,15 +79,15 @@ def replay(
     if not isinstance(graph, ExecutionGraph):
         raise SpecError([(str(trace), "is gating: use it in an experiment, gating: {trace: FILE}")])
     options = ReplayOptions(
-        ranks,
-        operations,
-        chosen,
-        via,  # type: ignore[arg-type] # click has checked it
-        policy,
-        runs,
-        wall,
-        check,
-        greedy,
+        ranks=ranks,
+        operations=operations,
+        schedules=chosen,
+        via=via,  # type: ignore[arg-type] # click has checked it
+        policy=policy,
+        runs=runs,
+        wall_s=wall,
+        verify=check,
+        greedy=greedy,
     )
     with lab_of(spec, settings, name) as lab:
         result = lab.replay(graph, options)
