@@ -204,9 +204,9 @@ class ServerPrograms(FabricView):
         """
         chosen = chosen_servers(self.servers, servers)
         count = slots * len(chosen) if ranks is None else ranks
-        with mpi_launch(self.wiring, chosen, slots) as launch:
-            argv = [*launch.argv, "-n", str(count), *_words(command)]
-            return subprocess.run(argv, env=launch.environment, check=False, **options)
+        with mpi_launch(self.wiring, chosen, slots) as (argv, environment):
+            argv += ["-n", str(count), *_words(command)]
+            return subprocess.run(argv, env=environment, check=False, **options)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import RunObserver
 from moefabric.execution.rank_calls import Calls
 from moefabric.execution.reconfiguration import Reconfigurator, Reply
-from moefabric.execution.transfers import StartTimes, TaskTransfer, Transfers, description
+from moefabric.execution.transfers import TaskTransfer, Transfers, description
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload
 from moefabric.planner.sending.task_flows import task_flows
@@ -126,7 +126,7 @@ class TaskRunner:
 
     def _launch(self, state: IterationState, number: int, ready_ns: int) -> None:
         """Plan a task's flows over the lit circuits, and order them from the agents."""
-        task, dilation = state.tasks[number], self.fabric.scale.dilation
+        task = state.tasks[number]
         offload, collective = None, task.work if isinstance(task.work, Collective) else None
         starts_early = collective is not None and collective.concurrent is not None
         if collective and starts_early and self._reconfigurator.controlled(task.regions):
@@ -142,14 +142,11 @@ class TaskRunner:
         if flows is None:
             self._end(state, number, ready_ns)
             return
-        times = StartTimes(
-            ready_ns, state.unlit_ns(number), state.predicted_wait_s(number, dilation)
-        )
         if not self.busy:
             self.clock.skip_towards(ready_ns - self.transfers.arming_ns(task, len(flows.flows)))
         exchange = self._calls.exchange(state, collective) if collective else None
         try:
-            transfer = self.transfers.start(state, number, flows, times, offload, exchange)
+            transfer = self.transfers.start(state, number, flows, ready_ns, offload, exchange)
         except ServerLossError as loss:
             self.losses.append(loss)
             return

@@ -41,24 +41,13 @@ _SLACK_S: Final = 20.0
 """Timeout of a transfer in addition to ten times its predicted duration."""
 
 
-@dataclass(frozen=True)
-class StartTimes:
-    """When a task may start, and when it could have started without waiting for circuits.
-
-    `expected_s` is the expected wait for circuits in model seconds.
-    """
-
-    ready_ns: int
-    unlit_ns: int = 0
-    expected_s: float = 0.0
-
-
 @dataclass(eq=False)
 class TaskTransfer:
     """The transfers of a task under way: one order, and one for the late flows of each region.
 
     Attributes:
         number: The task's position among the tasks of its iteration.
+        ready_ns: When the task may start.
         orders: How many orders are under way or still to come.
         exchange: The exchange whose bytes are sent; None if they are the agents' own.
         taken: Bytes of the exchange that were ordered, by pair of servers.
@@ -67,7 +56,7 @@ class TaskTransfer:
     state: IterationState
     number: int
     flows: TaskFlows
-    times: StartTimes
+    ready_ns: int
     start_ns: int
     cpu_steal: tuple[int, int]
     skipped_ns: int
@@ -130,11 +119,11 @@ class Transfers:
         state: IterationState,
         number: int,
         flows: TaskFlows,
-        times: StartTimes,
+        ready_ns: int,
         offload: PartialOffload | None = None,
         exchange: Exchange | None = None,
     ) -> TaskTransfer:
-        """Order a task's flows for `times.ready_ns`, or for as soon as the agents can.
+        """Order a task's flows for `ready_ns`, or for as soon as the agents can.
 
         A collective starts on all servers at one instant. Transfers between pairs of servers need
         no common instant: each sender may start when it receives its order. The flows carry the
@@ -145,14 +134,14 @@ class Transfers:
             self.fabric, flows.flows, flows.predictions, state.groups, greedy=greedy
         )
         now = self.clock.now_ns()
-        start: int | None = max(times.ready_ns, now + self.arming_ns(task, len(paced)))
-        if times.ready_ns <= now and not isinstance(task.work, Collective):
+        start: int | None = max(ready_ns, now + self.arming_ns(task, len(paced)))
+        if ready_ns <= now and not isinstance(task.work, Collective):
             start = None
         transfer = TaskTransfer(
             state,
             number,
             flows,
-            times,
+            ready_ns,
             now if start is None else start,
             self._cpu_steal(),
             self.clock.skipped_ns,
@@ -274,7 +263,7 @@ class Transfers:
             dark_ns: Returns for how long a region's circuits were dark before the transfer.
         """
         self._end_count(transfer, complete=True)
-        task, work = transfer.task, transfer.task.work
+        state, task, work = transfer.state, transfer.task, transfer.task.work
         assert isinstance(work, Sent)
         if lost := [record for record in transfer.records if not (record.ok or record.corrupt)]:
             raise LostBytesError(self._give_up(transfer, _loss_message(description(task), lost)))
@@ -285,20 +274,18 @@ class Transfers:
         )
         reconfigured = transfer.offload.reconfigured_regions if transfer.offload else ()
         collective, region_of = isinstance(work, Collective), transfer.flows.region_of
-        planned, records = (
-            defaultdict[str, list[int]](list),
-            defaultdict[str, list[FlowRecord]](list),
-        )
+        planned = defaultdict[str, list[int]](list)
+        records = defaultdict[str, list[FlowRecord]](list)
         for position, flow in enumerate(transfer.planned):
             planned[region_of[flow.src] if collective else task.region].append(position)
         first_ns = min(record.first_sent_ns for record in transfer.records)
-        harness_ns = first_ns + transfer.skipped_ns - transfer.times.ready_ns
+        harness_ns = first_ns + transfer.skipped_ns - transfer.ready_ns
         for record in transfer.records:
             shifted = _shifted(record, transfer.skipped_ns - harness_ns)
             records[region_of[record.src] if collective else task.region].append(shifted)
         runs = [
             CollectiveRun(
-                transfer.state.run.number,
+                state.run.number,
                 work,
                 transfer.flows.predictions[region],
                 tuple(transfer.planned[position] for position in planned[region]),
@@ -307,8 +294,8 @@ class Transfers:
                 steal / total if total else 0.0,
                 region,
                 task.micro_batch,
-                transfer.times.unlit_ns or transfer.times.ready_ns,
-                transfer.times.expected_s,
+                state.unlit_ns(transfer.number),
+                state.predicted_wait_s(transfer.number, self.fabric.scale.dilation),
                 region in reconfigured,
                 harness_ns,
                 count=transfer.count,
@@ -318,7 +305,7 @@ class Transfers:
         ]
         positions = map(tuple, planned.values())
         runs_of = tuple(zip(runs, positions, strict=True))
-        transfer.state.sent.append(SentTask(transfer.number, runs_of))
+        state.sent.append(SentTask(transfer.number, runs_of))
         end_ns = max(run.end_ns for run in runs) + harness_ns
         self.windows.append((transfer.start_ns - transfer.skipped_ns, end_ns - transfer.skipped_ns))
         return runs
@@ -357,13 +344,8 @@ def description(task: Task) -> str:
 
 def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
     """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
-    return replace(
-        record,
-        first_sent_ns=record.first_sent_ns + skipped_ns,
-        last_sent_ns=record.last_sent_ns + skipped_ns,
-        first_received_ns=record.first_received_ns + skipped_ns,
-        last_received_ns=record.last_received_ns + skipped_ns,
-    )
+    instants = "first_sent_ns", "last_sent_ns", "first_received_ns", "last_received_ns"
+    return replace(record, **{name: getattr(record, name) + skipped_ns for name in instants})
 
 
 def _loss_message(where: str, lost: Sequence[FlowRecord]) -> str:
