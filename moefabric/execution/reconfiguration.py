@@ -21,13 +21,13 @@ from typing import Final
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.failures import FailurePhase
+from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
-from moefabric.execution.controller_splits import ControllerSplits
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.planner.horizon import UNKNOWN, Horizon
-from moefabric.planner.sending.flow_pacing import merge_circuits
+from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits
 from moefabric.planner.sending.partial_offload import circuits_after_s
 from moefabric.prediction.control_time import ControlPrediction, model_phases
 from moefabric.results.records.records import CircuitChange
@@ -40,6 +40,29 @@ TIMEOUT_S: Final = 1.0
 UNDER_WAY: Final = "its controller hasn't answered the last request"
 _CONTROL_SAMPLES: Final = 8
 """Replies of a controller from which the control time of the next one is estimated."""
+
+
+class ControllerSplits:
+    """A policy that reuses the split of a region's last controller reply."""
+
+    def __init__(self, policy: SplitPolicy) -> None:
+        self.policy = policy
+        self._known: dict[tuple[str, ...], tuple[DemandMatrix, CircuitSet, Split]] = {}
+        self.circuits = policy.circuits
+
+    def remember(self, demand: DemandMatrix, change: CircuitChange) -> None:
+        """Keep the split that a controller planned for a demand."""
+        self._known.pop(demand.servers, None)
+        if change.split is not None:
+            self._known[demand.servers] = demand, change.after, change.split
+
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Return the split of a region's demand over its lit circuits."""
+        if (known := self._known.get(demand.servers)) is not None:
+            own = frozenset(c for c in circuits if c.a.server in demand.servers)
+            if known[0] == demand and known[1].circuits == own:
+                return known[2]
+        return self.policy.split(fabric, demand, circuits)
 
 
 @dataclass(frozen=True)

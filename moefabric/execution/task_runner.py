@@ -6,11 +6,10 @@ from functools import partial
 from moefabric.core.errors import ServerLossError
 from moefabric.core.flows import FlowRecord
 from moefabric.core.units import NS_PER_S
-from moefabric.execution.controller_splits import ControllerSplits
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import Reconfigurator, Reply
+from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator, Reply
 from moefabric.execution.transfers import TaskTransfer, Transfers, description
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload

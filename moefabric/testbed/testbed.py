@@ -1,7 +1,9 @@
 """The testbed of a run: a running fabric with its controllers and its connected agents."""
 
 import os
+import resource
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -39,7 +41,6 @@ from moefabric.runtime import structured_log
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.testbed.controller_retry import PROBE_S
-from moefabric.testbed.descriptor_limits import check_descriptor_limit
 from moefabric.testbed.fabric_processes import (
     UP_TIMEOUT_S,
     connect_agent,
@@ -48,6 +49,9 @@ from moefabric.testbed.fabric_processes import (
 )
 
 T = TypeVar("T")
+
+RESERVE: Final = 64
+"""Descriptors of an agent besides its data connections: channels, ranks, files."""
 
 _CONNECT_S: Final = 10.0
 _CONNECT_SERVER_S: Final = 0.3
@@ -291,6 +295,34 @@ def reply_timeout_s(region: Region, timeout_s: float = CONTROLLER_TIMEOUT_S) -> 
     """Return the reply timeout, which includes settling, since dilation stretches it."""
     ocs = region.ocs
     return timeout_s + (2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0)
+
+
+def descriptors_needed(paths: Iterable[DataPath]) -> Counter[str]:
+    """Return the descriptors that each server's agent needs to keep all paths open."""
+    needed = Counter[str]()
+    for path in paths:
+        needed.update([path.src, path.dst])
+        if path.relay:
+            needed[path.relay] += 2
+    return Counter({server: count + RESERVE for server, count in needed.items()})
+
+
+def check_descriptor_limit(paths: Iterable[DataPath]) -> None:
+    """Check that agents may open as many descriptors as the paths need.
+
+    Raises:
+        UnsupportedError: if the hard limit of this process, which agents inherit, is lower.
+    """
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = descriptors_needed(paths).most_common(1)
+    if needed and limit != resource.RLIM_INFINITY and needed[0][1] > limit:
+        server, count = needed[0]
+        raise UnsupportedError(
+            f"the agent of {server} needs {count} descriptors for its connections, and this "
+            f"process may open {limit}: raise the hard limit (`ulimit -Hn {count}` as root, "
+            "`nofile` in /etc/security/limits.conf or `ulimits` of the container), or use fewer "
+            "servers or NICs"
+        )
 
 
 @contextmanager

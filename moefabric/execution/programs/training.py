@@ -15,8 +15,7 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import Failure
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.executor import Executor
-from moefabric.execution.programs.rank_environment import Rank
-from moefabric.execution.programs.rank_places import RankPlace
+from moefabric.execution.programs.rank_places import Rank, RankPlace
 from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.execution.rank_calls import RankCalls
 from moefabric.execution.recovery import Recovery
