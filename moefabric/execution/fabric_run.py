@@ -27,8 +27,8 @@ from moefabric.execution.fabric_recorder import FabricRecorder
 from moefabric.execution.failure_monitor import (
     CircuitReports,
     FailureMonitor,
+    failure_watch,
     scheduled_failures,
-    watched_circuits,
 )
 from moefabric.execution.hybrid_result import with_hybrid
 from moefabric.execution.observer import Observers, RunObserver
@@ -363,7 +363,7 @@ def replay_on(context: RunContext) -> Replay:
         counters = None
         if run_dir is not None:
             schedule = scheduled_failures(context.spec, choice, fabric, run_dir, context.fleet)
-            recorder.monitor = undo.enter_context(FailureMonitor(run_dir))
+            recorder.monitor = undo.enter_context(closing(FailureMonitor(run_dir)))
             counters = undo.enter_context(port_counters(fabric))
             observers += [recorder.monitor, undo.enter_context(schedule)]
         instruments = Instruments(counters=counters, reported_circuits=reports.take)
@@ -374,7 +374,7 @@ def replay_on(context: RunContext) -> Replay:
         )
         keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
         if run_dir is not None and keeps_circuits:
-            undo.enter_context(watched_circuits(fabric, run_dir, reports))
+            undo.enter_context(failure_watch(run_dir, reports.put))
         enabled = emulated and bool(drops_packets(fabric) or fabric.spines)
         lateness = undo.enter_context(link_lateness(fabric, enabled=emulated))
         readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, Self
@@ -32,6 +32,7 @@ from moefabric.runtime.failure_log import append_failure_event, read_failure_log
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed import failure_injection
 from moefabric.testbed.clock import Clock, MonotonicClock, SkippingClock
+from moefabric.testbed.fabric_reader import FabricReader
 
 LONG_POLL_S: Final = 10.0
 """Longest time for which a controller without new failures may delay its reply."""
@@ -237,15 +238,14 @@ class FailureMonitor(RunObserver):
 
     def __init__(self, run_dir: RunDirectory) -> None:
         self._run_dir = run_dir
-        self._wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+        wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+        self._reader = FabricReader(run_dir.name, wiring, _REPLY_S)
         self._reported: dict[FailureEvent, None] = {}
         self._background = ThreadPoolExecutor(1, thread_name_prefix="failures")
         self._collections: list[Future[None]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the background thread."""
         self._background.shutdown()
 
     def failure_logged(
@@ -273,13 +273,9 @@ class FailureMonitor(RunObserver):
         """
         if not self.injected():
             return
-        fabric = self._wiring.fabric
-        for region in (*fabric.regions, *([None] if fabric.leaves else [])):
+        for region in self._reader.controllers:
             try:
-                with ControllerClient.of_region(
-                    self._wiring, region, _REPLY_S, run_dir=self._run_dir
-                ) as client:
-                    failures = client.failures()["failures"]
+                failures = self._reader.ask(region, lambda client: client.failures()["failures"])
             except ControlError:
                 continue
             self._reported |= dict.fromkeys(
@@ -326,20 +322,25 @@ def scheduled_failures(
 
     Where there are backup servers, the fleet learns from the controllers which servers are cut off.
     """
-    with _watched_reachability(fabric, fleet, run_dir):
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="failures") as background:
-            schedule = FailureInjector(
-                planned_failures(spec, choice, fabric),
-                partial(failure_injection.inject, run_dir),
-                partial(failure_injection.clear, run_dir),
-                MonotonicClock(),
-                fabric.scale,
-                background,
-            )
-            try:
-                yield schedule
-            finally:
-                schedule.close()
+    with ExitStack() as undo:
+        if fabric.backup_servers:
+            watch = undo.enter_context(failure_watch(run_dir))
+            fleet.watch_reachability(watch.unreachable)
+            undo.callback(fleet.watch_reachability, lambda _: False)
+        with (
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="failures") as background,
+            closing(
+                FailureInjector(
+                    planned_failures(spec, choice, fabric),
+                    partial(failure_injection.inject, run_dir),
+                    partial(failure_injection.clear, run_dir),
+                    MonotonicClock(),
+                    fabric.scale,
+                    background,
+                )
+            ) as schedule,
+        ):
+            yield schedule
         _await_servers(fleet)
 
 
@@ -356,38 +357,18 @@ def planned_failures(
     ]
 
 
-@contextmanager
-def _watched_reachability(fabric: Fabric, fleet: Fleet, run_dir: RunDirectory) -> Iterator[None]:
-    if not fabric.backup_servers:
-        yield
-        return
-    with FailureWatch(_reporters(fabric, run_dir)) as watch:
-        fleet.watch_reachability(watch.unreachable)
-        try:
-            yield
-        finally:
-            fleet.watch_reachability(lambda _: False)
-
-
-@contextmanager
-def watched_circuits(
-    fabric: Fabric, run_dir: RunDirectory, reports: CircuitReports
-) -> Iterator[None]:
-    """Report the circuits of all regions, now and after each failure."""
-    with FailureWatch(_reporters(fabric, run_dir), reports.put):
-        yield
-
-
-def _reporters(fabric: Fabric, run_dir: RunDirectory) -> dict[str, Callable[[], ControllerClient]]:
-    """Return how to connect to the controller of each region, for long polls."""
+def failure_watch(
+    run_dir: RunDirectory,
+    on_circuits: Callable[[str, CircuitSet], object] = lambda _region, _circuits: None,
+) -> FailureWatch:
+    """Return a watch of the controllers of all regions, by long polls of a running fabric."""
     wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
-    return {
-        region.name: partial(
-            ControllerClient.of_region, wiring, region, LONG_POLL_S + _REPLY_S, run_dir=run_dir
-        )
-        for region in fabric.regions
+    clients = {
+        region.name: partial(ControllerClient.of_region, wiring, region, LONG_POLL_S + _REPLY_S)
+        for region in wiring.fabric.regions
         if not (region.backup or region.modelled)
     }
+    return FailureWatch(clients, on_circuits)
 
 
 def _await_servers(fleet: Fleet) -> None:

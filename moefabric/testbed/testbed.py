@@ -341,20 +341,16 @@ def ready_transport(transport: Transport) -> Iterator[str]:
         UnsupportedError: This kernel lacks the congestion control.
     """
     with transport.prepared() as name:
-        _check_congestion_control(transport, name)
-        yield name
-
-
-def _check_congestion_control(transport: Transport, name: str) -> None:
-    with socket.socket() as probe:
         try:  # a privileged process loads the module by this
-            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            with socket.socket() as probe:
+                probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except OSError as error:
             has = _CONGESTION_CONTROLS.read_text().split()
             missing = f"this kernel has no congestion control {name!r}, but {', '.join(has)}"
             raise UnsupportedError(
                 f"transport {transport.name}: {missing}: load its module (modprobe tcp_{name})"
             ) from error
+        yield name
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
             HeaderLine(run_id="soak", experiment="soak", version="", manifest=Manifest(), spec={}),
             FabricLine(fabric="soak", policy="mixnet", iterations=iterations),
         )
-        monitor = undo.enter_context(FailureMonitor(run_dir))
+        monitor = undo.enter_context(closing(FailureMonitor(run_dir)))
         counters = undo.enter_context(port_counters(fabric))
         recorder = FabricRecorder(fabric, "soak", "mixnet", journal)
         faults = _Faults(run_dir, iterations)

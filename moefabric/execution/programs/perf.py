@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import median
-from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -47,19 +46,17 @@ PerfKind = Literal[
 ]
 KINDS: Final[tuple[PerfKind, ...]] = get_args(PerfKind)
 """The collectives, by the names of nccl-tests' programs."""
-_COLLECTIVES: Final[Mapping[PerfKind, CollectiveKind]] = MappingProxyType(
-    {
-        "alltoall": "all_to_all",
-        "alltoallv": "all_to_all",
-        "allreduce": "all_reduce",
-        "allgather": "all_gather",
-        "reducescatter": "reduce_scatter",
-        "broadcast": "broadcast",
-        "reduce": "reduce",
-        "sendrecv": "all_to_all",
-        "barrier": "barrier",
-    }
-)
+_COLLECTIVES: Final[Mapping[PerfKind, CollectiveKind]] = {
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "all_to_all",
+    "barrier": "barrier",
+}
 ELEMENT: Final = 4
 """Bytes of a number; they are added as uint32, so that every bit can be verified."""
 
