@@ -132,28 +132,18 @@ class RunStatusWriter(RunObserver):
             self._closing.wait(pause_s)
 
     def _present(self) -> RunStatus:
-        task, demand = self._task, self._demand
-        return self._status.model_copy(
-            update={
-                "operation": None if task is None else _operation(task),
-                "demand": None if demand is None else _demand(demand),
-            }
-        )
-
-
-def _operation(task: Task) -> OperationStatus:
-    work = task.work
-    assert isinstance(work, Sent)
-    return OperationStatus(
-        kind=work.kind,
-        direction=work.direction,
-        layer=work.layer,
-        region=task.regions[0] if len(task.regions) == 1 else "all",
-        micro_batch=task.micro_batch,
-    )
-
-
-def _demand(demand: DemandMatrix) -> DemandStatus:
-    return DemandStatus(
-        servers=list(demand.servers), bytes=demand.array.round().astype(int).tolist()
-    )
+        update: dict[str, Any] = {}
+        if (task := self._task) is not None:
+            work = task.work
+            assert isinstance(work, Sent)
+            update["operation"] = OperationStatus(
+                kind=work.kind,
+                direction=work.direction,
+                layer=work.layer,
+                region=task.regions[0] if len(task.regions) == 1 else "all",
+                micro_batch=task.micro_batch,
+            )
+        if (demand := self._demand) is not None:
+            sizes = demand.array.round().astype(int).tolist()
+            update["demand"] = DemandStatus(servers=list(demand.servers), bytes=sizes)
+        return self._status.model_copy(update=update)

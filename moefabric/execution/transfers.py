@@ -35,6 +35,7 @@ ARMING_NS: Final = 20_000_000
 ARMING_FLOW_NS: Final = 100_000
 ARMING_SERVER_NS: Final = 1_000_000
 """Time for each flow and for each server, if their sum exceeds `ARMING_NS`."""
+_INSTANTS: Final = ("first_sent_ns", "last_sent_ns", "first_received_ns", "last_received_ns")
 _PLANNED_SHARE: Final = 1e-6
 """Part of a pair's bytes that planned flows may miss by rounding."""
 _SLACK_S: Final = 20.0
@@ -281,8 +282,8 @@ class Transfers:
         first_ns = min(record.first_sent_ns for record in transfer.records)
         harness_ns = first_ns + transfer.skipped_ns - transfer.ready_ns
         for record in transfer.records:
-            shifted = _shifted(record, transfer.skipped_ns - harness_ns)
-            records[region_of[record.src] if collective else task.region].append(shifted)
+            moved = _shifted(record, transfer.skipped_ns - harness_ns)
+            records[region_of[record.src] if collective else task.region].append(moved)
         runs = [
             CollectiveRun(
                 state.run.number,
@@ -344,8 +345,7 @@ def description(task: Task) -> str:
 
 def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
     """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
-    instants = "first_sent_ns", "last_sent_ns", "first_received_ns", "last_received_ns"
-    return replace(record, **{name: getattr(record, name) + skipped_ns for name in instants})
+    return replace(record, **{name: getattr(record, name) + skipped_ns for name in _INSTANTS})
 
 
 def _loss_message(where: str, lost: Sequence[FlowRecord]) -> str:

@@ -26,7 +26,7 @@ from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.transport import TCP, Transport
 from moefabric.core.units import NS_PER_S
@@ -126,16 +126,6 @@ def open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[
 def connect_timeout_s(fabric: Fabric) -> float:
     """Return how long the connections of all agents may take to open."""
     return _CONNECT_S + _CONNECT_SERVER_S * len(fabric.servers)
-
-
-def _warm_up(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
-    """Open congestion windows; the job replaces servers that are lost meanwhile."""
-    try:
-        open_congestion_windows(fabric, fleet, connections)
-    except ServerLossError as loss:
-        fleet.drop(loss.servers)
-        fleet.abandon(0)
-        fleet.reconnect()
 
 
 def liveness_monitor(fabric: Fabric) -> LivenessMonitor:
@@ -280,21 +270,14 @@ def region_controllers(
     wiring: FabricWiring, timeout_s: float = CONTROLLER_TIMEOUT_S
 ) -> Controllers:
     """Return the controllers of a running fabric's regions that are emulated and no backups."""
-    return Controllers(
-        {
-            region.name: ControllerClient.of_region(
-                wiring, region, reply_timeout_s(region, timeout_s)
-            )
-            for region in wiring.fabric.regions
-            if not (region.backup or region.modelled)
-        }
-    )
-
-
-def reply_timeout_s(region: Region, timeout_s: float = CONTROLLER_TIMEOUT_S) -> float:
-    """Return the reply timeout, which includes settling, since dilation stretches it."""
-    ocs = region.ocs
-    return timeout_s + (2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0)
+    clients = {}
+    for region in wiring.fabric.regions:
+        if not (region.backup or region.modelled):
+            ocs = region.ocs  # dilation stretches its settling
+            settling_s = 2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0
+            limit_s = timeout_s + settling_s
+            clients[region.name] = ControllerClient.of_region(wiring, region, limit_s)
+    return Controllers(clients)
 
 
 def descriptors_needed(paths: Iterable[DataPath]) -> Counter[str]:
@@ -432,5 +415,10 @@ def running_testbed(
             congestion=congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )
-        _warm_up(fabric, fleet, connections)
+        try:
+            open_congestion_windows(fabric, fleet, connections)
+        except ServerLossError as loss:  # the job replaces servers that are lost meanwhile
+            fleet.drop(loss.servers)
+            fleet.abandon(0)
+            fleet.reconnect()
         yield wiring, fleet, controllers

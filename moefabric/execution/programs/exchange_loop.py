@@ -20,7 +20,6 @@ from moefabric.execution.executor import Executor
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.programs.program_fabric import running_programs
 from moefabric.execution.rank_calls import Calls
-from moefabric.results.records.records import IterationRun
 from moefabric.testbed.testbed import (
     Controllers,
     connect_timeout_s,
@@ -131,7 +130,13 @@ class ExchangeLoop:
         except (LostBytesError, RanksLostError) as error:
             self._executor.give_up()
             return CarriedExchange(exchange, error=str(error))
-        return self._carried(exchange, run)
+        parts, planned = run.collectives, [f for part in run.collectives for f in part.planned]
+        return CarriedExchange(
+            exchange,
+            max(part.end_ns - part.start_ns for part in parts) / NS_PER_S,
+            max(part.waited_ns for part in parts) / NS_PER_S,
+            sum(flow.bytes for flow in planned if flow.is_optical) / self.fabric.scale.bytes,
+        )
 
     def _demand(self, exchange: Exchange) -> DemandMatrix:
         """Return the bytes of the model between all servers; raises ValueError between regions."""
@@ -142,15 +147,6 @@ class ExchangeLoop:
                 raise ValueError(f"{src} and {dst} are in different regions: give regions groups")
             owed[index[src], index[dst]] = size * self.fabric.scale.bytes
         return DemandMatrix(self.fabric.servers, owed)
-
-    def _carried(self, exchange: Exchange, run: IterationRun) -> CarriedExchange:
-        factor = self.fabric.scale.bytes
-        return CarriedExchange(
-            exchange,
-            max(part.end_ns - part.start_ns for part in run.collectives) / NS_PER_S,
-            max(part.waited_ns for part in run.collectives) / NS_PER_S,
-            sum(f.bytes for part in run.collectives for f in part.planned if f.is_optical) / factor,
-        )
 
 
 @contextmanager

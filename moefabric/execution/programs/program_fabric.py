@@ -17,7 +17,7 @@ from moefabric.agents.fleet.programs import LoadedProgram, ProgramTimes
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, FabricError
 from moefabric.core.paths import dscp
-from moefabric.core.port_counts import SENT, PortReading, counted_nics
+from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
@@ -187,12 +187,14 @@ class ProgramFabric:
                 )
             after = self.counters.read()
             wrong = loaded.verify() if options.verify else None
+        sent = after.payload_since(before)[:, SENT] * placed.scale.bytes
+        optical = np.array([nic.path[0] == "o" for nic in counted_nics(self.fabric)])
         return ProgramResult(
             tuple(t.seconds / dilation for t in measured),
             model.seconds,
             None if wrong is None else sum(wrong.values()),
             _planned_bytes(placed),
-            self._counted_bytes(before, after, placed.scale.bytes),
+            (float(sent[optical].sum()), float(sent[~optical].sum())),
             _step_ends_s(placed, measured[-1]) if times else (),
             model.step_ends_s,
         )
@@ -210,13 +212,6 @@ class ProgramFabric:
         self.fleet.connect(paths, connect_timeout_s(fabric))
         self._connected |= set(missing)
         open_congestion_windows(fabric, self.fleet, paths)
-
-    def _counted_bytes(
-        self, before: PortReading, after: PortReading, factor: float
-    ) -> tuple[float, float]:
-        sent = after.payload_since(before)[:, SENT]
-        optical = np.array([nic.path[0] == "o" for nic in counted_nics(self.fabric)])
-        return float(sent[optical].sum() * factor), float(sent[~optical].sum() * factor)
 
 
 def server_demand(placed: PlacedProgram) -> DemandMatrix:

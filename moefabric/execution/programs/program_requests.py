@@ -85,7 +85,7 @@ class _RankRequest:
                         "offset": extent.offset,
                         "bytes": extent.size,
                         "element": call.call.element,
-                        "terms": [[_seed(number, i), at] for i, at in terms],
+                        "terms": [[number + rank * _STRIDE, at] for rank, at in terms],
                     }
 
     def _steps(self) -> list[Json]:
@@ -174,7 +174,3 @@ def call_results(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
             yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
         case "reduce" if rank == call.root:
             yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
-
-
-def _seed(call: int, rank: int) -> int:
-    return call + rank * _STRIDE

@@ -45,17 +45,6 @@ class Rank:
         return f"rank {self.number} on {self.server}"
 
 
-def _host_argv(
-    logins: Mapping[str, HostLogin], server: str, command: Sequence[str]
-) -> Sequence[str]:
-    """Return the argv that runs a command on a real host, and ends it with the local process.
-
-    The command starts in the folder of the caller's name there, if there is one.
-    """
-    module = [sys.executable, "-m", "moefabric.agents.remote.command"]
-    return [*module, "--login", logins[server].to_json(), "--", *command]
-
-
 @dataclass(frozen=True)
 class RankPlace:
     """Servers on which ranks run.
@@ -114,6 +103,8 @@ class RankPlace:
     ) -> Self:
         """Return real hosts, whose ranks meet and talk over the hosts' own network.
 
+        Commands start in the folder of the caller's name there, if there is one.
+
         Args:
             logins: How to log in to each host, by server.
             addresses: Address of each host.
@@ -126,7 +117,11 @@ class RankPlace:
             # Without an interface, gloo takes the one that the host's name leads to, often lo.
             interface = named.get(addresses[server], "")
             own[server] = {"GLOO_SOCKET_IFNAME": interface, "MOEFABRIC_AGENT": facts["ranks"]}
-        launcher = partial(_host_argv, logins)
+
+        def launcher(server: str, command: Sequence[str]) -> Sequence[str]:
+            module = [sys.executable, "-m", "moefabric.agents.remote.command"]
+            return [*module, "--login", logins[server].to_json(), "--", *command]
+
         return cls(launcher, tuple(logins), addresses[first], MASTER_PORT, own)
 
     def job(

@@ -196,7 +196,9 @@ class TraceReplay:
         scale = self.programs.fabric.scale
         exact = self._unscaled(self.paths)
         exact_s = ProgramModel(exact, greedy=self.options.greedy).seconds
-        factor = self._byte_factor(exact_s, exact.memory, scale.bytes * scale.dilation)
+        # The byte scale at which a run takes long enough; below 1, sizes grow.
+        factor = exact_s * scale.bytes * scale.dilation / self._wanted_wall_s()
+        factor = max(factor, exact.memory / MOST_MEMORY)
         program = self._lowered(factor)
         placed = PlacedProgram(program, self.paths, program_scale(scale, factor))
         options = self.options
@@ -230,16 +232,6 @@ class TraceReplay:
 
     def _unscaled(self, paths: MessagePaths) -> PlacedProgram:
         return PlacedProgram(self.program, paths, Scale())
-
-    def _byte_factor(self, exact_s: float, memory: int, product: float) -> float:
-        """Return by what sizes are divided so that a run takes long enough; below 1 they grow.
-
-        Args:
-            exact_s: Predicted seconds of the trace with its own sizes.
-            memory: Bytes of the buffers of all ranks with these sizes.
-            product: Byte scale times dilation, which the fabric's links have.
-        """
-        return max(exact_s * product / self._wanted_wall_s(), memory / MOST_MEMORY)
 
     def _wanted_wall_s(self) -> float:
         if self.options.wall_s is not None:
@@ -285,16 +277,14 @@ def operation_times(placed: PlacedProgram, result: ProgramResult) -> list[Operat
     for transfer, call in placed.call_of_transfer.items():
         size = sum(part.size for part in placed.parts[transfer])
         sizes[_kind(placed.program, (-1, call))] += size * placed.scale.bytes
-    return [_operation_times(kind, sizes[kind], pairs) for kind, pairs in sorted(by_kind.items())]
-
-
-def _operation_times(
-    kind: str, size: float, pairs: Sequence[tuple[float, float]]
-) -> OperationTimes:
-    measured_s, model_s = (fmean(one) for one in zip(*pairs, strict=True))
-    error = measured_s / model_s - 1 if model_s else 0.0
-    median_error = median([own / model - 1 for own, model in pairs if model] or [0.0])
-    return OperationTimes(kind, len(pairs), size, measured_s, model_s, error, median_error)
+    times = []
+    for kind, pairs in sorted(by_kind.items()):
+        measured_s, model_s = (fmean(one) for one in zip(*pairs, strict=True))
+        error = measured_s / model_s - 1 if model_s else 0.0
+        error_p50 = median([own / model - 1 for own, model in pairs if model] or [0.0])
+        counted = kind, len(pairs), sizes[kind]
+        times.append(OperationTimes(*counted, measured_s, model_s, error, error_p50))
+    return times
 
 
 OperationKey = tuple[int, int]

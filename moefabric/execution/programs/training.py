@@ -89,7 +89,11 @@ class TrainingRun:
                         left = iterations - first
                         programmes = {self._tasks.job: self._tasks.programme}
                         runs += executor.run(programmes, left, first=first)
-                        self._wait(self._processes)
+                        if not self._processes.wait(_END_S):
+                            raise TrainingProgramError(
+                                f"the program runs on {_END_S:g} s after {iterations} iterations: "
+                                "let its arguments contain {iterations}"
+                            )
                 except RanksLostError as loss:
                     self._processes = None
                     finished, lost_ns = executor.give_up()
@@ -200,18 +204,6 @@ class TrainingRun:
             self._resumed = step if self._resumed is None else self._resumed
         if loss is None or stream == "stderr":
             self._show(f"{rank}: {line}")
-
-    def _wait(self, processes: RankProcesses) -> None:
-        """Wait for the ranks' end.
-
-        Raises:
-            TrainingProgramError: If they go on.
-        """
-        if not processes.wait(_END_S):
-            raise TrainingProgramError(
-                f"the program runs on {_END_S:g} s after {self._spec.training.iterations} "
-                "iterations: let its arguments contain {iterations}"
-            )
 
     def _resume(
         self, loss: RanksLostError, runs: list[IterationRun], lost_ns: int

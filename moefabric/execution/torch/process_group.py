@@ -94,7 +94,8 @@ class AgentProcessGroup(dist.ProcessGroup):
         """Exchange a tensor with every rank."""
         opts = dist.AllToAllOptions() if opts is None else opts
         counts = {len(output_tensors), len(input_tensors)}
-        if self._link is None or counts != {self.size()} or not _are_floating(input_tensors):
+        floating = all(tensor.is_floating_point() for tensor in input_tensors)
+        if self._link is None or counts != {self.size()} or not floating:
             return self._gloo_all_to_all(output_tensors, input_tensors, opts)
         for tensor in (*output_tensors, *input_tensors):
             _check_contiguous(tensor)
@@ -122,7 +123,10 @@ class AgentProcessGroup(dist.ProcessGroup):
         dtypes = {tensor.dtype for tensor in (*receives, *sends)}
         if len(dtypes) > 1:
             raise ValueError(f"Invalid usage of tensors with different dtypes: {dtypes}")
-        send_bytes, receive_bytes = ([_bytes_of(t) for t in blocks] for blocks in (sends, receives))
+        send_bytes, receive_bytes = (
+            [tensor.detach().reshape(-1).view(torch.uint8) for tensor in blocks]
+            for blocks in (sends, receives)
+        )
         sizes = [len(block) for block in send_bytes]
         request = ExchangeRequest(
             self._name,
@@ -136,14 +140,9 @@ class AgentProcessGroup(dist.ProcessGroup):
         timeout = opts.timeout.total_seconds()
         if timeout <= 0:  # unset
             timeout = self._gloo.options._timeout.total_seconds()  # noqa: SLF001 - no other getter
-        work = ExchangeWork(link, request, self.rank(), timeout, outputs)
-        work.start(send_bytes, receive_bytes)
+        work = ExchangeWork(link, request, self.rank(), timeout, outputs, send_bytes, receive_bytes)
         self._exchanges += 1
         return work
-
-
-def _are_floating(tensors: Sequence[torch.Tensor]) -> bool:
-    return all(tensor.is_floating_point() for tensor in tensors)
 
 
 def _check_contiguous(tensor: torch.Tensor) -> None:
@@ -164,11 +163,6 @@ def _blocks(tensor: torch.Tensor, sizes: Sequence[int], count: int) -> list[torc
     elif sum(sizes) != rows or min(sizes) < 0:
         raise RuntimeError("Split sizes doesn't match total dim 0 size")
     return list(tensor.detach().split_with_sizes(list(sizes)))
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a contiguous tensor, in its own memory."""
-    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 class TokenCounts:
