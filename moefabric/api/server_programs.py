@@ -160,8 +160,8 @@ class ServerPrograms(FabricView):
 
         carried, print_output = list[CarriedExchange](), on_line or print_line
         with (
-            exchange_loop(self.name, policy) as (loop, wake),
-            RankProcesses(job, place.launcher, print_output, on_end=wake) as ranks,
+            exchange_loop(self.name, policy) as loop,
+            RankProcesses(job, place.launcher, print_output, on_end=loop.wake) as ranks,
         ):
             loop.run(lambda: ranks.ended or ranks.failure is not None, carried.append)
             ranks.wait()

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -202,7 +202,9 @@ class RunContext:
         """Whether flows are paced."""
         return self.spec.transport_of(self.choice).paced
 
-    def recorder(self, status: RunStatusWriter | None) -> FabricRecorder:
+    def recorder(
+        self, status: RunStatusWriter | None, ended: Sequence[IterationOutcome]
+    ) -> FabricRecorder:
         """Return the recorder of the replay."""
         choice, setup = self.choice, self.setup
         recorder = FabricRecorder(
@@ -215,7 +217,7 @@ class RunContext:
             paced=self.paced,
             predictions=self.work.predictions if choice.dispatch_light == "predict" else None,
         )
-        for outcome in self.ended:
+        for outcome in ended:
             recorder.add(outcome)
         return recorder
 
@@ -235,10 +237,8 @@ class RunContext:
         first = next((n for n in numbers if by_number[n] < jobs), len(numbers))
         return [outcome for outcome in outcomes if outcome.result.iteration < first]
 
-    def status_writer(self) -> AbstractContextManager[RunStatusWriter | None]:
-        """Return the context in which the state of the run is written; None on real servers."""
-        if self.run_dir is None:
-            return nullcontext()
+    def status_writer(self, run_dir: RunDirectory) -> RunStatusWriter:
+        """Return the context in which the state of the run is written."""
         status = RunStatus(
             run_id=self.setup.header.run_id,
             experiment=self.spec.experiment,
@@ -249,7 +249,7 @@ class RunContext:
             journal=str(self.setup.journal.path),
             iterations=self.work.iterations,
         )
-        return RunStatusWriter(self.run_dir.run_status_file, status)
+        return RunStatusWriter(run_dir.run_status_file, status)
 
     def result(self, replay: "Replay") -> result_model.FabricResult:
         """Return the fabric's result, from the outcomes in the journal."""
@@ -355,12 +355,12 @@ def replay_on(context: RunContext) -> Replay:
         return Replay(lost=hosts.cause(error))
     reports = CircuitReports(context.fleet.wake)
     with ExitStack() as undo:
-        status = undo.enter_context(context.status_writer())
-        recorder = context.recorder(status)
+        status = counters = None
+        if run_dir is not None:
+            status = undo.enter_context(context.status_writer(run_dir))
+        recorder = context.recorder(status, ended)
         observers: list[RunObserver] = [hosts, recorder, _ProgressLine(context)]
-        if status is not None:
-            observers.append(status)
-        counters = None
+        observers += [status] if status is not None else []
         if run_dir is not None:
             schedule = scheduled_failures(context.spec, choice, fabric, run_dir, context.fleet)
             recorder.monitor = undo.enter_context(closing(FailureMonitor(run_dir)))

@@ -72,8 +72,7 @@ class TaskRunner:
 
     def _ready(self, state: IterationState, number: int) -> None:
         """Schedule a task once all tasks that it waits for have ended, or have a known end."""
-        if (call := self._calls.awaited(state, number)) is not None:
-            self._calls.when_made(call, lambda: self._called(state, number))
+        if self._calls.waits(state, number, lambda: self._called(state, number)):
             return
         at, task = state.ready_ns(number), state.tasks[number]
         match task.work:

@@ -79,6 +79,8 @@ class ExchangeLoop:
     def __init__(
         self, fabric: Fabric, fleet: Fleet, controllers: Controllers, policy: str, lit: CircuitSet
     ) -> None:
+        self.wake = fleet.wake
+        """Makes `run` ask whether the program has ended. Any thread may call it."""
         self.fabric, self._fleet, self._calls = fabric, fleet, _QueuedCalls()
         self._reconfigures = policy_named(policy).reconfigures
         self._executor = Executor(
@@ -101,7 +103,7 @@ class ExchangeLoop:
         """Carry exchanges until the program has ended.
 
         Args:
-            ended: Returns whether the program has ended; `Fleet.wake` makes this method ask again.
+            ended: Returns whether the program has ended; `wake` makes this method ask again.
             on_exchange: Receives each exchange that has ended.
         """
         while not ended():
@@ -150,7 +152,7 @@ class ExchangeLoop:
 
 
 @contextmanager
-def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callable[[], None]]]:
+def exchange_loop(name: str, policy: str) -> Iterator[ExchangeLoop]:
     """Prepare the agents of a fabric that is up for the exchanges of a program.
 
     Args:
@@ -158,7 +160,7 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         policy: The policy.
 
     Yields:
-        The loop, and a function that makes it ask whether the program has ended.
+        The loop.
 
     Raises:
         FabricError: If the fabric isn't up, or another process uses it.
@@ -174,4 +176,4 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         undo.enter_context(closing(loop))
         fleet.prepare_job()
         undo.callback(fleet.end_job)
-        yield loop, fleet.wake
+        yield loop

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import IO, Final, Literal, Self
 from uuid import uuid4
 
@@ -66,7 +65,6 @@ class RankProcesses:
         launcher: Launcher,
         on_line: LineCallback,
         *,
-        folder: Path | None = None,
         grace_s: float = GRACE_S,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
@@ -76,7 +74,6 @@ class RankProcesses:
             job: The ranks.
             launcher: Where they run.
             on_line: Called with each line that they print.
-            folder: Where the local processes start. Default: the present folder.
             grace_s: Time between SIGTERM and SIGKILL.
             on_end: Called in the same thread as `on_line` when the first rank has failed, and when
                 all ranks have ended.
@@ -108,7 +105,7 @@ class RankProcesses:
         self._guard = ProcessGuard(JOB_VARIABLE, mark)
         try:
             for rank in job.ranks:
-                self._start(rank, launcher, mark, folder)
+                self._start(rank, launcher, mark)
         except BaseException:
             self._guard.close()
             self._release()
@@ -116,7 +113,7 @@ class RankProcesses:
         self._thread = threading.Thread(target=self._watch, name="ranks", daemon=True)
         self._thread.start()
 
-    def _start(self, rank: Rank, launcher: Launcher, mark: str, folder: Path | None) -> None:
+    def _start(self, rank: Rank, launcher: Launcher, mark: str) -> None:
         variables = {**self.job.environment_of(rank), JOB_VARIABLE: mark}
         words = [f"{name}={value}" for name, value in variables.items()]
         argv = launcher(rank.server, ["env", *words, *self.job.command])
@@ -127,7 +124,6 @@ class RankProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                cwd=folder,
                 env={**os.environ, JOB_VARIABLE: mark},
                 start_new_session=True,  # a signal reaches the rank with its children, and only it
             )

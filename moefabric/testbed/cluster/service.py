@@ -57,31 +57,17 @@ class MachineService:
     Args:
         secret: Shared secret, by which the service and the heads authenticate each other.
         lease_s: Silence of a head after which its part ends.
+
+    Attributes:
+        part_ended: Set when a part has ended.
     """
 
     def __init__(self, secret: str, lease_s: float = LEASE_S) -> None:
         self._secret, self._lease_s = secret, lease_s
         self._locks = defaultdict[str, asyncio.Lock](asyncio.Lock)
-        self._part_ended = asyncio.Event()
+        self.part_ended = asyncio.Event()
 
-    async def serve(self, address: str, port: int, *, once: bool = False) -> None:
-        """Print the port, and serve until cancelled; then remove the parts that are up.
-
-        Args:
-            address: IPv4 address to listen at.
-            port: TCP port; 0 for any.
-            once: End with the first part.
-        """
-        server = await asyncio.start_server(self._answer, address, port, limit=LONGEST_LINE)
-        async with server:
-            sys.stdout.write(json.dumps({"port": server.sockets[0].getsockname()[1]}) + "\n")
-            sys.stdout.flush()
-            if once:
-                await self._part_ended.wait()
-            else:
-                await server.serve_forever()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a client to the end of its connection."""
         try:
             if await authenticate((reader, writer), self._secret):
@@ -127,7 +113,7 @@ class MachineService:
                 held.close()
                 await asyncio.to_thread(lifecycle.down, name, force=True)
                 write_message(writer, {"stopped": True})
-                self._part_ended.set()
+                self.part_ended.set()
 
     async def _answer_head(
         self, part: "HeldPart", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -247,7 +233,14 @@ async def _serve(secret: str, options: argparse.Namespace) -> None:
     loop.add_signal_handler(signal.SIGINT, task.cancel)
     _at_end_of_input(lambda: loop.call_soon_threadsafe(task.cancel))
     service = MachineService(secret, options.lease)
-    await service.serve(options.listen, options.port, once=options.once)
+    server = await asyncio.start_server(
+        service.answer, options.listen, options.port, limit=LONGEST_LINE
+    )
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        sys.stdout.write(json.dumps({"port": port}) + "\n")
+        sys.stdout.flush()
+        await (service.part_ended.wait() if options.once else server.serve_forever())
 
 
 def _at_end_of_input(callback: Callable[[], object]) -> None:
