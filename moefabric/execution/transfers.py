@@ -5,10 +5,12 @@ Many transfers go on at once.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import LostBytesError, ServerLossError
 from moefabric.core.exchange import Exchange, Pair, assigned_parts
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
@@ -16,6 +18,7 @@ from moefabric.core.protocols import Agents, PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.iteration_state import IterationState, SentTask
+from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.execution.run_prediction import ordered_streams
 from moefabric.planner.sending.flow_pacing import paced_flows
 from moefabric.planner.sending.partial_offload import PartialOffload, pace_late_flows
@@ -24,7 +27,7 @@ from moefabric.results.records.port_windows import PortGroup, PortWindows, Trans
 from moefabric.results.records.records import CollectiveRun
 from moefabric.runtime.cpu_monitor import cpu_steal_and_total
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.testbed.clock import SkippingClock
+from moefabric.testbed.clock import Clock, SkippingClock
 from moefabric.workload.iterations.iteration import Collective, Reconfigure, Transfer
 from moefabric.workload.iterations.tasks import Elsewhere, Sent, Task
 
@@ -40,6 +43,46 @@ _PLANNED_SHARE: Final = 1e-6
 """Part of a pair's bytes that planned flows may miss by rounding."""
 _SLACK_S: Final = 20.0
 """Timeout of a transfer in addition to ten times its predicted duration."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Times and paces of a run.
+
+    Attributes:
+        paced: Whether flows are paced at their planned rate.
+        arming_ns: Least time between the order of a collective and its start.
+        restore_s: Model seconds to load a checkpoint after a loss.
+        keep_records: Whether `run` returns iterations with all their records. Without them, it
+            returns their times, and observers have the records.
+        control: Times of the requests to controllers.
+    """
+
+    paced: bool = True
+    arming_ns: int = ARMING_NS
+    restore_s: float = 0.0
+    keep_records: bool = True
+    control: ControlSettings = field(default_factory=ControlSettings)
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """The clock, the threads and the counters of a run.
+
+    Attributes:
+        clock: The wall clock; None for the machine's.
+        background: Runs requests to controllers; None for threads of the executor's own.
+        cpu_steal: Returns the CPU ticks that a hypervisor gave to others so far, and all ticks.
+        counters: Counts the bytes of each transfer at the ports; None if nobody counts.
+        reported_circuits: Returns the circuits that regions without a controller use, as far as
+            they were reported since the last call.
+    """
+
+    clock: Clock | None = None
+    background: Executor | None = None
+    cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total
+    counters: PortCounters | None = None
+    reported_circuits: Callable[[], Mapping[str, CircuitSet]] = dict
 
 
 @dataclass(eq=False)
@@ -84,18 +127,16 @@ class Transfers:
         fabric: Fabric,
         agents: Agents,
         clock: SkippingClock,
-        *,
-        paced: bool = True,
-        arming_ns: int = ARMING_NS,
-        cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total,
-        counters: PortCounters | None = None,
+        settings: RunSettings,
+        instruments: Instruments,
     ) -> None:
+        counters = instruments.counters
         self._windows = None if counters is None else PortWindows(counters)
         self._counted: list[TaskTransfer] = []
         """Transfers under way whose bytes are counted."""
         self.fabric, self.agents, self.clock = fabric, agents, clock
-        self._arming_ns, self._cpu_steal = arming_ns, cpu_steal
-        self.greedy = not paced
+        self._arming_ns, self._cpu_steal = settings.arming_ns, instruments.cpu_steal
+        self.greedy = not settings.paced
         """Whether congestion control alone sets the rates of flows."""
         self.orders: dict[int, tuple[TaskTransfer, int]] = {}
         """Orders under way by the agents' number, each with its number of flows."""

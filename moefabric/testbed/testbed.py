@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import permutations
 from pathlib import Path
@@ -144,7 +144,6 @@ class HttpRegionController:
 
     def __init__(self, client: ControllerClient, policy: str) -> None:
         self._client, self._policy = client, policy
-        self._probe = client.with_timeout(PROBE_S)
 
     def reconfigure(self, demand: DemandMatrix, horizon: Horizon | None = None) -> CircuitChange:
         """Light the circuits that the demand deserves, given the all-to-alls to come.
@@ -165,20 +164,15 @@ class HttpRegionController:
 
     def ready(self, deadline_s: float) -> bool:
         """Return whether the controller answers and has all of its devices within that time."""
-        try:
-            self._probe.wait_ready(deadline_s)
-        except ControlError:
-            return False
-        finally:
-            self._probe.close()
-        return True
+        with self._client.with_timeout(PROBE_S) as probe, suppress(ControlError):
+            probe.wait_ready(deadline_s)
+            return True
+        return False
 
     def relied_on(self) -> CircuitSet:
         """Return the circuits that have rules; raises ControlError if there is no answer."""
-        try:
-            return CircuitSet.of(self._probe.circuits())
-        finally:
-            self._probe.close()
+        with self._client.with_timeout(PROBE_S) as probe:
+            return CircuitSet.of(probe.circuits())
 
 
 def _planned_split(

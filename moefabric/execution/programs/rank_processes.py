@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Final, Literal, Self
+from typing import IO, Final, Literal, Self, get_args
 from uuid import uuid4
 
 from moefabric.core.errors import FabricError, RankFailedError
@@ -89,8 +89,7 @@ class RankProcesses:
         """By pidfd, the ranks that have not ended."""
         self._reading: dict[int, _Output] = {}
         """By file descriptor, the pipes that are open."""
-        self._errors: dict[int, deque[str]] = {}
-        """By rank, its last lines on standard error."""
+        self._outputs: dict[tuple[Rank, Stream], _Output] = {}
         self._callback_error: BaseException | None = None
         self._is_ending = False
         self.ended = False
@@ -129,14 +128,12 @@ class RankProcesses:
             )
         except OSError as error:
             raise FabricError(f"{rank}: can't run {argv[0]}: {error.strerror}") from error
-        assert process.stdout is not None
-        assert process.stderr is not None
-        errors = _Output(rank, "stderr", process.stderr)
-        for output in (_Output(rank, "stdout", process.stdout), errors):
+        for stream in get_args(Stream):
+            output = _Output(rank, stream, getattr(process, stream))
             os.set_blocking(output.pipe.fileno(), False)
             self._reading[output.pipe.fileno()] = output
             self._selector.register(output.pipe, selectors.EVENT_READ)
-        self._errors[rank.number] = errors.last
+            self._outputs[rank, stream] = output
         pidfd = os.pidfd_open(process.pid)
         self._running[pidfd] = rank, process
         self._selector.register(pidfd, selectors.EVENT_READ)
@@ -250,7 +247,7 @@ class RankProcesses:
         if failed and not self._is_ending:
             # Of several ends in one moment, that by a signal is the cause, not a lost connection.
             rank, status = min(failed, key=lambda end: (end[1] > 0, end[0].number))
-            last_lines = self._errors[rank.number]
+            last_lines = self._outputs[rank, "stderr"].last
             self.failure = RankFailedError(rank.number, rank.server, status, last_lines)
             self._terminate()
             self._call(self._on_end)
