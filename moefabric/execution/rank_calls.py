@@ -227,10 +227,10 @@ class RankCalls(Calls):
         dispatch = self._exchanges.get((iteration, self._dispatch(call.layer)))
         if dispatch is None:
             return
-        expected, found = np.array(dispatch.sends), np.array(exchange.sends)
+        expected, asked = np.array(dispatch.sends), np.array(exchange.sends)
         if not call.goes_to_experts:
             expected = expected.T
-        if expected.shape != found.shape or (expected != found).any():
+        if expected.shape != asked.shape or (expected != asked).any():
             raise TrainingProgramError(
                 f"{self._place(iteration, position)}: its bytes are not those of the layer's "
                 "dispatch. A training iteration has four all-to-alls of tokens for each layer: "

@@ -295,8 +295,8 @@ class Perf:
         ranks, scale = len(self.placement.servers), self.fabric.scale
         servers = len(set(self.placement.servers))
         wall_s = self.bound_s(self.call(size), 1.0) * scale.bytes * scale.dilation
-        wanted_s = self.options.wall_s or shortest_wall_s(servers, usable_cores())
-        factor = max(1.0, wall_s / wanted_s)
+        least_s = self.options.wall_s or shortest_wall_s(servers, usable_cores())
+        factor = max(1.0, wall_s / least_s)
         factor = max(factor, size * 2.0 * ranks / MOST_MEMORY)
         least = ELEMENT * ranks
         return max(least, round(size / factor / least) * least)

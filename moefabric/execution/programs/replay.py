@@ -197,7 +197,7 @@ class TraceReplay:
         exact = self._unscaled(self.paths)
         exact_s = ProgramModel(exact, greedy=self.options.greedy).seconds
         # The byte scale at which a run takes long enough; below 1, sizes grow.
-        factor = exact_s * scale.bytes * scale.dilation / self._wanted_wall_s()
+        factor = exact_s * scale.bytes * scale.dilation / self._planned_wall_s()
         factor = max(factor, exact.memory / MOST_MEMORY)
         program = self._lowered(factor)
         placed = PlacedProgram(program, self.paths, program_scale(scale, factor))
@@ -233,18 +233,18 @@ class TraceReplay:
     def _unscaled(self, paths: MessagePaths) -> PlacedProgram:
         return PlacedProgram(self.program, paths, Scale())
 
-    def _wanted_wall_s(self) -> float:
+    def _planned_wall_s(self) -> float:
         if self.options.wall_s is not None:
             return self.options.wall_s
         return min(max(SHORTEST_WALL_S, self.steps_of_rank * STEP_WALL_S), LONGEST_WALL_S)
 
     def _memory_notes(self, placed: PlacedProgram, exact_s: float) -> list[str]:
         """Return a note if buffers would be too large for a run that takes as long as it should."""
-        wall_s, wanted_s = exact_s * placed.scale.dilation, self._wanted_wall_s()
-        if wall_s > 0.9 * wanted_s:
+        wall_s, planned_s = exact_s * placed.scale.dilation, self._planned_wall_s()
+        if wall_s > 0.9 * planned_s:
             return []
         limit = f"{MOST_MEMORY / 1e9:g} GB of buffers"
-        return [f"A run takes {wall_s:.1f} s instead of {wanted_s:.1f} s, because of {limit}."]
+        return [f"A run takes {wall_s:.1f} s instead of {planned_s:.1f} s, because of {limit}."]
 
     def _reasons(self, placed: PlacedProgram, result: ProgramResult) -> list[str]:
         """Return why the verdict isn't `pass`."""
@@ -253,11 +253,11 @@ class TraceReplay:
             reasons.append(f"{result.wrong} numbers of the results are wrong")
         counted = [size / self.options.runs for size in result.counted_bytes]
         total = sum(result.planned_bytes)
-        for name, planned, found in zip(
+        for name, planned, measured in zip(
             ("light", "the EPS"), result.planned_bytes, counted, strict=True
         ):
-            if abs(found - planned) > max(BYTES_LIMIT * total, 1e5 * placed.scale.bytes):
-                reasons.append(f"bytes by {name}: {found:.3g} counted, {planned:.3g} planned")
+            if abs(measured - planned) > max(BYTES_LIMIT * total, 1e5 * placed.scale.bytes):
+                reasons.append(f"bytes by {name}: {measured:.3g} counted, {planned:.3g} planned")
         error = median(result.seconds) / result.predicted_s - 1 if result.predicted_s else 0.0
         if abs(error) > ERROR_LIMIT:
             reasons.append(f"the replay took {error:+.1%} of its prediction")

@@ -87,8 +87,7 @@ class TrainingRun:
                 try:
                     with self._start(Path(folder)) as self._processes:
                         left = iterations - first
-                        programmes = {self._tasks.job: self._tasks.programme}
-                        runs += executor.run(programmes, left, first=first)
+                        runs += executor.run(self._tasks.programmes, left, first=first)
                         if not self._processes.wait(_END_S):
                             raise TrainingProgramError(
                                 f"the program runs on {_END_S:g} s after {iterations} iterations: "
