@@ -85,7 +85,7 @@ class FabricRecorder(RunObserver):
         else:
             self.executor.clock.forget_skips()
         outcomes = self._outcomes(runs, failures, self._idle_shares())
-        self.journal.append(*self._lines(outcomes))
+        self._append(outcomes)
         for outcome in outcomes:
             self.add(outcome, _nic_bytes(self.fabric, runs))
         if failures.failures and failures.are_over:
@@ -94,7 +94,7 @@ class FabricRecorder(RunObserver):
     def _forget(self, failures: RunFailures) -> None:
         """Replace the outcomes during failures that are over, and forget the records."""
         if len(self.failed) > 1:
-            self.journal.append(*self._lines(self._outcomes(self.failed, failures, [])))
+            self._append(self._outcomes(self.failed, failures, []))
         numbers = {failures.iteration_of(failure) for failure in failures.failures}
         shown = (run.without_transfers() for run in self.failed if run.number in numbers)
         self.shown += islice(shown, MOST_SHOWN - len(self.shown))
@@ -108,7 +108,7 @@ class FabricRecorder(RunObserver):
             Idle shares of the machine since the last iteration.
         """
         if self.failed and failures.failures:
-            self.journal.append(*self._lines(self._outcomes(self.failed, failures, [])))
+            self._append(self._outcomes(self.failed, failures, []))
         return self._idle_shares(last=True)
 
     def failures(self) -> RunFailures:
@@ -152,13 +152,14 @@ class FabricRecorder(RunObserver):
             self._gating.clear()
         return outcomes
 
-    def _lines(self, outcomes: Sequence[IterationOutcome]) -> list[IterationLine]:
-        return [
+    def _append(self, outcomes: Sequence[IterationOutcome]) -> None:
+        lines = [
             IterationLine.model_construct(
                 {*one.model_fields_set, "fabric"}, **dict(one), fabric=self.name
             )
             for one in outcomes
         ]
+        self.journal.append(*lines)
 
     def add(self, outcome: IterationOutcome, nic_bytes: dict[str, int] | None = None) -> None:
         """Add the outcome of an iteration to the verdict and the state of the run."""
