@@ -4,9 +4,9 @@ import os
 import platform
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -107,12 +107,12 @@ def run(
         setup = RunSetup(
             spec, folder, scale, faults, reporter, external, lines, header, earlier, place
         )
-        results, wiring, hosts = _run_groups(setup)
-    manifest = _manifest(spec, scale, wiring, started, hosts)
+        finished = _run_groups(setup)
+    manifest = _manifest(spec, scale, finished.wiring, started, finished.hosts)
     if earlier is not None:
         manifest = earlier.resumed_manifest(manifest)
     order = [choice.name for choice in spec.fabrics]
-    results.sort(key=lambda result: order.index(result.fabric))
+    results = sorted(finished.results, key=lambda result: order.index(result.fabric))
     return result_model.RunResult(
         experiment=spec.experiment,
         version=version("moefabric"),
@@ -146,51 +146,48 @@ def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
         raise SpecError([("gating", message)])
 
 
-_Finished = tuple[
-    list[result_model.FabricResult], FabricWiring | None, list[result_model.HostRecord]
-]
-"""Results of fabrics, the wiring of an emulated testbed, and the real servers."""
+@dataclass
+class _Finished:
+    """Results of fabrics, the real servers, and the wiring of an emulated testbed."""
+
+    results: list[result_model.FabricResult] = field(default_factory=list)
+    hosts: list[result_model.HostRecord] = field(default_factory=list)
+    wiring: FabricWiring | None = None
+
+    def remaining(self, choices: Iterable[FabricChoice]) -> list[FabricChoice]:
+        """Return the fabrics that have no result."""
+        names = {result.fabric for result in self.results}
+        return [choice for choice in choices if choice.name not in names]
 
 
 def _run_groups(setup: RunSetup) -> _Finished:
     """Run all fabrics of an experiment that no earlier segment of the run has finished."""
-    earlier, wiring = setup.earlier, None
-    results: list[result_model.FabricResult] = []
-    hosts: list[result_model.HostRecord] = []
+    earlier, finished = setup.earlier, _Finished()
     for choices in _groups(setup.spec):
-        finished = [r for c in choices if earlier and (r := earlier.result(c.name))]
-        results += finished
-        finished_names = {result.fabric for result in finished}
-        remaining = [choice for choice in choices if choice.name not in finished_names]
-        while remaining:  # after a loss of bytes the others get a testbed of their own
-            lost = [f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost]
-            if findings := list(reasons.WRONG_TESTBED.judge_each(lost)):
-                results += [_result_without_hosts(setup, choice, findings) for choice in remaining]
-                break
-            finished, group_wiring, group_hosts = _run_group(setup, remaining)
-            results += finished
-            hosts += group_hosts
-            wiring = group_wiring or wiring
-            remaining = remaining[len(finished) :]
-    return results, wiring, hosts
+        finished.results += [r for c in choices if earlier and (r := earlier.result(c.name))]
+        while remaining := finished.remaining(choices):
+            lost = [one for one in finished.hosts if one.lost]
+            words = [f"{one.server} ({one.host}) was lost before" for one in lost]
+            if findings := list(reasons.WRONG_TESTBED.judge_each(words)):
+                finished.results += [_without_hosts(setup, one, findings) for one in remaining]
+            else:  # after a loss of bytes the others get a testbed of their own
+                _run_group(setup, remaining, finished)
+    return finished
 
 
-def _run_group(setup: RunSetup, choices: Sequence[FabricChoice]) -> _Finished:
-    """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them.
-
-    Returns:
-        The results so far, of one fabric at least; the wiring; and the real servers.
-    """
-    results: list[result_model.FabricResult] = []
+def _run_group(setup: RunSetup, choices: Sequence[FabricChoice], finished: _Finished) -> None:
+    """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them."""
+    before = len(finished.results)
     with _group_testbed(setup, choices) as group:
         for choice in choices:
             result, is_lost = _run_fabric(setup, replace(group, choice=choice))
-            results.append(result)
+            finished.results.append(result)
             if is_lost:
                 break
         group.hosts.iteration_ended()
-        records = group.hosts.records("/".join(choice.name for choice in choices[: len(results)]))
-    return results, group.wiring, records
+        names = "/".join(result.fabric for result in finished.results[before:])
+        finished.hosts += group.hosts.records(names)
+    finished.wiring = group.wiring or finished.wiring
 
 
 @contextmanager
@@ -270,7 +267,7 @@ def _run_fabric(setup: RunSetup, context: RunContext) -> tuple[result_model.Fabr
     return result, bool(replay.lost)
 
 
-def _result_without_hosts(
+def _without_hosts(
     setup: RunSetup, choice: FabricChoice, findings: Sequence[RunFinding]
 ) -> result_model.FabricResult:
     """Return the invalid result of a fabric that can't be tried, as its hosts are lost."""
