@@ -14,7 +14,7 @@ from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.emulator.fabric.other_machines import read_machines
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.cluster.greeting import Connection, connect, read_message, write_message
-from moefabric.testbed.cluster.streams import Frame, read_frame, send_frame
+from moefabric.testbed.cluster.streams import FrameKind, read_frame, send_frame
 
 _PART_BYTES: Final = 1 << 16
 _FAILED: Final = 255
@@ -73,28 +73,30 @@ def _forward_input(writer: asyncio.StreamWriter) -> None:
     loop = asyncio.get_running_loop()
     tasks = set[asyncio.Task[None]]()
 
-    def send(kind: Frame, body: bytes = b"") -> None:
+    def send(kind: FrameKind, body: bytes = b"") -> None:
         task = loop.create_task(send_frame(writer, kind, body))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     for number in _SIGNALS:
-        loop.add_signal_handler(number, send, Frame.SIGNAL, str(int(number)).encode())
+        loop.add_signal_handler(number, send, FrameKind.SIGNAL, str(int(number)).encode())
 
     def read_input() -> None:
         while part := os.read(0, _PART_BYTES):
-            asyncio.run_coroutine_threadsafe(send_frame(writer, Frame.INPUT, part), loop).result()
-        loop.call_soon_threadsafe(send, Frame.INPUT_END)
+            frame = send_frame(writer, FrameKind.INPUT, part)
+            asyncio.run_coroutine_threadsafe(frame, loop).result()
+        loop.call_soon_threadsafe(send, FrameKind.INPUT_END)
 
     threading.Thread(target=read_input, daemon=True).start()
 
 
 async def _write_output(connection: Connection, file: BinaryIO | None) -> int:
     """Write the program's output, and return its exit status."""
-    targets = {Frame.OUTPUT: sys.stdout.buffer, Frame.ERRORS: sys.stderr.buffer, Frame.FILE: file}
+    output, errors = sys.stdout.buffer, sys.stderr.buffer
+    targets = {FrameKind.OUTPUT: output, FrameKind.ERRORS: errors, FrameKind.FILE: file}
     while True:
         kind, body = await read_frame(connection[0])
-        if kind == Frame.STATUS:
+        if kind == FrameKind.STATUS:
             status = int(body)
             return status if status >= 0 else 128 - status
         if target := targets.get(kind):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from moefabric.emulator.fabric import node_commands
 from moefabric.testbed.cluster.greeting import Connection, write_message
-from moefabric.testbed.cluster.streams import Frame, read_frame, send_all, send_frame
+from moefabric.testbed.cluster.streams import FrameKind, read_frame, send_all, send_frame
 
 _GRACE_S: Final = 3.0
 _PART_BYTES: Final = 1 << 20
@@ -49,15 +49,15 @@ async def run_program(message: dict[str, Any], connection: Connection) -> None:
             assert process.stdout is not None
             assert process.stderr is not None
             await asyncio.gather(
-                send_all(writer, Frame.OUTPUT, process.stdout),
-                send_all(writer, Frame.ERRORS, process.stderr),
+                send_all(writer, FrameKind.OUTPUT, process.stdout),
+                send_all(writer, FrameKind.ERRORS, process.stderr),
             )
             status = await process.wait()
             if file.is_file():
                 with file.open("rb") as source:
                     while part := source.read(_PART_BYTES):
-                        await send_frame(writer, Frame.FILE, part)
-            await send_frame(writer, Frame.STATUS, str(status).encode())
+                        await send_frame(writer, FrameKind.FILE, part)
+            await send_frame(writer, FrameKind.STATUS, str(status).encode())
         finally:
             frames.cancel()
             await _end(process)
@@ -84,12 +84,12 @@ async def _forward_input(reader: asyncio.StreamReader, process: Process) -> None
         while True:
             kind, body = await read_frame(reader)
             with suppress(OSError):
-                if kind == Frame.INPUT:
+                if kind == FrameKind.INPUT:
                     process.stdin.write(body)
                     await process.stdin.drain()
-                elif kind == Frame.INPUT_END:
+                elif kind == FrameKind.INPUT_END:
                     process.stdin.close()
-                elif kind == Frame.SIGNAL:
+                elif kind == FrameKind.SIGNAL:
                     _signal(process, signal.Signals(int(body)))
     except (OSError, EOFError, ValueError):
         await _end(process)

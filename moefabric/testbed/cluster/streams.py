@@ -12,7 +12,7 @@ _PART_BYTES: Final = 1 << 16
 _HEAD: Final = struct.Struct("!cI")
 
 
-class Frame(bytes, Enum):
+class FrameKind(bytes, Enum):
     """Kinds of the frames of a program's streams."""
 
     INPUT = b"i"
@@ -45,13 +45,13 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write_eof()
 
 
-async def send_frame(writer: asyncio.StreamWriter, kind: Frame, body: bytes = b"") -> None:
+async def send_frame(writer: asyncio.StreamWriter, kind: FrameKind, body: bytes = b"") -> None:
     """Send a frame, once the other end has room."""
     writer.write(_HEAD.pack(kind, len(body)) + body)
     await writer.drain()
 
 
-async def read_frame(reader: asyncio.StreamReader) -> tuple[Frame, bytes]:
+async def read_frame(reader: asyncio.StreamReader) -> tuple[FrameKind, bytes]:
     """Return kind and body of the next frame.
 
     Raises:
@@ -59,10 +59,12 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[Frame, bytes]:
         ValueError: If there is no such kind.
     """
     kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-    return Frame(kind), await reader.readexactly(length)
+    return FrameKind(kind), await reader.readexactly(length)
 
 
-async def send_all(writer: asyncio.StreamWriter, kind: Frame, source: asyncio.StreamReader) -> None:
+async def send_all(
+    writer: asyncio.StreamWriter, kind: FrameKind, source: asyncio.StreamReader
+) -> None:
     """Send a program's output as frames of a kind, to its end."""
     while part := await source.read(_PART_BYTES):
         await send_frame(writer, kind, part)
