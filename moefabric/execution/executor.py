@@ -334,15 +334,14 @@ class Executor:
     def _attempt(self, job: _JobRun, number: int) -> int:
         """Start an iteration, and return when it began."""
         tasks = job.programme(number, self.recovery.substitutions)
-        run = IterationRun(
-            number, self.clock.now_ns(), job=job.job.number, skipped_ns=-self.clock.skipped_ns
-        )
+        run = IterationRun(number, 0, job=job.job.number, skipped_ns=-self.clock.skipped_ns)
         state = IterationState(job.job, tasks, self.recovery.groups, run)
         log.info("iteration begins", extra={"iteration": number})
         state.observed = job is self._jobs[0]
         state.later_iterations = job.iterations - number - 1
         state.on_end = lambda: self._tasks.at(run.end_ns, state, lambda: self._finish(job, state))
         job.state = self._states[job.job.number, number] = state
+        run.start_ns = self.clock.now_ns()  # now that all is prepared
         self._tasks.start(state)
         return run.start_ns
 

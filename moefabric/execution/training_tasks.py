@@ -113,11 +113,8 @@ class TrainingTasks:
     def _predicted(self, number: int, layer: int) -> DemandMatrix | None:
         """Return the predicted demand of a layer; zero bytes as long as it depends on a gate."""
         work = self.jobs.work
-        if (
-            work.dispatch_light != "predict"
-            or work.predictor is None
-            or number <= work.gating.first
-        ):
+        predicts = work.dispatch_light == "predict" and work.predictor is not None
+        if not predicts or number <= work.gating.first:
             return None
         if layer and not self.gating.knows(number, layer - 1):
             return self._layer(-1, layer).demand
