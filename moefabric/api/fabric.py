@@ -16,10 +16,9 @@ from moefabric.emulator.fabric import lifecycle
 from moefabric.results.progress import PlainProgressReporter
 from moefabric.testbed.cluster.ray_fabric import placer
 from moefabric.testbed.cluster.ray_fabric import remove_fabric as remove_fabric_of_cluster
-from moefabric.testbed.descriptor_limits import check_descriptor_limit
 from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes, with_shells
 from moefabric.testbed.placed_fabric import fitted_fabric
-from moefabric.testbed.testbed import data_paths
+from moefabric.testbed.testbed import check_descriptor_limit, data_paths
 
 __all__ = ["EmulatedFabric", "load_fabric", "remove_fabric_of_cluster"]
 

@@ -159,8 +159,8 @@ class ServerPrograms(FabricView):
 
         carried, print_output = list[CarriedExchange](), on_line or print_line
         with (
-            exchange_loop(self.name, policy) as (loop, wake),
-            RankProcesses(job, place.launcher, print_output, on_end=wake) as ranks,
+            exchange_loop(self.name, policy) as loop,
+            RankProcesses(job, place.launcher, print_output, on_end=loop.wake) as ranks,
         ):
             loop.run(lambda: ranks.ended or ranks.failure is not None, carried.append)
             ranks.wait()
@@ -203,9 +203,9 @@ class ServerPrograms(FabricView):
         """
         chosen = chosen_servers(self.servers, servers)
         count = slots * len(chosen) if ranks is None else ranks
-        with mpi_launch(self.wiring, chosen, slots) as launch:
-            argv = [*launch.argv, "-n", str(count), *_words(command)]
-            return subprocess.run(argv, env=launch.environment, check=False, **options)
+        with mpi_launch(self.wiring, chosen, slots) as (argv, environment):
+            argv += ["-n", str(count), *_words(command)]
+            return subprocess.run(argv, env=environment, check=False, **options)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:

@@ -13,8 +13,7 @@ one to one.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor as ThreadExecutor
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,28 +21,28 @@ from functools import partial
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import AgentError, RanksLostError, ServerLossError
 from moefabric.core.failures import IterationWindow
-from moefabric.core.protocols import Agents, PortCounters
+from moefabric.core.protocols import Agents
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
-from moefabric.execution.controller_splits import ControllerSplits
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import ControlSettings, Reconfigurator
+from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator
 from moefabric.execution.recovery import Recovery, lost_components
 from moefabric.execution.run_prediction import add_predictions
 from moefabric.execution.task_runner import TaskRunner
-from moefabric.execution.transfers import ARMING_NS, Transfers
+from moefabric.execution.transfers import Instruments, RunSettings, Transfers
 from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.prediction.jobs import Programme
 from moefabric.results.records.records import IterationRun, Span
-from moefabric.runtime.cpu_monitor import cpu_steal_and_total
-from moefabric.testbed.clock import Clock, MonotonicClock, RunTimers, SkippingClock
+from moefabric.testbed.clock import MonotonicClock, RunTimers, SkippingClock
 from moefabric.testbed.controller_retry import RegionController
 from moefabric.workload.iterations.iteration import Operation
 from moefabric.workload.iterations.job import Job, JobShape
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from moefabric.workload.iterations.substitution import Losses
+
+__all__ = ["Executor", "Instruments", "RunSettings"]
 
 log = logging.getLogger(__name__)
 
@@ -80,46 +79,6 @@ class _JobRun:
         names = lost.servers | {gpu.server for gpu in lost.gpus}
         groups = self.state.groups if self.state is not None else {}
         return any(names & set(groups[region]) for region in self.regions)
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """Times and paces of a run.
-
-    Attributes:
-        paced: Whether flows are paced at their planned rate.
-        arming_ns: Least time between the order of a collective and its start.
-        restore_s: Model seconds to load a checkpoint after a loss.
-        keep_records: Whether `run` returns iterations with all their records. Without them, it
-            returns their times, and observers have the records.
-        control: Times of the requests to controllers.
-    """
-
-    paced: bool = True
-    arming_ns: int = ARMING_NS
-    restore_s: float = 0.0
-    keep_records: bool = True
-    control: ControlSettings = field(default_factory=ControlSettings)
-
-
-@dataclass(frozen=True)
-class Instruments:
-    """The clock, the threads and the counters of a run.
-
-    Attributes:
-        clock: The wall clock; None for the machine's.
-        background: Runs requests to controllers; None for threads of the executor's own.
-        cpu_steal: Returns the CPU ticks that a hypervisor gave to others so far, and all ticks.
-        counters: Counts the bytes of each transfer at the ports; None if nobody counts.
-        reported_circuits: Returns the circuits that regions without a controller use, as far as
-            they were reported since the last call.
-    """
-
-    clock: Clock | None = None
-    background: ThreadExecutor | None = None
-    cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total
-    counters: PortCounters | None = None
-    reported_circuits: Callable[[], Mapping[str, CircuitSet]] = dict
 
 
 class Executor:
@@ -160,15 +119,7 @@ class Executor:
         self.clock = SkippingClock(instruments.clock or MonotonicClock())
         self.policy = ControllerSplits(policy)
         self._observer = observer or Observers()
-        self.transfers = Transfers(
-            fabric,
-            agents,
-            self.clock,
-            paced=settings.paced,
-            arming_ns=settings.arming_ns,
-            cpu_steal=instruments.cpu_steal,
-            counters=instruments.counters,
-        )
+        self.transfers = Transfers(fabric, agents, self.clock, settings, instruments)
         self.recovery = Recovery(fabric, agents, self._observer)
         self._background = instruments.background or ThreadPoolExecutor(
             max(1, len(controllers)), thread_name_prefix="reconfigure"
@@ -272,7 +223,7 @@ class Executor:
         states = [state for state in self._states.values() if state.run.end_ns]
         if not states:
             return
-        add_predictions(self.fabric, states, self.transfers.take_sent(states))
+        add_predictions(self.fabric, states)
         for state in states:
             del self._states[state.job.number, state.run.number]
         runs = [state.run for state in states]
@@ -383,15 +334,14 @@ class Executor:
     def _attempt(self, job: _JobRun, number: int) -> int:
         """Start an iteration, and return when it began."""
         tasks = job.programme(number, self.recovery.substitutions)
-        run = IterationRun(
-            number, self.clock.now_ns(), job=job.job.number, skipped_ns=-self.clock.skipped_ns
-        )
+        run = IterationRun(number, 0, job=job.job.number, skipped_ns=-self.clock.skipped_ns)
         state = IterationState(job.job, tasks, self.recovery.groups, run)
         log.info("iteration begins", extra={"iteration": number})
         state.observed = job is self._jobs[0]
         state.later_iterations = job.iterations - number - 1
         state.on_end = lambda: self._tasks.at(run.end_ns, state, lambda: self._finish(job, state))
         job.state = self._states[job.job.number, number] = state
+        run.start_ns = self.clock.now_ns()  # now that all is prepared
         self._tasks.start(state)
         return run.start_ns
 

@@ -1,7 +1,7 @@
 """Records a fabric's replay while it runs: outcomes in the journal, the state of the run."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -44,6 +44,9 @@ class FabricRecorder(RunObserver):
         flows: Whether outcomes hold every flow.
         paced: Whether flows are paced.
         predictions: Returns the predictions of an iteration's gating; None without a predictor.
+        executor: The executor that is observed.
+        cpu: Samples of the CPU; None if nobody takes them.
+        monitor: Collects failures; None where none can be injected.
         failed: Records of the iterations during the failures that aren't over.
         shown: Activities in the first iterations in which other failures were injected.
     """
@@ -56,50 +59,42 @@ class FabricRecorder(RunObserver):
     flows: bool = False
     paced: bool = True
     predictions: Callable[[int], Sequence[GatingPrediction | None]] | None = None
+    executor: Executor | None = field(default=None, init=False)
+    cpu: CpuSampler | None = field(default=None, init=False)
+    monitor: FailureMonitor | None = field(default=None, init=False)
     failed: list[IterationRun] = field(default_factory=list)
     shown: list[IterationRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._totals = FabricTotals(self.fabric.mtu, paced=self.paced)
         self._idle = IdleShares()
-        self._executor: Executor | None = None
-        self._cpu: CpuSampler | None = None
-        self._monitor: FailureMonitor | None = None
         self._next_verdict_s = 0.0
         self._planned_ns, self._reopened_ns = tuple[int, ...](), tuple[int, ...]()
         """When circuits were planned and connections reopened since the first failure."""
         self._gating: dict[int, Sequence[GatingPrediction | None]] = {}
 
-    def connect(self, executor: Executor, cpu: CpuSampler, monitor: FailureMonitor | None) -> None:
-        """Take the sources of records: an executor, samples of the CPU, and failures."""
-        self._executor, self._cpu, self._monitor = executor, cpu, monitor
-
-    def resume(self, outcomes: Iterable[IterationOutcome]) -> None:
-        """Add the outcomes of iterations that ended before the run was stopped."""
-        for outcome in outcomes:
-            self._add(outcome, None)
-
     def iterations_recorded(self, runs: Sequence[IterationRun]) -> None:
         """Append the outcomes of iterations that have ended."""
-        assert self._executor is not None
-        failures = self._failures()
+        assert self.executor is not None
+        injected = self.monitor is not None and self.monitor.injected()
+        failures = self.failures() if injected else RunFailures()
         if failures.failures:
             failures = failures.with_plans_of(runs)
             self._planned_ns, self._reopened_ns = failures.planned_ns, failures.reopened_ns
             self.failed += runs
         else:
-            self._executor.clock.forget_skips()
+            self.executor.clock.forget_skips()
         outcomes = self._outcomes(runs, failures, self._idle_shares())
-        self.journal.append(*self._lines(outcomes))
+        self._append(outcomes)
         for outcome in outcomes:
-            self._add(outcome, _nic_bytes(self.fabric, runs))
+            self.add(outcome, _nic_bytes(self.fabric, runs))
         if failures.failures and failures.are_over:
             self._forget(failures)
 
     def _forget(self, failures: RunFailures) -> None:
         """Replace the outcomes during failures that are over, and forget the records."""
         if len(self.failed) > 1:
-            self.journal.append(*self._lines(self._outcomes(self.failed, failures, [])))
+            self._append(self._outcomes(self.failed, failures, []))
         numbers = {failures.iteration_of(failure) for failure in failures.failures}
         shown = (run.without_transfers() for run in self.failed if run.number in numbers)
         self.shown += islice(shown, MOST_SHOWN - len(self.shown))
@@ -113,17 +108,13 @@ class FabricRecorder(RunObserver):
             Idle shares of the machine since the last iteration.
         """
         if self.failed and failures.failures:
-            failures = replace(
-                failures,
-                planned_ns=tuple(sorted({*failures.planned_ns, *self._planned_ns})),
-                reopened_ns=self._reopened_ns,
-            )
-            self.journal.append(*self._lines(self._outcomes(self.failed, failures, [])))
+            self._append(self._outcomes(self.failed, failures, []))
         return self._idle_shares(last=True)
 
-    def _failures(self) -> RunFailures:
-        executor, monitor = self._executor, self._monitor
-        if executor is None or monitor is None or not monitor.injected():
+    def failures(self) -> RunFailures:
+        """Return the failures so far."""
+        executor, monitor = self.executor, self.monitor
+        if executor is None or monitor is None:
             return RunFailures()
         failures = monitor.failures_during(executor.iteration_windows, executor.clock)
         replanned_ns = map(failures.wall_ns, executor.replanned_ns)
@@ -134,15 +125,15 @@ class FabricRecorder(RunObserver):
         )
 
     def _idle_shares(self, *, last: bool = False) -> list[float]:
-        if self._executor is None or self._cpu is None:
+        if self.executor is None or self.cpu is None:
             return []
-        windows = self._executor.transfers.take_windows()
-        return self._idle.of(self._cpu.take_samples(), windows, last=last)
+        windows = self.executor.transfers.take_windows()
+        return self._idle.of(self.cpu.take_samples(), windows, last=last)
 
     def _outcomes(
         self, runs: Sequence[IterationRun], failures: RunFailures, idle: list[float]
     ) -> list[IterationOutcome]:
-        circuits = None if self._executor is None else self._executor.circuits
+        circuits = None if self.executor is None else self.executor.circuits
         for run in runs:
             if self.predictions is not None and run.number not in self._gating:
                 self._gating[run.number] = self.predictions(run.number)
@@ -161,15 +152,17 @@ class FabricRecorder(RunObserver):
             self._gating.clear()
         return outcomes
 
-    def _lines(self, outcomes: Sequence[IterationOutcome]) -> list[IterationLine]:
-        return [
+    def _append(self, outcomes: Sequence[IterationOutcome]) -> None:
+        lines = [
             IterationLine.model_construct(
                 {*one.model_fields_set, "fabric"}, **dict(one), fabric=self.name
             )
             for one in outcomes
         ]
+        self.journal.append(*lines)
 
-    def _add(self, outcome: IterationOutcome, nic_bytes: dict[str, int] | None) -> None:
+    def add(self, outcome: IterationOutcome, nic_bytes: dict[str, int] | None = None) -> None:
+        """Add the outcome of an iteration to the verdict and the state of the run."""
         self._totals.add(outcome)
         if self.status is not None:
             self.status.add_outcome(outcome, self._verdict(), nic_bytes)

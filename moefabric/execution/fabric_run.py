@@ -3,8 +3,8 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,15 +19,15 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.packet_drops import drops_packets, queue_room
 from moefabric.core.port_counts import QueueCounts
 from moefabric.core.topology import Fabric
-from moefabric.core.units import NS_PER_S
+from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import lifecycle
 from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.execution.fabric_recorder import FabricRecorder
 from moefabric.execution.failure_monitor import (
     CircuitReports,
     FailureMonitor,
+    failure_watch,
     scheduled_failures,
-    watched_circuits,
 )
 from moefabric.execution.hybrid_result import with_hybrid
 from moefabric.execution.observer import Observers, RunObserver
@@ -66,7 +66,7 @@ from moefabric.testbed.link_readings import (
     queue_drops,
     queue_readings,
 )
-from moefabric.testbed.placed_fabric import other_cpu_ticks
+from moefabric.testbed.placed_fabric import Placer, other_cpu_ticks
 from moefabric.testbed.testbed import Controllers, port_counters
 from moefabric.workload.gating.job_gating import RecordedGating
 from moefabric.workload.workload import Workload
@@ -78,29 +78,47 @@ _MOST_DEVIATIONS = 3
 
 
 @dataclass(frozen=True)
-class RunContext:
-    """A fabric of an experiment, up and connected.
+class RunSetup:
+    """Settings that all fabrics of an experiment share.
 
-    `controllers` and `wiring` are None on real servers. `earlier` is the journal of a run that goes
-    on; None for a new run. `training` is the program whose all-to-alls run; None if gating is
-    replayed. `hybrid` is the job of a hybrid run.
+    `earlier` is the journal of a run that goes on; None for a new run.
     """
 
     spec: ExperimentSpec
-    choice: FabricChoice
-    fabric: Fabric
-    work: Workload
-    fleet: Fleet
+    folder: Path
+    scale: Scale
+    scale_faults: Sequence[str]
     reporter: ProgressReporter
-    hosts: RealHosts
+    external: frozenset[str]
     journal: Journal
     header: HeaderLine
     earlier: JournalReader | None
+    place: Placer | None
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """A fabric of an experiment, up and connected.
+
+    `controllers` and `wiring` are None on real servers. `training` is the program whose all-to-alls
+    run; None if gating is replayed. `hybrid` is the job of a hybrid run.
+    """
+
+    setup: RunSetup
+    choice: FabricChoice
+    fabric: Fabric
+    work: Workload
     hybrid: HybridJobs | None
+    fleet: Fleet
+    hosts: RealHosts
     controllers: Controllers | None = None
     wiring: FabricWiring | None = None
-    remarks: tuple[str, ...] = ()
     training: TrainingRun | None = None
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        """The experiment."""
+        return self.setup.spec
 
     @property
     def run_dir(self) -> RunDirectory | None:
@@ -183,21 +201,23 @@ class RunContext:
         """Whether flows are paced."""
         return self.spec.transport_of(self.choice).paced
 
-    def recorder(self, status: RunStatusWriter | None) -> FabricRecorder:
+    def recorder(
+        self, status: RunStatusWriter | None, ended: Sequence[IterationOutcome]
+    ) -> FabricRecorder:
         """Return the recorder of the replay."""
-        choice = self.choice
-        predicts = choice.dispatch_light == "predict"
+        choice, setup = self.choice, self.setup
         recorder = FabricRecorder(
             self.fabric,
             choice.name,
             choice.policy,
-            self.journal,
+            setup.journal,
             status,
-            self.header.flows,
-            self.paced,
-            self.work.predictions if predicts else None,
+            flows=setup.header.flows,
+            paced=self.paced,
+            predictions=self.work.predictions if choice.dispatch_light == "predict" else None,
         )
-        recorder.resume(self.ended)
+        for outcome in ended:
+            recorder.add(outcome)
         return recorder
 
     @property
@@ -206,50 +226,48 @@ class RunContext:
 
         Failures and programs have a state that no journal holds: such a fabric begins anew.
         """
-        if self.earlier is None or self.training is not None or self.spec.failures:
+        earlier = self.setup.earlier
+        if earlier is None or self.training is not None or self.spec.failures:
             return []
         jobs = len(self.jobs.all)
-        outcomes = list(self.earlier.outcomes(self.choice.name))
+        outcomes = list(earlier.outcomes(self.choice.name))
         by_number = Counter(outcome.result.iteration for outcome in outcomes)
         numbers = range(self.work.iterations)
         first = next((n for n in numbers if by_number[n] < jobs), len(numbers))
         return [outcome for outcome in outcomes if outcome.result.iteration < first]
 
-    def status_writer(self) -> AbstractContextManager[RunStatusWriter | None]:
-        """Return the context in which the state of the run is written; None on real servers."""
-        if self.run_dir is None:
-            return nullcontext()
+    def status_writer(self, run_dir: RunDirectory) -> RunStatusWriter:
+        """Return the context in which the state of the run is written."""
         status = RunStatus(
-            run_id=self.header.run_id,
+            run_id=self.setup.header.run_id,
             experiment=self.spec.experiment,
             fabric=self.choice.name,
             policy=self.choice.policy,
             pid=os.getpid(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
-            journal=str(self.journal.path),
+            journal=str(self.setup.journal.path),
             iterations=self.work.iterations,
         )
-        return RunStatusWriter(self.run_dir.run_status_file, status)
+        return RunStatusWriter(run_dir.run_status_file, status)
 
     def result(self, replay: "Replay") -> result_model.FabricResult:
         """Return the fabric's result, from the outcomes in the journal."""
         fabric, choice, work = self.fabric, self.choice, self.work
-        outcomes = list(self.journal.read().outcomes(choice.name))
+        outcomes = list(self.setup.journal.read().outcomes(choice.name))
         collectives = [one for outcome in outcomes for one in outcome.collectives]
         changes = [one for outcome in outcomes for one in outcome.reconfigurations]
-        dispatches = [one for outcome in outcomes for one in outcome.first_dispatches]
         dilated_ns = NS_PER_S * fabric.scale.dilation
+        remarks = list(policy_faults(self.policy))
+        if self.controllers is not None and self.wiring is not None:
+            remarks = [*self.wiring.remarks, *self.setup.scale_faults, *remarks]
+            remarks += self.controllers.faults.get(choice.policy, ())
         result = summed_result(
             fabric,
             choice.name,
             choice.policy,
             outcomes,
             cpu_idle=replay.idle,
-            remarks=(
-                *self.remarks,
-                *policy_faults(self.policy),
-                *(self.controllers.faults.get(choice.policy, ()) if self.controllers else ()),
-            ),
+            remarks=remarks,
             findings=(
                 *(lateness_findings(fabric, replay.links) if replay.links else ()),
                 *control_time_findings(
@@ -263,47 +281,41 @@ class RunContext:
             failed=replay.failed,
             paced=self.paced,
         )
-        first = measured_first_all_to_alls(choice.dispatch_light, dispatches)
         # The circuits at the end are those of layer 0, where the backward pass ends. One region
         # stands for all.
         region = next(region for region in fabric.regions if not region.modelled)
         place = f" in {region.name}" if len(fabric.regions) > 1 else ""
+        words = "bytes from row's server to column's"
         demand = work.layers(work.iterations - 1)[0].demand.submatrix(region.servers)
-        label = (
-            f"dispatch of layer 0{place}, bytes from row's server to column's ({work.gating.label})"
-        )
-        shape = result_model.PipelineShape(**asdict(self.spec.training.shape))
-        training = None if self.training is None else self.training.result(result)
-        update: dict[str, Any] = {}
-        if self.header.flows:
+        dispatches = [one for outcome in outcomes for one in outcome.first_dispatches]
+        update = result.choices(choice) | {
+            "first_all_to_all": measured_first_all_to_alls(choice.dispatch_light, dispatches),
+            "demand": demand.array.tolist(),
+            "demand_label": f"dispatch of layer 0{place}, {words} ({work.gating.label})",
+            "circuits": [(str(c.a), str(c.b)) for c in replay.circuits],
+        }
+        if self.setup.header.flows:
             update["flows"] = [flow for outcome in outcomes for flow in outcome.flows]
-        return result.model_copy(
-            update={
-                **update,
-                **result.choices(choice),
-                "first_all_to_all": first,
-                "demand": demand.array.tolist(),
-                "demand_label": label,
-                "circuits": [(str(c.a), str(c.b)) for c in replay.circuits],
-                **({"shape": shape} if self.spec.training.independent else {}),
-                **({"training": training} if training is not None else {}),
-            }
-        )
+        if self.spec.training.independent:
+            update["shape"] = result_model.PipelineShape(**asdict(self.spec.training.shape))
+        if self.training is not None:
+            update["training"] = self.training.result(result)
+        return result.model_copy(update=update)
 
 
-def training_context(context: RunContext, folder: Path) -> RunContext:
-    """Return the context of a program that trains, in the folder of the experiment's file."""
-    spec, work = context.spec, context.work
+def training_context(context: RunContext) -> RunContext:
+    """Return the context of a program that trains."""
+    setup, work = context.setup, context.work
     gating = RecordedGating(work.training.ep, work.model.experts)
     work = workload_of(context.choice, training_workload(work, gating))
-    jobs = Jobs.of(spec, context.fabric, work)
-    show = context.reporter.show_message
+    jobs = Jobs.of(setup.spec, context.fabric, work)
+    show = setup.reporter.show_message
     place = context.hosts.place
     if context.wiring is not None:
         servers = work.placements[0].servers
         place = RankPlace.on_fabric(context.wiring, servers, by_agents=True, over_management=True)
     assert place is not None
-    training = TrainingRun(spec, folder, jobs, gating, place, context.fleet, show)
+    training = TrainingRun(setup.spec, setup.folder, jobs, gating, place, context.fleet, show)
     return replace(context, work=work, training=training)
 
 
@@ -321,78 +333,64 @@ class Replay:
         links: How late programmed links were; None without any.
     """
 
-    iterations: int
-    lost: str
-    idle: Sequence[float]
-    failures: RunFailures
-    circuits: CircuitSet
-    queues: Sequence[QueueCounts]
+    iterations: int = 0
+    lost: str = ""
+    idle: Sequence[float] = ()
+    failures: RunFailures = field(default_factory=RunFailures)
+    circuits: CircuitSet = field(default_factory=CircuitSet)
+    queues: Sequence[QueueCounts] = ()
     failed: Sequence[IterationRun] = ()
     links: LinkLateness | None = None
 
 
 def replay_on(context: RunContext) -> Replay:
     """Replay all iterations on one fabric, after one that isn't measured."""
-    spec, choice, fabric, jobs = context.spec, context.choice, context.fabric, context.jobs
-    lost, failures = "", RunFailures()
-    hosts = context.hosts
+    choice, fabric, hosts, run_dir = context.choice, context.fabric, context.hosts, context.run_dir
+    emulated, lost, ended = run_dir is not None, "", context.ended
     try:
         with closing(context.executor(observer=hosts, measured=False)) as warm_up:
-            warm_up.run(jobs.warm_up, 1)
+            warm_up.run(context.jobs.warm_up, 1)
     except hosts.fatal_errors as error:
-        return Replay(0, hosts.cause(error), (), failures, CircuitSet(), ())
+        return Replay(lost=hosts.cause(error))
     reports = CircuitReports(context.fleet.wake)
     with ExitStack() as undo:
-        status = undo.enter_context(context.status_writer())
-        recorder = context.recorder(status)
+        status = counters = None
+        if run_dir is not None:
+            status = undo.enter_context(context.status_writer(run_dir))
+        recorder = context.recorder(status, ended)
         observers: list[RunObserver] = [hosts, recorder, _ProgressLine(context)]
-        if status is not None:
-            observers.append(status)
-        monitor, counters = None, None
-        if context.run_dir is not None:
-            schedule = scheduled_failures(spec, choice, fabric, context.run_dir, context.fleet)
-            monitor = undo.enter_context(FailureMonitor(context.run_dir))
+        observers += [status] if status is not None else []
+        if run_dir is not None:
+            schedule = scheduled_failures(context.spec, choice, fabric, run_dir, context.fleet)
+            recorder.monitor = undo.enter_context(closing(FailureMonitor(run_dir)))
             counters = undo.enter_context(port_counters(fabric))
-            observers += [monitor, undo.enter_context(schedule)]
-        ended = context.ended
-        executor = undo.enter_context(
+            observers += [recorder.monitor, undo.enter_context(schedule)]
+        instruments = Instruments(counters=counters, reported_circuits=reports.take)
+        recorder.executor = executor = undo.enter_context(
             closing(
-                context.executor(
-                    ended,
-                    observer=Observers(*observers),
-                    instruments=Instruments(counters=counters, reported_circuits=reports.take),
-                )
+                context.executor(ended, observer=Observers(*observers), instruments=instruments)
             )
         )
         keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
-        if context.run_dir is not None and keeps_circuits:
-            undo.enter_context(watched_circuits(fabric, context.run_dir, reports))
-        emulated = context.run_dir is not None
+        if run_dir is not None and keeps_circuits:
+            undo.enter_context(failure_watch(run_dir, reports.put))
         enabled = emulated and bool(drops_packets(fabric) or fabric.spines)
         lateness = undo.enter_context(link_lateness(fabric, enabled=emulated))
         readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
-        with CpuSampler(other_ticks=partial(other_cpu_ticks, context.run_dir)) as cpu:
-            recorder.connect(executor, cpu, monitor)
+        with CpuSampler(other_ticks=partial(other_cpu_ticks, run_dir)) as recorder.cpu:
             try:
                 runs = _run_iterations(context, executor, ended)
             except hosts.fatal_errors as error:
                 lost, runs = hosts.cause(error), executor.finished_runs()
-        if monitor is not None:
-            failures = monitor.failures_during(executor.iteration_windows, executor.clock)
-            replanned_ns = map(failures.wall_ns, executor.replanned_ns)
-            failures = replace(failures, planned_ns=tuple(replanned_ns))
+        failures = recorder.failures()
         idle = recorder.finish(failures)
-    circuits = executor.circuits
-    if ended:  # the counters of queues were not read before
-        readings = []
-    iterations = len(ended) + len(runs)
     return Replay(
-        iterations,
+        len(ended) + len(runs),
         lost,
         idle,
         failures,
-        circuits,
-        readings,
+        executor.circuits,
+        [] if ended else readings,  # the counters of queues were not read before
         [*recorder.shown, *recorder.failed],
         lateness[0] if lateness else None,
     )
@@ -418,22 +416,20 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     else:
         result = summed_outcomes(wiring_summary(fabric), choice.name, choice.policy, ())
         outcome = "no iteration"
-    emulated = context.run_dir is not None
-    deviations = lifecycle.deviations(fabric.name) if emulated else []
-    lost = [replay.lost] if replay.lost else []
-    wrong = [*lost, *deviations[:_MOST_DEVIATIONS]]
+    wrong = [replay.lost] if replay.lost else []
+    if context.run_dir is not None:
+        wrong += lifecycle.deviations(fabric.name)[:_MOST_DEVIATIONS]
     result = with_findings(result, reasons.WRONG_TESTBED.judge_each(wrong))
     counted = uplink_payload(*replay.queues) if replay.queues else None
     sent = [*result.collectives, *result.transfers]
-    update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, counted)}
+    update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, counted), "links": replay.links}
     if replay.queues and drops_packets(fabric):
         update["queues"] = queue_drops(queue_room(fabric), *replay.queues)
-    update["links"] = replay.links
     result = result.model_copy(update=update)
     if context.hybrid is not None:
         result = with_hybrid(result, context.spec, context.hybrid)
     verdict = result.fidelity.verdict
-    context.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")
+    context.setup.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")
     return result
 
 
@@ -444,4 +440,4 @@ class _ProgressLine(RunObserver):
         self._context = context
 
     def collective_ended(self, description: str) -> None:
-        self._context.reporter.advance(f"{self._context.choice.name}: {description}")
+        self._context.setup.reporter.advance(f"{self._context.choice.name}: {description}")

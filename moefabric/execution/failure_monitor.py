@@ -3,8 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, Self
@@ -16,6 +16,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import (
+    Failure,
     FailureEvent,
     FailurePhase,
     IterationWindow,
@@ -23,13 +24,14 @@ from moefabric.core.failures import (
     failure_records,
 )
 from moefabric.core.topology import Fabric
-from moefabric.execution.failure_injector import FailureInjector
+from moefabric.core.units import Scale
 from moefabric.execution.observer import RunObserver
 from moefabric.results.records.records import RunFailures
 from moefabric.runtime.failure_log import append_failure_event, read_failure_log
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed import failure_injection
-from moefabric.testbed.clock import MonotonicClock, SkippingClock
+from moefabric.testbed.clock import Clock, MonotonicClock, SkippingClock
+from moefabric.testbed.fabric_reader import FabricReader
 
 LONG_POLL_S: Final = 10.0
 """Longest time for which a controller without new failures may delay its reply."""
@@ -39,6 +41,88 @@ _THREADS: Final = 8
 _REPLY_S: Final = 0.5
 _RETURN_S: Final = 5.0
 _RETURN_POLL_S: Final = 0.05
+
+
+class FailureInjector(RunObserver):
+    """Injects and clears the planned failures of a run; instants are of the wall clock.
+
+    With several jobs, iterations and collectives are those of the first job, counted as they start.
+    """
+
+    def __init__(
+        self,
+        planned: Sequence[PlannedFailure],
+        inject: Callable[[Failure], None],
+        clear: Callable[[Failure], None],
+        clock: Clock,
+        scale: Scale,
+        background: Executor,
+    ) -> None:
+        self._planned = list(planned)
+        self._injected: list[PlannedFailure] = []
+        self._inject, self._clear = inject, clear
+        self._clock, self._scale, self._background = clock, scale, background
+        self._under_way: list[Future[None]] = []
+        self._iteration = self._collectives = 0
+
+    def iteration_began(self, number: int) -> None:
+        """Clear the failures that end by this iteration, and inject those at its very start.
+
+        Errors of injections in the iteration before are raised here.
+        """
+        self._settle()
+        for planned in [p for p in self._injected if p.clear is not None and p.clear <= number]:
+            self._injected.remove(planned)
+            self._clear(planned.failure)
+        self._iteration, self._collectives = number, 0
+        for planned in self._due(None):
+            if planned.after_ns:
+                self._schedule(planned, self._clock.now_ns())
+            else:
+                self._inject(planned.failure)
+
+    def collective_began(self, start_ns: int) -> None:
+        """Schedule the failures of the iteration's next collective, given its start."""
+        for planned in self._due(self._collectives):
+            self._schedule(planned, start_ns)
+        self._collectives += 1
+
+    def close(self) -> None:
+        """Clear the failures that are left, so that another experiment can use the fabric.
+
+        Errors are raised once all failures are cleared.
+        """
+        injected, self._injected = self._injected, []
+        with ExitStack() as clearing:
+            for planned in reversed(injected):
+                clearing.callback(self._clear, planned.failure)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait until all injections under way are done."""
+        under_way, self._under_way = self._under_way, []
+        for injection in under_way:
+            injection.result()
+
+    def _due(self, collective: int | None) -> list[PlannedFailure]:
+        """Return the failures of this collective, or without one those of the iteration's start.
+
+        A restarted iteration continues the count of collectives. An iteration that runs again, from
+        a checkpoint, has no failures again.
+        """
+        place = self._iteration, collective
+        due = [p for p in self._planned if (p.iteration, p.collective) == place]
+        self._planned = [p for p in self._planned if p not in due]
+        self._injected += due
+        return due
+
+    def _schedule(self, planned: PlannedFailure, start_ns: int) -> None:
+        instant = start_ns + self._scale.wall_ns(planned.after_ns)
+        self._under_way.append(self._background.submit(self._inject_at, planned.failure, instant))
+
+    def _inject_at(self, failure: Failure, instant_ns: int) -> None:
+        self._clock.sleep_until(instant_ns)
+        self._inject(failure)
 
 
 class FailureReporter(Protocol):
@@ -153,15 +237,14 @@ class FailureMonitor(RunObserver):
 
     def __init__(self, run_dir: RunDirectory) -> None:
         self._run_dir = run_dir
-        self._wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+        wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+        self._reader = FabricReader(run_dir.name, wiring, _REPLY_S)
         self._reported: dict[FailureEvent, None] = {}
         self._background = ThreadPoolExecutor(1, thread_name_prefix="failures")
         self._collections: list[Future[None]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the background thread."""
         self._background.shutdown()
 
     def failure_logged(
@@ -189,13 +272,9 @@ class FailureMonitor(RunObserver):
         """
         if not self.injected():
             return
-        fabric = self._wiring.fabric
-        for region in (*fabric.regions, *([None] if fabric.leaves else [])):
+        for region in self._reader.controllers:
             try:
-                with ControllerClient.of_region(
-                    self._wiring, region, _REPLY_S, run_dir=self._run_dir
-                ) as client:
-                    failures = client.failures()["failures"]
+                failures = self._reader.ask(region, lambda client: client.failures()["failures"])
             except ControlError:
                 continue
             self._reported |= dict.fromkeys(
@@ -242,20 +321,25 @@ def scheduled_failures(
 
     Where there are backup servers, the fleet learns from the controllers which servers are cut off.
     """
-    with _watched_reachability(fabric, fleet, run_dir):
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="failures") as background:
-            schedule = FailureInjector(
-                planned_failures(spec, choice, fabric),
-                partial(failure_injection.inject, run_dir),
-                partial(failure_injection.clear, run_dir),
-                MonotonicClock(),
-                fabric.scale,
-                background,
-            )
-            try:
-                yield schedule
-            finally:
-                schedule.close()
+    with ExitStack() as undo:
+        if fabric.backup_servers:
+            watch = undo.enter_context(failure_watch(run_dir))
+            fleet.liveness.unreachable = watch.unreachable
+            undo.callback(setattr, fleet.liveness, "unreachable", lambda _: False)
+        with (
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="failures") as background,
+            closing(
+                FailureInjector(
+                    planned_failures(spec, choice, fabric),
+                    partial(failure_injection.inject, run_dir),
+                    partial(failure_injection.clear, run_dir),
+                    MonotonicClock(),
+                    fabric.scale,
+                    background,
+                )
+            ) as schedule,
+        ):
+            yield schedule
         _await_servers(fleet)
 
 
@@ -272,38 +356,18 @@ def planned_failures(
     ]
 
 
-@contextmanager
-def _watched_reachability(fabric: Fabric, fleet: Fleet, run_dir: RunDirectory) -> Iterator[None]:
-    if not fabric.backup_servers:
-        yield
-        return
-    with FailureWatch(_reporters(fabric, run_dir)) as watch:
-        fleet.liveness.unreachable = watch.unreachable
-        try:
-            yield
-        finally:
-            fleet.liveness.unreachable = lambda _: False
-
-
-@contextmanager
-def watched_circuits(
-    fabric: Fabric, run_dir: RunDirectory, reports: CircuitReports
-) -> Iterator[None]:
-    """Report the circuits of all regions, now and after each failure."""
-    with FailureWatch(_reporters(fabric, run_dir), reports.put):
-        yield
-
-
-def _reporters(fabric: Fabric, run_dir: RunDirectory) -> dict[str, Callable[[], ControllerClient]]:
-    """Return how to connect to the controller of each region, for long polls."""
+def failure_watch(
+    run_dir: RunDirectory,
+    on_circuits: Callable[[str, CircuitSet], object] = lambda _region, _circuits: None,
+) -> FailureWatch:
+    """Return a watch of the controllers of all regions, by long polls of a running fabric."""
     wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
-    return {
-        region.name: partial(
-            ControllerClient.of_region, wiring, region, LONG_POLL_S + _REPLY_S, run_dir=run_dir
-        )
-        for region in fabric.regions
+    clients = {
+        region.name: partial(ControllerClient.of_region, wiring, region, LONG_POLL_S + _REPLY_S)
+        for region in wiring.fabric.regions
         if not (region.backup or region.modelled)
     }
+    return FailureWatch(clients, on_circuits)
 
 
 def _await_servers(fleet: Fleet) -> None:

@@ -73,10 +73,8 @@ def _rate_errors(flows: Sequence[CollectiveResult]) -> tuple[float | None, float
         return None, None
     errors = np.array([_rate_error(flow) for flow in measured])
     sizes = [flow.bytes for flow in measured]
-    order = np.argsort(errors)
-    shares = np.cumsum(np.array(sizes, float)[order]) / sum(sizes)
-    p5, p50 = (float(errors[order][np.searchsorted(shares, share)]) for share in (0.05, 0.5))
-    return p5, p50
+    p5, p50 = np.quantile(errors, (0.05, 0.5), weights=sizes, method="inverted_cdf")
+    return float(p5), float(p50)
 
 
 def _rate_error(flow: CollectiveResult) -> float:

@@ -3,17 +3,37 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
 
 from moefabric.core.units import NS_PER_S
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.iteration_horizons import horizon
 from moefabric.planner.sending.task_flows import Groups
-from moefabric.results.records.records import IterationRun
+from moefabric.results.records.records import CollectiveRun, IterationRun
 from moefabric.simulator.event_simulation import Step
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.iterations.iteration import Compute, Reconfigure
 from moefabric.workload.iterations.job import Job
 from moefabric.workload.iterations.tasks import Task, runs_during
+
+
+@dataclass(frozen=True)
+class SentTask:
+    """A task whose transfers are done.
+
+    Attributes:
+        number: The task's position in the iteration.
+        runs: The records of its transfers, each with the positions of its planned flows among the
+            streams of the task's step.
+    """
+
+    number: int
+    runs: tuple[tuple[CollectiveRun, tuple[int, ...]], ...]
+
+    @property
+    def start_ns(self) -> int:
+        """When the first byte really was sent, on the run's clock."""
+        return min(run.start_ns + run.harness_ns for run, _ in self.runs)
 
 
 @dataclass(eq=False)
@@ -28,6 +48,7 @@ class IterationState:
         later_iterations: Iterations of the job after this one.
         observed: Whether observers of the run count its collectives.
         cancelled: Whether a loss has ended the iteration; it starts again as another state.
+        sent: The tasks whose transfers are done.
     """
 
     job: Job
@@ -41,22 +62,19 @@ class IterationState:
     later_iterations: int = 0
     observed: bool = True
     cancelled: bool = False
-    _waits: list[int] = field(init=False)
-    _followers: dict[int, list[int]] = field(init=False)
+    sent: list[SentTask] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ends = [None] * len(self.tasks)
         self.steps = [Step(task.after) for task in self.tasks]
-        self._waits = [len(task.after) for task in self.tasks]
-        self._followers = defaultdict(list)
+        self._order = TopologicalSorter[int]()
         for number, task in enumerate(self.tasks):
-            for before in task.after:
-                self._followers[before].append(number)
+            self._order.add(number, *task.after)
+        self._order.prepare()
 
-    @property
-    def first(self) -> list[int]:
-        """Tasks that wait for nothing."""
-        return [number for number, waits in enumerate(self._waits) if not waits]
+    def free(self) -> Sequence[int]:
+        """Return the tasks that wait for no other task, each of them once."""
+        return self._order.get_ready()
 
     def servers(self, number: int) -> list[str]:
         """Return the servers that work on a task."""
@@ -100,15 +118,11 @@ class IterationState:
     def _is_light(self, number: int) -> bool:
         return isinstance(self.tasks[number].work, Reconfigure)
 
-    def end(self, number: int, instant_ns: int) -> list[int]:
+    def end(self, number: int, instant_ns: int) -> Sequence[int]:
         """End a task, and return the tasks that now wait for no other task."""
         self.ends[number] = instant_ns
-        freed = []
-        for follower in self._followers[number]:
-            self._waits[follower] -= 1
-            if not self._waits[follower]:
-                freed.append(follower)
-        return freed
+        self._order.done(number)
+        return self.free()
 
     def replace_tasks(self, tasks: Sequence[Task], *, keep_computation: bool = False) -> None:
         """Take tasks with more of their demand known; they wait for each other as before.

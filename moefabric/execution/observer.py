@@ -1,6 +1,7 @@
 """Observers of a run: they receive the events of an executor."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from moefabric.core.failures import FailurePhase
 from moefabric.results.records.records import IterationRun
@@ -47,45 +48,26 @@ class RunObserver:
         """Receive a phase of a failure: what failed, and the evidence or the action taken."""
 
 
+def _to_each(name: str) -> Callable[..., None]:
+    """Return a method that calls the method of this name of each observer."""
+
+    def method(self: "Observers", *event: Any) -> None:
+        for observer in self.observers:
+            getattr(observer, name)(*event)
+
+    return method
+
+
 class Observers(RunObserver):
     """Several observers, each of which receives every event in turn."""
 
     def __init__(self, *observers: RunObserver) -> None:
-        self._observers = observers
+        self.observers = observers
 
-    def iteration_began(self, number: int) -> None:
-        """Tell each observer that an iteration begins."""
-        for observer in self._observers:
-            observer.iteration_began(number)
-
-    def collective_began(self, start_ns: int) -> None:
-        """Tell each observer when a collective starts."""
-        for observer in self._observers:
-            observer.collective_began(start_ns)
-
-    def transfer_ordered(self, task: Task) -> None:
-        """Tell each observer which flows were ordered."""
-        for observer in self._observers:
-            observer.transfer_ordered(task)
-
-    def collective_ended(self, description: str) -> None:
-        """Tell each observer which collective has ended."""
-        for observer in self._observers:
-            observer.collective_ended(description)
-
-    def iteration_ended(self) -> None:
-        """Tell each observer that an iteration has ended."""
-        for observer in self._observers:
-            observer.iteration_ended()
-
-    def iterations_recorded(self, runs: Sequence[IterationRun]) -> None:
-        """Hand the records of iterations to each observer."""
-        for observer in self._observers:
-            observer.iterations_recorded(runs)
-
-    def failure_logged(
-        self, phase: FailurePhase, kind: str, components: Sequence[str], reason: str
-    ) -> None:
-        """Tell each observer a phase of a failure."""
-        for observer in self._observers:
-            observer.failure_logged(phase, kind, components, reason)
+    iteration_began = _to_each("iteration_began")
+    collective_began = _to_each("collective_began")
+    transfer_ordered = _to_each("transfer_ordered")
+    collective_ended = _to_each("collective_ended")
+    iteration_ended = _to_each("iteration_ended")
+    iterations_recorded = _to_each("iterations_recorded")
+    failure_logged = _to_each("failure_logged")

@@ -56,11 +56,9 @@ class Calls:
     def check(self) -> None:
         """Raise RanksLostError if a process of the ranks has failed."""
 
-    def awaited(self, state: IterationState, number: int) -> CallKey | None:
-        """Return the call for which a task has to wait; None if it was made, or none is needed."""
-
-    def when_made(self, key: CallKey, action: Callable[[], None]) -> None:
-        """Take an action when a call is made."""
+    def waits(self, state: IterationState, number: int, action: Callable[[], None]) -> bool:  # noqa: ARG002
+        """Return whether a task has to wait for a call; if so, take an action when it is made."""
+        return False
 
     def measured(self, state: IterationState, number: int) -> Compute:
         """Return a task's computation, with the measured time of the ranks if the run uses it."""
@@ -133,8 +131,8 @@ class RankCalls(Calls):
         self._actions.clear()
         self._released_ns = 0
 
-    def awaited(self, state: IterationState, number: int) -> CallKey | None:
-        """Return the call for which a task has to wait; None if it was made, or none is needed."""
+    def waits(self, state: IterationState, number: int, action: Callable[[], None]) -> bool:
+        """Return whether a task has to wait for a call; if so, take an action when it is made."""
         self._states[state.run.number] = state
         work = state.tasks[number].work
         key: CallKey | None
@@ -149,7 +147,10 @@ class RankCalls(Calls):
                 key = state.run.number, self._dispatch(layer)
             case _:
                 key = None
-        return None if key in self._exchanges else key
+        if key is None or key in self._exchanges:
+            return False
+        self._actions[key].append(action)
+        return True
 
     def key(self, state: IterationState, work: Collective) -> CallKey:
         """Return the call of a collective."""
@@ -170,10 +171,6 @@ class RankCalls(Calls):
         later = (task.work for task in state.tasks[number:])
         following = next((work for work in later if isinstance(work, Collective)), None)
         return None if following is None else self.key(state, following)
-
-    def when_made(self, key: CallKey, action: Callable[[], None]) -> None:
-        """Take an action when a call is made."""
-        self._actions[key].append(action)
 
     def receive(self, exchange: Exchange) -> None:
         """Take the next call of the program.
@@ -230,10 +227,10 @@ class RankCalls(Calls):
         dispatch = self._exchanges.get((iteration, self._dispatch(call.layer)))
         if dispatch is None:
             return
-        expected, found = np.array(dispatch.sends), np.array(exchange.sends)
+        expected, asked = np.array(dispatch.sends), np.array(exchange.sends)
         if not call.goes_to_experts:
             expected = expected.T
-        if expected.shape != found.shape or (expected != found).any():
+        if expected.shape != asked.shape or (expected != asked).any():
             raise TrainingProgramError(
                 f"{self._place(iteration, position)}: its bytes are not those of the layer's "
                 "dispatch. A training iteration has four all-to-alls of tokens for each layer: "

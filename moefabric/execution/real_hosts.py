@@ -97,23 +97,23 @@ class RealHosts(RunObserver):
 
     def records(self, fabric: str) -> list[HostRecord]:
         """Return the hosts for the manifest."""
-        return [self._record(fabric, server, host) for server, host in self._clocked.items()]
-
-    def _record(self, fabric: str, server: str, host: str) -> HostRecord:
-        first, last = self.fleet.clocks.first[server], self.fleet.clocks.offsets[server]
-        facts = self.fleet.facts[server]
-        again = last is not first or not first.round_trip_ns
-        return HostRecord(
-            fabric=fabric,
-            server=server,
-            host=host,
-            address=facts["address"],
-            python=facts["python"],
-            clock_offset_s=first.offset_ns / NS_PER_S,
-            clock_uncertainty_s=max(first.uncertainty_ns, last.uncertainty_ns) / NS_PER_S,
-            clock_drift_s=(last.offset_ns - first.offset_ns) / NS_PER_S if again else None,
-            lost=self.losses.get(server, ""),
-        )
+        records = []
+        for server, host in self._clocked.items():
+            first, last = self.fleet.clocks.first[server], self.fleet.clocks.offsets[server]
+            again = last is not first or not first.round_trip_ns
+            record = HostRecord(
+                fabric=fabric,
+                server=server,
+                host=host,
+                address=self.fleet.facts[server]["address"],
+                python=self.fleet.facts[server]["python"],
+                clock_offset_s=first.offset_ns / NS_PER_S,
+                clock_uncertainty_s=max(first.uncertainty_ns, last.uncertainty_ns) / NS_PER_S,
+                clock_drift_s=(last.offset_ns - first.offset_ns) / NS_PER_S if again else None,
+                lost=self.losses.get(server, ""),
+            )
+            records.append(record)
+        return records
 
 
 @contextmanager

@@ -9,7 +9,7 @@ took c wall seconds of work carry traffic after c x d. Settling is dilated alrea
 needs to know nothing of this.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
@@ -20,14 +20,13 @@ from typing import Final
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.failures import FailurePhase
+from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
-from moefabric.execution.controller_splits import ControllerSplits
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.planner.horizon import UNKNOWN, Horizon
-from moefabric.planner.sending.flow_pacing import merge_circuits
+from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits
 from moefabric.planner.sending.partial_offload import circuits_after_s
 from moefabric.prediction.control_time import ControlPrediction, model_phases
 from moefabric.results.records.records import CircuitChange
@@ -40,6 +39,29 @@ TIMEOUT_S: Final = 1.0
 UNDER_WAY: Final = "its controller hasn't answered the last request"
 _CONTROL_SAMPLES: Final = 8
 """Replies of a controller from which the control time of the next one is estimated."""
+
+
+class ControllerSplits:
+    """A policy that reuses the split of a region's last controller reply."""
+
+    def __init__(self, policy: SplitPolicy) -> None:
+        self.policy = policy
+        self._known: dict[tuple[str, ...], tuple[DemandMatrix, CircuitSet, Split]] = {}
+        self.circuits = policy.circuits
+
+    def remember(self, demand: DemandMatrix, change: CircuitChange) -> None:
+        """Keep the split that a controller planned for a demand."""
+        self._known.pop(demand.servers, None)
+        if change.split is not None:
+            self._known[demand.servers] = demand, change.after, change.split
+
+    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Return the split of a region's demand over its lit circuits."""
+        if (known := self._known.get(demand.servers)) is not None:
+            own = frozenset(c for c in circuits if c.a.server in demand.servers)
+            if known[0] == demand and known[1].circuits == own:
+                return known[2]
+        return self.policy.split(fabric, demand, circuits)
 
 
 @dataclass(frozen=True)
@@ -101,10 +123,8 @@ class _RegionState:
     """Whether nothing was planned yet for the circuits that were reported last."""
     late_dark: CircuitSet = field(default_factory=CircuitSet)
     """Circuits that were dark by the last reply, if that came after its timeout."""
-    control_s: dict[bool, deque[float]] = field(
-        default_factory=lambda: {
-            changed: deque(maxlen=_CONTROL_SAMPLES) for changed in (True, False)
-        }
+    control_s: defaultdict[bool, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_CONTROL_SAMPLES))
     )
     """Seconds of the latest replies besides settling, by whether circuits changed."""
 
@@ -290,7 +310,15 @@ class Reconfigurator:
             return
         own = region_demand(state.region.servers, demand)
         events: list[ControllerEvent] = []
-        future = self._background.submit(self._reconfigure, state, own, horizon, events)
+
+        def reconfigure(controller: RetriedController) -> CircuitChange:
+            change = controller.reconfigure(own, horizon, events)
+            if self._splits is not None and not change.error:
+                self._splits.remember(own, change)
+            return change
+
+        assert state.controller is not None
+        future = self._background.submit(reconfigure, state.controller)
         request = _Request(future, start_ns, now, on_reply, events)
         state.request = request
         request.cancel_timeout = self._schedule(
@@ -315,7 +343,13 @@ class Reconfigurator:
     def _process(self, state: _RegionState, request: _Request, took_ns: int) -> None:
         change, start_ns = request.future.result(), request.start_ns
         for at_ns, phase, why in request.events:
-            self._report(state.region.name, request, at_ns, phase, why)
+            components = [state.region.name]
+            report = partial(self._observer.failure_logged, phase, "controller", components, why)
+            instant_ns = request.sent_ns + self.fabric.scale.wall_ns(at_ns - request.sent_ns)
+            if instant_ns <= self.clock.now_ns():
+                report()
+            else:
+                self._schedule(instant_ns, report)
         if change.error:
             end_ns = start_ns + self.fabric.scale.wall_ns(took_ns)
             reply = self._without_circuits(state, start_ns, end_ns, change.error, change.after)
@@ -344,17 +378,6 @@ class Reconfigurator:
             self._use(state, change.after, end_ns)
         if not request.timed_out:
             request.on_reply(reply)
-
-    def _report(
-        self, region: str, request: _Request, at_ns: int, phase: FailurePhase, why: str
-    ) -> None:
-        """Report a phase of a controller's failure at its instant in the modelled cluster."""
-        instant_ns = request.sent_ns + self.fabric.scale.wall_ns(at_ns - request.sent_ns)
-        report = partial(self._observer.failure_logged, phase, "controller", [region], why)
-        if instant_ns <= self.clock.now_ns():
-            report()
-        else:
-            self._schedule(instant_ns, report)
 
     def _use(self, state: _RegionState, circuits: CircuitSet, from_ns: int) -> None:
         """Let traffic use other circuits from an instant on, and wake the run by then."""
@@ -400,21 +423,6 @@ class Reconfigurator:
         phases = ReconfigurationPhases(total_s=waited_s)
         change = CircuitChange(before, lit, phases, error=error)
         return Reply(change, start_ns, end_ns)
-
-    # --- in the background -----------------------------------------------------------------------
-
-    def _reconfigure(
-        self,
-        state: _RegionState,
-        demand: DemandMatrix,
-        horizon: Horizon,
-        events: list[ControllerEvent],
-    ) -> CircuitChange:
-        assert state.controller is not None
-        change = state.controller.reconfigure(demand, horizon, events)
-        if self._splits is not None and not change.error:
-            self._splits.remember(demand, change)
-        return change
 
 
 def _optics_ns(state: _RegionState) -> int:

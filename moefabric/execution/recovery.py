@@ -81,11 +81,10 @@ class Recovery:
 
     def log(self, phase: FailurePhase, lost: substitution.Losses, why: str) -> None:
         """Log a phase of losses."""
-        if lost.servers:
-            self._observer.failure_logged(phase, "server", sorted(lost.servers), why)
-        if lost.gpus:
-            gpus = [str(gpu) for gpu in sorted(lost.gpus)]
-            self._observer.failure_logged(phase, "gpu", gpus, why)
+        named = {"server": sorted(lost.servers), "gpu": list(map(str, sorted(lost.gpus)))}
+        for kind, names in named.items():
+            if names:
+                self._observer.failure_logged(phase, kind, names, why)
 
 
 def lost_components(loss: ServerLossError) -> substitution.Losses:

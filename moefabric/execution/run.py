@@ -4,9 +4,9 @@ import os
 import platform
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -16,10 +16,9 @@ from pathlib import Path
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
-from moefabric.core.machines import MachinePlacement
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath
-from moefabric.execution.fabric_run import RunContext, judged, replay_on, training_context
+from moefabric.execution.fabric_run import RunContext, RunSetup, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
 from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
@@ -83,8 +82,8 @@ def run(
         spec.check_emulated_size()
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch)[0].value
-    scale, scale_faults = proposed_scale(spec, folder, switches)
-    for fault in scale_faults:
+    scale, faults = proposed_scale(spec, folder, switches)
+    for fault in faults:
         reporter.show_message(f"warning: {fault}")
     header = HeaderLine(
         run_id=secrets.token_hex(8),
@@ -104,24 +103,15 @@ def run(
             lines.append(header)
         else:
             lines.append(SegmentLine(started=header.manifest.started or "", host=platform.node()))
-        setup = _GroupSetup(
-            spec,
-            folder,
-            scale,
-            tuple(scale_faults),
-            reporter,
-            external,
-            lines,
-            header,
-            earlier,
-            place,
+        setup = RunSetup(
+            spec, folder, scale, faults, reporter, external, lines, header, earlier, place
         )
-        results, wiring, hosts = _run_groups(setup)
-    manifest = _manifest(spec, scale, wiring, started, hosts)
+        finished = _run_groups(setup)
+    manifest = _manifest(spec, scale, finished.wiring, started, finished.hosts)
     if earlier is not None:
         manifest = earlier.resumed_manifest(manifest)
     order = [choice.name for choice in spec.fabrics]
-    results.sort(key=lambda result: order.index(result.fabric))
+    results = sorted(finished.results, key=lambda result: order.index(result.fabric))
     return result_model.RunResult(
         experiment=spec.experiment,
         version=version("moefabric"),
@@ -146,22 +136,6 @@ def _journal(path: Path | None, earlier: JournalReader | None) -> Iterator[Journ
         yield undo.enter_context(Journal(path, size, shown))
 
 
-@dataclass(frozen=True)
-class _GroupSetup:
-    """Settings that all fabrics of an experiment share."""
-
-    spec: ExperimentSpec
-    folder: Path
-    scale: Scale
-    scale_faults: tuple[str, ...]
-    reporter: ProgressReporter
-    external: frozenset[str]
-    journal: Journal
-    header: HeaderLine
-    earlier: JournalReader | None
-    place: Placer | None
-
-
 def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
     """Raise SpecError unless the experiment has a program to train, or gating to replay."""
     if trains and spec.train is None:
@@ -171,55 +145,52 @@ def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
         raise SpecError([("gating", message)])
 
 
-_Finished = tuple[
-    list[result_model.FabricResult], FabricWiring | None, list[result_model.HostRecord]
-]
-"""Results of fabrics, the wiring of an emulated testbed, and the real servers."""
+@dataclass
+class _Finished:
+    """Results of fabrics, the real servers, and the wiring of an emulated testbed."""
+
+    results: list[result_model.FabricResult] = field(default_factory=list)
+    hosts: list[result_model.HostRecord] = field(default_factory=list)
+    wiring: FabricWiring | None = None
+
+    def remaining(self, choices: Iterable[FabricChoice]) -> list[FabricChoice]:
+        """Return the fabrics that have no result."""
+        names = {result.fabric for result in self.results}
+        return [choice for choice in choices if choice.name not in names]
 
 
-def _run_groups(setup: _GroupSetup) -> _Finished:
+def _run_groups(setup: RunSetup) -> _Finished:
     """Run all fabrics of an experiment that no earlier segment of the run has finished."""
-    earlier, wiring = setup.earlier, None
-    results: list[result_model.FabricResult] = []
-    hosts: list[result_model.HostRecord] = []
+    earlier, finished = setup.earlier, _Finished()
     for choices in _groups(setup.spec):
-        finished = [r for c in choices if earlier and (r := earlier.result(c.name))]
-        results += finished
-        finished_names = {result.fabric for result in finished}
-        remaining = [choice for choice in choices if choice.name not in finished_names]
-        while remaining:  # after a loss of bytes the others get a testbed of their own
-            lost = [f"{one.server} ({one.host}) was lost before" for one in hosts if one.lost]
-            if findings := list(reasons.WRONG_TESTBED.judge_each(lost)):
-                results += [_result_without_hosts(setup, choice, findings) for choice in remaining]
-                break
-            finished, group_wiring, group_hosts = _run_group(setup, remaining)
-            results += finished
-            hosts += group_hosts
-            wiring = group_wiring or wiring
-            remaining = remaining[len(finished) :]
-    return results, wiring, hosts
+        finished.results += [r for c in choices if earlier and (r := earlier.result(c.name))]
+        while remaining := finished.remaining(choices):
+            lost = [one for one in finished.hosts if one.lost]
+            words = [f"{one.server} ({one.host}) was lost before" for one in lost]
+            if findings := list(reasons.WRONG_TESTBED.judge_each(words)):
+                finished.results += [_without_hosts(setup, one, findings) for one in remaining]
+            else:  # after a loss of bytes the others get a testbed of their own
+                _run_group(setup, remaining, finished)
+    return finished
 
 
-def _run_group(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> _Finished:
-    """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them.
-
-    Returns:
-        The results so far, of one fabric at least; the wiring; and the real servers.
-    """
-    results: list[result_model.FabricResult] = []
+def _run_group(setup: RunSetup, choices: Sequence[FabricChoice], finished: _Finished) -> None:
+    """Run fabrics of the same wiring on one testbed, until bytes are lost on one of them."""
+    before = len(finished.results)
     with _group_testbed(setup, choices) as group:
         for choice in choices:
             result, is_lost = _run_fabric(setup, replace(group, choice=choice))
-            results.append(result)
+            finished.results.append(result)
             if is_lost:
                 break
         group.hosts.iteration_ended()
-        records = group.hosts.records("/".join(choice.name for choice in choices[: len(results)]))
-    return results, group.wiring, records
+        names = "/".join(result.fabric for result in finished.results[before:])
+        finished.hosts += group.hosts.records(names)
+    finished.wiring = group.wiring or finished.wiring
 
 
 @contextmanager
-def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Iterator[RunContext]:
+def _group_testbed(setup: RunSetup, choices: Sequence[FabricChoice]) -> Iterator[RunContext]:
     """Bring up the testbed of fabrics with the same wiring, or connect to their real servers.
 
     Yields:
@@ -240,21 +211,10 @@ def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Itera
         work = hybrid.whole.work if hybrid else workload_on(spec, fabric, setup.folder)
         jobs: AnyJobs = hybrid or Jobs.of(spec, fabric, work)
         pairs = jobs.server_pairs_between_regions
-        context = partial(
-            RunContext,
-            spec,
-            choices[0],
-            fabric,
-            work,
-            reporter=reporter,
-            journal=setup.journal,
-            header=setup.header,
-            earlier=setup.earlier,
-            hybrid=hybrid,
-        )
+        context = partial(RunContext, setup, choices[0], fabric, work, hybrid)
         if choices[0].hosts:
             fleet, hosts = undo.enter_context(host_fleet(spec, fabric, transport, pairs))
-            yield context(fleet=fleet, hosts=hosts)
+            yield context(fleet, hosts)
             return
         names = "/".join(choice.name for choice in choices)
         reporter.show_message(f"{names}: bringing {fabric.name} up")
@@ -262,40 +222,33 @@ def _group_testbed(setup: _GroupSetup, choices: Sequence[FabricChoice]) -> Itera
         def light_for_job(controllers: Controllers) -> None:
             controllers.light_for(choices[0].policy, work.total_demand(), fabric)
 
+        own = spec.wiring
         testbed = running_testbed(
             fabric,
-            _fabric_setup(setup, placement),
+            FabricSetup(
+                own.switch,
+                setup.external,
+                own.containers,
+                own.real_hosts,
+                own.certificates,
+                placement,
+            ),
             transport=transport,
             prepare=light_for_job if fabric.patch_panel else None,
             timeout_s=spec.controller_timeout / NS_PER_S,
             pairs_between_regions=pairs,
         )
         wiring, fleet, controllers = undo.enter_context(testbed)
-        real = {server: one.login.host for server, one in spec.wiring.real_hosts.items()}
+        real = {server: one.login.host for server, one in own.real_hosts.items()}
         hosts = RealHosts(fleet, real, machines=placed_elsewhere(fabric, placement))
-        remarks = (*wiring.remarks, *setup.scale_faults)
-        yield context(
-            fleet=fleet, hosts=hosts, controllers=controllers, wiring=wiring, remarks=remarks
-        )
+        yield context(fleet, hosts, controllers, wiring)
 
 
-def _fabric_setup(setup: _GroupSetup, placement: MachinePlacement | None) -> FabricSetup:
-    wiring = setup.spec.wiring
-    return FabricSetup(
-        wiring.switch,
-        setup.external,
-        wiring.containers,
-        wiring.real_hosts,
-        wiring.control_tls,
-        placement,
-    )
-
-
-def _run_fabric(setup: _GroupSetup, context: RunContext) -> tuple[result_model.FabricResult, bool]:
+def _run_fabric(setup: RunSetup, context: RunContext) -> tuple[result_model.FabricResult, bool]:
     """Replay or train on one fabric; return its result, and whether bytes were lost."""
     choice = context.choice
     if setup.header.trains:
-        context = training_context(context, setup.folder)
+        context = training_context(context)
     elif context.hybrid is None:
         context = replace(context, work=workload_of(choice, context.work))
     setup.journal.append(
@@ -313,8 +266,8 @@ def _run_fabric(setup: _GroupSetup, context: RunContext) -> tuple[result_model.F
     return result, bool(replay.lost)
 
 
-def _result_without_hosts(
-    setup: _GroupSetup, choice: FabricChoice, findings: Sequence[RunFinding]
+def _without_hosts(
+    setup: RunSetup, choice: FabricChoice, findings: Sequence[RunFinding]
 ) -> result_model.FabricResult:
     """Return the invalid result of a fabric that can't be tried, as its hosts are lost."""
     fabric = setup.spec.build_fabric(choice, _name(setup.spec, choice), setup.scale)

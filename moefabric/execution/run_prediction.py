@@ -17,7 +17,7 @@ nothing is lost at the start.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from moefabric.core.circuits import CircuitSet
@@ -25,9 +25,8 @@ from moefabric.core.flows import Flow, PacedFlow
 from moefabric.core.routes import Link, route
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
-from moefabric.execution.iteration_state import IterationState
+from moefabric.execution.iteration_state import IterationState, SentTask
 from moefabric.prediction.job_prediction import links_goodput, predict_iterations
-from moefabric.results.records.records import CollectiveRun
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import goodput_bps
@@ -65,61 +64,39 @@ def ordered_streams(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class SentTask:
-    """A task whose transfers are done.
-
-    Attributes:
-        state: The iteration.
-        number: The task's position in the iteration.
-        runs: The records of its transfers, each with the positions of its planned flows among the
-            streams of the task's step.
-    """
-
-    state: IterationState
-    number: int
-    runs: tuple[tuple[CollectiveRun, tuple[int, ...]], ...]
-
-    @property
-    def start_ns(self) -> int:
-        """When the first byte really was sent, on the run's clock."""
-        return min(run.start_ns + run.harness_ns for run, _ in self.runs)
-
-
-def add_predictions(
-    fabric: Fabric, states: Sequence[IterationState], sent: Sequence[SentTask]
-) -> None:
+def add_predictions(fabric: Fabric, states: Sequence[IterationState]) -> None:
     """Add the predicted times of iterations, transfers and flows to their records.
 
     Args:
         fabric: The fabric on which the iterations ran.
         states: The iterations, one or several of each job.
-        sent: The tasks of these iterations that sent something.
     """
     by_job = defaultdict[int, list[IterationState]](list)
     for state in sorted(states, key=lambda state: (state.job.number, state.run.number)):
         by_job[state.job.number].append(state)
     rows = [[list(zip(s.tasks, s.steps, strict=True)) for s in job] for job in by_job.values()]
-    tasks = {}
+    times = dict[tuple[IterationState, int], StepTimes]()
     for job, predictions in zip(by_job.values(), predict_iterations(fabric, rows), strict=True):
         for state, prediction in zip(job, predictions, strict=True):
             state.run.predicted_s = prediction.seconds
             state.run.compute_ns = fabric.scale.wall_ns(prediction.compute_s * NS_PER_S)
-            tasks[state] = prediction.tasks
-    finished = [task for task in sent if task.state in tasks]
-    met = _met_on_links(fabric, [t for t in finished if not t.state.tasks[t.number].barrier])
+            times |= {(state, task.number): prediction.tasks[task.number] for task in state.sent}
+    sent = [(state, task) for state in states for task in state.sent]
+    times |= _met_on_links(fabric, [(s, t) for s, t in sent if not s.tasks[t.number].barrier])
     predicted = {}
-    for task in finished:
-        times = met.get(task, tasks[task.state][task.number])
+    for state, task in sent:
+        own = times[state, task.number]
         for run, streams in task.runs:
-            flows_s = tuple(times.stream_ends_s[n] - times.start_s for n in streams)
+            flows_s = tuple(own.stream_ends_s[n] - own.start_s for n in streams)
             predicted[id(run)] = replace(run, flows_s=flows_s)
     for state in states:
         for runs in (state.run.collectives, state.run.transfers):
             runs[:] = [predicted.get(id(run), run) for run in runs]
 
 
-def _met_on_links(fabric: Fabric, sent: Sequence[SentTask]) -> dict[SentTask, StepTimes]:
+def _met_on_links(
+    fabric: Fabric, sent: Sequence[tuple[IterationState, SentTask]]
+) -> dict[tuple[IterationState, int], StepTimes]:
     """Return the predicted times of independent tasks, given when each of them started.
 
     Tasks of independent regions meet on links, or just miss each other: some milliseconds of a
@@ -128,12 +105,13 @@ def _met_on_links(fabric: Fabric, sent: Sequence[SentTask]) -> dict[SentTask, St
     """
     if not sent:
         return {}
-    first_ns = min(task.start_ns for task in sent)
+    first_ns = min(task.start_ns for _, task in sent)
     steps = [
         Step(
-            streams=task.state.steps[task.number].streams,
+            streams=state.steps[task.number].streams,
             not_before_s=(task.start_ns - first_ns) / NS_PER_S / fabric.scale.dilation,
         )
-        for task in sent
+        for state, task in sent
     ]
-    return dict(zip(sent, simulate(steps, links_goodput(fabric, steps)), strict=True))
+    times = simulate(steps, links_goodput(fabric, steps))
+    return {(state, task.number): own for (state, task), own in zip(sent, times, strict=True)}

@@ -2,11 +2,9 @@
 
 import threading
 import time
-from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import OutputError
@@ -46,12 +44,6 @@ class RunStatusWriter(RunObserver):
         self._file, self._status = file, status
         self._task: Task | None = None
         self._demand: DemandMatrix | None = None
-        self._iteration = 0
-        self._done = deque[IterationStatus](maxlen=LAST_ITERATIONS)
-        self._totals = RunTotals()
-        self._timeline: Sequence[IntervalStatus] = ()
-        self._nic_bytes: dict[str, int] | None = None
-        self._fidelity: FidelityResult | None = None
         self._changed, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write, name="run-status", daemon=True)
 
@@ -76,8 +68,7 @@ class RunStatusWriter(RunObserver):
 
     def iteration_began(self, number: int) -> None:
         """Take note of an iteration."""
-        self._iteration = number
-        self._changed.set()
+        self._update(iteration=number)
 
     def add_outcome(
         self,
@@ -92,7 +83,7 @@ class RunStatusWriter(RunObserver):
             fidelity: The verdict on all iterations so far; None for the last known one.
             nic_bytes: Bytes that each NIC has sent; None if nobody counts.
         """
-        own, totals, sent = outcome.result, self._totals, outcome.collectives
+        own, totals, sent = outcome.result, self._status.totals, outcome.collectives
         status = IterationStatus(
             iteration=own.iteration,
             measured_s=own.measured_s or 0.0,
@@ -102,21 +93,31 @@ class RunStatusWriter(RunObserver):
             bytes_by_light=sum(one.bytes_by_light or 0 for one in sent),
             bytes_by_eps=sum(one.bytes_by_eps or 0 for one in sent),
         )
-        self._done.append(status)
-        self._totals = RunTotals(
-            iterations=totals.iterations + 1,
-            collectives=totals.collectives + len(sent),
-            reconfigurations=totals.reconfigurations + len(outcome.reconfigurations),
-            bytes=totals.bytes + status.bytes,
-            bytes_by_light=totals.bytes_by_light + status.bytes_by_light,
-            bytes_by_eps=totals.bytes_by_eps + status.bytes_by_eps,
-            lost_transfers=totals.lost_transfers + (outcome.measured.integrity.lost_transfers or 0),
-            corrupt=totals.corrupt + (outcome.measured.integrity.corrupt or 0),
+        integrity, verdict = outcome.measured.integrity, dict[str, Any]()
+        added = RunTotals(
+            iterations=1,
+            collectives=len(sent),
+            reconfigurations=len(outcome.reconfigurations),
+            bytes=status.bytes,
+            bytes_by_light=status.bytes_by_light,
+            bytes_by_eps=status.bytes_by_eps,
+            lost_transfers=integrity.lost_transfers or 0,
+            corrupt=integrity.corrupt or 0,
         )
-        self._timeline = [
-            IntervalStatus.model_validate(one, from_attributes=True) for one in outcome.timeline
-        ]
-        self._nic_bytes, self._fidelity = nic_bytes, fidelity or self._fidelity
+        if fidelity is not None:
+            verdict = {"verdict": str(fidelity.verdict), "reasons": fidelity.reasons}
+        self._update(
+            done=[*self._status.done, status][-LAST_ITERATIONS:],
+            totals=RunTotals(**{name: getattr(totals, name) + count for name, count in added}),
+            timeline=[
+                IntervalStatus.model_validate(one, from_attributes=True) for one in outcome.timeline
+            ],
+            nic_bytes=nic_bytes,
+            **verdict,
+        )
+
+    def _update(self, **changes: Any) -> None:
+        self._status = self._status.model_copy(update=changes)
         self._changed.set()
 
     def _write(self) -> None:
@@ -131,35 +132,18 @@ class RunStatusWriter(RunObserver):
             self._closing.wait(pause_s)
 
     def _present(self) -> RunStatus:
-        fidelity, demand = self._fidelity, self._demand
-        return self._status.model_copy(
-            update={
-                "iteration": self._iteration,
-                "operation": None if self._task is None else _operation(self._task),
-                "verdict": "pass" if fidelity is None else str(fidelity.verdict),
-                "reasons": [] if fidelity is None else fidelity.reasons,
-                "done": list(self._done),
-                "totals": self._totals,
-                "timeline": list(self._timeline),
-                "demand": None if demand is None else _demand(demand),
-                "nic_bytes": self._nic_bytes,
-            }
-        )
-
-
-def _operation(task: Task) -> OperationStatus:
-    work = task.work
-    assert isinstance(work, Sent)
-    return OperationStatus(
-        kind=work.kind,
-        direction=work.direction,
-        layer=work.layer,
-        region=task.regions[0] if len(task.regions) == 1 else "all",
-        micro_batch=task.micro_batch,
-    )
-
-
-def _demand(demand: DemandMatrix) -> DemandStatus:
-    return DemandStatus(
-        servers=list(demand.servers), bytes=demand.array.round().astype(int).tolist()
-    )
+        update: dict[str, Any] = {}
+        if (task := self._task) is not None:
+            work = task.work
+            assert isinstance(work, Sent)
+            update["operation"] = OperationStatus(
+                kind=work.kind,
+                direction=work.direction,
+                layer=work.layer,
+                region=task.regions[0] if len(task.regions) == 1 else "all",
+                micro_batch=task.micro_batch,
+            )
+        if (demand := self._demand) is not None:
+            sizes = demand.array.round().astype(int).tolist()
+            update["demand"] = DemandStatus(servers=list(demand.servers), bytes=sizes)
+        return self._status.model_copy(update=update)

@@ -6,12 +6,11 @@ from functools import partial
 from moefabric.core.errors import ServerLossError
 from moefabric.core.flows import FlowRecord
 from moefabric.core.units import NS_PER_S
-from moefabric.execution.controller_splits import ControllerSplits
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import Reconfigurator, Reply
-from moefabric.execution.transfers import StartTimes, TaskTransfer, Transfers, description
+from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator, Reply
+from moefabric.execution.transfers import TaskTransfer, Transfers, description
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload
 from moefabric.planner.sending.task_flows import task_flows
@@ -60,7 +59,7 @@ class TaskRunner:
 
     def start(self, state: IterationState) -> None:
         """Start an iteration."""
-        for task in state.first:
+        for task in state.free():
             self._ready(state, task)
 
     def receive(self, number: int, records: Sequence[FlowRecord]) -> None:
@@ -73,8 +72,7 @@ class TaskRunner:
 
     def _ready(self, state: IterationState, number: int) -> None:
         """Schedule a task once all tasks that it waits for have ended, or have a known end."""
-        if (call := self._calls.awaited(state, number)) is not None:
-            self._calls.when_made(call, lambda: self._called(state, number))
+        if self._calls.waits(state, number, lambda: self._called(state, number)):
             return
         at, task = state.ready_ns(number), state.tasks[number]
         match task.work:
@@ -126,7 +124,7 @@ class TaskRunner:
 
     def _launch(self, state: IterationState, number: int, ready_ns: int) -> None:
         """Plan a task's flows over the lit circuits, and order them from the agents."""
-        task, dilation = state.tasks[number], self.fabric.scale.dilation
+        task = state.tasks[number]
         offload, collective = None, task.work if isinstance(task.work, Collective) else None
         starts_early = collective is not None and collective.concurrent is not None
         if collective and starts_early and self._reconfigurator.controlled(task.regions):
@@ -142,14 +140,11 @@ class TaskRunner:
         if flows is None:
             self._end(state, number, ready_ns)
             return
-        times = StartTimes(
-            ready_ns, state.unlit_ns(number), state.predicted_wait_s(number, dilation)
-        )
         if not self.busy:
             self.clock.skip_towards(ready_ns - self.transfers.arming_ns(task, len(flows.flows)))
         exchange = self._calls.exchange(state, collective) if collective else None
         try:
-            transfer = self.transfers.start(state, number, flows, times, offload, exchange)
+            transfer = self.transfers.start(state, number, flows, ready_ns, offload, exchange)
         except ServerLossError as loss:
             self.losses.append(loss)
             return

@@ -4,7 +4,7 @@ An iteration has four all-to-alls a layer: dispatch and combine forward, layer a
 gradients of combine and dispatch backward. The program's calls are taken in this order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.exchange import Exchange
-from moefabric.prediction.jobs import Jobs
+from moefabric.prediction.jobs import Jobs, Programme
 from moefabric.workload.gating.job_gating import RecordedGating
 from moefabric.workload.iterations.iteration import (
     Compute,
@@ -23,7 +23,6 @@ from moefabric.workload.iterations.iteration import (
 )
 from moefabric.workload.iterations.job import Job
 from moefabric.workload.iterations.pipeline import BACKWARD, FORWARD, lockstep_tasks
-from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import Task
 
 
@@ -77,20 +76,16 @@ class TrainingTasks:
         regions = [region.name for region in self.jobs.regions]
         return lockstep_tasks(tuple(self._operations(number)), regions)
 
-    def programme(self, number: int, _substitutions: Substitutions) -> Sequence[Task]:
-        """Return the tasks of an iteration, as a list that later knowledge replaces."""
-        return list(self.tasks(number))
+    @property
+    def programmes(self) -> dict[Job, Programme]:
+        """The tasks of the only job's iterations, as lists that later knowledge replaces."""
+        [job] = self.jobs.all
+        return {job: lambda number, _substitutions: list(self.tasks(number))}
 
     @property
     def calls(self) -> tuple[Call, ...]:
         """The calls of an iteration."""
         return iteration_calls(self.jobs.work.model.layers)
-
-    @property
-    def job(self) -> Job:
-        """The only job."""
-        [job] = self.jobs.all
-        return job
 
     def _operations(self, number: int) -> Iterator[Operation]:
         work = self.jobs.work
@@ -118,11 +113,8 @@ class TrainingTasks:
     def _predicted(self, number: int, layer: int) -> DemandMatrix | None:
         """Return the predicted demand of a layer; zero bytes as long as it depends on a gate."""
         work = self.jobs.work
-        if (
-            work.dispatch_light != "predict"
-            or work.predictor is None
-            or number <= work.gating.first
-        ):
+        predicts = work.dispatch_light == "predict" and work.predictor is not None
+        if not predicts or number <= work.gating.first:
             return None
         if layer and not self.gating.knows(number, layer - 1):
             return self._layer(-1, layer).demand

@@ -5,18 +5,21 @@ Many transfers go on at once.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import LostBytesError, ServerLossError
 from moefabric.core.exchange import Exchange, Pair, assigned_parts
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
 from moefabric.core.protocols import Agents, PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
-from moefabric.execution.iteration_state import IterationState
-from moefabric.execution.run_prediction import SentTask, ordered_streams
+from moefabric.execution.iteration_state import IterationState, SentTask
+from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.run_prediction import ordered_streams
 from moefabric.planner.sending.flow_pacing import paced_flows
 from moefabric.planner.sending.partial_offload import PartialOffload, pace_late_flows
 from moefabric.planner.sending.task_flows import TaskFlows
@@ -24,7 +27,7 @@ from moefabric.results.records.port_windows import PortGroup, PortWindows, Trans
 from moefabric.results.records.records import CollectiveRun
 from moefabric.runtime.cpu_monitor import cpu_steal_and_total
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.testbed.clock import SkippingClock
+from moefabric.testbed.clock import Clock, SkippingClock
 from moefabric.workload.iterations.iteration import Collective, Reconfigure, Transfer
 from moefabric.workload.iterations.tasks import Elsewhere, Sent, Task
 
@@ -35,6 +38,7 @@ ARMING_NS: Final = 20_000_000
 ARMING_FLOW_NS: Final = 100_000
 ARMING_SERVER_NS: Final = 1_000_000
 """Time for each flow and for each server, if their sum exceeds `ARMING_NS`."""
+_INSTANTS: Final = ("first_sent_ns", "last_sent_ns", "first_received_ns", "last_received_ns")
 _PLANNED_SHARE: Final = 1e-6
 """Part of a pair's bytes that planned flows may miss by rounding."""
 _SLACK_S: Final = 20.0
@@ -42,15 +46,43 @@ _SLACK_S: Final = 20.0
 
 
 @dataclass(frozen=True)
-class StartTimes:
-    """When a task may start, and when it could have started without waiting for circuits.
+class RunSettings:
+    """Times and paces of a run.
 
-    `expected_s` is the expected wait for circuits in model seconds.
+    Attributes:
+        paced: Whether flows are paced at their planned rate.
+        arming_ns: Least time between the order of a collective and its start.
+        restore_s: Model seconds to load a checkpoint after a loss.
+        keep_records: Whether `run` returns iterations with all their records. Without them, it
+            returns their times, and observers have the records.
+        control: Times of the requests to controllers.
     """
 
-    ready_ns: int
-    unlit_ns: int = 0
-    expected_s: float = 0.0
+    paced: bool = True
+    arming_ns: int = ARMING_NS
+    restore_s: float = 0.0
+    keep_records: bool = True
+    control: ControlSettings = field(default_factory=ControlSettings)
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """The clock, the threads and the counters of a run.
+
+    Attributes:
+        clock: The wall clock; None for the machine's.
+        background: Runs requests to controllers; None for threads of the executor's own.
+        cpu_steal: Returns the CPU ticks that a hypervisor gave to others so far, and all ticks.
+        counters: Counts the bytes of each transfer at the ports; None if nobody counts.
+        reported_circuits: Returns the circuits that regions without a controller use, as far as
+            they were reported since the last call.
+    """
+
+    clock: Clock | None = None
+    background: Executor | None = None
+    cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total
+    counters: PortCounters | None = None
+    reported_circuits: Callable[[], Mapping[str, CircuitSet]] = dict
 
 
 @dataclass(eq=False)
@@ -59,6 +91,7 @@ class TaskTransfer:
 
     Attributes:
         number: The task's position among the tasks of its iteration.
+        ready_ns: When the task may start.
         orders: How many orders are under way or still to come.
         exchange: The exchange whose bytes are sent; None if they are the agents' own.
         taken: Bytes of the exchange that were ordered, by pair of servers.
@@ -67,7 +100,7 @@ class TaskTransfer:
     state: IterationState
     number: int
     flows: TaskFlows
-    times: StartTimes
+    ready_ns: int
     start_ns: int
     cpu_steal: tuple[int, int]
     skipped_ns: int
@@ -94,23 +127,19 @@ class Transfers:
         fabric: Fabric,
         agents: Agents,
         clock: SkippingClock,
-        *,
-        paced: bool = True,
-        arming_ns: int = ARMING_NS,
-        cpu_steal: Callable[[], tuple[int, int]] = cpu_steal_and_total,
-        counters: PortCounters | None = None,
+        settings: RunSettings,
+        instruments: Instruments,
     ) -> None:
+        counters = instruments.counters
         self._windows = None if counters is None else PortWindows(counters)
         self._counted: list[TaskTransfer] = []
         """Transfers under way whose bytes are counted."""
         self.fabric, self.agents, self.clock = fabric, agents, clock
-        self._arming_ns, self._cpu_steal = arming_ns, cpu_steal
-        self.greedy = not paced
+        self._arming_ns, self._cpu_steal = settings.arming_ns, instruments.cpu_steal
+        self.greedy = not settings.paced
         """Whether congestion control alone sets the rates of flows."""
         self.orders: dict[int, tuple[TaskTransfer, int]] = {}
         """Orders under way by the agents' number, each with its number of flows."""
-        self.sent: list[SentTask] = []
-        """Tasks whose transfers are done, in the order of their ends."""
         self.windows: list[tuple[int, int]] = []
         """When packets were under way, on the wall clock."""
 
@@ -132,11 +161,11 @@ class Transfers:
         state: IterationState,
         number: int,
         flows: TaskFlows,
-        times: StartTimes,
+        ready_ns: int,
         offload: PartialOffload | None = None,
         exchange: Exchange | None = None,
     ) -> TaskTransfer:
-        """Order a task's flows for `times.ready_ns`, or for as soon as the agents can.
+        """Order a task's flows for `ready_ns`, or for as soon as the agents can.
 
         A collective starts on all servers at one instant. Transfers between pairs of servers need
         no common instant: each sender may start when it receives its order. The flows carry the
@@ -147,14 +176,14 @@ class Transfers:
             self.fabric, flows.flows, flows.predictions, state.groups, greedy=greedy
         )
         now = self.clock.now_ns()
-        start: int | None = max(times.ready_ns, now + self.arming_ns(task, len(paced)))
-        if times.ready_ns <= now and not isinstance(task.work, Collective):
+        start: int | None = max(ready_ns, now + self.arming_ns(task, len(paced)))
+        if ready_ns <= now and not isinstance(task.work, Collective):
             start = None
         transfer = TaskTransfer(
             state,
             number,
             flows,
-            times,
+            ready_ns,
             now if start is None else start,
             self._cpu_steal(),
             self.clock.skipped_ns,
@@ -233,13 +262,6 @@ class Transfers:
         transfer.orders -= 1
         return transfer
 
-    def take_sent(self, states: Sequence[IterationState]) -> list[SentTask]:
-        """Return the tasks of these iterations whose transfers are done, and forget them."""
-        taken = set(states)
-        own = [task for task in self.sent if task.state in taken]
-        self.sent = [task for task in self.sent if task.state not in taken]
-        return own
-
     def take_windows(self) -> list[tuple[int, int]]:
         """Return when packets were under way since the last call, and forget it."""
         taken, self.windows = self.windows, []
@@ -283,7 +305,7 @@ class Transfers:
             dark_ns: Returns for how long a region's circuits were dark before the transfer.
         """
         self._end_count(transfer, complete=True)
-        task, work = transfer.task, transfer.task.work
+        state, task, work = transfer.state, transfer.task, transfer.task.work
         assert isinstance(work, Sent)
         if lost := [record for record in transfer.records if not (record.ok or record.corrupt)]:
             raise LostBytesError(self._give_up(transfer, _loss_message(description(task), lost)))
@@ -294,20 +316,18 @@ class Transfers:
         )
         reconfigured = transfer.offload.reconfigured_regions if transfer.offload else ()
         collective, region_of = isinstance(work, Collective), transfer.flows.region_of
-        planned, records = (
-            defaultdict[str, list[int]](list),
-            defaultdict[str, list[FlowRecord]](list),
-        )
+        planned = defaultdict[str, list[int]](list)
+        records = defaultdict[str, list[FlowRecord]](list)
         for position, flow in enumerate(transfer.planned):
             planned[region_of[flow.src] if collective else task.region].append(position)
         first_ns = min(record.first_sent_ns for record in transfer.records)
-        harness_ns = first_ns + transfer.skipped_ns - transfer.times.ready_ns
+        harness_ns = first_ns + transfer.skipped_ns - transfer.ready_ns
         for record in transfer.records:
-            shifted = _shifted(record, transfer.skipped_ns - harness_ns)
-            records[region_of[record.src] if collective else task.region].append(shifted)
+            moved = _shifted(record, transfer.skipped_ns - harness_ns)
+            records[region_of[record.src] if collective else task.region].append(moved)
         runs = [
             CollectiveRun(
-                transfer.state.run.number,
+                state.run.number,
                 work,
                 transfer.flows.predictions[region],
                 tuple(transfer.planned[position] for position in planned[region]),
@@ -316,8 +336,8 @@ class Transfers:
                 steal / total if total else 0.0,
                 region,
                 task.micro_batch,
-                transfer.times.unlit_ns or transfer.times.ready_ns,
-                transfer.times.expected_s,
+                state.unlit_ns(transfer.number),
+                state.predicted_wait_s(transfer.number, self.fabric.scale.dilation),
                 region in reconfigured,
                 harness_ns,
                 count=transfer.count,
@@ -327,7 +347,7 @@ class Transfers:
         ]
         positions = map(tuple, planned.values())
         runs_of = tuple(zip(runs, positions, strict=True))
-        self.sent.append(SentTask(transfer.state, transfer.number, runs_of))
+        state.sent.append(SentTask(transfer.number, runs_of))
         end_ns = max(run.end_ns for run in runs) + harness_ns
         self.windows.append((transfer.start_ns - transfer.skipped_ns, end_ns - transfer.skipped_ns))
         return runs
@@ -366,13 +386,7 @@ def description(task: Task) -> str:
 
 def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
     """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
-    return replace(
-        record,
-        first_sent_ns=record.first_sent_ns + skipped_ns,
-        last_sent_ns=record.last_sent_ns + skipped_ns,
-        first_received_ns=record.first_received_ns + skipped_ns,
-        last_received_ns=record.last_received_ns + skipped_ns,
-    )
+    return replace(record, **{name: getattr(record, name) + skipped_ns for name in _INSTANTS})
 
 
 def _loss_message(where: str, lost: Sequence[FlowRecord]) -> str:

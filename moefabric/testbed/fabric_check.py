@@ -120,10 +120,7 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
             if region.ocs and not fabric.patch_panel and fabric.optical
         ]
         if regions:
-            circuits_before = [
-                name for client in controllers.clients.values() for name in client.circuits()
-            ]
-            undo.callback(controllers.restore, fabric, CircuitSet.of(circuits_before))
+            undo.callback(controllers.restore, fabric, controllers.circuits())
             controllers.clear_circuits()
         pairs = rounds(sockets.servers)
         lost = _lost(sockets.lost, pairs, 0)

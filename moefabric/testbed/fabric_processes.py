@@ -46,7 +46,8 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     each server an agent. If several machines carry the fabric, one process holds the other parts.
     """
     fabric = wiring.fabric
-    controllers = (sys.executable, "-m", "moefabric.controller", "--run-dir", str(run_dir.path))
+    own = "--run-dir", str(run_dir.path)
+    controllers = (sys.executable, "-m", "moefabric.controller", *own)
     device = prefork_argv("moefabric.emulator.ocs.__main__")
     engine = prefork_argv("moefabric.agents.engine.main", bare=True)
     passwords = {name: os.environ[name] for name in fabric.password_variables & os.environ.keys()}
@@ -59,13 +60,7 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
             handoff = ("--socket", str(run_dir.ocs_socket(region)), "--deadline", limit)
             processes.append(ProcessSpec(name, name, handoff, role=ProcessRole.OCS, prefork=device))
     if wiring.placement is not None and wiring.placement.others:
-        head = (
-            sys.executable,
-            "-m",
-            "moefabric.testbed.cluster.head",
-            "--run-dir",
-            str(run_dir.path),
-        )
+        head = (sys.executable, "-m", "moefabric.testbed.cluster.head", *own)
         processes.append(ProcessSpec(HEAD_PROCESS, OUTER, head))
     processes += [_gateway(wiring, run_dir, server) for server in wiring.hosts]
     for server in fabric.servers:
@@ -81,15 +76,15 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
 
 def with_shells(fabric: str, hosts: Mapping[str, ServerHost]) -> dict[str, ServerHost]:
     """Return the real hosts of a fabric with the argv that runs commands on them."""
-    return {server: replace(h, shell=_shell(fabric, server, h)) for server, h in hosts.items()}
-
-
-def _shell(fabric: str, server: str, host: ServerHost) -> tuple[str, ...]:
-    facts = RunDirectory.of_fabric(fabric).agent_socket(server).with_suffix(".facts")
-    words = ["--login", host.login.to_json(), "--facts", str(facts)]
-    interface = host.interface or (TUNNEL if host.plug.kind == "vxlan" else "")
-    words += ["--interface", interface] if interface else []
-    return (sys.executable, "-m", "moefabric.agents.remote.command", *words)
+    shells = {}
+    for server, host in hosts.items():
+        facts = RunDirectory.of_fabric(fabric).agent_socket(server).with_suffix(".facts")
+        words = ["--login", host.login.to_json(), "--facts", str(facts)]
+        interface = host.interface or (TUNNEL if host.plug.kind == "vxlan" else "")
+        words += ["--interface", interface] if interface else []
+        shell = (sys.executable, "-m", "moefabric.agents.remote.command", *words)
+        shells[server] = replace(host, shell=shell)
+    return shells
 
 
 def connect_agent(wiring: FabricWiring, run_dir: RunDirectory, server: str) -> Channel:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -94,11 +95,9 @@ def _set_ranks(run_dir: RunDirectory, names: Sequence[str], *, alive: bool) -> N
     """Tell agents that ranks of their servers have died or run again."""
     at_ns = time.monotonic_ns()
     for gpu in map(Gpu.parse, names):
-        channel = connect_local(gpu.server, run_dir.agent_socket(gpu.server), _REPLY_S)
-        try:
+        socket = run_dir.agent_socket(gpu.server)
+        with closing(connect_local(gpu.server, socket, _REPLY_S)) as channel:
             request_all({channel: ("rank", {"gpu": gpu.index, "alive": alive})}, _REPLY_S)
-        finally:
-            channel.close()
     phase: FailurePhase = "clear" if alive else "inject"
     append_failure_event(run_dir, phase, FailureKind.GPU, names, at_ns=at_ns)
 

@@ -47,15 +47,12 @@ def queue_readings(fabric: str, *, enabled: bool) -> Iterator[list[QueueCounts]]
     """Read the queues of a running fabric before and after the `with`.
 
     Yields:
-        A list that holds both readings afterwards; it stays empty if none is `enabled`.
+        A list that holds both readings afterwards; it stays empty unless they are `enabled`.
     """
-    readings: list[QueueCounts] = []
-    if not enabled:
-        yield readings
-        return
-    before = lifecycle.queues(fabric)
+    readings: list[QueueCounts] = [lifecycle.queues(fabric)] if enabled else []
     yield readings
-    readings += [before, lifecycle.queues(fabric)]
+    if enabled:
+        readings.append(lifecycle.queues(fabric))
 
 
 @contextmanager
@@ -67,12 +64,12 @@ def link_lateness(fabric: Fabric, *, enabled: bool) -> Iterator[list[LinkLatenes
         isn't `enabled`.
     """
     measured: list[LinkLateness] = []
-    if not enabled or fabric.eps_link is None:
-        yield measured
-        return
-    lifecycle.link_lateness(fabric.name)
+    is_programmed = enabled and fabric.eps_link is not None
+    if is_programmed:
+        lifecycle.link_lateness(fabric.name)
     yield measured
-    measured.append(LinkLateness(**lifecycle.link_lateness(fabric.name)))
+    if is_programmed:
+        measured.append(LinkLateness(**lifecycle.link_lateness(fabric.name)))
 
 
 def lateness_findings(fabric: Fabric, lateness: LinkLateness) -> Iterator[RunFinding]:

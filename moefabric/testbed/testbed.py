@@ -1,10 +1,12 @@
 """The testbed of a run: a running fabric with its controllers and its connected agents."""
 
 import os
+import resource
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import permutations
 from pathlib import Path
@@ -24,7 +26,7 @@ from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.transport import TCP, Transport
 from moefabric.core.units import NS_PER_S
@@ -39,7 +41,6 @@ from moefabric.runtime import structured_log
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.testbed.controller_retry import PROBE_S
-from moefabric.testbed.descriptor_limits import check_descriptor_limit
 from moefabric.testbed.fabric_processes import (
     UP_TIMEOUT_S,
     connect_agent,
@@ -48,6 +49,9 @@ from moefabric.testbed.fabric_processes import (
 )
 
 T = TypeVar("T")
+
+RESERVE: Final = 64
+"""Descriptors of an agent besides its data connections: channels, ranks, files."""
 
 _CONNECT_S: Final = 10.0
 _CONNECT_SERVER_S: Final = 0.3
@@ -124,16 +128,6 @@ def connect_timeout_s(fabric: Fabric) -> float:
     return _CONNECT_S + _CONNECT_SERVER_S * len(fabric.servers)
 
 
-def _warm_up(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
-    """Open congestion windows; the job replaces servers that are lost meanwhile."""
-    try:
-        open_congestion_windows(fabric, fleet, connections)
-    except ServerLossError as loss:
-        fleet.drop(loss.servers)
-        fleet.abandon(0)
-        fleet.reconnect()
-
-
 def liveness_monitor(fabric: Fabric) -> LivenessMonitor:
     """Return the monitor that detects lost servers, with a short timeout if there are backups.
 
@@ -150,7 +144,6 @@ class HttpRegionController:
 
     def __init__(self, client: ControllerClient, policy: str) -> None:
         self._client, self._policy = client, policy
-        self._probe = client.with_timeout(PROBE_S)
 
     def reconfigure(self, demand: DemandMatrix, horizon: Horizon | None = None) -> CircuitChange:
         """Light the circuits that the demand deserves, given the all-to-alls to come.
@@ -171,20 +164,15 @@ class HttpRegionController:
 
     def ready(self, deadline_s: float) -> bool:
         """Return whether the controller answers and has all of its devices within that time."""
-        try:
-            self._probe.wait_ready(deadline_s)
-        except ControlError:
-            return False
-        finally:
-            self._probe.close()
-        return True
+        with self._client.with_timeout(PROBE_S) as probe, suppress(ControlError):
+            probe.wait_ready(deadline_s)
+            return True
+        return False
 
     def relied_on(self) -> CircuitSet:
         """Return the circuits that have rules; raises ControlError if there is no answer."""
-        try:
-            return CircuitSet.of(self._probe.circuits())
-        finally:
-            self._probe.close()
+        with self._client.with_timeout(PROBE_S) as probe:
+            return CircuitSet.of(probe.circuits())
 
 
 def _planned_split(
@@ -230,6 +218,11 @@ class Controllers:
         """Return each region's controller under a policy."""
         return {name: HttpRegionController(client, policy) for name, client in self.clients.items()}
 
+    def circuits(self) -> CircuitSet:
+        """Return the circuits that have rules."""
+        names = self._call_all(lambda _region, client: client.circuits())
+        return merge_circuits(map(CircuitSet.of, names))
+
     def clear_circuits(self) -> None:
         """Remove all circuits of all regions."""
         self._call_all(lambda _region, client: client.light([]))
@@ -246,16 +239,22 @@ class Controllers:
 
     def light_for(self, policy: str, demand: DemandMatrix, fabric: Fabric) -> CircuitSet:
         """Light the circuits that a demand of all regions deserves, and return the lit circuits."""
+        changes = self.reconfigure(policy, demand, fabric)
+        faults = self.faults.setdefault(policy, [])
+        new = [f"{region}: {change.error}" for region, change in changes.items() if change.error]
+        faults += [fault for fault in new if fault not in faults]
+        return merge_circuits(change.after for change in changes.values())
 
-        def light(region: str, client: ControllerClient) -> CircuitSet:
+    def reconfigure(
+        self, policy: str, demand: DemandMatrix, fabric: Fabric
+    ) -> dict[str, CircuitChange]:
+        """Have each region light the circuits that its part of a demand deserves."""
+
+        def change(region: str, client: ControllerClient) -> CircuitChange:
             own = demand.submatrix(fabric.ep_groups[region])
-            change = HttpRegionController(client, policy).reconfigure(own)
-            faults = self.faults.setdefault(policy, [])
-            if change.error and (fault := f"{region}: {change.error}") not in faults:
-                faults.append(fault)
-            return change.after
+            return HttpRegionController(client, policy).reconfigure(own)
 
-        return merge_circuits(self._call_all(light))
+        return dict(zip(self.clients, self._call_all(change), strict=True))
 
     def _call_all(self, call: Callable[[str, ControllerClient], T]) -> list[T]:
         return list(self._threads.map(call, self.clients.keys(), self.clients.values()))
@@ -265,21 +264,42 @@ def region_controllers(
     wiring: FabricWiring, timeout_s: float = CONTROLLER_TIMEOUT_S
 ) -> Controllers:
     """Return the controllers of a running fabric's regions that are emulated and no backups."""
-    return Controllers(
-        {
-            region.name: ControllerClient.of_region(
-                wiring, region, reply_timeout_s(region, timeout_s)
-            )
-            for region in wiring.fabric.regions
-            if not (region.backup or region.modelled)
-        }
-    )
+    clients = {}
+    for region in wiring.fabric.regions:
+        if not (region.backup or region.modelled):
+            ocs = region.ocs  # dilation stretches its settling
+            settling_s = 2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0
+            limit_s = timeout_s + settling_s
+            clients[region.name] = ControllerClient.of_region(wiring, region, limit_s)
+    return Controllers(clients)
 
 
-def reply_timeout_s(region: Region, timeout_s: float = CONTROLLER_TIMEOUT_S) -> float:
-    """Return the reply timeout, which includes settling, since dilation stretches it."""
-    ocs = region.ocs
-    return timeout_s + (2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0)
+def descriptors_needed(paths: Iterable[DataPath]) -> Counter[str]:
+    """Return the descriptors that each server's agent needs to keep all paths open."""
+    needed = Counter[str]()
+    for path in paths:
+        needed.update([path.src, path.dst])
+        if path.relay:
+            needed[path.relay] += 2
+    return Counter({server: count + RESERVE for server, count in needed.items()})
+
+
+def check_descriptor_limit(paths: Iterable[DataPath]) -> None:
+    """Check that agents may open as many descriptors as the paths need.
+
+    Raises:
+        UnsupportedError: if the hard limit of this process, which agents inherit, is lower.
+    """
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = descriptors_needed(paths).most_common(1)
+    if needed and limit != resource.RLIM_INFINITY and needed[0][1] > limit:
+        server, count = needed[0]
+        raise UnsupportedError(
+            f"the agent of {server} needs {count} descriptors for its connections, and this "
+            f"process may open {limit}: raise the hard limit (`ulimit -Hn {count}` as root, "
+            "`nofile` in /etc/security/limits.conf or `ulimits` of the container), or use fewer "
+            "servers or NICs"
+        )
 
 
 @contextmanager
@@ -298,20 +318,16 @@ def ready_transport(transport: Transport) -> Iterator[str]:
         UnsupportedError: This kernel lacks the congestion control.
     """
     with transport.prepared() as name:
-        _check_congestion_control(transport, name)
-        yield name
-
-
-def _check_congestion_control(transport: Transport, name: str) -> None:
-    with socket.socket() as probe:
         try:  # a privileged process loads the module by this
-            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            with socket.socket() as probe:
+                probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except OSError as error:
             has = _CONGESTION_CONTROLS.read_text().split()
             missing = f"this kernel has no congestion control {name!r}, but {', '.join(has)}"
             raise UnsupportedError(
                 f"transport {transport.name}: {missing}: load its module (modprobe tcp_{name})"
             ) from error
+        yield name
 
 
 @dataclass(frozen=True)
@@ -393,5 +409,10 @@ def running_testbed(
             congestion=congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )
-        _warm_up(fabric, fleet, connections)
+        try:
+            open_congestion_windows(fabric, fleet, connections)
+        except ServerLossError as loss:  # the job replaces servers that are lost meanwhile
+            fleet.drop(loss.servers)
+            fleet.abandon(0)
+            fleet.reconnect()
         yield wiring, fleet, controllers

@@ -195,7 +195,7 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
             HeaderLine(run_id="soak", experiment="soak", version="", manifest=Manifest(), spec={}),
             FabricLine(fabric="soak", policy="mixnet", iterations=iterations),
         )
-        monitor = undo.enter_context(FailureMonitor(run_dir))
+        monitor = undo.enter_context(closing(FailureMonitor(run_dir)))
         counters = undo.enter_context(port_counters(fabric))
         recorder = FabricRecorder(fabric, "soak", "mixnet", journal)
         faults = _Faults(run_dir, iterations)
@@ -231,11 +231,11 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
             )
         )
         cpu = undo.enter_context(CpuSampler())
-        recorder.connect(executor, cpu, monitor)
+        recorder.executor, recorder.cpu, recorder.monitor = executor, cpu, monitor
         before, tasks = counters.read(), soak_tasks(fabric)
         executor.run({Job(0, JobShape(), fabric.regions): lambda _n, _s: tasks}, iterations)
         frames = (counters.read().frames - before.frames).sum(axis=0)
-        recorder.finish(monitor.failures_during(executor.iteration_windows, executor.clock))
+        recorder.finish(recorder.failures())
     report.lost_frames = int(frames[INTO_OCS] - frames[OUT_OF_OCS])
     _report(path, report, samples, faults.count, folder)
     return report

@@ -53,7 +53,7 @@ def machine_service(
     secret = secrets.token_hex(16)
     ahead = ["unshare", "-T", "--monotonic", str(clock_ahead_s), "--fork", "--kill-child"]
     argv = [*(ahead if clock_ahead_s else ()), sys.executable]
-    argv += ["-m", "moefabric.testbed.machine_service"]
+    argv += ["-m", "moefabric.testbed.cluster.service"]
     argv += ["--listen", machine.address, "--lease", str(lease_s)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with machine.start(*argv, **pipes) as service:

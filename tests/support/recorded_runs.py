@@ -60,8 +60,8 @@ class ObservedRecorder(FabricRecorder):
     on_outcome: Callable[[IterationOutcome], object]
     runs: list[IterationRun]
 
-    def _add(self, outcome: IterationOutcome, nic_bytes: dict[str, int] | None) -> None:
-        super()._add(outcome, nic_bytes)
+    def add(self, outcome: IterationOutcome, nic_bytes: dict[str, int] | None = None) -> None:
+        super().add(outcome, nic_bytes)
         self.on_outcome(outcome)
 
 
@@ -126,7 +126,8 @@ class RecordedRun:
             ),
             observer=None if self._keep else recorder,
         )
-        recorder.connect(executor, cpu or CpuSampler(), monitor)
+        recorder.executor = executor
+        recorder.cpu, recorder.monitor = cpu or CpuSampler(), monitor
         job = Job(0, JobShape(), self.fabric.regions)
         with closing(executor):
             recorder.runs = executor.run(

@@ -21,7 +21,7 @@ from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.execution.programs.rank_environment import Rank, RankJob
+from moefabric.execution.programs.rank_places import Rank, RankJob, RankPlace
 from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.runtime.failure_log import read_failure_log
 from moefabric.runtime.run_directory import run_root
@@ -225,19 +225,16 @@ def test_signal_ends_the_command_in_the_container(lab: Lab) -> None:
 def test_ranks_run_in_containers_and_end_together(lab: Lab) -> None:
     lines, printed = list[str](), threading.Event()
     fails = "[ $RANK = 0 ] || { until [ -e /printed ]; do sleep 0.05; done; exit 4; }"
-    job = RankJob(
-        command=("sh", "-c", f"echo $RANK $COLOUR; {fails}; exec sleep 600"),
-        servers=("s0", "s1"),
-        ranks_per_server=1,
-        master_address=lab.address("s0"),
-    )
+    launcher = partial(node_commands.exec_argv, "boxes")
+    place = RankPlace(launcher, ("s0", "s1"), lab.address("s0"))
+    job = RankJob(place, ("sh", "-c", f"echo $RANK $COLOUR; {fails}; exec sleep 600"))
 
     def take(rank: Rank, stream: str, line: str) -> None:
         lines.append(line)
         if len(lines) == len(job.ranks):
             printed.set()
 
-    with RankProcesses(job, partial(node_commands.exec_argv, "boxes"), take) as ranks:
+    with RankProcesses(job, launcher, take) as ranks:
         assert printed.wait(60), lines
         lab.exec("s1", "touch /printed", check=True)
         with pytest.raises(RankFailedError, match="rank 1 on s1 exited 4"):

@@ -20,7 +20,6 @@ from moefabric.execution.executor import Executor
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.programs.program_fabric import running_programs
 from moefabric.execution.rank_calls import Calls
-from moefabric.results.records.records import IterationRun
 from moefabric.testbed.testbed import (
     Controllers,
     connect_timeout_s,
@@ -80,6 +79,8 @@ class ExchangeLoop:
     def __init__(
         self, fabric: Fabric, fleet: Fleet, controllers: Controllers, policy: str, lit: CircuitSet
     ) -> None:
+        self.wake = fleet.wake
+        """Makes `run` ask whether the program has ended. Any thread may call it."""
         self.fabric, self._fleet, self._calls = fabric, fleet, _QueuedCalls()
         self._reconfigures = policy_named(policy).reconfigures
         self._executor = Executor(
@@ -102,7 +103,7 @@ class ExchangeLoop:
         """Carry exchanges until the program has ended.
 
         Args:
-            ended: Returns whether the program has ended; `Fleet.wake` makes this method ask again.
+            ended: Returns whether the program has ended; `wake` makes this method ask again.
             on_exchange: Receives each exchange that has ended.
         """
         while not ended():
@@ -131,7 +132,13 @@ class ExchangeLoop:
         except (LostBytesError, RanksLostError) as error:
             self._executor.give_up()
             return CarriedExchange(exchange, error=str(error))
-        return self._carried(exchange, run)
+        parts, planned = run.collectives, [f for part in run.collectives for f in part.planned]
+        return CarriedExchange(
+            exchange,
+            max(part.end_ns - part.start_ns for part in parts) / NS_PER_S,
+            max(part.waited_ns for part in parts) / NS_PER_S,
+            sum(flow.bytes for flow in planned if flow.is_optical) / self.fabric.scale.bytes,
+        )
 
     def _demand(self, exchange: Exchange) -> DemandMatrix:
         """Return the bytes of the model between all servers; raises ValueError between regions."""
@@ -143,18 +150,9 @@ class ExchangeLoop:
             owed[index[src], index[dst]] = size * self.fabric.scale.bytes
         return DemandMatrix(self.fabric.servers, owed)
 
-    def _carried(self, exchange: Exchange, run: IterationRun) -> CarriedExchange:
-        factor = self.fabric.scale.bytes
-        return CarriedExchange(
-            exchange,
-            max(part.end_ns - part.start_ns for part in run.collectives) / NS_PER_S,
-            max(part.waited_ns for part in run.collectives) / NS_PER_S,
-            sum(f.bytes for part in run.collectives for f in part.planned if f.is_optical) / factor,
-        )
-
 
 @contextmanager
-def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callable[[], None]]]:
+def exchange_loop(name: str, policy: str) -> Iterator[ExchangeLoop]:
     """Prepare the agents of a fabric that is up for the exchanges of a program.
 
     Args:
@@ -162,7 +160,7 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         policy: The policy.
 
     Yields:
-        The loop, and a function that makes it ask whether the program has ended.
+        The loop.
 
     Raises:
         FabricError: If the fabric isn't up, or another process uses it.
@@ -174,8 +172,8 @@ def exchange_loop(name: str, policy: str) -> Iterator[tuple[ExchangeLoop, Callab
         fleet.connect(connections, connect_timeout_s(fabric))
         open_congestion_windows(fabric, fleet, connections)
         controllers = undo.enter_context(closing(region_controllers(programs.wiring)))
-        lit = programs.circuits()
-        loop = undo.enter_context(closing(ExchangeLoop(fabric, fleet, controllers, policy, lit)))
+        loop = ExchangeLoop(fabric, fleet, controllers, policy, controllers.circuits())
+        undo.enter_context(closing(loop))
         fleet.ranks.start()
         undo.callback(fleet.ranks.stop)
-        yield loop, fleet.wake
+        yield loop

@@ -10,9 +10,8 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -20,7 +19,7 @@ from uuid import uuid4
 from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux.marked_processes import ProcessGuard
-from moefabric.execution.programs.rank_environment import RENDEZVOUS_INTERFACE
+from moefabric.execution.programs.rank_places import RENDEZVOUS_INTERFACE
 from moefabric.execution.programs.rank_processes import JOB_VARIABLE
 from moefabric.runtime.run_directory import FabricWiring
 
@@ -41,19 +40,6 @@ _RANKS: Final = {
 _ROOT: Final = ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
-@dataclass(frozen=True)
-class MpiLaunch:
-    """Command line of mpirun on a fabric.
-
-    Attributes:
-        argv: `mpirun` with its hostfile; its further options and the program follow.
-        environment: All variables of mpirun.
-    """
-
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-
-
 def hostfile(servers: Sequence[str], slots: int = 1) -> str:
     """Return a hostfile of OpenMPI.
 
@@ -65,8 +51,13 @@ def hostfile(servers: Sequence[str], slots: int = 1) -> str:
 
 
 @contextmanager
-def mpi_launch(wiring: FabricWiring, servers: Sequence[str], slots: int) -> Iterator[MpiLaunch]:
-    """Yield what starts MPI programs; afterwards, nothing of them runs, and their files are gone.
+def mpi_launch(
+    wiring: FabricWiring, servers: Sequence[str], slots: int
+) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the argv of `mpirun` with its hostfile, and its environment.
+
+    Further options and the program follow. Afterwards, nothing of them runs, and their files are
+    gone.
 
     Args:
         wiring: The fabric, which is up.
@@ -91,10 +82,8 @@ def mpi_launch(wiring: FabricWiring, servers: Sequence[str], slots: int) -> Iter
         command = ["mpirun", "--hostfile", str(hosts)]
         # The node of a real host has no address.
         first = next((server for server in servers if server not in wiring.hosts), servers[0])
-        yield MpiLaunch(
-            tuple(node_commands.network_argv(wiring.fabric.name, first, command)),
-            {**settings, **os.environ, JOB_VARIABLE: mark},
-        )
+        argv = node_commands.network_argv(wiring.fabric.name, first, command)
+        yield list(argv), {**settings, **os.environ, JOB_VARIABLE: mark}
 
 
 def mpi_settings(subnet: str, agent: str, folder: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import median
-from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -24,7 +23,7 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
+from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramOptions, ProgramResult
 from moefabric.prediction.scaling import shortest_wall_s
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.simulator.fluid import goodput_share
@@ -47,19 +46,17 @@ PerfKind = Literal[
 ]
 KINDS: Final[tuple[PerfKind, ...]] = get_args(PerfKind)
 """The collectives, by the names of nccl-tests' programs."""
-_COLLECTIVES: Final[Mapping[PerfKind, CollectiveKind]] = MappingProxyType(
-    {
-        "alltoall": "all_to_all",
-        "alltoallv": "all_to_all",
-        "allreduce": "all_reduce",
-        "allgather": "all_gather",
-        "reducescatter": "reduce_scatter",
-        "broadcast": "broadcast",
-        "reduce": "reduce",
-        "sendrecv": "all_to_all",
-        "barrier": "barrier",
-    }
-)
+_COLLECTIVES: Final[Mapping[PerfKind, CollectiveKind]] = {
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "all_to_all",
+    "barrier": "barrier",
+}
 ELEMENT: Final = 4
 """Bytes of a number; they are added as uint32, so that every bit can be verified."""
 
@@ -191,7 +188,7 @@ class PerfResult:
 
 
 @dataclass(frozen=True)
-class PerfOptions:
+class PerfOptions(ProgramOptions):
     """Settings of a measurement.
 
     Attributes:
@@ -199,31 +196,20 @@ class PerfOptions:
         sizes: Sizes S in bytes.
         iterations: Iterations that are measured.
         warm_up: Iterations before them.
-        ranks: Number of ranks; None for one on each GPU.
         algorithm: A schedule: a registered name or `package.module:Name`. None: the default.
-        via: `eps`, `light` or `policy`.
-        policy: The policy of `via="policy"`.
-        verify: Whether to verify the results.
-        greedy: Whether congestion control alone sets the rates of connections.
         weights: Relative sizes of an all-to-all-v.
         root: Root of a broadcast or a reduce.
-        wall_s: Wall seconds that an iteration takes, as far as its size allows. None: as long as
-            the start of all agents needs to be 2 % of it.
+
+    Without `wall_s`, the start of all agents is 2 % of an iteration.
     """
 
     kind: PerfKind
     sizes: Sequence[int]
     iterations: int = 20
     warm_up: int = 5
-    ranks: int | None = None
     algorithm: str | None = None
-    via: Literal["eps", "light", "policy"] = "eps"
-    policy: str = "mixnet-spill"
-    verify: bool = True
-    greedy: bool = False
     weights: Sequence[Sequence[float]] | None = None
     root: int = 0
-    wall_s: float | None = None
 
     def schedule(self) -> CollectiveSchedule:
         """Return the algorithm."""
@@ -259,16 +245,10 @@ class Perf:
             emulated = self.emulated_size(size)
             if paths is None:
                 place = partial(self.placed, emulated, emulated)
-                paths = self.programs.path_choice(
-                    self.placement, self.options.via, self.options.policy, place
-                )
+                paths = self.programs.path_choice(self.placement, self.options, place)
             placed = self.placed(size, emulated, paths)
             result = self.programs.run(
-                placed,
-                self.options.iterations,
-                warm_up=self.options.warm_up,
-                verify=self.options.verify,
-                greedy=self.options.greedy,
+                placed, self.options.iterations, self.options, warm_up=self.options.warm_up
             )
             yield self._row(size, placed, result)
 
@@ -315,8 +295,8 @@ class Perf:
         ranks, scale = len(self.placement.servers), self.fabric.scale
         servers = len(set(self.placement.servers))
         wall_s = self.bound_s(self.call(size), 1.0) * scale.bytes * scale.dilation
-        wanted_s = self.options.wall_s or shortest_wall_s(servers, usable_cores())
-        factor = max(1.0, wall_s / wanted_s)
+        least_s = self.options.wall_s or shortest_wall_s(servers, usable_cores())
+        factor = max(1.0, wall_s / least_s)
         factor = max(factor, size * 2.0 * ranks / MOST_MEMORY)
         least = ELEMENT * ranks
         return max(least, round(size / factor / least) * least)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import fmean
@@ -14,12 +14,10 @@ from moefabric.agents.fleet.channel import connect_local
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.programs import LoadedProgram, ProgramTimes
-from moefabric.controller.client import ControllerClient
-from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, FabricError
 from moefabric.core.paths import dscp
-from moefabric.core.port_counts import SENT, PortReading, counted_nics
+from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
@@ -36,15 +34,37 @@ from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.testbed.testbed import (
-    HttpRegionController,
     connect_timeout_s,
     open_congestion_windows,
     port_counters,
-    reply_timeout_s,
+    region_controllers,
 )
 
 RUN_SLACK_S: Final = 20.0
 """Timeout of a run in addition to ten times its predicted duration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """Settings of programs on a fabric.
+
+    Attributes:
+        ranks: Number of ranks; None for as many as there are GPUs, or fewer if the program has.
+        via: `eps`, `light` (circuits that are lit, and the EPS for other pairs) or `policy`
+            (circuits and split that the policy chooses for the demand).
+        policy: The policy of `via="policy"`.
+        wall_s: Wall seconds that a run takes, as far as its size allows; None for as many as its
+            measurement needs.
+        verify: Whether to verify the results of the last run.
+        greedy: Whether congestion control alone sets the rates of connections.
+    """
+
+    ranks: int | None = None
+    via: Literal["eps", "light", "policy"] = "eps"
+    policy: str = "mixnet-spill"
+    wall_s: float | None = None
+    verify: bool = True
+    greedy: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,70 +115,48 @@ class ProgramFabric:
         """The fabric."""
         return self.wiring.fabric
 
-    def circuits(self) -> CircuitSet:
-        """Return the circuits that have rules."""
-        return merge_circuits(
-            CircuitSet.of(client.circuits()) for _, client in self._region_clients()
-        )
-
-    def light_for(
-        self, policy: str, demand: DemandMatrix
-    ) -> tuple[CircuitSet, dict[tuple[str, str], float]]:
-        """Light the circuits that a demand deserves under a policy.
-
-        Raises:
-            ControlError: If the policy or the controller fails.
-
-        Returns:
-            The lit circuits, and for each pair of servers the part of its bytes that they carry
-            according to the policy's split.
-        """
-        lit, shares = [], dict[tuple[str, str], float]()
-        for servers, client in self._region_clients():
-            change = HttpRegionController(client, policy).reconfigure(demand.submatrix(servers))
-            if change.error:
-                raise ControlError(change.error)
-            lit.append(change.after)
-            for share in change.split or ():
-                total = share.light_bytes + share.eps_bytes
-                if total:
-                    shares[share.src, share.dst] = share.light_bytes / total
-        return merge_circuits(lit), shares
-
     def path_choice(
         self,
         placement: RankPlacement,
-        via: Literal["eps", "light", "policy"],
-        policy: str,
+        options: ProgramOptions,
         place: Callable[[MessagePaths], PlacedProgram],
     ) -> MessagePaths:
         """Return the paths that messages take.
 
         Args:
             placement: Where ranks are.
-            via: `eps`, `light` (circuits that are lit, and the EPS for other pairs) or `policy`
-                (circuits and split that the policy chooses for the demand).
-            policy: The policy.
+            options: The way of the messages, and the policy.
             place: Returns the program of these ranks on some paths; its bytes are the demand.
+
+        Raises:
+            ControlError: If the policy or a controller fails.
         """
         eps = MessagePaths(self.fabric, placement)
-        match via:
-            case "eps":
-                return eps
-            case "light":
-                return MessagePaths(self.fabric, placement, self.circuits())
-            case "policy":
-                circuits, shares = self.light_for(policy, server_demand(place(eps)))
-                return MessagePaths(self.fabric, placement, circuits, shares)
+        if options.via == "eps" or not self.fabric.optical:
+            return eps
+        with closing(region_controllers(self.wiring)) as controllers:
+            if options.via == "light":
+                return MessagePaths(self.fabric, placement, controllers.circuits())
+            demand = server_demand(place(eps))
+            changes = controllers.reconfigure(options.policy, demand, self.fabric).values()
+        for error in (change.error for change in changes if change.error):
+            raise ControlError(error)
+        shares = {
+            (share.src, share.dst): share.light_bytes / total
+            for change in changes
+            for share in change.split or ()
+            if (total := share.light_bytes + share.eps_bytes)
+        }
+        lit = merge_circuits(change.after for change in changes)
+        return MessagePaths(self.fabric, placement, lit, shares)
 
     def run(
         self,
         placed: PlacedProgram,
-        runs: int = 1,
+        runs: int,
+        options: ProgramOptions,
         *,
         warm_up: int = 0,
-        verify: bool = True,
-        greedy: bool = False,
         times: bool = False,
     ) -> ProgramResult:
         """Run a program some times, each from a common start of all ranks.
@@ -166,34 +164,37 @@ class ProgramFabric:
         Args:
             placed: The program.
             runs: Number of runs that are measured.
+            options: Whether to verify the last run, and to pace connections.
             warm_up: Number of runs before them.
-            verify: Whether to verify the results of the last run.
-            greedy: Whether congestion control alone sets the rates of connections.
             times: Whether to report when each step of the last run ended.
 
         Raises:
             AgentError: If a step fails, or the program needs more memory than is free.
         """
         self.connect(placed.connections)
-        model, dilation = ProgramModel(placed, greedy=greedy), placed.scale.dilation
+        model, dilation = ProgramModel(placed, greedy=options.greedy), placed.scale.dilation
         deadline_s = 10 * model.seconds * dilation + RUN_SLACK_S
         measured: list[ProgramTimes] = []
-        requests = program_requests(placed, placed.paces(greedy=greedy))
+        requests = program_requests(placed, placed.paces(greedy=options.greedy))
         with LoadedProgram(self.fleet, requests) as loaded:
             for _ in range(warm_up):
                 loaded.run(deadline_s, fill=False)
             before = self.counters.read()
             for number in range(runs):
                 last = number == runs - 1
-                measured.append(loaded.run(deadline_s, fill=verify and last, times=times and last))
+                measured.append(
+                    loaded.run(deadline_s, fill=options.verify and last, times=times and last)
+                )
             after = self.counters.read()
-            found = loaded.verify() if verify else None
+            wrong = loaded.verify() if options.verify else None
+        sent = after.payload_since(before)[:, SENT] * placed.scale.bytes
+        optical = np.array([nic.path[0] == "o" for nic in counted_nics(self.fabric)])
         return ProgramResult(
             tuple(t.seconds / dilation for t in measured),
             model.seconds,
-            None if found is None else sum(found.values()),
+            None if wrong is None else sum(wrong.values()),
             _planned_bytes(placed),
-            self._counted_bytes(before, after, placed.scale.bytes),
+            (float(sent[optical].sum()), float(sent[~optical].sum())),
             _step_ends_s(placed, measured[-1]) if times else (),
             model.step_ends_s,
         )
@@ -211,21 +212,6 @@ class ProgramFabric:
         self.fleet.connect(paths, connect_timeout_s(fabric))
         self._connected |= set(missing)
         open_congestion_windows(fabric, self.fleet, paths)
-
-    def _counted_bytes(
-        self, before: PortReading, after: PortReading, factor: float
-    ) -> tuple[float, float]:
-        sent = after.payload_since(before)[:, SENT]
-        optical = np.array([nic.path[0] == "o" for nic in counted_nics(self.fabric)])
-        return float(sent[optical].sum() * factor), float(sent[~optical].sum() * factor)
-
-    def _region_clients(self) -> Iterator[tuple[tuple[str, ...], ControllerClient]]:
-        """Yield the servers of each region that has circuits, and a client of its controller."""
-        for region in self.fabric.regions:
-            if region.ocs is not None and not region.backup:
-                timeout_s = reply_timeout_s(region)
-                with ControllerClient.of_region(self.wiring, region, timeout_s) as client:
-                    yield region.servers, client
 
 
 def server_demand(placed: PlacedProgram) -> DemandMatrix:
@@ -277,9 +263,16 @@ def running_programs(name: str) -> Iterator[ProgramFabric]:
     holder = run_directories.holder_pid(run_dir)
     if holder not in {None, os.getpid()}:
         raise FabricError(f"{name}: process {holder} uses it; wait for it, or use another fabric")
-    held = run_directories.hold(run_dir) if holder is None else nullcontext()
-    with held, _attached(run_dir) as programs:
-        yield programs
+    with ExitStack() as undo:
+        if holder is None:
+            undo.enter_context(run_directories.hold(run_dir))
+        wiring = FabricWiring.from_json(run_dir.wiring_file.read_text())
+        servers = wiring.fabric.servers
+        counters = undo.enter_context(port_counters(wiring.fabric))
+        channels = [connect_local(server, run_dir.agent_socket(server)) for server in servers]
+        fleet = undo.enter_context(Fleet(channels))
+        undo.callback(_close, fleet)
+        yield ProgramFabric(wiring, fleet, counters)
 
 
 @contextmanager
@@ -293,18 +286,6 @@ def emulated_programs(fabric: Fabric) -> Iterator[ProgramFabric]:
         undo.callback(lifecycle.down, fabric.name, force=True)
         lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, owner=os.getpid())
         yield undo.enter_context(running_programs(fabric.name))
-
-
-@contextmanager
-def _attached(run_dir: RunDirectory) -> Iterator[ProgramFabric]:
-    wiring = FabricWiring.from_json(run_dir.wiring_file.read_text())
-    servers = wiring.fabric.servers
-    with ExitStack() as undo:
-        counters = undo.enter_context(port_counters(wiring.fabric))
-        channels = [connect_local(server, run_dir.agent_socket(server)) for server in servers]
-        fleet = undo.enter_context(Fleet(channels))
-        undo.callback(_close, fleet)
-        yield ProgramFabric(wiring, fleet, counters)
 
 
 def _close(fleet: Fleet) -> None:

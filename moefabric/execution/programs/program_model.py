@@ -1,8 +1,8 @@
 """The event simulation of a program on servers."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from math import inf
 from typing import Final
 
@@ -58,12 +58,11 @@ class ProgramModel:
                         waits[part_key] = waits[key] + receives.get(step.transfer, [])
                         steps_of[part_key] = self._part_step(step.transfer, part)
                 waits[key] = waits[key] + keys
-        positions: dict[_Key, int] = {}
-        simulated: list[Step] = []
-        for key in _in_order(waits):
-            positions[key] = len(simulated)
-            after = tuple(sorted({positions[other] for other in waits[key]}))
-            simulated.append(replace(steps_of[key], after=after))
+        positions = {key: position for position, key in enumerate(_in_order(waits))}
+        simulated = [
+            replace(steps_of[key], after=tuple(sorted({positions[n] for n in waits[key]})))
+            for key in positions
+        ]
         links = {
             link: DEFAULT_NVSWITCH_BPS if _NVSWITCH in link else goodput_bps(placed.fabric, link)
             for step in simulated
@@ -93,20 +92,13 @@ class ProgramModel:
         return Step(streams=streams, lane=connection)
 
 
-def _in_order(waits: Mapping[_Key, Sequence[_Key]]) -> Iterator[_Key]:
-    """Yield keys so that each follows those that it waits for."""
-    followers: defaultdict[_Key, list[_Key]] = defaultdict(list)
-    left = {key: len(before) for key, before in waits.items()}
+def _in_order(waits: Mapping[_Key, Sequence[_Key]]) -> list[_Key]:
+    """Return keys so that each follows those that it waits for."""
+    order = TopologicalSorter[_Key](dict.fromkeys(waits, ()))
     for key, before in waits.items():
-        for other in before:
-            followers[other].append(key)
-    ready = [key for key, count in left.items() if not count]
-    for key in ready:
-        yield key
-        for follower in followers[key]:
-            left[follower] -= 1
-            if not left[follower]:
-                ready.append(follower)
-    if len(ready) < len(waits):
-        fault = f"{len(waits) - len(ready)} steps wait for each other and never start"
-        raise SpecError([("program", fault)])
+        order.add(key, *before)
+    try:
+        return list(order.static_order())
+    except CycleError as error:
+        fault = f"{len(error.args[1]) - 1} steps wait for each other and never start"
+        raise SpecError([("program", fault)]) from error

@@ -55,12 +55,13 @@ class _RankRequest:
             for number, call in enumerate(placed.program.calls)
             if rank in call.ranks
         ]
-        self.buffers: dict[tuple[int, BufferName], int] = {}
-        self.sizes: list[int] = []
-        for number, call, index in self.calls:
-            for name, size in call.schedule.buffers[index].items():
-                self.buffers[number, name] = len(self.sizes)
-                self.sizes.append(size)
+        sizes = {
+            (number, name): size
+            for number, call, index in self.calls
+            for name, size in call.schedule.buffers[index].items()
+        }
+        self.buffers = {buffer: position for position, buffer in enumerate(sizes)}
+        self.sizes = list(sizes.values())
 
     def request(self) -> Json:
         """Return the request."""
@@ -84,7 +85,7 @@ class _RankRequest:
                         "offset": extent.offset,
                         "bytes": extent.size,
                         "element": call.call.element,
-                        "terms": [[_seed(number, i), at] for i, at in terms],
+                        "terms": [[number + rank * _STRIDE, at] for rank, at in terms],
                     }
 
     def _steps(self) -> list[Json]:
@@ -173,7 +174,3 @@ def call_results(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
             yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
         case "reduce" if rank == call.root:
             yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
-
-
-def _seed(call: int, rank: int) -> int:
-    return call + rank * _STRIDE

@@ -1,29 +1,48 @@
-"""Places where the ranks of a job run and meet: a fabric that is up, or real hosts."""
+"""Ranks of a job, numbered as by torchrun, and the places where they run and meet.
 
+A place is a fabric that is up, or real hosts.
+"""
+
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
+from typing import Final, Self
 
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.errors import SpecError
 from moefabric.core.server_host import HostLogin
 from moefabric.emulator.fabric import node_commands
-from moefabric.execution.programs.rank_environment import MASTER_PORT, Rank, RankJob
-from moefabric.execution.programs.rank_processes import Launcher
 from moefabric.runtime.run_directory import FabricWiring
 
+MASTER_PORT: Final = 29500
+"""TCP port of the rendezvous; torchrun's default."""
+RENDEZVOUS_INTERFACE: Final = "eth0"
+"""Interface of a server through which ranks reach each other."""
+Launcher = Callable[[str, Sequence[str]], Sequence[str]]
+"""Returns the local argv that runs a command on a server: emulated, a container or a host.
 
-def _host_argv(
-    logins: Mapping[str, HostLogin], server: str, command: Sequence[str]
-) -> Sequence[str]:
-    """Return the argv that runs a command on a real host, and ends it with the local process.
+The command must end when the local process gets SIGTERM, and exit with its status.
+"""
 
-    The command starts in the folder of the caller's name there, if there is one.
+
+@dataclass(frozen=True)
+class Rank:
+    """A process of a job.
+
+    Attributes:
+        number: Among all ranks of the job.
+        local: Among the ranks of its server.
+        server: Where it runs.
     """
-    module = [sys.executable, "-m", "moefabric.agents.remote.command"]
-    return [*module, "--login", logins[server].to_json(), "--", *command]
+
+    number: int
+    local: int
+    server: str
+
+    def __str__(self) -> str:
+        return f"rank {self.number} on {self.server}"
 
 
 @dataclass(frozen=True)
@@ -41,8 +60,8 @@ class RankPlace:
     launcher: Launcher
     servers: tuple[str, ...]
     master_address: str
-    master_port: int
-    environment: Mapping[str, Mapping[str, str]]
+    master_port: int = MASTER_PORT
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def on_fabric(
@@ -84,6 +103,8 @@ class RankPlace:
     ) -> Self:
         """Return real hosts, whose ranks meet and talk over the hosts' own network.
 
+        Commands start in the folder of the caller's name there, if there is one.
+
         Args:
             logins: How to log in to each host, by server.
             addresses: Address of each host.
@@ -96,7 +117,11 @@ class RankPlace:
             # Without an interface, gloo takes the one that the host's name leads to, often lo.
             interface = named.get(addresses[server], "")
             own[server] = {"GLOO_SOCKET_IFNAME": interface, "MOEFABRIC_AGENT": facts["ranks"]}
-        launcher = partial(_host_argv, logins)
+
+        def launcher(server: str, command: Sequence[str]) -> Sequence[str]:
+            module = [sys.executable, "-m", "moefabric.agents.remote.command"]
+            return [*module, "--login", logins[server].to_json(), "--", *command]
+
         return cls(launcher, tuple(logins), addresses[first], MASTER_PORT, own)
 
     def job(
@@ -105,7 +130,7 @@ class RankPlace:
         ranks_per_server: int,
         environment: Mapping[str, str],
         name: str,
-    ) -> RankJob:
+    ) -> "RankJob":
         """Return a job whose ranks run here.
 
         Args:
@@ -114,16 +139,68 @@ class RankPlace:
             environment: Variables of all ranks.
             name: Name of the job for its programs.
         """
-        return RankJob(
-            tuple(command),
-            self.servers,
-            ranks_per_server,
-            self.master_address,
-            self.master_port,
-            environment=environment,
-            server_environment=self.environment,
-            run_id=name,
+        return RankJob(self, tuple(command), ranks_per_server, environment, name)
+
+
+@dataclass(frozen=True)
+class RankJob:
+    """A command that runs at a place, a number of times on each server.
+
+    Attributes:
+        place: The servers.
+        command: Program and arguments of every rank.
+        ranks_per_server: Ranks of each server.
+        environment: Variables of all ranks.
+        run_id: Name of the job for its programs.
+    """
+
+    place: RankPlace
+    command: tuple[str, ...]
+    ranks_per_server: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    run_id: str = "none"
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """All ranks; the ranks of a server follow each other."""
+        count = self.ranks_per_server
+        return tuple(
+            Rank(index * count + local, local, server)
+            for index, server in enumerate(self.place.servers)
+            for local in range(count)
         )
+
+    def environment_of(self, rank: Rank) -> dict[str, str]:
+        """Return the variables that torchrun sets, those of gloo, and the job's own.
+
+        The job's own variables come last, so that they replace the others.
+        """
+        world = len(self.place.servers) * self.ranks_per_server
+        variables = {
+            "RANK": rank.number,
+            "LOCAL_RANK": rank.local,
+            "GROUP_RANK": rank.number // self.ranks_per_server,
+            "ROLE_RANK": rank.number,
+            "ROLE_NAME": "default",
+            "WORLD_SIZE": world,
+            "LOCAL_WORLD_SIZE": self.ranks_per_server,
+            "GROUP_WORLD_SIZE": len(self.place.servers),
+            "ROLE_WORLD_SIZE": world,
+            "MASTER_ADDR": self.place.master_address,
+            "MASTER_PORT": self.place.master_port,
+            "TORCHELASTIC_RUN_ID": self.run_id,
+            "TORCHELASTIC_RESTART_COUNT": 0,
+            "TORCHELASTIC_MAX_RESTARTS": 0,
+            # Rank 0 offers the rendezvous itself; torchrun's own agent would do it otherwise.
+            "TORCHELASTIC_USE_AGENT_STORE": False,
+            "GLOO_SOCKET_IFNAME": RENDEZVOUS_INTERFACE,
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            # Lines of output arrive when they are printed, also from ranks that are killed.
+            "PYTHONUNBUFFERED": 1,
+        }
+        texts = {name: str(value) for name, value in variables.items()}
+        own = self.place.environment.get(rank.server, {})
+        return {**texts, **self.environment, **own}
 
 
 def chosen_servers(all_servers: Sequence[str], chosen: Sequence[str] | None) -> tuple[str, ...]:

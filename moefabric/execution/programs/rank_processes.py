@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Final, Literal, Self
+from typing import IO, Final, Literal, Self, get_args
 from uuid import uuid4
 
 from moefabric.core.errors import FabricError, RankFailedError
 from moefabric.emulator.linux.marked_processes import ProcessGuard
-from moefabric.execution.programs.rank_environment import Rank, RankJob
+from moefabric.execution.programs.rank_places import Launcher, Rank, RankJob
 
 JOB_VARIABLE: Final = "MOEFABRIC_JOB"
 """Environment variable with the name of the job, set in every process of the job."""
@@ -37,19 +36,13 @@ LineCallback = Callable[[Rank, Stream, str], None]
 """Called with each line that a rank prints, without its end, in the thread that reads them."""
 
 
-Launcher = Callable[[str, Sequence[str]], Sequence[str]]
-"""Returns the local argv that runs a command on a server: emulated, a container or a host.
-
-The command must end when the local process gets SIGTERM, and exit with its status.
-"""
-
-
 @dataclass
 class _Output:
     """Output of a rank on one stream."""
 
     rank: Rank
     stream: Stream
+    pipe: IO[bytes]
     pending: bytes = b""
     last: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_LINES))
 
@@ -72,7 +65,6 @@ class RankProcesses:
         launcher: Launcher,
         on_line: LineCallback,
         *,
-        folder: Path | None = None,
         grace_s: float = GRACE_S,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
@@ -82,7 +74,6 @@ class RankProcesses:
             job: The ranks.
             launcher: Where they run.
             on_line: Called with each line that they print.
-            folder: Where the local processes start. Default: the present folder.
             grace_s: Time between SIGTERM and SIGKILL.
             on_end: Called in the same thread as `on_line` when the first rank has failed, and when
                 all ranks have ended.
@@ -98,23 +89,22 @@ class RankProcesses:
         """By pidfd, the ranks that have not ended."""
         self._reading: dict[int, _Output] = {}
         """By file descriptor, the pipes that are open."""
-        self._errors: dict[int, deque[str]] = {}
-        """By rank, its last lines on standard error."""
+        self._outputs: dict[tuple[Rank, Stream], _Output] = {}
         self._callback_error: BaseException | None = None
         self._is_ending = False
         self.ended = False
         """Whether all ranks have ended and all their lines have been delivered."""
         self._kill_at_s: float | None = None
         self._selector = selectors.DefaultSelector()
-        self._wake_reader, self._wake_writer = os.pipe()
+        self._wake = os.eventfd(0)
         self._waking = threading.Lock()
-        """Held while the pipe is used or closed: its number may soon be that of another file."""
-        self._selector.register(self._wake_reader, selectors.EVENT_READ)
+        """Held while the descriptor is used or closed: its number may soon be another file's."""
+        self._selector.register(self._wake, selectors.EVENT_READ)
         mark = f"{os.getpid()}-{uuid4().hex}"
         self._guard = ProcessGuard(JOB_VARIABLE, mark)
         try:
             for rank in job.ranks:
-                self._start(rank, launcher, mark, folder)
+                self._start(rank, launcher, mark)
         except BaseException:
             self._guard.close()
             self._release()
@@ -122,33 +112,28 @@ class RankProcesses:
         self._thread = threading.Thread(target=self._watch, name="ranks", daemon=True)
         self._thread.start()
 
-    def _start(self, rank: Rank, launcher: Launcher, mark: str, folder: Path | None) -> None:
+    def _start(self, rank: Rank, launcher: Launcher, mark: str) -> None:
         variables = {**self.job.environment_of(rank), JOB_VARIABLE: mark}
         words = [f"{name}={value}" for name, value in variables.items()]
         argv = launcher(rank.server, ["env", *words, *self.job.command])
-        out_reader, out_writer = os.pipe()
-        err_reader, err_writer = os.pipe()
-        self._reading[out_reader] = _Output(rank, "stdout")
-        self._reading[err_reader] = errors = _Output(rank, "stderr")
-        self._errors[rank.number] = errors.last
-        for reader in (out_reader, err_reader):
-            os.set_blocking(reader, False)
-            self._selector.register(reader, selectors.EVENT_READ)
         try:
             process = subprocess.Popen(
                 argv,
+                bufsize=0,
                 stdin=subprocess.DEVNULL,
-                stdout=out_writer,
-                stderr=err_writer,
-                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env={**os.environ, JOB_VARIABLE: mark},
                 start_new_session=True,  # a signal reaches the rank with its children, and only it
             )
         except OSError as error:
             raise FabricError(f"{rank}: can't run {argv[0]}: {error.strerror}") from error
-        finally:
-            os.close(out_writer)
-            os.close(err_writer)
+        for stream in get_args(Stream):
+            output = _Output(rank, stream, getattr(process, stream))
+            os.set_blocking(output.pipe.fileno(), False)
+            self._reading[output.pipe.fileno()] = output
+            self._selector.register(output.pipe, selectors.EVENT_READ)
+            self._outputs[rank, stream] = output
         pidfd = os.pidfd_open(process.pid)
         self._running[pidfd] = rank, process
         self._selector.register(pidfd, selectors.EVENT_READ)
@@ -181,7 +166,7 @@ class RankProcesses:
         """Ask all ranks to end, and kill them after the grace period; don't wait for it."""
         with self._waking:
             if not self.ended:
-                os.write(self._wake_writer, b"e")
+                os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
         """End the ranks that still run and wait for their end; a second Ctrl-C kills them."""
@@ -217,8 +202,8 @@ class RankProcesses:
         for fd in ready:
             if fd in self._reading:
                 self._read(fd)
-        if self._wake_reader in ready:
-            os.read(self._wake_reader, 1)
+        if self._wake in ready:
+            os.eventfd_read(self._wake)
             self._terminate()
         if pidfds := [fd for fd in ready if fd in self._running]:
             self._collect(pidfds)
@@ -237,8 +222,7 @@ class RankProcesses:
             self._call(partial(self._on_line, output.rank, output.stream, line))
         if not part:
             self._selector.unregister(fd)
-            os.close(fd)
-            del self._reading[fd]
+            self._reading.pop(fd).pipe.close()
         return bool(part)
 
     def _call(self, callback: Callable[[], None], *, also_after_error: bool = False) -> None:
@@ -263,7 +247,7 @@ class RankProcesses:
         if failed and not self._is_ending:
             # Of several ends in one moment, that by a signal is the cause, not a lost connection.
             rank, status = min(failed, key=lambda end: (end[1] > 0, end[0].number))
-            last_lines = self._errors[rank.number]
+            last_lines = self._outputs[rank, "stderr"].last
             self.failure = RankFailedError(rank.number, rank.server, status, last_lines)
             self._terminate()
             self._call(self._on_end)
@@ -291,8 +275,9 @@ class RankProcesses:
         for pidfd, (_, process) in self._running.items():
             process.wait()
             os.close(pidfd)
-        for fd in (*self._reading, self._wake_reader, self._wake_writer):
-            os.close(fd)
+        for output in self._reading.values():
+            output.pipe.close()
+        os.close(self._wake)
         self._running.clear()
         self._reading.clear()
         self._selector.close()

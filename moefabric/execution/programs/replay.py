@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
-from typing import Final, Literal
+from typing import Final
 
 from moefabric.config.plugins import SCHEDULES, load_plugin
 from moefabric.core.errors import SpecError
@@ -16,7 +16,7 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
+from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramOptions, ProgramResult
 from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
@@ -38,31 +38,21 @@ BYTES_LIMIT: Final = 0.02
 
 
 @dataclass(frozen=True)
-class ReplayOptions:
+class ReplayOptions(ProgramOptions):
     """Settings of a replay.
 
+    A policy chooses circuits for the bytes of the whole trace. Without `ranks`, the trace is folded
+    onto as many as fit; without `wall_s`, a run takes as long as its number of steps needs.
+
     Attributes:
-        ranks: Number of ranks onto which the trace is folded. Default: as many as fit.
         operations: Replays the first operations of each rank only.
         schedules: Algorithms by collective: registered names or `package.module:Name`.
-        via: `eps`, `light` (circuits that are lit, and the EPS for other pairs) or `policy`.
-        policy: The policy of `via="policy"`, which chooses circuits for the bytes of the whole
-            trace.
         runs: Number of runs.
-        wall_s: Wall seconds of a run. Default: by the number of steps.
-        verify: Whether to verify the results of the last run.
-        greedy: Whether congestion control alone sets the rates of connections.
     """
 
-    ranks: int | None = None
     operations: int | None = None
     schedules: Mapping[str, str] = field(default_factory=dict)
-    via: Literal["eps", "light", "policy"] = "eps"
-    policy: str = "mixnet-spill"
     runs: int = 3
-    wall_s: float | None = None
-    verify: bool = True
-    greedy: bool = False
 
     def algorithms(self) -> dict[CollectiveKind, CollectiveSchedule]:
         """Return the algorithm of each collective.
@@ -197,9 +187,7 @@ class TraceReplay:
             raise SpecError([(self.graph.name or "trace", fault)])
         self.steps_of_rank = steps / ranks
         if options.via != "eps":
-            self.paths = programs.path_choice(
-                self.placement, options.via, options.policy, self._unscaled
-            )
+            self.paths = programs.path_choice(self.placement, options, self._unscaled)
             self.program = self._lowered(1.0)
 
     def run(self) -> ReplayResult:
@@ -207,18 +195,13 @@ class TraceReplay:
         scale = self.programs.fabric.scale
         exact = self._unscaled(self.paths)
         exact_s = ProgramModel(exact, greedy=self.options.greedy).seconds
-        factor = self._byte_factor(exact_s, exact.memory, scale.bytes * scale.dilation)
+        # The byte scale at which a run takes long enough; below 1, sizes grow.
+        factor = exact_s * scale.bytes * scale.dilation / self._planned_wall_s()
+        factor = max(factor, exact.memory / MOST_MEMORY)
         program = self._lowered(factor)
         placed = PlacedProgram(program, self.paths, program_scale(scale, factor))
         options = self.options
-        result = self.programs.run(
-            placed,
-            options.runs,
-            warm_up=1,
-            verify=options.verify,
-            greedy=options.greedy,
-            times=True,
-        )
+        result = self.programs.run(placed, options.runs, options, warm_up=1, times=True)
         light, eps = (size / options.runs for size in result.counted_bytes)
         reasons = tuple(self._reasons(placed, result))
         broken = result.wrong or any(reason.startswith("bytes") for reason in reasons)
@@ -249,28 +232,18 @@ class TraceReplay:
     def _unscaled(self, paths: MessagePaths) -> PlacedProgram:
         return PlacedProgram(self.program, paths, Scale())
 
-    def _byte_factor(self, exact_s: float, memory: int, product: float) -> float:
-        """Return by what sizes are divided so that a run takes long enough; below 1 they grow.
-
-        Args:
-            exact_s: Predicted seconds of the trace with its own sizes.
-            memory: Bytes of the buffers of all ranks with these sizes.
-            product: Byte scale times dilation, which the fabric's links have.
-        """
-        return max(exact_s * product / self._wanted_wall_s(), memory / MOST_MEMORY)
-
-    def _wanted_wall_s(self) -> float:
+    def _planned_wall_s(self) -> float:
         if self.options.wall_s is not None:
             return self.options.wall_s
         return min(max(SHORTEST_WALL_S, self.steps_of_rank * STEP_WALL_S), LONGEST_WALL_S)
 
     def _memory_notes(self, placed: PlacedProgram, exact_s: float) -> list[str]:
         """Return a note if buffers would be too large for a run that takes as long as it should."""
-        wall_s, wanted_s = exact_s * placed.scale.dilation, self._wanted_wall_s()
-        if wall_s > 0.9 * wanted_s:
+        wall_s, planned_s = exact_s * placed.scale.dilation, self._planned_wall_s()
+        if wall_s > 0.9 * planned_s:
             return []
         limit = f"{MOST_MEMORY / 1e9:g} GB of buffers"
-        return [f"A run takes {wall_s:.1f} s instead of {wanted_s:.1f} s, because of {limit}."]
+        return [f"A run takes {wall_s:.1f} s instead of {planned_s:.1f} s, because of {limit}."]
 
     def _reasons(self, placed: PlacedProgram, result: ProgramResult) -> list[str]:
         """Return why the verdict isn't `pass`."""
@@ -279,11 +252,11 @@ class TraceReplay:
             reasons.append(f"{result.wrong} numbers of the results are wrong")
         counted = [size / self.options.runs for size in result.counted_bytes]
         total = sum(result.planned_bytes)
-        for name, planned, found in zip(
+        for name, planned, measured in zip(
             ("light", "the EPS"), result.planned_bytes, counted, strict=True
         ):
-            if abs(found - planned) > max(BYTES_LIMIT * total, 1e5 * placed.scale.bytes):
-                reasons.append(f"bytes by {name}: {found:.3g} counted, {planned:.3g} planned")
+            if abs(measured - planned) > max(BYTES_LIMIT * total, 1e5 * placed.scale.bytes):
+                reasons.append(f"bytes by {name}: {measured:.3g} counted, {planned:.3g} planned")
         error = median(result.seconds) / result.predicted_s - 1 if result.predicted_s else 0.0
         if abs(error) > ERROR_LIMIT:
             reasons.append(f"the replay took {error:+.1%} of its prediction")
@@ -303,16 +276,14 @@ def operation_times(placed: PlacedProgram, result: ProgramResult) -> list[Operat
     for transfer, call in placed.call_of_transfer.items():
         size = sum(part.size for part in placed.parts[transfer])
         sizes[_kind(placed.program, (-1, call))] += size * placed.scale.bytes
-    return [_operation_times(kind, sizes[kind], pairs) for kind, pairs in sorted(by_kind.items())]
-
-
-def _operation_times(
-    kind: str, size: float, pairs: Sequence[tuple[float, float]]
-) -> OperationTimes:
-    measured_s, model_s = (fmean(one) for one in zip(*pairs, strict=True))
-    error = measured_s / model_s - 1 if model_s else 0.0
-    median_error = median([own / model - 1 for own, model in pairs if model] or [0.0])
-    return OperationTimes(kind, len(pairs), size, measured_s, model_s, error, median_error)
+    times = []
+    for kind, pairs in sorted(by_kind.items()):
+        measured_s, model_s = (fmean(one) for one in zip(*pairs, strict=True))
+        error = measured_s / model_s - 1 if model_s else 0.0
+        error_p50 = median([own / model - 1 for own, model in pairs if model] or [0.0])
+        counted = kind, len(pairs), sizes[kind]
+        times.append(OperationTimes(*counted, measured_s, model_s, error, error_p50))
+    return times
 
 
 OperationKey = tuple[int, int]

@@ -15,8 +15,7 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import Failure
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.executor import Executor
-from moefabric.execution.programs.rank_environment import Rank
-from moefabric.execution.programs.rank_places import RankPlace
+from moefabric.execution.programs.rank_places import Rank, RankPlace
 from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.execution.rank_calls import RankCalls
 from moefabric.execution.recovery import Recovery
@@ -32,30 +31,6 @@ from moefabric.workload.iterations.substitution import Gpu, Losses
 
 _END_S: Final = 120.0
 """How long ranks may take to end after their last all-to-all."""
-
-
-class LossLines:
-    """The losses that rank 0 prints.
-
-    Attributes:
-        texts: The loss of each iteration, as it was printed.
-    """
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = re.compile(pattern)
-        self.texts: dict[int, str] = {}
-        self.first: int | None = None
-        """The first iteration that was reported since the last start of the ranks."""
-
-    def take(self, rank: Rank, line: str) -> bool:
-        """Keep the loss that a line reports; return whether it reports one."""
-        match = self._pattern.search(line) if rank.number == 0 else None
-        if match is None:
-            return False
-        step = int(match["step"])
-        self.texts[step] = match["loss"]
-        self.first = step if self.first is None else self.first
-        return True
 
 
 class TrainingRun:
@@ -89,7 +64,10 @@ class TrainingRun:
         self._tasks = TrainingTasks(jobs, gating, wall=self.program.compute == "wall")
         rows = self.program.rank_tokens * jobs.work.model.top_k
         self.calls = RankCalls(self._tasks, self.program.token_bytes, rows, check=self.check)
-        self._losses = LossLines(self.program.loss)
+        self._losses: dict[int, str] = {}
+        """The loss of each iteration, as rank 0 printed it."""
+        self._resumed: int | None = None
+        """The first iteration that rank 0 reported since the last start of the ranks."""
         self._restarts: list[TrainingRestart] = []
         self._processes: RankProcesses | None = None
         self._first = 0
@@ -109,9 +87,12 @@ class TrainingRun:
                 try:
                     with self._start(Path(folder)) as self._processes:
                         left = iterations - first
-                        programmes = {self._tasks.job: self._tasks.programme}
-                        runs += executor.run(programmes, left, first=first)
-                        self._wait(self._processes)
+                        runs += executor.run(self._tasks.programmes, left, first=first)
+                        if not self._processes.wait(_END_S):
+                            raise TrainingProgramError(
+                                f"the program runs on {_END_S:g} s after {iterations} iterations: "
+                                "let its arguments contain {iterations}"
+                            )
                 except RanksLostError as loss:
                     self._processes = None
                     finished, lost_ns = executor.give_up()
@@ -129,7 +110,7 @@ class TrainingRun:
             RanksLostError: If a process has failed.
             TrainingProgramError: If all have ended before the last iteration.
         """
-        processes, resumed = self._processes, self._losses.first
+        processes, resumed = self._processes, self._resumed
         if processes is None:
             return
         if resumed is not None and resumed != self._first:
@@ -139,7 +120,7 @@ class TrainingRun:
             raise RanksLostError(str(failure), [failure.rank]) from failure
         if processes.ended and self.calls.pending:
             raise TrainingProgramError(
-                f"the program ended after {len(self._losses.texts)} iterations of "
+                f"the program ended after {len(self._losses)} iterations of "
                 f"{self._spec.training.iterations}: let its arguments contain {{iterations}}"
             )
 
@@ -158,7 +139,7 @@ class TrainingRun:
                 elapsed_s += restart.lost_s
                 elapsed_s += self._spec.training.checkpoint_load / NS_PER_S
             elapsed_s += iteration.measured_s or 0.0
-            text = self._losses.texts.get(iteration.iteration)
+            text = self._losses.get(iteration.iteration)
             if text is not None:
                 losses.append(
                     TrainingLoss(
@@ -215,20 +196,13 @@ class TrainingRun:
         return RankProcesses(job, self._place.launcher, self._take_line, on_end=self._fleet.wake)
 
     def _take_line(self, rank: Rank, stream: str, line: str) -> None:
-        if not self._losses.take(rank, line) or stream == "stderr":
+        loss = re.search(self.program.loss, line) if rank.number == 0 else None
+        if loss is not None:
+            step = int(loss["step"])
+            self._losses[step] = loss["loss"]
+            self._resumed = step if self._resumed is None else self._resumed
+        if loss is None or stream == "stderr":
             self._show(f"{rank}: {line}")
-
-    def _wait(self, processes: RankProcesses) -> None:
-        """Wait for the ranks' end.
-
-        Raises:
-            TrainingProgramError: If they go on.
-        """
-        if not processes.wait(_END_S):
-            raise TrainingProgramError(
-                f"the program runs on {_END_S:g} s after {self._spec.training.iterations} "
-                "iterations: let its arguments contain {iterations}"
-            )
 
     def _resume(
         self, loss: RanksLostError, runs: list[IterationRun], lost_ns: int
@@ -242,7 +216,7 @@ class TrainingRun:
         if not every or len(self._restarts) == self.program.restarts:
             raise loss
         reached = runs[-1].number + 1 if runs else self._first
-        first, resumed = reached // every * every, self._losses.first
+        first, resumed = reached // every * every, self._resumed
         if resumed is not None and resumed != self._first:
             first = resumed  # a rank had ended between its last all-to-all and its checkpoint
         lost_ns += sum(run.end_ns - run.start_ns for run in runs if run.number >= first)
@@ -252,7 +226,7 @@ class TrainingRun:
         )
         self._show(f"{loss}; all ranks start again from iteration {first}")
         self.calls.restart(first)
-        self._first, self._losses.first = first, None
+        self._first, self._resumed = first, None
         return first, [run for run in runs if run.number < first]
 
     def _revive(self, loss: RanksLostError, recovery: Recovery, first: int) -> None:

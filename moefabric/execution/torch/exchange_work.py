@@ -19,7 +19,7 @@ ALIGNMENT: Final = 64
 
 
 class ExchangeWork(dist.Work):
-    """An exchange that this rank takes part in.
+    """An exchange that this rank takes part in, from its request on.
 
     Args:
         link: The link to the agent.
@@ -27,6 +27,8 @@ class ExchangeWork(dist.Work):
         member: This rank's place in the group.
         timeout_s: How long the exchange may take.
         outputs: The value of the future.
+        sends: The bytes for each member.
+        receives: The room for the bytes from each member.
     """
 
     def __init__(
@@ -36,36 +38,27 @@ class ExchangeWork(dist.Work):
         member: int,
         timeout_s: float,
         outputs: list[torch.Tensor],
+        sends: Sequence[torch.Tensor],
+        receives: Sequence[torch.Tensor],
     ) -> None:
         super().__init__()
         self._link, self._request, self._member = link, request, member
         self._deadline_s, self._timeout_s = time.monotonic() + timeout_s, timeout_s
-        self._outputs = outputs
-        self._receives: Sequence[torch.Tensor] = ()
-        self._memory: SharedMemory | None = None
-        self._number = 0
+        self._outputs, self._receives = outputs, receives
         self._ended = threading.Event()
         self._error = ""
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
         self._lock = threading.Lock()
-
-    def start(self, sends: Sequence[torch.Tensor], receives: Sequence[torch.Tensor]) -> None:
-        """Ask for the exchange.
-
-        Args:
-            sends: The bytes for each member.
-            receives: The room for the bytes from each member.
-        """
-        self._receives = receives
         self._boundary = -(-sum(map(len, sends)) // ALIGNMENT) * ALIGNMENT
-        self._memory = self._link.memory(self._boundary + sum(map(len, receives)))
-        shared = torch.frombuffer(self._memory.bytes, dtype=torch.uint8)
-        for member, (begin, block) in enumerate(_places(0, sends)):
-            if member == self._member:
-                receives[member].copy_(block)
+        memory = link.memory(self._boundary + sum(map(len, receives)))
+        self._memory: SharedMemory | None = memory
+        shared = torch.frombuffer(memory.bytes, dtype=torch.uint8)
+        for rank, (begin, block) in enumerate(_places(0, sends)):
+            if rank == member:
+                receives[rank].copy_(block)
             else:
                 shared[begin : begin + len(block)].copy_(block)
-        self._number = self._link.ask(self._request, self._memory, self._boundary, self._end)
+        self._number = link.ask(request, memory, self._boundary, self._end)
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the end.

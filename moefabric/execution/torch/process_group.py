@@ -8,9 +8,10 @@ import torch.distributed as dist
 
 from moefabric.execution.torch.agent_link import AgentLink, ExchangeRequest, close_link, open_link
 from moefabric.execution.torch.exchange_work import ExchangeWork
-from moefabric.execution.torch.token_counts import TokenCounts
 
 CPU: Final = torch.device("cpu")
+MOST_EXPERTS: Final = 1 << 16
+"""Experts of a layer whose token counts are taken from an earlier exchange."""
 
 
 def _of_gloo(name: str) -> Callable[..., Any]:
@@ -93,7 +94,8 @@ class AgentProcessGroup(dist.ProcessGroup):
         """Exchange a tensor with every rank."""
         opts = dist.AllToAllOptions() if opts is None else opts
         counts = {len(output_tensors), len(input_tensors)}
-        if self._link is None or counts != {self.size()} or not _are_floating(input_tensors):
+        floating = all(tensor.is_floating_point() for tensor in input_tensors)
+        if self._link is None or counts != {self.size()} or not floating:
             return self._gloo_all_to_all(output_tensors, input_tensors, opts)
         for tensor in (*output_tensors, *input_tensors):
             _check_contiguous(tensor)
@@ -121,7 +123,10 @@ class AgentProcessGroup(dist.ProcessGroup):
         dtypes = {tensor.dtype for tensor in (*receives, *sends)}
         if len(dtypes) > 1:
             raise ValueError(f"Invalid usage of tensors with different dtypes: {dtypes}")
-        send_bytes, receive_bytes = ([_bytes_of(t) for t in blocks] for blocks in (sends, receives))
+        send_bytes, receive_bytes = (
+            [tensor.detach().reshape(-1).view(torch.uint8) for tensor in blocks]
+            for blocks in (sends, receives)
+        )
         sizes = [len(block) for block in send_bytes]
         request = ExchangeRequest(
             self._name,
@@ -135,14 +140,9 @@ class AgentProcessGroup(dist.ProcessGroup):
         timeout = opts.timeout.total_seconds()
         if timeout <= 0:  # unset
             timeout = self._gloo.options._timeout.total_seconds()  # noqa: SLF001 - no other getter
-        work = ExchangeWork(link, request, self.rank(), timeout, outputs)
-        work.start(send_bytes, receive_bytes)
+        work = ExchangeWork(link, request, self.rank(), timeout, outputs, send_bytes, receive_bytes)
         self._exchanges += 1
         return work
-
-
-def _are_floating(tensors: Sequence[torch.Tensor]) -> bool:
-    return all(tensor.is_floating_point() for tensor in tensors)
 
 
 def _check_contiguous(tensor: torch.Tensor) -> None:
@@ -165,6 +165,52 @@ def _blocks(tensor: torch.Tensor, sizes: Sequence[int], count: int) -> list[torc
     return list(tensor.detach().split_with_sizes(list(sizes)))
 
 
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a contiguous tensor, in its own memory."""
-    return tensor.detach().reshape(-1).view(torch.uint8)
+class TokenCounts:
+    """The last integer all-to-all of a group, in case it announces the next exchange.
+
+    Args:
+        size: Ranks of the group.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._counts: tuple[int, ...] = ()
+
+    def announce(self, counts: torch.Tensor, split_sizes: Sequence[int]) -> None:
+        """Keep the counts that a rank sends in an integer all-to-all.
+
+        Args:
+            counts: Equally many integers for each rank, such as one for each of its experts.
+            split_sizes: Rows for each rank; empty for equally many.
+        """
+        self._counts = ()
+        equal = len(set(split_sizes)) <= 1
+        if equal and 0 < counts.numel() <= MOST_EXPERTS and counts.numel() % self._size == 0:
+            self._counts = tuple(int(count) for count in counts.detach().reshape(-1).tolist())
+
+    def take(self, send_bytes: Sequence[int]) -> tuple[int, ...] | None:
+        """Return the counts if they announced an exchange, else None; forget them."""
+        counts, self._counts = self._counts, ()
+        return counts if announces(counts, send_bytes) else None
+
+
+def announces(counts: Sequence[int], send_bytes: Sequence[int]) -> bool:
+    """Return whether the counts for each rank, times the bytes of a token, are an exchange's sizes.
+
+    Args:
+        counts: Tokens for each expert; those of a rank follow each other.
+        send_bytes: Bytes for each rank.
+    """
+    if not counts or min(counts) < 0:
+        return False
+    per_rank = len(counts) // len(send_bytes)
+    tokens = [
+        sum(counts[rank * per_rank : (rank + 1) * per_rank]) for rank in range(len(send_bytes))
+    ]
+    total_tokens, total_bytes = sum(tokens), sum(send_bytes)
+    if not total_tokens:
+        return not total_bytes
+    return total_bytes > 0 and all(
+        size * total_tokens == total_bytes * count
+        for size, count in zip(send_bytes, tokens, strict=True)
+    )

@@ -14,17 +14,7 @@ from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.emulator.fabric.other_machines import read_machines
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.cluster.greeting import Connection, connect, read_message, write_message
-from moefabric.testbed.cluster.streams import (
-    ERRORS,
-    FILE,
-    INPUT,
-    INPUT_END,
-    OUTPUT,
-    SIGNAL,
-    STATUS,
-    read_frame,
-    send_frame,
-)
+from moefabric.testbed.cluster.streams import FrameKind, read_frame, send_frame
 
 _PART_BYTES: Final = 1 << 16
 _FAILED: Final = 255
@@ -50,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return asyncio.run(_run(options))
-    except (MoefabricError, OSError, EOFError) as error:
+    except (MoefabricError, OSError, EOFError, ValueError) as error:
         sys.stderr.write(f"machine {options.machine}: {error}\n")
         return _FAILED
 
@@ -83,28 +73,30 @@ def _forward_input(writer: asyncio.StreamWriter) -> None:
     loop = asyncio.get_running_loop()
     tasks = set[asyncio.Task[None]]()
 
-    def send(kind: bytes, body: bytes = b"") -> None:
+    def send(kind: FrameKind, body: bytes = b"") -> None:
         task = loop.create_task(send_frame(writer, kind, body))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     for number in _SIGNALS:
-        loop.add_signal_handler(number, send, SIGNAL, str(int(number)).encode())
+        loop.add_signal_handler(number, send, FrameKind.SIGNAL, str(int(number)).encode())
 
     def read_input() -> None:
         while part := os.read(0, _PART_BYTES):
-            asyncio.run_coroutine_threadsafe(send_frame(writer, INPUT, part), loop).result()
-        loop.call_soon_threadsafe(send, INPUT_END)
+            frame = send_frame(writer, FrameKind.INPUT, part)
+            asyncio.run_coroutine_threadsafe(frame, loop).result()
+        loop.call_soon_threadsafe(send, FrameKind.INPUT_END)
 
     threading.Thread(target=read_input, daemon=True).start()
 
 
 async def _write_output(connection: Connection, file: BinaryIO | None) -> int:
     """Write the program's output, and return its exit status."""
-    targets = {OUTPUT: sys.stdout.buffer, ERRORS: sys.stderr.buffer, FILE: file}
+    output, errors = sys.stdout.buffer, sys.stderr.buffer
+    targets = {FrameKind.OUTPUT: output, FrameKind.ERRORS: errors, FrameKind.FILE: file}
     while True:
         kind, body = await read_frame(connection[0])
-        if kind == STATUS:
+        if kind == FrameKind.STATUS:
             status = int(body)
             return status if status >= 0 else 128 - status
         if target := targets.get(kind):

@@ -51,15 +51,23 @@ def fit(
             if total.fit_in(node.free):
                 return dict.fromkeys(parts, node)
         raise UnsupportedError(_together(parts, nodes, "on one node"))
-    used: dict[str, ResourceNeeds] = {}
+    left = {node.node_id: node.free for node in nodes}
     places: dict[str, ClusterNode] = {}
     for part, needs in sorted(parts.items(), key=lambda item: (-item[1].cores, item[0])):
-        place = _choose(needs, nodes, used, strategy)
-        if place is None:
+        used = {place.node_id for place in places.values()}
+        able = [node for node in nodes if needs.fit_in(left[node.node_id])]
+        empty = [node for node in able if node.node_id not in used]
+        if strategy is Strategy.STRICT_SPREAD:
+            able = empty
+        elif strategy is Strategy.SPREAD:
+            able = empty or able
+        elif strategy is Strategy.PACK:
+            able = [node for node in able if node.node_id in used] or able
+        if not able:
             where = "on a node each" if strategy is Strategy.STRICT_SPREAD else "together"
             raise UnsupportedError(_together(parts, nodes, where))
-        used[place.node_id] = _used(place, used) + needs
-        places[part] = place
+        places[part] = min(able, key=lambda node: left[node.node_id].cores)
+        left[places[part].node_id] -= needs
     return places
 
 
@@ -78,28 +86,6 @@ def _check_each(parts: Mapping[str, ResourceNeeds], nodes: Collection[ClusterNod
                 f"{part} needs {needs.memory_bytes / 1e6:.0f} MB, "
                 f"no node has more than {memory / 1e6:.0f} MB left; add a node with more"
             )
-
-
-def _used(node: ClusterNode, used: Mapping[str, ResourceNeeds]) -> ResourceNeeds:
-    return used.get(node.node_id, ResourceNeeds(0.0, 0))
-
-
-def _choose(
-    needs: ResourceNeeds,
-    nodes: Sequence[ClusterNode],
-    used: Mapping[str, ResourceNeeds],
-    strategy: Strategy,
-) -> ClusterNode | None:
-    """Return the node for a part; None if no node has room."""
-    able = [node for node in nodes if (_used(node, used) + needs).fit_in(node.free)]
-    empty = [node for node in able if node.node_id not in used]
-    if strategy is Strategy.STRICT_SPREAD:
-        able = empty
-    elif strategy is Strategy.SPREAD:
-        able = empty or able
-    elif strategy is Strategy.PACK:
-        able = [node for node in able if node.node_id in used] or able
-    return min(able, key=lambda n: n.free.cores - _used(n, used).cores, default=None)
 
 
 def _together(

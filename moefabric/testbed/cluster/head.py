@@ -86,19 +86,16 @@ class Head:
             if message.get("do") == "clocks":
                 parts = {name: vars(link.clock) for name, link in self._links.items() if link.clock}
             else:
-                parts = await self._ask_all(message)
+                links = {name: link for name, link in self._links.items() if not link.lost}
+                limit_s = _STOP_S if message.get("do") == "stop" else REPLY_S
+                asked = (link.ask(message, limit_s) for link in links.values())
+                parts = dict(zip(links, await asyncio.gather(*asked), strict=True))
             lost = {name: link.lost for name, link in self._links.items() if link.lost}
             write_message(writer, {"parts": parts, "lost": lost})
             await writer.drain()
             if message.get("do") == "stop":
                 self._ended.set()
         writer.close()
-
-    async def _ask_all(self, message: dict[str, Any]) -> dict[str, Any]:
-        links = {name: link for name, link in self._links.items() if not link.lost}
-        timeout_s = _STOP_S if message.get("do") == "stop" else REPLY_S
-        replies = await asyncio.gather(*(link.ask(message, timeout_s) for link in links.values()))
-        return dict(zip(links, replies, strict=True))
 
     async def _forward(
         self,

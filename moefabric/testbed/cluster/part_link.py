@@ -69,11 +69,12 @@ class PartLink:
 
     async def watch(self) -> None:
         """Send heartbeats until the part is lost or removed."""
-        while await self._check():
+        while not self.lost:
+            await self._check()
             await asyncio.sleep(_HEARTBEAT_S)
 
-    async def _check(self) -> bool:
-        """Send a heartbeat, measure the clock, and return whether the part is up."""
+    async def _check(self) -> None:
+        """Send a heartbeat, measure the clock, and notice the end of the part."""
         sent_ns = time.monotonic_ns()
         reply = await self.ask({"do": "alive"}, min(_HEARTBEAT_REPLY_S, self._lease_s))
         received_ns = time.monotonic_ns()
@@ -87,7 +88,6 @@ class PartLink:
                     self.removed.set()
         elif time.monotonic() - self._last_message_s > self._lease_s:
             self.lose(f"silent for {self._lease_s:g} s")
-        return not self.lost
 
     @contextmanager
     def stream(self, connection: Connection) -> Iterator[None]:

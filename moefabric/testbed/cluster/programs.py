@@ -14,18 +14,7 @@ from typing import Any, Final
 
 from moefabric.emulator.fabric import node_commands
 from moefabric.testbed.cluster.greeting import Connection, write_message
-from moefabric.testbed.cluster.streams import (
-    ERRORS,
-    FILE,
-    INPUT,
-    INPUT_END,
-    OUTPUT,
-    SIGNAL,
-    STATUS,
-    read_frame,
-    send_all,
-    send_frame,
-)
+from moefabric.testbed.cluster.streams import FrameKind, read_frame, send_all, send_frame
 
 _GRACE_S: Final = 3.0
 _PART_BYTES: Final = 1 << 20
@@ -60,11 +49,15 @@ async def run_program(message: dict[str, Any], connection: Connection) -> None:
             assert process.stdout is not None
             assert process.stderr is not None
             await asyncio.gather(
-                send_all(writer, OUTPUT, process.stdout), send_all(writer, ERRORS, process.stderr)
+                send_all(writer, FrameKind.OUTPUT, process.stdout),
+                send_all(writer, FrameKind.ERRORS, process.stderr),
             )
             status = await process.wait()
-            await _send_file(writer, file)
-            await send_frame(writer, STATUS, str(status).encode())
+            if file.is_file():
+                with file.open("rb") as source:
+                    while part := source.read(_PART_BYTES):
+                        await send_frame(writer, FrameKind.FILE, part)
+            await send_frame(writer, FrameKind.STATUS, str(status).encode())
         finally:
             frames.cancel()
             await _end(process)
@@ -91,14 +84,14 @@ async def _forward_input(reader: asyncio.StreamReader, process: Process) -> None
         while True:
             kind, body = await read_frame(reader)
             with suppress(OSError):
-                if kind == INPUT:
+                if kind == FrameKind.INPUT:
                     process.stdin.write(body)
                     await process.stdin.drain()
-                elif kind == INPUT_END:
+                elif kind == FrameKind.INPUT_END:
                     process.stdin.close()
-                elif kind == SIGNAL:
+                elif kind == FrameKind.SIGNAL:
                     _signal(process, signal.Signals(int(body)))
-    except (OSError, EOFError):
+    except (OSError, EOFError, ValueError):
         await _end(process)
 
 
@@ -114,11 +107,3 @@ async def _end(process: Process) -> None:
             _signal(process, number)
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _GRACE_S)
-
-
-async def _send_file(writer: asyncio.StreamWriter, file: Path) -> None:
-    """Send the contents of a program's file, if it has written one."""
-    if file.is_file():
-        with file.open("rb") as source:
-            while part := source.read(_PART_BYTES):
-                await send_frame(writer, FILE, part)

@@ -13,7 +13,7 @@ from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.cluster.node_facts import NodeFacts, own_facts
 from moefabric.testbed.cluster.ray_client import head_actor, load_ray, release
 
-_SERVICE: Final = (sys.executable, "-m", "moefabric.testbed.machine_service")
+_SERVICE: Final = (sys.executable, "-m", "moefabric.testbed.cluster.service")
 
 
 class NodeActor:

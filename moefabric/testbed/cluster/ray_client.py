@@ -78,17 +78,26 @@ def last_line(error: Exception) -> str:
     return lines[-1] if lines else "no reason"
 
 
-def _initialise(ray: Any, **options: Any) -> None:
-    """Call `ray.init` and keep this process's handler of SIGTERM; Ray's aborts the process.
+@contextmanager
+def _session(failure: str, **options: Any) -> Iterator[Any]:
+    """Connect to Ray, and yield it until the end of the `with`.
 
     Args:
-        ray: Ray.
+        failure: Text of the error if it doesn't work; Ray's reason follows.
         **options: Arguments of `ray.init`.
     """
-    handler = signal.getsignal(signal.SIGTERM)
-    ray.init(**options)
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
+    ray: Any = load_ray()
+    if ray.is_initialized():
+        raise UnsupportedError("this process has a connection to Ray already: end it first")
+    try:
+        ray.init(namespace=NAMESPACE, log_to_driver=False, configure_logging=False, **options)
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UnsupportedError(f"{failure} (Ray: {reason})") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
 
 
 @contextmanager
@@ -103,21 +112,11 @@ def connected(address: str) -> Iterator[Any]:
     Raises:
         UnsupportedError: No cluster answers there, or Ray isn't installed.
     """
-    ray: Any = load_ray()
-    if ray.is_initialized():
-        raise UnsupportedError("this process has a connection to Ray already: end it first")
-    try:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = f"{'this machine' if address == _ANY else address} has no Ray cluster"
-        raise UnsupportedError(
-            f"{where}: start one with `ray start --head`, and join it on other machines with "
-            f"`ray start --address HEAD:6379` (Ray: {_short_text(error)})"
-        ) from error
-    try:
+    where = f"{'this machine' if address == _ANY else address} has no Ray cluster"
+    remedy = "start one with `ray start --head`, and join it on other machines with "
+    remedy += "`ray start --address HEAD:6379`"
+    with _session(f"{where}: {remedy}", address=address) as ray:
         yield ray
-    finally:
-        ray.shutdown()
 
 
 @contextmanager
@@ -130,29 +129,18 @@ def local_cluster(cores: int | None = None) -> Iterator[Any]:
     Raises:
         UnsupportedError: Ray isn't installed, or doesn't start.
     """
-    ray: Any = load_ray()
-    with scratch_folder("moefabric-ray-", _PARENT) as folder:
-        try:
-            _initialise(
-                ray,
-                address="local",
-                num_cpus=cores or len(os.sched_getaffinity(0)),
-                object_store_memory=_STORE_BYTES,
-                include_dashboard=False,
-                namespace=NAMESPACE,
-                log_to_driver=False,
-                configure_logging=False,
-                _temp_dir=str(folder),
-            )
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            raise UnsupportedError(
-                f"Ray doesn't start on this machine: {_short_text(error)}"
-            ) from error
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
-
-
-def _short_text(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+    handler = signal.getsignal(signal.SIGTERM)
+    with (
+        scratch_folder("moefabric-ray-", _PARENT) as folder,
+        _session(
+            "Ray doesn't start on this machine",
+            address="local",
+            num_cpus=cores or len(os.sched_getaffinity(0)),
+            object_store_memory=_STORE_BYTES,
+            include_dashboard=False,
+            _temp_dir=str(folder),
+        ) as ray,
+    ):
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray's aborts the process
+        yield ray

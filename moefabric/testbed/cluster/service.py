@@ -4,15 +4,25 @@ A head connects (`greeting`) and sends one message that names the purpose of the
 makes a part, answers the head's requests to it, and removes the part when the head says `stop`,
 when the connection ends, or when the head is silent for `LEASE_S`. `stream` joins the connection
 with a Unix socket of the part, `program` runs a program on one of its nodes.
+
+The first line of the service's standard input is the secret that heads have to know. Once it
+listens, it writes the port as a line of JSON to standard output. It ends, and its parts with it, at
+SIGTERM or at the end of its standard input.
 """
 
+import argparse
 import asyncio
+import json
 import os
+import signal
+import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +44,7 @@ from moefabric.testbed.cluster.greeting import (
 )
 from moefabric.testbed.cluster.programs import run_program
 from moefabric.testbed.cluster.streams import join
+from moefabric.testbed.fabric_processes import fabric_processes
 
 _CPU: Final = Path("/proc/stat")
 Message = dict[str, Any]
@@ -44,37 +55,18 @@ class MachineService:
 
     Args:
         secret: Shared secret, by which the service and the heads authenticate each other.
-        processes: The processes of a fabric.
         lease_s: Silence of a head after which its part ends.
+
+    Attributes:
+        part_ended: Set when a part has ended.
     """
 
-    def __init__(
-        self, secret: str, processes: lifecycle.ProcessList, lease_s: float = LEASE_S
-    ) -> None:
-        self._secret, self._processes, self._lease_s = secret, processes, lease_s
+    def __init__(self, secret: str, lease_s: float = LEASE_S) -> None:
+        self._secret, self._lease_s = secret, lease_s
         self._locks = defaultdict[str, asyncio.Lock](asyncio.Lock)
-        self._part_ended = asyncio.Event()
+        self.part_ended = asyncio.Event()
 
-    async def serve(
-        self, address: str, port: int, ready: Callable[[int], None], *, once: bool = False
-    ) -> None:
-        """Serve until cancelled, and remove the parts that are up then.
-
-        Args:
-            address: IPv4 address to listen at.
-            port: TCP port; 0 for any.
-            ready: called with the port once the service listens.
-            once: end with the first part.
-        """
-        server = await asyncio.start_server(self._answer, address, port, limit=LONGEST_LINE)
-        async with server:
-            ready(server.sockets[0].getsockname()[1])
-            if once:
-                await self._part_ended.wait()
-            else:
-                await server.serve_forever()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a client to the end of its connection."""
         try:
             if await authenticate((reader, writer), self._secret):
@@ -111,7 +103,9 @@ class MachineService:
         part = lifecycle.PartRequest(wiring, message["machine"], message["token"], timeout_s)
         name = wiring.fabric.name
         async with self._locks[name]:
-            report = await asyncio.to_thread(lifecycle.up_part, part, self._processes, os.getpid())
+            report = await asyncio.to_thread(
+                lifecycle.up_part, part, fabric_processes, os.getpid()
+            )
             held = HeldPart(named_run_directory(name))
             try:
                 write_message(writer, {"ready": True, "remarks": report["remarks"]})
@@ -120,7 +114,7 @@ class MachineService:
                 held.close()
                 await asyncio.to_thread(lifecycle.down, name, force=True)
                 write_message(writer, {"stopped": True})
-                self._part_ended.set()
+                self.part_ended.set()
 
     async def _answer_head(
         self, part: "HeldPart", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -152,16 +146,16 @@ class HeldPart:
 
     async def reply(self, message: Message) -> Message:
         """Return the reply to a request of the head."""
+        if message.get("do") == "alive":
+            return self._heartbeat()
+        questions: dict[str | None, Callable[[], Message]] = {
+            "counts": self._counts,
+            "datagrams": partial(self._datagrams.reply, message),
+            "usage": self._usage,
+        }
+        default = partial(request, self.run_dir, message)
         try:
-            if message.get("do") == "alive":
-                return self._heartbeat()
-            if message.get("do") == "counts":
-                return await asyncio.to_thread(self._counts)
-            if message.get("do") == "datagrams":
-                return await asyncio.to_thread(self._datagrams.reply, message)
-            if message.get("do") == "usage":
-                return await asyncio.to_thread(self._usage)
-            return await asyncio.to_thread(request, self.run_dir, message)
+            return await asyncio.to_thread(questions.get(message.get("do"), default))
         except MoefabricError as error:
             return {"error": str(error)}
 
@@ -211,3 +205,55 @@ def _socket_path(fabric: str, name: str) -> Path:
     if not path.is_relative_to(folder) or not path.is_socket():
         raise FabricError(f"{fabric}: there is no socket {name}")
     return path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run `python -m moefabric.testbed.cluster.service --listen ADDRESS`."""
+    parser = argparse.ArgumentParser(prog="machine_service", description=__doc__)
+    parser.add_argument("--listen", required=True, help="IPv4 address, of the machines' network")
+    parser.add_argument("--port", type=int, default=0, help="TCP port; default: any")
+    parser.add_argument(
+        "--lease",
+        type=float,
+        default=LEASE_S,
+        help="seconds of silence after which the part of a head ends",
+    )
+    parser.add_argument("--once", action="store_true", help="end with the first part of a fabric")
+    options = parser.parse_args(arguments)
+    if not (secret := sys.stdin.readline().strip()):
+        parser.error("the first line of standard input has to be the secret")
+    with suppress(asyncio.CancelledError):
+        asyncio.run(_serve(secret, options))
+    return 0
+
+
+async def _serve(secret: str, options: argparse.Namespace) -> None:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    _at_end_of_input(lambda: loop.call_soon_threadsafe(task.cancel))
+    service = MachineService(secret, options.lease)
+    server = await asyncio.start_server(
+        service.answer, options.listen, options.port, limit=LONGEST_LINE
+    )
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        sys.stdout.write(json.dumps({"port": port}) + "\n")
+        sys.stdout.flush()
+        await (service.part_ended.wait() if options.once else server.serve_forever())
+
+
+def _at_end_of_input(callback: Callable[[], object]) -> None:
+    def read() -> None:
+        with suppress(OSError, ValueError):
+            while sys.stdin.read(1024):
+                pass
+        with suppress(RuntimeError):  # the service has ended
+            callback()
+
+    threading.Thread(target=read, daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

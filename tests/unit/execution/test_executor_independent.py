@@ -126,7 +126,7 @@ class OwnClocks(VirtualTimeExecutor):
     """Every region's light on a clock of its own."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.own = args[0].controller.controller.clock
+        self.own = args[0].controller.clock
         return super().submit(fn, *args, **kwargs)
 
 

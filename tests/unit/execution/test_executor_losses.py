@@ -22,7 +22,7 @@ from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.failure_injector import FailureInjector
+from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.execution.observer import Observers
 from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.execution.recovery import Recovery

@@ -25,7 +25,7 @@ from moefabric.core.failures import (
     healthy_windows,
 )
 from moefabric.core.units import Scale
-from moefabric.execution.failure_injector import FailureInjector
+from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.runtime.failure_log import FAILURE_LOG, append_failure_event, read_failure_log
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.testbed.clock import LONGEST_WAIT_NS, SkippingClock

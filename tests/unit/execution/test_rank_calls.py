@@ -112,7 +112,7 @@ class Bench:
 
     def run(self) -> list[IterationRun]:
         self.clock.at(0, self.program.call)
-        return self.executor.run({self.tasks.job: self.tasks.programme}, ITERATIONS)
+        return self.executor.run(self.tasks.programmes, ITERATIONS)
 
 
 @pytest.mark.parametrize("light", ["block", "reuse", "predict", "divert"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.core.errors import FabricError, RankFailedError
-from moefabric.execution.programs.rank_environment import Rank, RankJob
+from moefabric.execution.programs.rank_places import Rank, RankJob, RankPlace
 from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.runtime.waiting import Deadline
 
@@ -42,7 +42,7 @@ class Lines(list[tuple[int, str, str]]):
 
 def job(*command: str, servers: int = 2, ranks_per_server: int = 2) -> RankJob:
     names = tuple(f"s{index}" for index in range(servers))
-    return RankJob(command, names, ranks_per_server, "198.18.0.64")
+    return RankJob(RankPlace(here, names, "198.18.0.64"), command, ranks_per_server)
 
 
 def shell(script: str, **options: int) -> RankJob:
@@ -58,15 +58,8 @@ def is_running(pid: int) -> bool:
 
 
 def test_environment_is_torchruns() -> None:
-    three = RankJob(
-        ("x",),
-        ("s0", "s1", "s2"),
-        2,
-        "198.18.0.64",
-        1234,
-        environment={"A": "all", "B": "all"},
-        server_environment={"s1": {"B": "s1"}},
-    )
+    place = RankPlace(here, ("s0", "s1", "s2"), "198.18.0.64", 1234, {"s1": {"B": "s1"}})
+    three = RankJob(place, ("x",), 2, {"A": "all", "B": "all"})
     assert [(rank.number, rank.local, rank.server) for rank in three.ranks] == [
         (0, 0, "s0"),
         (1, 1, "s0"),
@@ -192,12 +185,12 @@ def test_close_kills_ranks_that_ignore_sigterm_and_their_orphans() -> None:
 def test_ranks_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     program = f"""
-from moefabric.execution.programs.rank_environment import RankJob
+from moefabric.execution.programs.rank_places import RankJob, RankPlace
 from moefabric.execution.programs.rank_processes import RankProcesses
 
 command = ("sh", "-c", "echo $$ >> {pids}; exec sleep 600")
-job = RankJob(command, ("s0", "s1"), 2, "127.0.0.1")
-with RankProcesses(job, lambda _, words: words, print) as ranks:
+place = RankPlace(lambda _, words: words, ("s0", "s1"), "127.0.0.1")
+with RankProcesses(RankJob(place, command, 2), place.launcher, print) as ranks:
     ranks.wait()
 """
     parent = subprocess.Popen([sys.executable, "-c", program])
@@ -244,9 +237,10 @@ def test_error_of_the_callback_ends_the_ranks() -> None:
 
 def test_ranks_keep_the_callers_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OF_THE_CALLER", "kept")
+    monkeypatch.chdir(tmp_path)
     lines = Lines()
     script = "import json, os; print(json.dumps([os.environ['OF_THE_CALLER'], os.getcwd()]))"
     one = job(sys.executable, "-c", script, servers=1, ranks_per_server=1)
-    with RankProcesses(one, here, lines.add, folder=tmp_path) as ranks:
+    with RankProcesses(one, here, lines.add) as ranks:
         ranks.wait(WAIT_S)
     assert json.loads(lines[0][2]) == ["kept", str(tmp_path)]

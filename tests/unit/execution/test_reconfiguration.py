@@ -15,8 +15,13 @@ from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
-from moefabric.execution.controller_splits import ControllerSplits
-from moefabric.execution.reconfiguration import UNDER_WAY, ControlSettings, Reconfigurator, Reply
+from moefabric.execution.reconfiguration import (
+    UNDER_WAY,
+    ControllerSplits,
+    ControlSettings,
+    Reconfigurator,
+    Reply,
+)
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.prediction.control_time import CONTROL_S

@@ -13,7 +13,8 @@ from moefabric.core.flows import Flow, FlowRecord, PacedFlow, Split
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.run_prediction import SentTask, _met_on_links, ordered_streams
+from moefabric.execution.iteration_state import IterationState, SentTask
+from moefabric.execution.run_prediction import _met_on_links, ordered_streams
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.records.records import CollectiveRun, IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
@@ -21,6 +22,7 @@ from moefabric.simulator.event_simulation import Step, simulate_streams
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Prediction, goodput_bps
 from moefabric.workload.iterations.iteration import Collective, Compute
+from moefabric.workload.iterations.job import Job, JobShape
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import ImmediateExecutor, MemoryAgents, VirtualClock
 
@@ -132,12 +134,13 @@ def test_independent_tasks_share_links_while_both_really_send(
     """Both would start together by their dependencies; the harness is part of the real start."""
     wired = fabric(0, 1, scale=Scale(1000, 20))
     stream = Stream(TENTH, (("s0/e0", "leaf0"),))
-    state: Any = SimpleNamespace(steps=[Step(streams=(stream,))])
+    state: Any = IterationState(Job(0, JobShape(), ()), (), {}, IterationRun(0, 0))
+    state.steps = [Step(streams=(stream,))] * 2
     runs: list[Any] = [
         SimpleNamespace(start_ns=7 * MS, harness_ns=0),
         SimpleNamespace(start_ns=5 * MS, harness_ns=round(20e9 * apart_s) + 2 * MS),
     ]
-    sent = [SentTask(state, 0, ((run, (0,)),)) for run in runs]
+    sent = [(state, SentTask(number, ((run, (0,)),))) for number, run in enumerate(runs)]
     assert [t.seconds for t in _met_on_links(wired, sent).values()] == pytest.approx(expected_s)
 
 

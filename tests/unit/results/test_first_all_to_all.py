@@ -10,7 +10,7 @@ from moefabric.core.failures import Failure
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.failure_injector import FailureInjector
+from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL

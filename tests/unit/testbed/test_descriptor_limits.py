@@ -7,8 +7,12 @@ import pytest
 from moefabric.api.fabric import EmulatedFabric
 from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.fabric import lifecycle
-from moefabric.testbed.descriptor_limits import RESERVE, check_descriptor_limit, descriptors_needed
-from moefabric.testbed.testbed import data_paths
+from moefabric.testbed.testbed import (
+    RESERVE,
+    check_descriptor_limit,
+    data_paths,
+    descriptors_needed,
+)
 from tests.support.fabrics import fabric
 from tests.support.paths import REPOSITORY
 

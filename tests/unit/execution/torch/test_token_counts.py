@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from moefabric.execution.torch.token_counts import TokenCounts, announces
+from moefabric.execution.torch.process_group import TokenCounts, announces
 
 
 @pytest.mark.parametrize(
