@@ -230,7 +230,7 @@ def _group_testbed(setup: RunSetup, choices: Sequence[FabricChoice]) -> Iterator
                 setup.external,
                 own.containers,
                 own.real_hosts,
-                own.certificates,
+                own.control_tls,
                 placement,
             ),
             transport=transport,

@@ -103,9 +103,7 @@ class MachineService:
         part = lifecycle.PartRequest(wiring, message["machine"], message["token"], timeout_s)
         name = wiring.fabric.name
         async with self._locks[name]:
-            report = await asyncio.to_thread(
-                lifecycle.up_part, part, fabric_processes, os.getpid()
-            )
+            report = await asyncio.to_thread(lifecycle.up_part, part, fabric_processes, os.getpid())
             held = HeldPart(named_run_directory(name))
             try:
                 write_message(writer, {"ready": True, "remarks": report["remarks"]})
