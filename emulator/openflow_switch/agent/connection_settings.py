@@ -64,7 +64,8 @@ class ConnectionSettings:
 
     def check_write_access(self) -> None:
         """Raise OpenFlowError (IS_SLAVE) if the controller may only read."""
-        refuse_if(self.role is ofp.ControllerRole.SLAVE, ErrorCode.IS_SLAVE)
+        if self.role is ofp.ControllerRole.SLAVE:
+            raise OpenFlowError(ErrorCode.IS_SLAVE)
 
     def _state(self, message: Message) -> bytes:
         """Return the features, the configuration, or the filter of asynchronous messages."""

@@ -191,10 +191,7 @@ class ControllerSession:
             self._greet(message)
             return
         try:
-            version, kind = message.version, message.type
-            refuse_if(version != ofp.VERSION, ErrorCode.BAD_VERSION, f"version {version}")
-            refuse_if(kind not in self._handlers, ErrorCode.BAD_TYPE, f"type {kind}")
-            self._output += self._handlers[kind](message)
+            self._output += self._handler(message)(message)
         except OpenFlowError as error:
             self._refuse(message, error)
         except struct.error as error:
@@ -204,6 +201,13 @@ class ControllerSession:
         except FabricError as error:  # the kernel doesn't answer
             log.error("request failed", extra={"why": str(error)})  # noqa: TRY400 - as above
             self._refuse(message, OpenFlowError(ErrorCode.REQUEST_NOT_PERMITTED, str(error)))
+
+    def _handler(self, message: Message) -> Callable[[Message], bytes]:
+        if message.version != ofp.VERSION:
+            raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
+        if message.type not in self._handlers:
+            raise OpenFlowError(ErrorCode.BAD_TYPE, f"type {message.type}")
+        return self._handlers[message.type]
 
     def _refuse(self, message: Message, error: OpenFlowError) -> None:
         datapath = f"{self.switch.datapath_id:016x}"

@@ -314,13 +314,13 @@ class BpfDatapath:
         self._flow_map.check(put.values(), drop)
         free = iter(self._free_counters)
         known = self._flow_map.flows
-        stored: dict[FlowKey, StoredFlow] = {}
+        stored, new = dict[FlowKey, StoredFlow](), dict[FlowKey, int]()
         for key, flow in put.items():
             differ, steps = self._packed_steps(flow, groups)
-            counter = known[key].counter if key in known else next(free)
+            old = known.get(key)
+            counter = old.counter if old else new.setdefault(key, next(free))
             value = map_layout.VALUE.pack(flow.rank, counter, differ) + steps
             stored[key] = StoredFlow(flow, value, counter)
-        new = {key: one.counter for key, one in stored.items() if key not in known}
         idle = 1 - (self._select.value & 1)
         before = self._flow_map.change(stored, drop)
         try:

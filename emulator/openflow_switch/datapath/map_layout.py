@@ -15,7 +15,6 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
-from moefabric.core.openflow.actions import ALL
 from moefabric.core.openflow.constants import PortNumber
 from moefabric.core.openflow.match import FIELD_BITS, FlowError, Match
 from moefabric.emulator.openflow_switch.datapath.emissions import (
@@ -99,7 +98,7 @@ _SET: Final = {
 _OUTPUTS: Final[Mapping[int, StepKind]] = {
     PortNumber.CONTROLLER: StepKind.PUNT,
     PortNumber.IN_PORT: StepKind.BACK,
-    ALL: StepKind.FLOOD,
+    PortNumber.ALL: StepKind.FLOOD,
 }
 """Steps of outputs to reserved ports."""
 
@@ -193,7 +192,7 @@ def flow_steps(flow: Flow, groups: Groups, ports: Ports) -> tuple[Step, ...]:
 
 def _with_one_flood(emitted: tuple[Emission, ...], ports: Ports) -> tuple[Emission, ...]:
     """Move the last flood to the end, where the program can loop; expand others to ports."""
-    floods = [i for i, emission in enumerate(emitted) if emission.port == ALL]
+    floods = [i for i, emission in enumerate(emitted) if emission.port == PortNumber.ALL]
     if not floods:
         return emitted
     listed: list[Emission] = []

@@ -183,11 +183,10 @@ class TableUpdate:
         if goto is not None and not mod.table < goto < min(TABLE_COUNT, ofp.MAX_TABLE):
             detail = f"from table {mod.table} to {goto}"
             raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_TABLE, detail)
-        is_ipv4 = mod.match.masked.get("eth_type") == (IPV4, 0xFFFF)
         check_groups(actions, self._groups)
         check_ports(actions, self._ports)
-        names = {one.name for one in actions if isinstance(one, SetField)}
-        if "ip_dscp" in names and not is_ipv4:
+        is_ipv4 = mod.match.masked.get("eth_type") == (IPV4, 0xFFFF)
+        if not is_ipv4 and "ip_dscp" in {a.name for a in actions if isinstance(a, SetField)}:
             raise OpenFlowError(ErrorCode.ACTION_MATCH_INCONSISTENT, "a DSCP without IPv4")
 
     def _group_mod(self, mod: GroupMod) -> None:

@@ -41,7 +41,7 @@ class Tree:
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of an all-reduce, a broadcast or a reduce."""
         ranks = [RankSteps() for _ in range(call.ranks)]
-        pipeline = Pipeline(ranks)
+        pipeline = ChunkPipeline(ranks)
         whole = Extent("output", 0, call.size)
         parts = [(_shifted(self._parent, call.root, call.ranks), whole)]
         if call.kind == "all_reduce":
@@ -59,7 +59,7 @@ class Tree:
         return schedule_of(self.name, call, ranks)
 
 
-class Pipeline:
+class ChunkPipeline:
     """Chunks that ranks pass on one after another: a rank sends one at a time to each peer.
 
     If all were in flight at once, they would share the link, and all would arrive in the end.
