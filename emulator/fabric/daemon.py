@@ -37,7 +37,7 @@ from moefabric.emulator.fabric.process_logs import TRIM_S, CapturedLogs
 from moefabric.emulator.fabric.run_directories import claim_life
 from moefabric.emulator.fabric.running_hardware import RunningHardware
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.peer_credentials import peer
+from moefabric.emulator.linux.line_requests import peer
 from moefabric.emulator.linux.processes import ChildProcess
 from moefabric.runtime.processes import Supervisor, adopt_orphans
 from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory

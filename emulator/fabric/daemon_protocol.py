@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from moefabric.core.errors import FabricError, UnsupportedError
-from moefabric.emulator.linux.line_requests import ask_socket
-from moefabric.emulator.linux.peer_credentials import peer
+from moefabric.emulator.linux.line_requests import ask_socket, peer
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.processes import is_stopped, wait_ended
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory

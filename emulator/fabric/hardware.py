@@ -64,7 +64,7 @@ class Hardware:
         self._undo = ExitStack()
         self._undo.callback(os.close, self._outer_fd)
         self._undo.callback(run_directories.abandon, run_dir)
-        self._undo.callback(self._remove_uplink)
+        self._undo.callback(namespaces.run_in, self._outer, self._remove_uplink)
         # Callbacks run in reverse: processes end before another fabric can get their addresses.
         self._undo.callback(self._kill_rest)
         self.containers = ServerContainers(run_dir, self.wiring)
@@ -113,9 +113,7 @@ class Hardware:
         management_uplink.make_bridges(self.plan.bridge_address, has_uplink=self.others.is_head)
 
     def _remove_uplink(self) -> None:
-        name = self.run_dir.name
-        leftovers = partial(management_uplink.leftovers, name)
-        namespaces.run_in(self._outer, lambda: management_uplink.remove(leftovers()))
+        management_uplink.remove(management_uplink.leftovers(self.run_dir.name))
 
     def _kill_rest(self) -> None:
         """Kill the fabric's remaining processes, including orphans."""
@@ -162,17 +160,13 @@ class Hardware:
         guests = self._join_containers()
         self._undo.enter_context(self.links.made())
         links.make_links(self.plan, self.pids, guests, self._outer)
-        self._plug_hosts()
+        # Interfaces that lead to real hosts return before the nodes end.
+        self._undo.callback(namespaces.run_in, self._outer, partial(return_devices, self.run_dir))
+        plug_hosts(self.wiring.hosts, self.pids, self._outer, self.wiring.fabric, self.run_dir)
         self.net = mininet_nodes.make_network(self.plan, self.pids)
         self._undo.callback(mininet_nodes.kill_shells, self.net)
         self._start_processes(*self.plan.nodes)
         (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
-
-    def _plug_hosts(self) -> None:
-        """Plug in the interfaces that lead to real hosts; they return before the nodes end."""
-        run_dir, outer = self.run_dir, self._outer
-        self._undo.callback(namespaces.run_in, outer, lambda: return_devices(run_dir))
-        plug_hosts(self.wiring.hosts, self.pids, outer, self.wiring.fabric, run_dir)
 
     def _join_containers(self) -> dict[str, str]:
         """Hold the namespaces of containers; return the alias of interfaces in existing ones."""

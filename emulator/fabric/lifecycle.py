@@ -1,6 +1,8 @@
 """Bring a fabric up, find it by its name and remove all of it; repeated calls change nothing."""
 
 import errno
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,10 +20,11 @@ from moefabric.emulator.fabric.daemon_protocol import (
     UpRequest,
     request,
 )
+from moefabric.emulator.fabric.datapath import DatapathKind, choose_datapath
 from moefabric.emulator.fabric.other_machines import write_machines
 from moefabric.emulator.fabric.placed_plan import processes_on
+from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.fabric.plugged_hosts import has_moved_devices, return_devices
-from moefabric.emulator.fabric.prerequisites import check_prerequisites, usable_datapath
 from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import (
@@ -42,6 +45,15 @@ from moefabric.runtime.run_directory import (
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
 _STOP_S: Final = 60.0
+_PROGRAMS: Final = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "nsenter": "util-linux",
+    "mnexec": "mininet",
+}
+_OVS_PROGRAMS: Final = dict.fromkeys(("ovsdb-server", "ovs-vswitchd"), "openvswitch-switch")
+_MAX_PATH_LETTERS: Final = 80
+"""unix(7) allows 107 bytes for a socket's path; the longest file name needs the rest."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,7 @@ def up(
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
     run_dir, carriers = named_run_directory(fabric.name), carriers or ServerCarriers()
-    check_prerequisites(fabric, run_dir)
+    _check_prerequisites(fabric, run_dir)
     if carriers.placement is not None and (carriers.containers or carriers.hosts):
         raise UnsupportedError(
             f"{fabric.name}: containers and real hosts need a fabric on one machine"
@@ -171,7 +183,7 @@ def _make(
         write_machines(run_dir, fabric, placement)
     with daemon_start.started_daemon(run_dir, fabric.password_variables) as daemon:
         # The modules of the fabric process load during the following lines.
-        datapath, reason = usable_datapath(switch)
+        datapath, reason = _usable_datapath(switch)
         wiring = replace(
             request.wiring,
             management=management,
@@ -226,8 +238,8 @@ def up_part(request: PartRequest, processes: ProcessList, owner: int) -> dict[st
     """
     wiring, name = request.wiring, request.wiring.fabric.name
     run_dir = named_run_directory(name)
-    check_prerequisites(wiring.fabric, run_dir)
-    usable_datapath(wiring.switch.partition("-")[0])
+    _check_prerequisites(wiring.fabric, run_dir)
+    _usable_datapath(wiring.switch.partition("-")[0])
     with run_directories.lock(run_dir):
         if run_dir.is_alive():
             raise FabricError(f"{name}: a fabric of this name runs here; `moefabric down {name}`")
@@ -241,6 +253,53 @@ def up_part(request: PartRequest, processes: ProcessList, owner: int) -> dict[st
             up_request = UpRequest(wiring, "", specs, *limits, request.machine)
             with daemon_start.started_daemon(run_dir, wiring.fabric.password_variables) as daemon:
                 return daemon_start.wait_ready(run_dir, daemon, up_request, lambda _stage: None)
+
+
+def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
+    """Check that a fabric is possible here, before anything is made.
+
+    Args:
+        fabric: the fabric.
+        run_dir: its run directory.
+
+    Raises:
+        FabricError: if its names, rates or paths are impossible.
+        UnsupportedError: if root or a program is missing.
+    """
+    if os.geteuid() != 0:
+        raise UnsupportedError(
+            "a fabric needs root: network namespaces and shaping "
+            "(CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo"
+        )
+    _require_programs(_PROGRAMS, "a fabric")
+    if len(str(run_dir.path)) > _MAX_PATH_LETTERS:
+        raise FabricError(
+            f"{run_dir.path}: too long for the sockets in it; "
+            "set MOEFABRIC_RUN_DIR to a shorter one"
+        )
+    plan_fabric(fabric, ManagementNetwork.example_for(fabric))
+
+
+def _require_programs(programs: Mapping[str, str], user: str) -> None:
+    """Raise UnsupportedError unless all programs are installed; the values are their packages."""
+    if missing := [
+        f"{name} (apt install {package})"
+        for name, package in programs.items()
+        if shutil.which(name) is None
+    ]:
+        raise UnsupportedError(f"{user} needs {', '.join(missing)}; see `moefabric doctor`")
+
+
+def _usable_datapath(switch: str) -> tuple[DatapathKind, str]:
+    """Return the datapath that `switch` means here, and why the kernel has no better one.
+
+    Raises:
+        UnsupportedError: if its programs are missing.
+    """
+    datapath, reason = choose_datapath(switch)
+    if datapath is not DatapathKind.BPF:
+        _require_programs(_OVS_PROGRAMS, f"{datapath} ({reason})" if reason else "`switch: ovs`")
+    return datapath, reason or ""
 
 
 def down(name: str, *, force: bool = False) -> bool:

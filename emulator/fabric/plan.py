@@ -1,7 +1,7 @@
 """Plan of a fabric: every node, link, interface, rate and address as data."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -242,7 +242,7 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
             for name in fabric.switches
         ),
         ocses=tuple(
-            OcsPlan(region, ocs, address, management.network.prefixlen, _plugged(fabric, region))
+            OcsPlan(region, ocs, address, management.network.prefixlen, _plugged(links, ocs))
             for region, ocs, address in _ocses(fabric, management)
         ),
         links=(*links, *_management_links(fabric, management)),
@@ -328,11 +328,9 @@ def _leaf_end(fabric: Fabric, nic: Nic) -> Interface:
     return Interface(FABRIC, f"{leaf}-p{port}", port)
 
 
-def _plugged(fabric: Fabric, region: Region) -> tuple[tuple[int, str], ...]:
-    """Return input port and interface of each fibre pair of a region's OCS."""
-    nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
-    ends = [_ocs_end(fabric, nic) for nic in nics]
-    return tuple((end.port, end.name) for end in ends)
+def _plugged(links: Iterable[Link], ocs: Ocs) -> tuple[tuple[int, str], ...]:
+    """Return input port and interface of each fibre pair of an OCS."""
+    return tuple((link.b.port, link.b.name) for link in links if link.b.node == ocs.name)
 
 
 def _uplinks(fabric: Fabric) -> Iterator[Link]:

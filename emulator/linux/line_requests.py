@@ -1,14 +1,18 @@
-"""Requests that are a line each, and their replies: to programs by pipes, to sockets as JSON."""
+"""Requests that are a line each: to programs by pipes, to sockets as JSON, and who asks there."""
 
 import json
+import os
 import select
 import socket
+import struct
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from moefabric.core.errors import FabricError
+
+_CREDENTIALS: Final = struct.Struct("3i")
 
 
 def ask_program(popen: "subprocess.Popen[bytes]", line: str, timeout_s: float, name: str) -> str:
@@ -42,3 +46,13 @@ def ask_socket(connection: socket.socket, message: Mapping[str, Any]) -> dict[st
     connection.sendall(json.dumps(message).encode() + b"\n")
     with connection.makefile() as lines:
         return dict(json.loads(lines.readline()))
+
+
+def peer(connection: socket.socket) -> tuple[int, bool]:
+    """Return the pid of the peer, and whether it runs as root or as the caller's user.
+
+    The kernel knows both since the peer has connected (SO_PEERCRED, unix(7)).
+    """
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(packed)
+    return pid, uid in {0, os.geteuid()}

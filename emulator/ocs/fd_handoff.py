@@ -23,7 +23,7 @@ from typing import Any
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.line_connection import LineConnection
-from moefabric.emulator.linux.peer_credentials import peer
+from moefabric.emulator.linux.line_requests import peer
 from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.event_publisher import EventPublisher
 from moefabric.runtime.event_loop import IN, EventLoop, Timers
