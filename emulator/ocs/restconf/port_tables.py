@@ -1,6 +1,7 @@
 """Containers that list ports: their state, and the settings that their leaves show."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from moefabric.emulator.ocs.device import OcsDevice
@@ -9,6 +10,7 @@ from moefabric.emulator.ocs.restconf.errors import RestconfError
 from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node, setting_of, shown
 from moefabric.emulator.ocs.restconf.tree import Tree
 
+HasPort = Callable[[OcsDevice, int], bool]
 State = Mapping[int, Mapping[str, Any]]
 """Leaves by port."""
 
@@ -60,7 +62,7 @@ STATES: Mapping[str, Callable[[OcsDevice, Collection[int]], State]] = {
     "ports": _old_status,
 }
 """Functions that read the leaves of a table that show no settings."""
-HAS_PORT: Mapping[str, Callable[[OcsDevice, int], bool]] = {
+HAS_PORT: Mapping[str, HasPort] = {
     "opm": _has_monitor,
     "opm-power": _has_monitor,
     "opm-config": _has_monitor,
@@ -126,8 +128,13 @@ def shutter_changes(before: Tree, after: Tree) -> tuple[list[int], list[int]]:
     return enabled, disabled
 
 
+@cache
+def _conditions(path: str) -> tuple[HasPort, ...]:
+    return tuple(HAS_PORT[name] for name in path.split("/") if name in HAS_PORT)
+
+
 def _exists(device: OcsDevice, port: int, path: str) -> bool:
-    return all(HAS_PORT[name](device, port) for name in path.split("/") if name in HAS_PORT)
+    return all(has_port(device, port) for has_port in _conditions(path))
 
 
 def _settings(device: OcsDevice, port: int, table: str) -> Iterator[tuple[str, Node]]:

@@ -91,6 +91,7 @@ def test_edit_changes_tree(op: Op, path: str, value: Any, after: Any) -> None:
             Op.MERGE, "cross-connects/pair=3", {"ingress": 3}, 404, id="merge-into-absent"
         ),
         pytest.param(Op.DELETE, "cross-connects/pair=1/egress", None, 400, id="mandatory-leaf"),
+        pytest.param(Op.DELETE, "cross-connects/pair=1/ingress", None, 400, id="key-leaf"),
         pytest.param(Op.DELETE, "cross-connects/pair=x", None, 400, id="invalid-key"),
     ],
 )
