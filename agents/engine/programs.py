@@ -197,16 +197,18 @@ class Run:
             if step.peer in ("", resources.name):
                 continue
             key = TransferKey(number, step.peer, step.path, step.message)
-            size, place = len(step.place), Pieces([step.place], is_checked=False)
+            is_sum = step.kind == "receive_add"
+            place = (
+                Sum(step.place, step.element) if is_sum else Pieces([step.place], is_checked=False)
+            )
             if step.kind == "send":
-                send = Send(key, size, step.rate_bps, place, wire.MESSAGE)
+                send = Send(key, place.length, step.rate_bps, place, wire.MESSAGE)
                 self.sends[position] = send
                 send.on_end = partial(self._transfer_ended, position, send)
                 if step.granted:
                     self.grants.add(step.message)
             else:
-                adds = step.kind == "receive_add"
-                receive = Receive(key, size, Sum(step.place, step.element) if adds else place)
+                receive = Receive(key, place.length, place)
                 self.receives[position] = resources.arrivals.expected[key] = receive
                 receive.on_end = partial(self._transfer_ended, position, receive)
         resources.runs[number] = self

@@ -86,15 +86,14 @@ class Arrivals:
         """
         receive = self.expected.get(key)
         content = None if receive is None else receive.content
-        discarded = Discarded(length, is_checked=is_checked)
         if receive is None or content is None or receive.ok is not None or receive.first_ns:
             self.counters["strays"] += 1
             receive = Receive(key, length)
             receive.why = "nobody expects it" if is_checked else ""
-            return receive, discarded
+            return receive, Discarded(length, is_checked=is_checked)
         if receive.bytes != length:
             receive.why = f"{length} bytes were sent where {receive.bytes} are expected"
-            return receive, discarded
+            return receive, Discarded(length, is_checked=is_checked)
         return receive, content
 
     def expected_from(self, peer: str, path: str) -> list[Receive]:
