@@ -129,14 +129,13 @@ _MODULES = {
     "simulator.event_simulation": "Step StepTimes simulate simulate_streams",
     "simulator.fair_sharing": "Stream",
     "simulator.fluid": "Prediction bound_s predict",
-    "workload.models.attention": "GroupedAttention LatentAttention",
     "traces.formats": "read_trace",
     "workload.graphs.execution_graph": "ExecutionGraph",
     "workload.graphs.folding": "fold",
     "workload.gating.traces": "GatingTrace read_gating",
     "workload.gating.generator": "GatingGenerator GatingParameters",
     "workload.iterations.iteration": "Layer moe_layer",
-    "workload.models.model": "Model Training",
+    "workload.models.model": "GroupedAttention LatentAttention Model Training",
     "workload.models.model_summary": "ModelSummary",
 }
 """Public names by the module below `moefabric` that has them."""

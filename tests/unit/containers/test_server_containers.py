@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from ipaddress import IPv4Network
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +72,7 @@ def test_container_that_ends_before_its_namespace_is_entered_is_described(
         monkeypatch.setattr(container, "find_container", lambda *_: running)
         monkeypatch.setattr(container, "end_description", lambda *_: "s0: box has ended")
         wiring: Any = SimpleNamespace(
-            fabric=fabric(1, 1), management=SimpleNamespace(subnet="198.18.0.0/24")
+            fabric=fabric(1, 1), management=SimpleNamespace(network=IPv4Network("198.18.0.0/24"))
         )
         containers = ServerContainers(RunDirectory(tmp_path), wiring)
         identity = FabricIdentity("lab", str(tmp_path), {})
