@@ -26,7 +26,7 @@ def test_public_name_exists_and_has_a_docstring_of_its_own(name: str) -> None:
 
 def test_public_names_are_sorted_and_complete() -> None:
     assert len(moefabric.__all__) == len(set(moefabric.__all__))
-    lazy = [name for names in vars(moefabric)["_MODULES"].values() for name in names]
+    lazy = [name for names in vars(moefabric)["_MODULES"].values() for name in names.split()]
     assert sorted(lazy) == sorted(moefabric.__all__)
 
 
