@@ -24,6 +24,8 @@ from moefabric.core.failures import IterationWindow
 from moefabric.core.protocols import Agents
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
+from moefabric.execution.clock import MonotonicClock, RunTimers, SkippingClock
+from moefabric.execution.controller_retry import RegionController
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.rank_calls import Calls
@@ -35,8 +37,6 @@ from moefabric.execution.transfers import Instruments, RunSettings, Transfers
 from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.prediction.jobs import Programme
 from moefabric.results.records.records import IterationRun, Span
-from moefabric.testbed.clock import MonotonicClock, RunTimers, SkippingClock
-from moefabric.testbed.controller_retry import RegionController
 from moefabric.workload.iterations.iteration import Operation
 from moefabric.workload.iterations.job import Job, JobShape
 from moefabric.workload.iterations.pipeline import lockstep_tasks

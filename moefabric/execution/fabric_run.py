@@ -21,6 +21,7 @@ from moefabric.core.port_counts import QueueCounts
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import lifecycle
+from moefabric.execution.controller_retry import RegionController
 from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.execution.fabric_recorder import FabricRecorder
 from moefabric.execution.failure_monitor import (
@@ -59,7 +60,6 @@ from moefabric.results.verdict.iteration_outcome import IterationOutcome
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.run_status import RunStatus
-from moefabric.testbed.controller_retry import RegionController
 from moefabric.testbed.link_readings import (
     lateness_findings,
     link_lateness,

@@ -25,12 +25,12 @@ from moefabric.core.failures import (
 )
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
+from moefabric.execution.clock import Clock, MonotonicClock, SkippingClock
 from moefabric.execution.observer import RunObserver
 from moefabric.results.records.records import RunFailures
 from moefabric.runtime.failure_log import append_failure_event, read_failure_log
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed import failure_injection
-from moefabric.testbed.clock import Clock, MonotonicClock, SkippingClock
 from moefabric.testbed.fabric_reader import FabricReader
 
 LONG_POLL_S: Final = 10.0

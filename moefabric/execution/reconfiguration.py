@@ -24,14 +24,18 @@ from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.execution.clock import Clock
+from moefabric.execution.controller_retry import (
+    ControllerEvent,
+    RegionController,
+    RetriedController,
+)
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits
 from moefabric.planner.sending.partial_offload import circuits_after_s
 from moefabric.prediction.control_time import ControlPrediction, model_phases
 from moefabric.results.records.records import CircuitChange
-from moefabric.testbed.clock import Clock
-from moefabric.testbed.controller_retry import ControllerEvent, RegionController, RetriedController
 from moefabric.workload.iterations.substitution import region_demand
 
 TIMEOUT_S: Final = 1.0

@@ -6,6 +6,7 @@ from functools import partial
 from moefabric.core.errors import ServerLossError
 from moefabric.core.flows import FlowRecord
 from moefabric.core.units import NS_PER_S
+from moefabric.execution.clock import RunTimers
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import RunObserver
 from moefabric.execution.rank_calls import Calls
@@ -15,7 +16,6 @@ from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload
 from moefabric.planner.sending.task_flows import task_flows
 from moefabric.results.records import records as run_records
-from moefabric.testbed.clock import RunTimers
 from moefabric.workload.iterations.iteration import Collective, Compute, Reconfigure
 from moefabric.workload.iterations.tasks import Elsewhere
 

@@ -17,17 +17,16 @@ from moefabric.core.flows import Flow, FlowRecord, PacedFlow
 from moefabric.core.protocols import Agents, PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
+from moefabric.execution.clock import Clock, SkippingClock
 from moefabric.execution.iteration_state import IterationState, SentTask
 from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.execution.run_prediction import ordered_streams
-from moefabric.planner.sending.flow_pacing import paced_flows
 from moefabric.planner.sending.partial_offload import PartialOffload, pace_late_flows
 from moefabric.planner.sending.task_flows import TaskFlows
 from moefabric.results.records.port_windows import PortGroup, PortWindows, TransferCount
 from moefabric.results.records.records import CollectiveRun
 from moefabric.runtime.cpu_monitor import cpu_steal_and_total
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.testbed.clock import Clock, SkippingClock
 from moefabric.workload.iterations.iteration import Collective, Reconfigure, Transfer
 from moefabric.workload.iterations.tasks import Elsewhere, Sent, Task
 
@@ -171,10 +170,8 @@ class Transfers:
         no common instant: each sender may start when it receives its order. The flows carry the
         bytes of `exchange`, if there is one.
         """
-        task, greedy = state.tasks[number], self.greedy
-        paced = paced_flows(
-            self.fabric, flows.flows, flows.predictions, state.groups, greedy=greedy
-        )
+        task = state.tasks[number]
+        paced = flows.paced(greedy=self.greedy)
         now = self.clock.now_ns()
         start: int | None = max(ready_ns, now + self.arming_ns(task, len(paced)))
         if ready_ns <= now and not isinstance(task.work, Collective):

@@ -59,12 +59,14 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
         demand ends as soon as possible, relative to `bound_s`. Pairs without a path have no share.
     """
     servers = demands[0].servers
-    total = DemandMatrix(servers, sum(demand.array for demand in demands))
-    owed = {(src, dst): size for src, dst, size in total.pairs()}
-    paths = [path for path in _paths(fabric, servers, circuits) if path.pair in owed]
+    number = {server: position for position, server in enumerate(servers)}
+    total = np.sum([demand.array for demand in demands], axis=0)
+    owed = {
+        (src, dst): float(total[number[src], number[dst]]) for src, dst in permutations(servers, 2)
+    }
+    paths = [path for path in _paths(fabric, servers, circuits) if owed[path.pair]]
     if not paths:
         return Split(())
-    number = {server: position for position, server in enumerate(servers)}
     ends = tuple(np.array([[number[end] for end in path.pair] for path in paths]).T)
     sizes = [demand.array[ends] / (bound_s(fabric, demand) or 1.0) for demand in demands]
     parts = _proportions(paths, sizes)

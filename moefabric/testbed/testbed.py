@@ -40,7 +40,6 @@ from moefabric.results.records.records import CircuitChange
 from moefabric.runtime import structured_log
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
-from moefabric.testbed.controller_retry import PROBE_S
 from moefabric.testbed.fabric_processes import (
     UP_TIMEOUT_S,
     connect_agent,
@@ -58,6 +57,8 @@ _CONNECT_SERVER_S: Final = 0.3
 """Seconds that connections may take to open, plus a time for each server."""
 _CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 CONTROLLER_TIMEOUT_S: Final = 10.0
+PROBE_S: Final = 0.2
+"""Seconds that a controller that was away may take to say that it is ready."""
 SILENCE_S: Final = 2.0
 SILENCE_SERVER_S: Final = 0.05
 """Seconds that a server with a backup may be silent, plus a time for each server."""

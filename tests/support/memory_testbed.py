@@ -28,12 +28,12 @@ from moefabric.core.routes import route
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.execution.clock import RunTimers
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.results.records.records import CircuitChange
 from moefabric.simulator.fluid import predict_regions
-from moefabric.testbed.clock import RunTimers
 
 SILENCE_NS: Final = 2_000_000_000
 """How long a server is silent before it counts as lost. The death of a rank is reported at once."""

@@ -7,10 +7,8 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, Split, consolidated_flows, flows
 from moefabric.core.packet_drops import drops_packets
-from moefabric.core.routes import region_by_server
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.assumed_split import assumed_split
-from moefabric.simulator.fluid import Prediction
 
 PACING_HEADROOM: Final = 1.03
 """Ratio of pace to planned rate, which makes up for what a flow loses at its start."""
@@ -89,27 +87,13 @@ def pace_bps(fabric: Fabric, size: int, wall_s: float) -> float | None:
     return (PACING_HEADROOM if unlimited else LIMITED_HEADROOM) * 8 * size / wall_s
 
 
-def paced_flows(
-    fabric: Fabric,
-    planned: Sequence[Flow],
-    predictions: Mapping[str, Prediction],
-    groups: Mapping[str, Sequence[str]] | None = None,
-    *,
-    greedy: bool = False,
-) -> list[PacedFlow]:
-    """Return the transfers of the agents, paced so that each region's flows end together.
-
-    `greedy` transfers are not paced.
-    """
-    region_of = region_by_server(fabric, groups)
-    seconds = [predictions[region_of[flow.src]].seconds for flow in planned]
-    return pace_flows(fabric, planned, seconds, greedy=greedy)
-
-
 def pace_flows(
     fabric: Fabric, planned: Sequence[Flow], seconds: Sequence[float], *, greedy: bool = False
 ) -> list[PacedFlow]:
-    """Return transfers that take the given model seconds each, in the order of the flows."""
+    """Return the transfers of the agents, which take the given model seconds each.
+
+    They have the order of the flows. `greedy` transfers are not paced.
+    """
     paced = []
     for flow, model_s in zip(planned, seconds, strict=True):
         size = fabric.scale.size_bytes(flow.bytes)

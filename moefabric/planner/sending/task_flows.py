@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.flows import Flow, Share, flows
+from moefabric.core.flows import Flow, PacedFlow, Share, flows
 from moefabric.core.routes import region_by_server, route
 from moefabric.core.topology import Fabric
-from moefabric.planner.sending.flow_pacing import SplitPolicy, planned_flows
+from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows, planned_flows
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Prediction, predict, predict_regions
 from moefabric.workload.iterations.iteration import Collective, Transfer
@@ -35,6 +35,11 @@ class TaskFlows:
     def seconds(self) -> float:
         """When the last flow ends, in model seconds from the start."""
         return max((prediction.seconds for prediction in self.predictions.values()), default=0.0)
+
+    def paced(self, *, greedy: bool = False) -> list[PacedFlow]:
+        """Return the transfers of the agents, paced so that each region's flows end together."""
+        seconds = [self._seconds(flow) for flow in self.flows]
+        return pace_flows(self.fabric, self.flows, seconds, greedy=greedy)
 
     @cached_property
     def streams(self) -> tuple[Stream, ...]:

@@ -25,10 +25,10 @@ from moefabric.core.failures import (
     healthy_windows,
 )
 from moefabric.core.units import Scale
+from moefabric.execution.clock import LONGEST_WAIT_NS, SkippingClock
 from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.runtime.failure_log import FAILURE_LOG, append_failure_event, read_failure_log
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
-from moefabric.testbed.clock import LONGEST_WAIT_NS, SkippingClock
 from moefabric.testbed.failure_injection import inject, logged_failures
 from tests.support.fabrics import fabric
 from tests.support.limits import limited_file_size

@@ -15,6 +15,8 @@ from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
+from moefabric.execution.clock import RunTimers
+from moefabric.execution.controller_retry import RegionController
 from moefabric.execution.reconfiguration import (
     UNDER_WAY,
     ControllerSplits,
@@ -26,8 +28,6 @@ from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.prediction.control_time import CONTROL_S
 from moefabric.results.records.records import CircuitChange
-from moefabric.testbed.clock import RunTimers
-from moefabric.testbed.controller_retry import RegionController
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
     ImmediateExecutor,

@@ -16,6 +16,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import OutputError, SpecError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord, IterationWindow
+from moefabric.execution.clock import SkippingClock
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.results.journal import Journal, JournalReader, ResultLine, SegmentLine, without_rows
 from moefabric.results.partial_result import read_journal
@@ -23,7 +24,6 @@ from moefabric.results.records.records import RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result, summed_result
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
 from moefabric.runtime.cpu_monitor import CpuSample, CpuSampler
-from moefabric.testbed.clock import SkippingClock
 from tests.support.recorded_runs import RecordedRun
 
 

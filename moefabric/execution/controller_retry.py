@@ -1,6 +1,6 @@
 """Requests to a region's controller that may be away: a second attempt, then probes only."""
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
@@ -8,12 +8,10 @@ from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailurePhase
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.execution.clock import Clock
 from moefabric.planner.horizon import Horizon
 from moefabric.results.records.records import CircuitChange
-from moefabric.testbed.clock import Clock
-
-PROBE_S: Final = 0.2
-"""Seconds that a controller that was away may take to say that it is ready."""
+from moefabric.testbed.testbed import PROBE_S
 
 ControllerEvent = tuple[int, FailurePhase, str]
 """The instant and phase of a controller's failure, and the reason or action."""
