@@ -103,7 +103,7 @@ class Agent:
             return self.operations[op](request) or {}
         if op in self.channel_operations:
             return self.channel_operations[op](request, control)
-        known = ", ".join((*self.operations, *self.channel_operations))
+        known = ", ".join((*self.channel_operations, *self.operations))
         raise RefusedError(f"op: does not know {op!r}; knows {known}")
 
     def _publish(self, event: dict[str, Any]) -> None:
