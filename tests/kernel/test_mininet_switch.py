@@ -28,7 +28,9 @@ from moefabric.emulator.fabric.mininet_switch import BpfSwitch
 
 Mininet.inited = True  # or it would rewrite sysctls of the whole machine
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-ryu = subprocess.Popen([sys.executable, "-c", sys.argv[1], "--ofp-listen-host", "127.0.0.1", "ryu.app.simple_switch_13"],
+# Ryu ends with this process, also when the test's time-out kills it.
+ryu = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", sys.executable, "-c", sys.argv[1],
+                        "--ofp-listen-host", "127.0.0.1", "ryu.app.simple_switch_13"],
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 net = Mininet(topo=TreeTopo(depth=2, fanout=2), switch=BpfSwitch, controller=None, autoSetMacs=True)
 net.addController("c0", controller=RemoteController, ip="127.0.0.1", port=6653)
