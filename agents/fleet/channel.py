@@ -88,7 +88,7 @@ class Channel:
         """Read and store all lines that have arrived."""
         try:
             self.stream.settimeout(0.0)
-            data = self.stream.recv(1 << 20)
+            data = self.stream.recv(1 << 16)
         except (BlockingIOError, TimeoutError):
             return
         except OSError as error:

@@ -12,7 +12,8 @@ from typing import Any
 
 from moefabric.runtime.event_loop import BROKEN, IN, OUT, EventLoop
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 16
+"""Small enough for the heap: a larger buffer is mapped and unmapped for each read."""
 
 
 class LineChannel:
