@@ -1,9 +1,10 @@
 """Run of one fabric of an experiment: replay or training, and the result."""
 
+import gc
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -354,6 +355,7 @@ def replay_on(context: RunContext) -> Replay:
         return Replay(lost=hosts.cause(error))
     reports = CircuitReports(context.fleet.wake)
     with ExitStack() as undo:
+        undo.enter_context(_short_collections())
         status = counters = None
         if run_dir is not None:
             status = undo.enter_context(context.status_writer(run_dir))
@@ -394,6 +396,17 @@ def replay_on(context: RunContext) -> Replay:
         [*recorder.shown, *recorder.failed],
         lateness[0] if lateness else None,
     )
+
+
+@contextmanager
+def _short_collections() -> Iterator[None]:
+    """Leave the objects of now out of garbage collections, which delay requests by up to 80 ms."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _run_iterations(
