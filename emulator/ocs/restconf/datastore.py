@@ -119,10 +119,11 @@ class Datastore:
         try:
             if name in WRITERS:
                 return WRITERS[name](self, before, after)
-            port_tables.check(name, before, after)
+            changes = port_tables.changed_settings(self.device, name, before, after)
             if name == "ports":
                 self.set_shutters(*port_tables.shutter_changes(before, after))
-            port_tables.apply(self.device, name, before, after)
+            for port in filter(changes.get, changes):
+                self.device.configure(port, **changes[port])
         except RefusedError as refused:
             raise from_refusal(refused, partial=self.device.version != version) from refused
         return name == "ports"
