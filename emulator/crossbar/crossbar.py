@@ -52,27 +52,6 @@ class CrossConnect:
     lit_at_ns: int
 
 
-@dataclass(frozen=True)
-class InputCounters:
-    """Counters of an input port.
-
-    A frame is one packet of the kernel: up to 64 kB before segmentation.
-    """
-
-    forwarded_frames: int = 0
-    forwarded_bytes: int = 0
-    dropped_unlit: int = 0
-    dropped_dark: int = 0
-
-
-@dataclass(frozen=True)
-class OutputCounters:
-    """Counters of an output port: the frames that left there, and their bytes."""
-
-    frames: int = 0
-    bytes: int = 0
-
-
 class Crossbar(Protocol):
     """Map from input ports to output ports that forwards frames."""
 

@@ -40,7 +40,7 @@ def in_memory() -> Bench:
     crossbar = MemoryCrossbar(Ports(N, N))
 
     def send(port: int) -> int | None:
-        out_port = crossbar.forward(port, 60, time.monotonic_ns())
+        out_port = crossbar.forward(port, time.monotonic_ns())
         return None if out_port is None else out_port - N
 
     return Bench(crossbar, send)

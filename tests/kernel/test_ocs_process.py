@@ -30,6 +30,7 @@ from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import (
     HostNetwork,
     address,
+    input_counters,
     missing_for_kernel_tests,
     received_datagrams,
 )
@@ -144,10 +145,8 @@ def test_scpi_moves_light_without_privileges(ocs: OcsLab) -> None:
     assert ocs.query(":oxc:swit:conn:only (@1),(@7);stat?") == "(@1),(@7)"
     one.sendto(b"dark", address(2))
     assert received_datagrams(two) == []
-    assert (ocs.crossbar.counters()[1].dropped_unlit, ocs.crossbar.counters()[1].dropped_dark) == (
-        1,
-        1,
-    )
+    counters = input_counters(ocs.crossbar)[1]
+    assert (counters.dropped_unlit, counters.dropped_dark) == (1, 1)
     status = Path(f"/proc/{process.pid}/status").read_text()
     assert "CapEff:\t0000000000000000" in status
 

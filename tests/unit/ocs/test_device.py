@@ -197,12 +197,12 @@ def test_path_below_sensitivity_carries_nothing() -> None:
     switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 12.9))
     assert (
         switch.device.light.read_dbm([5])[5],
-        switch.crossbar.forward(1, 60, switch.timers.now_ns()),
+        switch.crossbar.forward(1, switch.timers.now_ns()),
     ) == (-13.9, 5)
     switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 0.2))
     assert switch.device.light.read_dbm([5])[5] == pytest.approx(-14.1)
-    assert switch.crossbar.forward(1, 60, switch.timers.now_ns()) is None
-    assert switch.crossbar.forward(2, 60, switch.timers.now_ns()) == 6
+    assert switch.crossbar.forward(1, switch.timers.now_ns()) is None
+    assert switch.crossbar.forward(2, switch.timers.now_ns()) == 6
 
 
 def test_failed_port_is_dark_refuses_commands_and_raises_alarms() -> None:
