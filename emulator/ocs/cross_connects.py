@@ -74,6 +74,11 @@ class CrossConnects:
             return port, self.output_of[port]
         return self.by_output.get(port)
 
+    def partner(self, port: int) -> int | None:
+        """Return the port that an input or output is connected to."""
+        pair = self.pair_of(port)
+        return None if pair is None else pair[1] if pair[0] == port else pair[0]
+
     def add(self, pairs: Collection[Pair], *, move: bool = True) -> Self:
         """Connect these pairs too, and remove older cross-connects of their ports.
 

@@ -123,7 +123,7 @@ class Datastore:
             if name == "ports":
                 self.set_shutters(*port_tables.shutter_changes(before, after))
             for port in filter(changes.get, changes):
-                self.device.configure(port, **changes[port])
+                self.device.ports.configure(port, **changes[port])
         except RefusedError as refused:
             raise from_refusal(refused, partial=self.device.version != version) from refused
         return name == "ports"

@@ -60,7 +60,7 @@ def _restart(datastore: Datastore, inputs: Tree) -> None:
     device = datastore.device
     delay_ns = max(inputs.get("seconds", 0) * 1_000_000_000, REBOOT_DELAY_NS)
     _cancel_restart(datastore, {})
-    datastore.restart = device.timers.call_at(device.now_ns() + delay_ns, device.reboot)
+    datastore.restart = device.call_later(delay_ns, device.reboot)
 
 
 def _cancel_restart(datastore: Datastore, _inputs: Tree) -> None:

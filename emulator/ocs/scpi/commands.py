@@ -150,7 +150,8 @@ def _connects(device: OcsDevice, _status: Status) -> str:
 
 def _partner(device: OcsDevice, _status: Status, parameters: str) -> str:
     port = number(parameters, "a port number", 999_999_999)
-    return f'"{device.partner(port) or ""}"'
+    device.ports.check([port])
+    return f'"{device.connects.partner(port) or ""}"'
 
 
 # ---- ports

@@ -116,7 +116,7 @@ def initialize(session: CommandSession, command: Command) -> Result | None:
                 device.enable(device.ports.closed - device.ports.failed)
             return Result(settles=True)
         case "SYSTEM", "10":
-            device.timers.call_at(device.now_ns() + REBOOT_DELAY_NS, device.reboot)
+            device.call_later(REBOOT_DELAY_NS, device.reboot)
         case "ALARM", "1":
             pass
         case "ALARM", "2" | "3":

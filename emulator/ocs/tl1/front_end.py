@@ -211,9 +211,8 @@ class Tl1Session(CommandSession):
                 self._complete(slot, command, result)
 
         frame = frames.acknowledgement(self.options.slow_ack, command.ctag)
-        due_ns = self.device.now_ns() + round(self.options.slow_s * 1e9)
-        timers = self.device.timers
-        self._waiting[slot] = timers.call_at(due_ns, lambda: self._client.send(frame))
+        slow_ns = round(self.options.slow_s * 1e9)
+        self._waiting[slot] = self.device.call_later(slow_ns, lambda: self._client.send(frame))
         self.device.when_settled(complete)
 
     def _complete(self, slot: ReplySlot, command: Command, result: Result) -> None:

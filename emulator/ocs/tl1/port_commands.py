@@ -66,7 +66,7 @@ def _ports(session: CommandSession, command: Command) -> list[int]:
 
 def _configure(session: CommandSession, numbers: list[int], changes: Mapping[str, Any]) -> None:
     for port in numbers:
-        session.device.configure(port, **changes)
+        session.device.ports.configure(port, **changes)
 
 
 # ---- cross-connects
@@ -136,13 +136,13 @@ def edit_label(session: CommandSession, command: Command) -> None:
     if len(labels) != len(numbers):
         raise DeniedError("IPNV", f"{len(labels)} labels for {len(numbers)} ports")
     for port, text in zip(numbers, labels, strict=True):
-        session.device.configure(port, label=text)
+        session.device.ports.configure(port, label=text)
 
 
 def delete_labels(device: OcsDevice, numbers: list[int]) -> None:
     """`DLT-PORT-LABEL::1&2:c:;`: deletes labels."""
     for port in numbers:
-        device.configure(port, label="")
+        device.ports.configure(port, label="")
 
 
 def label(device: OcsDevice, port: int) -> str:

@@ -14,8 +14,9 @@ from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailure, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec, LinkTimes
 from moefabric.emulator.ocs.events import OcsEventKind
+from moefabric.emulator.ocs.fabric_link import optical_state
 from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
-from moefabric.emulator.ocs.port_settings import Admin, Tuning
+from moefabric.emulator.ocs.port_settings import Admin
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.virtual_timers import VirtualTimers
 
@@ -135,16 +136,16 @@ def test_path_loss_depends_on_seed_and_stays_within_spread() -> None:
 
 def test_port_state_goes_from_blocked_over_tuning_to_tuned() -> None:
     switch = Switch()
-    states = [switch.device.tuning(5)]
+    states = [optical_state(switch.device, 5)]
     switch.device.add([(1, 5)])
-    states.append(switch.device.tuning(5))
+    states.append(optical_state(switch.device, 5))
     switch.timers.advance_ns(25 * MS)
-    states.append(switch.device.tuning(5))
+    states.append(optical_state(switch.device, 5))
     switch.device.disable([1])
-    states.append(switch.device.tuning(1))
+    states.append(optical_state(switch.device, 1))
     switch.device.inject(OcsFailure(OcsFailureKind.PORT, (5,)))
-    states.append(switch.device.tuning(5))
-    assert states == [Tuning.BLOCKED, Tuning.TUNING, Tuning.TUNED, Tuning.BLOCKED, Tuning.FAILED]
+    states.append(optical_state(switch.device, 5))
+    assert states == ["blocked", "tuning", "tuned", "blocked", "failed"]
     assert switch.device.ports.admin(5) is Admin.FAILED
 
 
@@ -260,7 +261,7 @@ def test_shutter_keeps_cross_connects_and_light_settles_after_opening() -> None:
 def test_next_process_restores_saved_state() -> None:
     switch = Switch()
     switch.device.add([(1, 5), (2, 6)])
-    switch.device.configure(1, label="s0/o0")
+    switch.device.ports.configure(1, label="s0/o0")
     switch.device.disable([2])
     switch.device.inject(OcsFailure(OcsFailureKind.REJECT))
     switch.timers.advance_all()
