@@ -8,7 +8,6 @@ fabric closes its end. A process that replaces a dead one gets the same descript
 stays on meanwhile.
 """
 
-import array
 import json
 import logging
 import os
@@ -59,25 +58,24 @@ def receive_handoff(sock: socket.socket) -> tuple[Facts, list[int]]:
     Raises:
         FabricError: if the message is invalid, or none arrives.
     """
-    fds = array.array("i")
+    fds: list[int] = []
     try:
         facts = _parse_facts(_receive_line(sock, fds))
     except (OSError, ValueError, FabricError) as error:
         for fd in fds:
             os.close(fd)
         raise FabricError(f"OCS handoff: nothing received: {error}") from error
-    return facts, list(fds)
+    return facts, fds
 
 
-def _receive_line(sock: socket.socket, fds: "array.array[int]") -> bytes:
+def _receive_line(sock: socket.socket, fds: list[int]) -> bytes:
     """Receive a line, and append the descriptors that come with it to `fds`."""
     line = b""
-    room = socket.CMSG_SPACE(MAX_DESCRIPTORS * fds.itemsize)
     while not line.endswith(b"\n"):
-        part, ancillary, flags, _ = sock.recvmsg(MAX_FACTS_BYTES, room, socket.MSG_CMSG_CLOEXEC)
-        for level, kind, rights in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
+        part, received, flags, _ = socket.recv_fds(sock, MAX_FACTS_BYTES, MAX_DESCRIPTORS)
+        for fd in received:
+            os.set_inheritable(fd, False)
+        fds += received
         line += part
         if not part:
             raise FabricError(f"the fabric's end closed after {len(line)} bytes")
@@ -268,8 +266,8 @@ class HandoffServer:
         return self._process is not None and self._process.send(request)
 
 
-def connect(path: Path, deadline_s: float) -> socket.socket:
-    """Connect to the handoff socket at `path`, which may not exist yet.
+def connect(path: Path, deadline_s: float, name: str = "OCS handoff") -> socket.socket:
+    """Connect to a socket of a switch, which may not exist yet; errors call it `name`.
 
     Raises:
         FabricError: after `deadline_s`.
@@ -277,14 +275,15 @@ def connect(path: Path, deadline_s: float) -> socket.socket:
     deadline = time.monotonic() + deadline_s
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(TIMEOUT_S)
         try:
             sock.connect(os.fspath(path))
         except OSError as error:
             sock.close()
             is_absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
             if not is_absent or time.monotonic() >= deadline:
-                what = f"nothing listens on {path}" if is_absent else path
-                raise FabricError(f"OCS handoff: {what}: {error.strerror}") from error
+                reason = error.strerror or error
+                raise FabricError(f"{name}: nothing listens on {path}: {reason}") from error
             time.sleep(0.05)  # there is no event for a socket that does not exist yet
         else:
             return sock

@@ -74,11 +74,11 @@ class ScpiSession:
         for line in lines:
             self._incomplete += line
             self._queue_line()
+            self._run()
         self._incomplete += rest
         if len(self._incomplete) > LINE_BYTES:
             self._overlong = True
             self._incomplete.clear()
-        self._run()
 
     def end(self) -> None:
         """Drop waiting lines after the connection has closed."""
@@ -92,10 +92,7 @@ class ScpiSession:
         self._overlong = False
         if overlong or len(line) > LINE_BYTES:
             self._status.add(ScpiError(-363, f"a line has at most {LINE_BYTES} bytes"))
-            return
-        if len(self._lines) >= MAX_LINES:
-            self._run()
-        if len(self._lines) >= MAX_LINES:
+        elif len(self._lines) >= MAX_LINES:
             self._status.add(ScpiError(-363, f"{MAX_LINES} lines wait already"))
         else:
             self._lines.append(line)
