@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from functools import cached_property
 from typing import Self
 
@@ -12,7 +12,7 @@ from moefabric.emulator.crossbar.crossbar import Ports
 Pair = tuple[int, int]  # input port, output port
 
 
-class Refusal(Enum):
+class Refusal(StrEnum):
     """Reasons for a refusal; each protocol has its own codes for them."""
 
     NO_SUCH_PORT = "no such port"
@@ -25,6 +25,8 @@ class Refusal(Enum):
     """The device refuses all commands."""
     HARDWARE = "hardware"
     """The mirrors did not move."""
+    NOT_LOGGED_IN = "not logged in"
+    NO_SUCH_COMMAND = "no such command"
 
 
 class RefusedError(ValueError):

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from moefabric.core.ocs import Group
-from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.front_end import Client, IdleTimeout
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
 from moefabric.emulator.ocs.tl1.frames import StandingAlarms
-from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
+from moefabric.emulator.ocs.tl1.syntax import Command
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,6 @@ class CommandSession:
         """Log out, which ends the idle timeout."""
         self.device.users.log_out(self._number)
         self.idle.restart()
-
-    def denied(self, refused: RefusedError, executed: list[str] | None = None) -> DeniedError:
-        """Return the error for a refusal of the device; `executed` lists executed parts."""
-        code = self.options.code(refused.reason.value)
-        return DeniedError(code, str(refused), lines=executed)
 
 
 Execute = Callable[[CommandSession, Command], Result | None]

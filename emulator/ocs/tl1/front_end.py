@@ -8,7 +8,7 @@ that takes long is acknowledged first.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.front_end import Client, IdleTimeout, ReplySlot
@@ -177,7 +177,8 @@ class Tl1Session(CommandSession):
         except DeniedError as error:
             self._deny(slot, command.ctag, error)
         except RefusedError as refused:
-            self._deny(slot, command.ctag, self.denied(refused))
+            code = self.options.code(refused.reason)
+            self._deny(slot, command.ctag, DeniedError(code, str(refused)))
         else:
             if result.settles and self.options.completes == "settled":
                 self._wait(slot, command, result)
@@ -188,9 +189,9 @@ class Tl1Session(CommandSession):
         """Execute a command. Raises DeniedError or RefusedError."""
         code, verb, user = self.options.code, VERBS.get(command.verb), self.user
         if user is None and self.options.login and (verb is None or verb.needs_login):
-            raise DeniedError(code("not logged in"), "Not logged in")
+            raise DeniedError(code(Refusal.NOT_LOGGED_IN), "Not logged in")
         if verb is None:
-            raise DeniedError(code("no such command"), f"Unknown command {command.verb}")
+            raise DeniedError(code(Refusal.NO_SUCH_COMMAND), f"Unknown command {command.verb}")
         if command.tid not in ("", self.device.system.name):
             raise DeniedError("IITA", "Mismatched TID")
         if command.fields(0):

@@ -85,7 +85,8 @@ def enter_patch(session: CommandSession, command: Command) -> Result:
             raise
         output_of = device.connects.output_of
         entered = [f"{p},{q}" for p, q in pairs if output_of.get(p) == q]
-        raise session.denied(refused, entered) from refused
+        code = session.options.code(refused.reason)
+        raise DeniedError(code, str(refused), lines=entered) from refused
     return Result(settles=True)
 
 
