@@ -7,7 +7,7 @@ from dataclasses import replace
 from moefabric.config.plugins import ocs_dialects
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
+from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.fabric.plan import OcsPlan
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.device_spec import DeviceSpec, LinkTimes
@@ -34,11 +34,11 @@ class OcsHardware:
         self._interfaces, self._netns = dict(ocs.plugged), namespaces.path_of(pid)
         self._carrier: Carrier | None = None
         with ExitStack() as undo:
-            installed = InstalledCrossbar(
-                crossbar, Ports(ocs.spec.ports, ocs.spec.ports), self._interfaces, self._netns
+            ports = Ports(ocs.spec.ports, ocs.spec.ports)
+            crossbar_facts, fd = undo.enter_context(
+                installed_crossbar(crossbar, ports, self._interfaces, self._netns)
             )
-            undo.callback(installed.close)
-            self.memory_fd = installed.fd if crossbar == BPF else None
+            self.memory_fd = fd if crossbar == BPF else None
             """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
             listeners = {
                 name: undo.enter_context(
@@ -47,11 +47,11 @@ class OcsHardware:
                 for name, dialect in ocs_dialects().items()
             }
             facts = {
-                **installed.facts,
+                **crossbar_facts,
                 **device_spec(ocs, run_dir.name).as_json(),
                 "listening": list(listeners),
             }
-            descriptors = [installed.fd, *(listener.fileno() for listener in listeners.values())]
+            descriptors = [fd, *(listener.fileno() for listener in listeners.values())]
             on_links = self._carrier_control if ocs.spec.link_down else None
             socket_path = run_dir.ocs_socket(ocs.region)
             self.handoff = HandoffServer(socket_path, facts, descriptors, on_links)

@@ -120,7 +120,7 @@ class LightTable:
         """
         before, requested = set(self.lit_at), set(after)
         added, removed = sorted(requested - before), sorted(before - requested)
-        conflicts = conflicting(before, requested)
+        conflicts = conflicting(added, removed)
         times = self._settling.times_ns(added, conflicts=conflicts) if added else []
         previous = self.lit_at
         lit_at = {pair: at_ns for pair, at_ns in previous.items() if pair in requested}

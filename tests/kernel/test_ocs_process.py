@@ -19,7 +19,7 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, MIRRED, InstalledCrossbar, choose_crossbar
+from moefabric.emulator.crossbar.selection import BPF, MIRRED, choose_crossbar, installed_crossbar
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.client import events, request
 from moefabric.emulator.ocs.device_spec import LinkTimes
@@ -63,14 +63,13 @@ class OcsLab:
         self.run_dir, self._resources = run_dir, resources
         self.network = resources.enter_context(HostNetwork(PORTS))
         netns = self.network.path(self.network.ocs)
-        self.installed = InstalledCrossbar(
-            crossbar, Ports(PORTS, PORTS), self.network.plug_in(), netns
+        crossbar_facts, self.crossbar_fd = resources.enter_context(
+            installed_crossbar(crossbar, Ports(PORTS, PORTS), self.network.plug_in(), netns)
         )
-        resources.callback(self.installed.close)
         self.listener = listen_in_namespace(netns, "127.0.0.1", 5025)
         resources.callback(self.listener.close)
         facts = {
-            **self.installed.facts,
+            **crossbar_facts,
             "profile": {"settle": {"fixed_ns": SETTLE_NS}},
             "link_up_ns": LINK_UP_NS,
             "serial": "000001",
@@ -82,7 +81,7 @@ class OcsLab:
             resources.callback(carrier.close)
             return carrier.change
 
-        fds = (self.installed.fd, self.listener.fileno())
+        fds = (self.crossbar_fd, self.listener.fileno())
         self.handoff = HandoffServer(
             run_dir / "ocs0.handoff", facts, fds, links if link_down else None
         )
@@ -91,7 +90,7 @@ class OcsLab:
     @property
     def crossbar(self) -> BpfCrossbar:
         """Another handle of the crossbar."""
-        crossbar = BpfCrossbar(Ports(PORTS, PORTS), os.dup(self.installed.fd))
+        crossbar = BpfCrossbar(Ports(PORTS, PORTS), os.dup(self.crossbar_fd))
         self._resources.callback(crossbar.close)
         return crossbar
 
@@ -345,7 +344,7 @@ def test_directory_of_handoff_sockets_is_served(ocs: OcsLab) -> None:
     facts = {**ocs.handoff.facts, "serial": "000002"}
     ocs.handoff.close()
     ocs.handoff = HandoffServer(
-        ocs.run_dir / "ocs0.handoff", facts, (ocs.installed.fd, ocs.listener.fileno())
+        ocs.run_dir / "ocs0.handoff", facts, (ocs.crossbar_fd, ocs.listener.fileno())
     )
     try:
         ocs.handoff.wait_ready(deadline_s=20)
@@ -381,7 +380,7 @@ def test_missing_socket_is_reported_in_one_line(tmp_path: Path) -> None:
 def test_process_of_another_user_is_disconnected(ocs: OcsLab) -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        handoff = HandoffServer(Path(name) / "ocs0.handoff", ocs.handoff.facts, (ocs.installed.fd,))
+        handoff = HandoffServer(Path(name) / "ocs0.handoff", ocs.handoff.facts, (ocs.crossbar_fd,))
         try:
             handoff.path.chmod(0o666)
             script = (

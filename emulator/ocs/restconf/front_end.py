@@ -50,8 +50,8 @@ class RestconfSession:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._head: h11.Request | None = None
         self._body = bytearray()
-        self._user, self._number = "", 0
-        self._closed = self._waiting = self._is_head_request = False
+        self._number = 0
+        self._closed = self._waiting = False
         limit_ns = round(self._service.options.idle_s * 1e9)
         self._idle = IdleTimeout(
             self._device.timers, lambda: limit_ns, lambda: self._waiting, self._close
@@ -141,11 +141,10 @@ class RestconfSession:
     def _log_in(self, user: str) -> None:
         """Register the user of a request as the user of this session."""
         users = self._device.users
-        if user != self._user or (user and self._number not in users.log_ins):
+        if user != (users.user_of(self._number) or ""):
             users.log_out(self._number)
             peer = self._client.peer
             self._number = users.log_in(user, "restconf", peer, self._close) if user else 0
-            self._user = user
 
     # ---- responses
 

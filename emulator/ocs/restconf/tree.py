@@ -20,7 +20,6 @@ Tree = dict[str, Any]
 SEGMENT = re.compile(
     r"(?:([A-Za-z_][A-Za-z0-9_.-]*):)?([A-Za-z_][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL
 )
-MAX_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -88,11 +87,8 @@ def parse_target(path: str) -> Target:
     Raises:
         RestconfError: if the schema has no such resource.
     """
-    segments = list(filter(None, path.split("/")))
-    if len(segments) > MAX_STEPS:
-        raise absent(path)
     steps: list[Step] = []
-    for segment in segments:
+    for segment in filter(None, path.split("/")):
         steps.append(_step(segment, steps[-1] if steps else None))
     return Target(tuple(steps))
 

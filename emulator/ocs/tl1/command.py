@@ -46,8 +46,7 @@ class CommandSession:
     @property
     def user(self) -> str | None:
         """The user who is logged in; None after an admin has ended the session."""
-        log_in = self.device.users.log_ins.get(self._number)
-        return log_in.user if log_in else None
+        return self.device.users.user_of(self._number)
 
     @property
     def group(self) -> Group:

@@ -357,7 +357,8 @@ def test_late_mirrors_postpone_light() -> None:
 def test_command_conflicts_if_it_reuses_a_port(
     before: list[tuple[int, int]], after: list[tuple[int, int]], conflict: bool
 ) -> None:
-    assert conflicting(before, after) is conflict
+    added, removed = set(after) - set(before), set(before) - set(after)
+    assert conflicting(added, removed) is conflict
 
 
 def test_version_increases_with_each_change_only() -> None:
