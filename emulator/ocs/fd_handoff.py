@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,21 +144,21 @@ class HandoffServer:
         self._set_links = links(self._loop) if links else None
         self._publisher = EventPublisher(self._loop, self._forward)
         self._process: LineConnection | None = None
-        self._stop_receiver, self._stop = socket.socketpair()
-        self._listeners: list[socket.socket] = []
+        self._resources = ExitStack()
+        self._resources.callback(self._loop.close)
+        stop, self._stop = map(self._resources.enter_context, socket.socketpair())
         try:
             self._listener = self._listen(path)
             control = self._listen(control_path(path))
         except OSError as error:
-            self._close_sockets()
+            self._resources.close()
             raise FabricError(f"OCS handoff: can't listen on {path}: {error.strerror}") from error
-        self._loop.watch(self._stop_receiver.fileno(), IN, lambda _events: self._loop.stop())
+        self._loop.watch(stop.fileno(), IN, lambda _events: self._loop.stop())
         self._loop.watch(self._listener.fileno(), IN, self._accept_process)
         self._loop.watch(control.fileno(), IN, lambda _events: self._accept_caller(control))
         name = f"handoff {path.name}"
         self._thread = threading.Thread(target=self._loop.run, name=name, daemon=True)
         self._thread.start()
-        self._closed = False
 
     def wait_ready(self, deadline_s: float) -> None:
         """Wait until a process serves the switch.
@@ -181,31 +182,23 @@ class HandoffServer:
 
     def close(self) -> None:
         """Close the fabric's end, which ends the switch's process. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
         self._stop.close()
         self._thread.join(timeout=5)
         if self._process is not None:
             self._process.close()
         self._publisher.close()
-        for path in (self.path, control_path(self.path)):
-            path.unlink(missing_ok=True)
-        self._close_sockets()
+        self._resources.close()
 
     def _listen(self, path: Path) -> socket.socket:
+        """Listen on a unix socket until the resources are closed."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listeners.append(listener)
+        self._resources.enter_context(listener)
         listener.bind(os.fspath(path))
+        self._resources.callback(path.unlink, missing_ok=True)
         path.chmod(0o600)
         listener.listen(8)
         listener.setblocking(False)
         return listener
-
-    def _close_sockets(self) -> None:
-        for sock in (*self._listeners, self._stop_receiver, self._stop):
-            sock.close()
-        self._loop.close()
 
     def _accept_process(self, _events: int) -> None:
         """Hand the switch to a process, and accept no other until that process has ended."""
