@@ -200,18 +200,14 @@ class OcsDevice:
 
     # ---- failures and restarts
 
-    def inject(self, failure: OcsFailure) -> OcsFailure:
-        """Inject a failure, and return it with its number."""
+    def inject(self, failure: OcsFailure) -> None:
+        """Inject a failure, which gets a number."""
         self.ports.check(failure.ports)
-        numbered = self.failures.add(failure)
+        self.failures.add(failure)
         self.light.refresh(check_alarms=True)
-        return numbered
 
-    def clear_failures(self, number: int | None = None) -> list[OcsFailure]:
+    def clear_failures(self, number: int | None = None) -> None:
         """Clear a failure, or all (None). Light returns after the settle time.
-
-        Returns:
-            The cleared failures.
 
         Raises:
             FabricError: if no failure has this number.
@@ -221,7 +217,6 @@ class OcsDevice:
         self.light.refresh(check_alarms=True)
         if any(failure.kind is OcsFailureKind.DROP_COMPLETION for failure in cleared):
             self.completions.resume()
-        return cleared
 
     def reboot(self) -> None:
         """Drop waiting clients and flapping, and in volatile start-up mode all cross-connects."""

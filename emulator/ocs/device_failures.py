@@ -92,12 +92,11 @@ class ActiveFailures:
     def __iter__(self) -> Iterator[OcsFailure]:
         return iter(self._by_number.values())
 
-    def add(self, failure: OcsFailure) -> OcsFailure:
-        """Add a failure, and return it with its number."""
+    def add(self, failure: OcsFailure) -> None:
+        """Add a failure, which gets a number."""
         numbered = replace(failure, number=max(self._by_number, default=0) + 1)
         self._by_number[numbered.number] = numbered
         self._publish(numbered, OcsEventKind.FAILURE, OcsEventKind.PORT_FAILED)
-        return numbered
 
     def clear(self, number: int | None) -> list[OcsFailure]:
         """Remove the failure with this number, or all (None), and return the removed failures.

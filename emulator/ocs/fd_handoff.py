@@ -139,7 +139,7 @@ class HandoffServer:
             FabricError: if a path is in use.
         """
         self.path, self.facts, self._fds = path, dict(facts), tuple(fds)
-        self._ready = threading.Event()
+        self._is_ready = False
         self._loop = EventLoop()
         self._set_links = links(self._loop) if links else None
         self._publisher = EventPublisher(self._loop, self._forward)
@@ -160,16 +160,6 @@ class HandoffServer:
         self._thread = threading.Thread(target=self._loop.run, name=name, daemon=True)
         self._thread.start()
 
-    def wait_ready(self, deadline_s: float) -> None:
-        """Wait until a process serves the switch.
-
-        Raises:
-            FabricError: after `deadline_s`.
-        """
-        if not self._ready.wait(deadline_s):
-            late = f"no process served this switch within {deadline_s:g} s"
-            raise FabricError(f"{self.path.name}: {late}")
-
     @property
     def is_alive(self) -> bool:
         """Whether the thread that answers at both sockets runs."""
@@ -178,7 +168,7 @@ class HandoffServer:
     @property
     def is_served(self) -> bool:
         """Whether a process serves the switch now."""
-        return self._ready.is_set() and self.is_alive
+        return self._is_ready and self.is_alive
 
     def close(self) -> None:
         """Close the fabric's end, which ends the switch's process. Idempotent."""
@@ -229,14 +219,14 @@ class HandoffServer:
 
     def _on_process_gone(self) -> None:
         self._process = None
-        self._ready.clear()
+        self._is_ready = False
         self._publisher.fail_pending()
         self._loop.watch(self._listener.fileno(), IN, self._accept_process)
 
     def _on_line(self, line: bytes) -> None:
         """Process a line of the switch's process: `ready`, or a message of its FabricLink."""
         if line + b"\n" == READY:
-            self._ready.set()
+            self._is_ready = True
             return
         message = json.loads(line)
         if "links" in message and self._set_links:

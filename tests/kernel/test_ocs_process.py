@@ -34,7 +34,7 @@ from tests.kernel.optical_bench import (
     missing_for_kernel_tests,
     received_datagrams,
 )
-from tests.support.ocs_process import start_ocs
+from tests.support.ocs_process import start_ocs, wait_served
 from tests.support.paths import REPOSITORY
 
 pytestmark = [
@@ -99,7 +99,7 @@ class OcsLab:
         process = start_ocs(handoff, *prefix)
         self._resources.callback(process.wait, 10)
         self._resources.callback(process.terminate)
-        self.handoff.wait_ready(deadline_s=20)
+        wait_served(self.handoff)
         return process
 
     def wait_saved(self, condition: Callable[[dict[str, Any]], bool]) -> None:
@@ -347,7 +347,7 @@ def test_directory_of_handoff_sockets_is_served(ocs: OcsLab) -> None:
         ocs.run_dir / "ocs0.handoff", facts, (ocs.crossbar_fd, ocs.listener.fileno())
     )
     try:
-        ocs.handoff.wait_ready(deadline_s=20)
+        wait_served(ocs.handoff)
         assert ",000002," in ocs.query("*idn?")
         process.terminate()
         assert process.wait(timeout=10) == 0

@@ -9,9 +9,15 @@ from pathlib import Path
 from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.fd_handoff import HandoffServer
 from moefabric.runtime.event_loop import Timers
+from moefabric.runtime.waiting import Deadline
 from tests.support.paths import REPOSITORY
 
 START_TIMEOUT_S = 20
+
+
+def wait_served(handoff: HandoffServer) -> None:
+    """Wait until a process serves the switch."""
+    Deadline.after(START_TIMEOUT_S).wait_for(lambda: handoff.is_served, "the switch's process")
 
 
 def start_ocs(socket_path: Path, *prefix: str) -> subprocess.Popen[bytes]:
@@ -50,7 +56,7 @@ def ocs_process(
     handoff = HandoffServer(folder / "ocs0.handoff", facts, fds, links)
     process = start_ocs(handoff.path)
     try:
-        handoff.wait_ready(START_TIMEOUT_S)
+        wait_served(handoff)
         yield process
     finally:
         handoff.close()

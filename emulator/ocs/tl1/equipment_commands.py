@@ -39,7 +39,7 @@ def inventory(session: CommandSession, _command: Command) -> Result:
 
 def set_name(session: CommandSession, command: Command) -> None:
     """`SET-SID:::c::name;`: names the switch (at most 20 characters; empty: no name)."""
-    (name,) = parameters.positional(command, 1, 0, 1)
+    (name,) = parameters.positional(command, 0, 1)
     if name and not NAME.fullmatch(name):
         raise DeniedError("IDNV", "Invalid system identifier")
     session.device.configure_system(name=name)
@@ -64,7 +64,7 @@ def retrieve(session: CommandSession, command: Command) -> Result:
     }
     if name not in values:
         raise parameters.invalid_aid(command)
-    parameter = parameters.named(command, 2, ["PARAMETER"])["PARAMETER"].value.upper()
+    parameter = parameters.named(command, ["PARAMETER"])["PARAMETER"].value.upper()
     if parameter not in values[name]:
         raise DeniedError("IPNV", "Parameter not valid")
     if name == "PMON":
@@ -108,7 +108,7 @@ def initialize(session: CommandSession, command: Command) -> Result | None:
     `INIT-SYS::ALARM:c::3;`: 1, 2 and 3 clear environmental, equipment and all alarms.
     """
     device = session.device
-    (phase,) = parameters.positional(command, 1, 1, 1)
+    (phase,) = parameters.positional(command, 1, 1)
     match command.aid.value.upper(), phase:
         case "SYSTEM", "0" | "1":
             if device.system.startup == "volatile":

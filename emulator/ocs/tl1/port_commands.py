@@ -128,7 +128,7 @@ def powers(session: CommandSession, command: Command) -> Result:
 def edit_label(session: CommandSession, command: Command) -> None:
     """`ED-PORT-LABEL::1&2:c:::LABEL=a&"b c";`: one label for each port."""
     numbers = _ports(session, command)
-    fields = parameters.named(command, 2, ["LABEL"])["LABEL"].split("&")
+    fields = parameters.named(command, ["LABEL"])["LABEL"].split("&")
     labels = [field.value for field in fields]
     most = session.options.label_chars
     bad = any(not field.is_quoted and not BARE_LABEL.fullmatch(field.value) for field in fields)
@@ -173,7 +173,7 @@ def set_attenuation(session: CommandSession, command: Command) -> None:
     numbers, size = _ports(session, command), session.device.ports.size
     if inputs := [port for port in numbers if port in size.input_set]:
         raise parameters.invalid_port(str(inputs[0]))
-    if "MODE" not in parameters.named(command, 2, ATTENUATION_SETTINGS):
+    if "MODE" not in parameters.named(command, ATTENUATION_SETTINGS):
         raise DeniedError("IPMS", "Too few parameters (0/1) in block 2")
     reference = {"REFS": ("reference", parameters.whole(1, size.inputs))}
     changes = parameters.settings(command, {**ATTENUATION_SETTINGS, **reference})
@@ -194,7 +194,7 @@ def attenuation(device: OcsDevice, port: int) -> str | None:
 def enter_flap(session: CommandSession, command: Command) -> None:
     """`ENT-PORT-FLAP::1:c::1000,500,3;`: ms closed, ms open, cycles."""
     numbers, number = _ports(session, command), parameters.whole(0, 999_999)
-    block, restore, cycles = parameters.positional(command, 1, 1, 3)
+    block, restore, cycles = parameters.positional(command, 1, 3)
     try:
         flapping = FlapSettings(
             number(block), number(restore) if restore else None, number(cycles) if cycles else 1

@@ -13,7 +13,7 @@ from moefabric.emulator.ocs.users import UserError, UserRefusal
 def activate(session: CommandSession, command: Command) -> Result | None:
     """`ACT-USER::root:c::root;`: logs in, or changes the user of a session."""
     name = _name(command)
-    password = positional(command, 1, 1, 1)[0] if len(command.blocks) > 1 else ""
+    password = positional(command, 1, 1)[0] if len(command.blocks) > 1 else ""
     if not session.device.users.accepts(name, password):
         raise DeniedError("PICC", "Permission denied")
     if session.user == name:
@@ -31,7 +31,7 @@ def cancel(session: CommandSession, command: Command) -> None:
 
 def enter(session: CommandSession, command: Command) -> None:
     """`ENT-USER-SECU::name:c::password,,admin;`: adds an account; default group: user."""
-    password, _, group = positional(command, 1, 0, 3)
+    password, _, group = positional(command, 0, 3)
     account = UserAccount(_name(command), password, _group(group or "user"))
     _change(lambda: session.device.users.add(account))
 
@@ -39,7 +39,7 @@ def enter(session: CommandSession, command: Command) -> None:
 def edit(session: CommandSession, command: Command) -> None:
     """`ED-USER-SECU::name:c::new name,password,,group;`: an omitted password becomes empty."""
     name = _name(command)
-    new_name, password, _, group = positional(command, 1, 0, 4)
+    new_name, password, _, group = positional(command, 0, 4)
     new_group = _group(group) if group else session.device.users.group(name)
     new = UserAccount(new_name or name, password, new_group)
     _change(lambda: session.device.users.change(name, new))
@@ -48,7 +48,7 @@ def edit(session: CommandSession, command: Command) -> None:
 def change_password(session: CommandSession, command: Command) -> None:
     """`ED-SECU-PID::name:c::old,new;`: the user's own password; admins: any user's."""
     name = _name(command)
-    old, new = positional(command, 1, 1, 2)
+    old, new = positional(command, 1, 2)
     users = session.device.users
     allowed = session.user == name or session.group == "admin"
     account = users.get(name)

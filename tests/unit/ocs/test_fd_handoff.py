@@ -19,6 +19,7 @@ from moefabric.emulator.ocs.fd_handoff import (
     receive_handoff,
     send_handoff,
 )
+from tests.support.ocs_process import wait_served
 
 FACTS = {"name": "ocs0", "ports": 12, "settle_ns": 25_000_000, "serial": "000001"}
 
@@ -102,15 +103,7 @@ def test_switch_is_served_once_its_process_reports_ready(handoff: HandoffServer)
     with receive(handoff) as process:
         assert not handoff.is_served
         process.sendall(READY)
-        handoff.wait_ready(deadline_s=2)
-        assert handoff.is_served
-
-
-def test_wait_ready_times_out_without_process(handoff: HandoffServer) -> None:
-    with pytest.raises(
-        FabricError, match=r"ocs0\.handoff: no process served this switch within 0\.05 s"
-    ):
-        handoff.wait_ready(deadline_s=0.05)
+        wait_served(handoff)
 
 
 def test_next_process_gets_switch_when_previous_one_is_gone(handoff: HandoffServer) -> None:
@@ -183,7 +176,7 @@ def test_flood_of_requests_costs_its_caller_only(tmp_path: Path) -> None:
             process.settimeout(30)
             receive_handoff(process)
             process.sendall(READY)
-            server.wait_ready(5)
+            wait_served(server)
             caller.settimeout(30)
             request = json.dumps({"do": "list", "padding": "x" * 60_000}).encode() + b"\n"
             for _ in range(MAX_PENDING):
