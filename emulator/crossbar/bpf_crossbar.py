@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports, check_cross_connects
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux import namespaces, netlink
@@ -193,7 +193,7 @@ class BpfCrossbar:
 
     def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
         """Replace all cross-connects by one store."""
-        check_cross_connects(self.ports, cross_connects)
+        self.ports.check([(p, light.out_port) for p, light in cross_connects.items()])
         idle = 1 - (self._selector.value & 1)
         start = self._layout.entry(idle, 0)
         end = start + self._layout.generation_bytes

@@ -1,13 +1,12 @@
 """Cross-connects of an optical switch: which inputs are connected to which outputs."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Self
 
-from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.crossbar.crossbar import Ports, PortsError
 
 Pair = tuple[int, int]  # input port, output port
 
@@ -121,21 +120,8 @@ def pair_up(inputs: Collection[int], outputs: Collection[int]) -> list[Pair]:
 
 
 def _check(ports: Ports, pairs: Collection[Pair]) -> None:
-    inputs, outputs = {p for p, _ in pairs}, {q for _, q in pairs}
-    exist = inputs <= ports.input_set and outputs <= ports.output_set
-    if exist and len(inputs) == len(outputs) == len(pairs):
-        return  # fast path: most commands are valid, and finding the error is expensive
-    _check_side("input", [p for p, _ in pairs], ports.input_numbers)
-    _check_side("output", [q for _, q in pairs], ports.output_numbers)
-
-
-def _check_side(side: str, numbers: Iterable[int], valid: range) -> None:
-    """Refuse unknown ports of this side, and duplicates."""
-    times = Counter(numbers)
-    if unknown := sorted(set(times) - set(valid)):
-        raise RefusedError(
-            Refusal.NO_SUCH_PORT,
-            f"{', '.join(map(str, unknown))}: {side}s are {valid.start}..{valid.stop - 1}",
-        )
-    if twice := sorted(number for number, n in times.items() if n > 1):
-        raise RefusedError(Refusal.CONFLICT, f"{side} {', '.join(map(str, twice))} twice")
+    try:
+        ports.check(pairs)
+    except PortsError as error:
+        reason = Refusal.NO_SUCH_PORT if error.is_unknown else Refusal.CONFLICT
+        raise RefusedError(reason, str(error)) from error

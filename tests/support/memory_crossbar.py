@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports, check_cross_connects
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 
 
 class MemoryCrossbar:
@@ -19,7 +19,7 @@ class MemoryCrossbar:
 
     def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
         """Replace all cross-connects."""
-        check_cross_connects(self.ports, cross_connects)
+        self.ports.check([(p, light.out_port) for p, light in cross_connects.items()])
         self._cross_connects = dict(cross_connects)
 
     def forward(self, in_port: int, now_ns: int) -> int | None:

@@ -10,7 +10,6 @@ from moefabric.core.ocs import UserAccount
 from moefabric.emulator.ocs.cross_connects import Pair, RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
-from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.restconf import port_tables
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
@@ -205,9 +204,9 @@ class Datastore:
         """Enable and disable ports."""
         if both := sorted(set(enabled) & set(disabled)):
             raise RestconfError("invalid-value", f"port {both[0]} both ways")
-        for port in (*enabled, *disabled):
-            if self.device.ports.admin(port) is Admin.FAILED:
-                raise RestconfError("resource-denied", f"out of order: port {port}")
+        for ports in (enabled, disabled):  # before any of them changes
+            self.device.ports.check(ports)
+            self.device.ports.check_works(ports)
         if disabled:
             self.device.disable(disabled)
         if enabled:
