@@ -33,6 +33,9 @@ from moefabric.runtime.event_loop import Timer, Timers
 
 SAVE_DELAY_NS = 20_000_000
 """Delay of `DeviceHost.save` after a change, so that a burst of changes is saved once."""
+REBOOT_DELAY_NS = 100_000_000
+"""Delay of a reboot that a client commands, so that its reply is sent first."""
+
 Target = Callable[[CrossConnects], CrossConnects]
 """Function from the present cross-connects to the requested ones."""
 
@@ -101,7 +104,6 @@ class OcsDevice:
         else:
             self.light.adopt({(p, q): at_ns for p, q, at_ns in memory.get("joined", ())})
             self.connects = CrossConnects(crossbar.ports, dict(self.light.lit_at.keys()))
-        self.light.report_links()
 
     # ---- reading
 

@@ -6,14 +6,12 @@ from typing import Any
 
 from moefabric.core.ocs import Group
 from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.device import REBOOT_DELAY_NS
 from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
 from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, Node
 from moefabric.emulator.ocs.restconf.tree import Tree
-
-REBOOT_DELAY_NS = 100_000_000
-"""Delay of a reboot, so that its reply is sent first."""
 
 
 @dataclass(frozen=True)

@@ -240,15 +240,14 @@ def _merge(holder: Tree, part: Node, value: Any) -> None:
 
 def _merge_children(tree: Tree, node: Node, values: Tree) -> None:
     for name, value in values.items():
-        if child := node.child(name):
-            _merge(tree, child, value)
+        _merge(tree, node[name], value)
 
 
 def _check_absent(tree: Tree, node: Node, values: Tree) -> None:
     """Raise RestconfError if one of the new children exists."""
     for name, value in values.items():
-        part = node.child(name)
-        if part is not None and part.key:
+        part = node[name]
+        if part.key:
             keys = {entry[part.key] for entry in tree.get(name, ())}
             existing = [f"{name}={new[part.key]}" for new in value if new[part.key] in keys]
         else:

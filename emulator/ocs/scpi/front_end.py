@@ -13,7 +13,7 @@ from moefabric.core.ocs_dialect import NoOptions
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
-from moefabric.emulator.ocs.scpi.commands import Wait, find_command, refusal
+from moefabric.emulator.ocs.scpi.commands import ERROR_CODES, Wait, find_command
 from moefabric.emulator.ocs.scpi.status import ScpiError, Status
 from moefabric.emulator.ocs.scpi.syntax import Unit, path_after, units
 
@@ -117,7 +117,7 @@ class ScpiSession:
             except ScpiError as error:
                 self._status.add(error)
             except RefusedError as refused:
-                self._status.add(refusal(refused))
+                self._status.add(ScpiError(ERROR_CODES[refused.reason], str(refused)))
         elif self._reply.parts:
             self._reply.slot = self._client.reserve_reply()
             self._reply.send()

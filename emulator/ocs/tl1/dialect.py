@@ -59,7 +59,7 @@ class Tl1Options:
 
 TL1: Final = OcsDialect(
     port=3082,
-    front_end="moefabric.emulator.ocs.tl1.front_end:Tl1FrontEnd",
+    front_end="moefabric.emulator.ocs.tl1.verbs:tl1_front_end",
     options=Tl1Options,
     accounts=(UserAccount("admin", "root"), UserAccount("root", "root")),
 )

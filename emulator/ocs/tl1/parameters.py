@@ -50,8 +50,6 @@ def required_ports(aid: Field, valid: range) -> list[int]:
 
 def port_pairs(aid: Field, inputs: range, outputs: range) -> list[Pair]:
     """Read `1,9`, `1&2,9&10` or `1&&4,9&&12`: inputs and outputs, element by element."""
-    if not aid.text.strip():
-        raise DeniedError("IIAC", "Too few parameters (0/2)")
     lists = aid.split(",")
     if len(lists) != 2:
         few_or_many = "few" if len(lists) < 2 else "many"

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import cast
 
 from moefabric.core.ocs import Group, UserAccount
-from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result
+from moefabric.emulator.ocs.tl1.front_end import RANKS, Result, Tl1Session
 from moefabric.emulator.ocs.tl1.parameters import positional
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 from moefabric.emulator.ocs.users import UserError, UserRefusal
 
 
-def activate(session: CommandSession, command: Command) -> Result | None:
+def activate(session: Tl1Session, command: Command) -> Result | None:
     """`ACT-USER::root:c::root;`: logs in, or changes the user of a session."""
     name = _name(command)
     password = positional(command, 1, 1)[0] if len(command.blocks) > 1 else ""
@@ -22,21 +22,21 @@ def activate(session: CommandSession, command: Command) -> Result | None:
     return None
 
 
-def cancel(session: CommandSession, command: Command) -> None:
+def cancel(session: Tl1Session, command: Command) -> None:
     """`CANC-USER::root:c:;`: logs out the session's own user."""
     if _name(command) != session.user:
         raise DeniedError("PICC", "Permission denied")
     session.log_out()
 
 
-def enter(session: CommandSession, command: Command) -> None:
+def enter(session: Tl1Session, command: Command) -> None:
     """`ENT-USER-SECU::name:c::password,,admin;`: adds an account; default group: user."""
     password, _, group = positional(command, 0, 3)
     account = UserAccount(_name(command), password, _group(group or "user"))
     _change(lambda: session.device.users.add(account))
 
 
-def edit(session: CommandSession, command: Command) -> None:
+def edit(session: Tl1Session, command: Command) -> None:
     """`ED-USER-SECU::name:c::new name,password,,group;`: an omitted password becomes empty."""
     name = _name(command)
     new_name, password, _, group = positional(command, 0, 4)
@@ -45,7 +45,7 @@ def edit(session: CommandSession, command: Command) -> None:
     _change(lambda: session.device.users.change(name, new))
 
 
-def change_password(session: CommandSession, command: Command) -> None:
+def change_password(session: Tl1Session, command: Command) -> None:
     """`ED-SECU-PID::name:c::old,new;`: the user's own password; admins: any user's."""
     name = _name(command)
     old, new = positional(command, 1, 2)
@@ -57,14 +57,14 @@ def change_password(session: CommandSession, command: Command) -> None:
     _change(lambda: users.change(name, UserAccount(name, new, account.group)))
 
 
-def delete(session: CommandSession, command: Command) -> None:
+def delete(session: Tl1Session, command: Command) -> None:
     """`DLT-USER-SECU::name:c:;`: deletes an account."""
     if session.group != "admin":
         raise DeniedError("PICC", "User not in the admin group")
     _change(lambda: session.device.users.remove(_name(command)))
 
 
-def retrieve_all(session: CommandSession, command: Command) -> Result:
+def retrieve_all(session: Tl1Session, command: Command) -> Result:
     """`RTRV-USER-SECU:::c:;`, for all or one user: a line `name,,ADMIN` each, unquoted."""
     users, name = session.device.users, command.aid.value
     if session.group != "admin":
@@ -76,7 +76,7 @@ def retrieve_all(session: CommandSession, command: Command) -> Result:
     return Result(lines, quoted=False)
 
 
-def retrieve_own(session: CommandSession, _command: Command) -> Result:
+def retrieve_own(session: Tl1Session, _command: Command) -> Result:
     """`RTRV-USER:::c:;`: the user who is logged in."""
     return Result([f"{session.user or ''},,{session.group.upper()}"], quoted=False)
 
