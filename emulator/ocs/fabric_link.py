@@ -14,7 +14,6 @@ from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailure
 from moefabric.emulator.ocs.device_spec import DeviceHost, LinkTimes
 from moefabric.emulator.ocs.events import EventBus, OcsEvent, OcsEventKind
-from moefabric.emulator.ocs.fd_handoff import READY
 from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.runtime.event_loop import EventLoop
 
@@ -65,7 +64,7 @@ class FabricLink(DeviceHost):
     def __init__(self, sock: socket.socket, loop: EventLoop) -> None:
         """Use a connected handoff socket; the loop stops when the fabric closes it."""
         self._device: OcsDevice
-        self._sock, self._loop = sock, loop
+        self._loop = loop
         self._lines = LineConnection(sock, loop, self._on_line, loop.stop)
 
     def set_links(self, links: LinkTimes) -> None:
@@ -81,8 +80,7 @@ class FabricLink(DeviceHost):
         self._device = device
         device.events.subscribe(self._on_event)
         self._statistics = OcsStatistics(device.events)
-        self._sock.setblocking(True)
-        self._sock.sendall(READY)
+        self._lines.send({"ready": True})
         self._lines.start()
 
     def _on_event(self, event: OcsEvent) -> None:

@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 MAX_FACTS_BYTES = 1 << 20
 MAX_DESCRIPTORS = 253  # SCM_MAX_FD, unix(7)
-READY = b"ready\n"
 TIMEOUT_S = 5
 
 Facts = dict[str, Any]
@@ -224,11 +223,10 @@ class HandoffServer:
         self._loop.watch(self._listener.fileno(), IN, self._accept_process)
 
     def _on_line(self, line: bytes) -> None:
-        """Process a line of the switch's process: `ready`, or a message of its FabricLink."""
-        if line + b"\n" == READY:
-            self._is_ready = True
-            return
+        """Process a message of the FabricLink of the switch's process."""
         message = json.loads(line)
+        if "ready" in message:
+            self._is_ready = True
         if "links" in message and self._set_links:
             try:
                 self._set_links({int(port): at_ns for port, at_ns in message["links"]})

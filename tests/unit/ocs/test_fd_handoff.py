@@ -12,7 +12,6 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.emulator.ocs.event_publisher import MAX_PENDING
 from moefabric.emulator.ocs.fd_handoff import (
-    READY,
     HandoffServer,
     connect,
     listen_in_namespace,
@@ -102,7 +101,7 @@ def receive(handoff: HandoffServer) -> socket.socket:
 def test_switch_is_served_once_its_process_reports_ready(handoff: HandoffServer) -> None:
     with receive(handoff) as process:
         assert not handoff.is_served
-        process.sendall(READY)
+        process.sendall(b'{"ready": true}\n')
         wait_served(handoff)
 
 
@@ -175,7 +174,7 @@ def test_flood_of_requests_costs_its_caller_only(tmp_path: Path) -> None:
         ):
             process.settimeout(30)
             receive_handoff(process)
-            process.sendall(READY)
+            process.sendall(b'{"ready": true}\n')
             wait_served(server)
             caller.settimeout(30)
             request = json.dumps({"do": "list", "padding": "x" * 60_000}).encode() + b"\n"
