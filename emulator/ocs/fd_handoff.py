@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.line_connection import LineConnection
 from moefabric.emulator.linux.line_requests import peer
-from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.event_publisher import EventPublisher
 from moefabric.runtime.event_loop import IN, EventLoop, Timers
 
@@ -124,7 +124,7 @@ class HandoffServer:
         path: Path,
         facts: Mapping[str, Any],
         fds: Sequence[int],
-        links: Callable[[Timers], Callable[[LinkTimes], None]] | None = None,
+        carrier: Callable[[Timers], Carrier] | None = None,
     ) -> None:
         """Listen on two unix sockets.
 
@@ -132,7 +132,8 @@ class HandoffServer:
             path: the handoff socket.
             facts: description of the switch as JSON.
             fds: descriptors for the process. The caller keeps them open until `close`.
-            links: takes the server's timers; returns a function that sets links down and up.
+            carrier: makes the carrier of the optical NICs, whose links follow the light, with the
+                server's timers; None if links stay up.
 
         Raises:
             FabricError: if a path is in use.
@@ -140,11 +141,13 @@ class HandoffServer:
         self.path, self.facts, self._fds = path, dict(facts), tuple(fds)
         self._is_ready = False
         self._loop = EventLoop()
-        self._set_links = links(self._loop) if links else None
         self._publisher = EventPublisher(self._loop, self._forward)
         self._process: LineConnection | None = None
         self._resources = ExitStack()
         self._resources.callback(self._loop.close)
+        self._carrier = carrier(self._loop) if carrier else None
+        if self._carrier is not None:
+            self._resources.callback(self._carrier.close)
         stop, self._stop = map(self._resources.enter_context, socket.socketpair())
         try:
             self._listener = self._listen(path)
@@ -227,9 +230,9 @@ class HandoffServer:
         message = json.loads(line)
         if "ready" in message:
             self._is_ready = True
-        if "links" in message and self._set_links:
+        if "links" in message and self._carrier is not None:
             try:
-                self._set_links({int(port): at_ns for port, at_ns in message["links"]})
+                self._carrier.change({int(port): at_ns for port, at_ns in message["links"]})
             except OSError as error:
                 log.error("links can't be set: %s", error)  # noqa: TRY400 - reason suffices
         if "save" in message:

@@ -6,8 +6,9 @@ import socket
 import statistics
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,7 @@ from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
-from moefabric.runtime.event_loop import Timers
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 from tests.support.ocs_process import ocs_process
@@ -214,12 +213,8 @@ def test_link_comes_up_after_light_by_link_up_time(tmp_path: Path) -> None:
         crossbar = resources.enter_context(contextlib.closing(BpfCrossbar(Ports(3, 3), os.dup(fd))))
         descriptors = [fd, listener.fileno()]
 
-        def links(timers: Timers) -> Callable[[LinkTimes], None]:
-            return resources.enter_context(
-                contextlib.closing(Carrier(interfaces, netns, timers))
-            ).change
-
-        resources.enter_context(ocs_process(tmp_path, facts, descriptors, links))
+        carrier = partial(Carrier, interfaces, netns)
+        resources.enter_context(ocs_process(tmp_path, facts, descriptors, carrier))
         client = resources.enter_context(
             socket.create_connection(listener.getsockname(), timeout=5)
         )

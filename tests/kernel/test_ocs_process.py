@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,7 @@ from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF, MIRRED, choose_crossbar, installed_crossbar
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.client import events, request
-from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
-from moefabric.runtime.event_loop import Timers
 from moefabric.runtime.waiting import Deadline
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import (
@@ -76,15 +75,10 @@ class OcsLab:
         }
         facts |= {"link_down": link_down, **more}
 
-        def links(timers: Timers) -> Callable[[LinkTimes], None]:
-            carrier = Carrier({port: f"p{port}" for port in self.network.hosts}, netns, timers)
-            resources.callback(carrier.close)
-            return carrier.change
-
+        interfaces = {port: f"p{port}" for port in self.network.hosts}
+        carrier = partial(Carrier, interfaces, netns) if link_down else None
         fds = (self.crossbar_fd, self.listener.fileno())
-        self.handoff = HandoffServer(
-            run_dir / "ocs0.handoff", facts, fds, links if link_down else None
-        )
+        self.handoff = HandoffServer(run_dir / "ocs0.handoff", facts, fds, carrier)
         resources.callback(self.handoff.close)
 
     @property

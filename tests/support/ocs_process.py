@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from moefabric.emulator.ocs.device_spec import LinkTimes
+from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.ocs.fd_handoff import HandoffServer
 from moefabric.runtime.event_loop import Timers
 from moefabric.runtime.waiting import Deadline
@@ -43,7 +43,7 @@ def ocs_process(
     folder: Path,
     facts: Mapping[str, object],
     fds: Sequence[int],
-    links: Callable[[Timers], Callable[[LinkTimes], None]] | None = None,
+    carrier: Callable[[Timers], Carrier] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Serve a switch by a process, until the block ends.
 
@@ -51,9 +51,9 @@ def ocs_process(
         folder: where the handoff socket is made.
         facts: description of the switch (`HandoffServer`).
         fds: descriptors of the crossbar and of the listening sockets.
-        links: sets links down and up (`HandoffServer`).
+        carrier: sets links down and up (`HandoffServer`).
     """
-    handoff = HandoffServer(folder / "ocs0.handoff", facts, fds, links)
+    handoff = HandoffServer(folder / "ocs0.handoff", facts, fds, carrier)
     process = start_ocs(handoff.path)
     try:
         wait_served(handoff)
