@@ -15,7 +15,7 @@ from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
 from moefabric.emulator.ocs.restconf.schema import CONTAINERS, setting_of, shown
 from moefabric.emulator.ocs.restconf.tree import Target, Tree
-from moefabric.emulator.ocs.users import UserError, UserRefusal
+from moefabric.emulator.ocs.users import UserError
 from moefabric.runtime.event_loop import Timer
 
 SYSTEM = CONTAINERS["system-config"]
@@ -125,6 +125,8 @@ class Datastore:
                 self.device.ports.configure(port, **changes[port])
         except RefusedError as refused:
             raise from_refusal(refused, partial=self.device.version != version) from refused
+        except UserError as error:
+            raise RestconfError("invalid-value", error.reason.value) from error
         return name == "ports"
 
     # ---- reading
@@ -252,17 +254,13 @@ class Datastore:
         if len(changed) + len(removed) > 1:
             raise RestconfError("operation-not-supported", "an edit can change one user only")
         users = self.device.users
-        try:
-            for name in removed:
-                users.remove(name)
-            for name in changed:
-                account = users.get(name)
-                password = new[name].get("password") or (account.password if account else "")
-                replacement = UserAccount(name, password, new[name].get("group", "user"))
-                users.change(name, replacement) if account else users.add(replacement)
-        except UserError as error:
-            tag = "data-exists" if error.reason is UserRefusal.EXISTS else "invalid-value"
-            raise RestconfError(tag, error.reason.value) from error
+        for name in removed:
+            users.remove(name)
+        for name in changed:
+            account = users.get(name)
+            password = new[name].get("password") or (account.password if account else "")
+            replacement = UserAccount(name, password, new[name].get("group", "user"))
+            users.change(name, replacement) if account else users.add(replacement)
 
 
 def _pairs(tree: Tree) -> set[Pair]:

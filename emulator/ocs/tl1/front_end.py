@@ -23,6 +23,7 @@ from moefabric.emulator.ocs.tl1.syntax import (
     DeniedError,
     parse_command,
 )
+from moefabric.emulator.ocs.users import UserError, UserRefusal
 from moefabric.runtime.event_loop import Timer
 
 
@@ -193,6 +194,10 @@ class Tl1Session:
         except RefusedError as refused:
             code = self.options.code(refused.reason)
             self._deny(slot, command.ctag, DeniedError(code, str(refused)))
+        except UserError as error:
+            is_known = error.reason in (UserRefusal.EXISTS, UserRefusal.ABSENT)
+            code = "IDNV" if is_known else "PICC"
+            self._deny(slot, command.ctag, DeniedError(code, error.reason.value))
         else:
             if result.settles and self.options.completes == "settled":
                 self._wait(slot, command, result)
@@ -200,7 +205,7 @@ class Tl1Session:
                 self._complete(slot, command, result)
 
     def _execute(self, command: Command) -> Result:
-        """Execute a command. Raises DeniedError or RefusedError."""
+        """Execute a command. Raises DeniedError, RefusedError or UserError."""
         code, verb, user = self.options.code, self.front_end.verbs.get(command.verb), self.user
         if user is None and self.options.login and (verb is None or verb.needs_login):
             raise DeniedError(code(Refusal.NOT_LOGGED_IN), "Not logged in")

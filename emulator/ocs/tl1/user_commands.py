@@ -1,13 +1,12 @@
 """TL1 commands for accounts and log-in. Codes and texts follow public tests of Polatis switches."""
 
-from collections.abc import Callable
 from typing import cast
 
 from moefabric.core.ocs import Group, UserAccount
 from moefabric.emulator.ocs.tl1.front_end import RANKS, Result, Tl1Session
 from moefabric.emulator.ocs.tl1.parameters import positional
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
-from moefabric.emulator.ocs.users import UserError, UserRefusal
+from moefabric.emulator.ocs.users import UserRefusal
 
 
 def activate(session: Tl1Session, command: Command) -> Result | None:
@@ -33,7 +32,7 @@ def enter(session: Tl1Session, command: Command) -> None:
     """`ENT-USER-SECU::name:c::password,,admin;`: adds an account; default group: user."""
     password, _, group = positional(command, 0, 3)
     account = UserAccount(_name(command), password, _group(group or "user"))
-    _change(lambda: session.device.users.add(account))
+    session.device.users.add(account)
 
 
 def edit(session: Tl1Session, command: Command) -> None:
@@ -42,7 +41,7 @@ def edit(session: Tl1Session, command: Command) -> None:
     new_name, password, _, group = positional(command, 0, 4)
     new_group = _group(group) if group else session.device.users.group(name)
     new = UserAccount(new_name or name, password, new_group)
-    _change(lambda: session.device.users.change(name, new))
+    session.device.users.change(name, new)
 
 
 def change_password(session: Tl1Session, command: Command) -> None:
@@ -54,14 +53,14 @@ def change_password(session: Tl1Session, command: Command) -> None:
     account = users.get(name)
     if account is None or not allowed or not users.accepts(name, old):
         raise DeniedError("PICC", "Permission denied")
-    _change(lambda: users.change(name, UserAccount(name, new, account.group)))
+    users.change(name, UserAccount(name, new, account.group))
 
 
 def delete(session: Tl1Session, command: Command) -> None:
     """`DLT-USER-SECU::name:c:;`: deletes an account."""
     if session.group != "admin":
         raise DeniedError("PICC", "User not in the admin group")
-    _change(lambda: session.device.users.remove(_name(command)))
+    session.device.users.remove(_name(command))
 
 
 def retrieve_all(session: Tl1Session, command: Command) -> Result:
@@ -91,11 +90,3 @@ def _group(word: str) -> Group:
     if word.lower() not in RANKS:
         raise DeniedError("IPNV", "Invalid user access privilege")
     return cast("Group", word.lower())
-
-
-def _change(change: Callable[[], None]) -> None:
-    try:
-        change()
-    except UserError as error:
-        is_known = error.reason in (UserRefusal.EXISTS, UserRefusal.ABSENT)
-        raise DeniedError("IDNV" if is_known else "PICC", error.reason.value) from error
