@@ -172,7 +172,7 @@ class Datastore:
         """Read `shutter-status`: the ports with settings for flapping."""
         flapper = self.device.flapper
         entries = []
-        for port, settings in flapper:
+        for port, settings in sorted(flapper.settings.items()):
             entry: Tree = {"port-id": port, "signal-block-time": settings.block_ms}
             if settings.restore_ms is not None:
                 entry["signal-restore-time"] = settings.restore_ms

@@ -113,16 +113,15 @@ class RestconfSession:
         self._log_in(request.user)
         response = self._service.execute(request)
         self._head, self._body = None, bytearray()
-        self._is_head_request = request.method == "HEAD"
         if not response.settles or self._service.options.completes == "accepted":
-            self._send(slot, response)
+            self._send(slot, request, response)
             return
         self._waiting = True
 
         def send() -> None:
             self._waiting = False
             if not self._closed:
-                self._send(slot, response)
+                self._send(slot, request, response)
                 self._process()
 
         self._device.when_settled(send)
@@ -148,12 +147,12 @@ class RestconfSession:
 
     # ---- responses
 
-    def _send(self, slot: ReplySlot, response: Response) -> None:
+    def _send(self, slot: ReplySlot, request: Request, response: Response) -> None:
         date = formatdate(self._device.wall_s(), usegmt=True)
         headers = [("Date", date), *response.headers]
         if response.body or response.status not in (204, 304):
             headers.append(("Content-Length", str(len(response.body))))
-        body = b"" if self._is_head_request else response.body
+        body = b"" if request.method == "HEAD" else response.body
         slot.fill(self._frame(response, headers, body))
         self._idle.active()
         if self._http.our_state is h11.MUST_CLOSE:

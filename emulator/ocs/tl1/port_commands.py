@@ -206,7 +206,7 @@ def enter_flap(session: Tl1Session, command: Command) -> None:
 
 def flap(device: OcsDevice, port: int) -> str | None:
     """`RTRV-PORT-FLAP`: `"1:1000,500,3"` for each port with settings."""
-    flapping = device.flapper.get(port)
+    flapping = device.flapper.settings.get(port)
     if flapping is None:
         return None
     return f"{flapping.block_ms},{flapping.restore_ms or ''},{flapping.cycles}"
@@ -214,7 +214,7 @@ def flap(device: OcsDevice, port: int) -> str | None:
 
 def start_flapping(device: OcsDevice, numbers: list[int]) -> None:
     """`OPR-PORT-FLAP::1:c;`: starts flapping."""
-    if unknown := [port for port in numbers if device.flapper.get(port) is None]:
+    if unknown := [port for port in numbers if device.flapper.settings.get(port) is None]:
         raise DeniedError("SNVS", f"Port {unknown[0]} has no flap settings")
     device.flapper.start(numbers)
 
