@@ -43,14 +43,15 @@ class ScpiFrontEnd:
 class LineReply:
     """Replies to the queries of a line; None until a reply is known."""
 
+    slot: ReplySlot
     parts: list[str | None] = field(default_factory=list)
-    slot: ReplySlot | None = None
-    """Place of the reply, once the whole line has been executed."""
+    is_complete: bool = False
+    """Whether the whole line has been executed."""
 
     def send(self) -> None:
         """Send the replies if all are known."""
         known = [part for part in self.parts if part is not None]
-        if self.slot is not None and len(known) == len(self.parts):
+        if self.is_complete and len(known) == len(self.parts):
             self.slot.fill(";".join(known).encode("ascii", "replace") + b"\n")
 
 
@@ -64,7 +65,7 @@ class ScpiSession:
         self._lines: deque[str] = deque()
         self._units: deque[Unit] = deque()
         self._path = ""
-        self._reply = LineReply()
+        self._reply: LineReply | None = None
         self._blocked = self._running = self._ended = False
 
     def receive(self, data: bytes) -> None:
@@ -118,10 +119,10 @@ class ScpiSession:
                 self._status.add(error)
             except RefusedError as refused:
                 self._status.add(ScpiError(ERROR_CODES[refused.reason], str(refused)))
-        elif self._reply.parts:
-            self._reply.slot = self._client.reserve_reply()
+        elif self._reply is not None:
+            self._reply.is_complete = True
             self._reply.send()
-            self._reply = LineReply()
+            self._reply = None
         elif self._lines:
             self._path = ""
             self._device.light.set_batch(active=True)
@@ -141,11 +142,11 @@ class ScpiSession:
         if isinstance(answer, Wait):
             self._wait(answer)
         elif answer is not None:
-            self._reply.parts.append(answer)
+            self._line_reply().parts.append(answer)
 
     def _wait(self, wait: Wait) -> None:
         if wait.reply is not None:
-            reply, text = self._reply, wait.reply
+            reply, text = self._line_reply(), wait.reply
             index = len(reply.parts)
             reply.parts.append(None)
 
@@ -161,3 +162,8 @@ class ScpiSession:
     def _unblock(self) -> None:
         self._blocked = False
         self._run()
+
+    def _line_reply(self) -> LineReply:
+        if self._reply is None:
+            self._reply = LineReply(self._client.reserve_reply())
+        return self._reply
