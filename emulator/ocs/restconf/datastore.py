@@ -175,8 +175,7 @@ class Datastore:
         for port, settings in sorted(flapper.settings.items()):
             entry: Tree = {"port-id": port, "signal-block-time": settings.block_ms}
             if settings.restore_ms is not None:
-                entry["signal-restore-time"] = settings.restore_ms
-                entry["cycles"] = settings.cycles
+                entry |= {"signal-restore-time": settings.restore_ms, "cycles": settings.cycles}
             entry["status"] = "SHUTTER_ACTIVE" if flapper.is_active(port) else "SHUTTER_SET"
             entries.append(entry)
         return {"port": entries}
