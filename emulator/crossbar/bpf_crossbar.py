@@ -22,13 +22,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import (
-    CrossConnect,
-    InputCounters,
-    OutputCounters,
-    Ports,
-    check_cross_connects,
-)
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux import namespaces, netlink
@@ -47,9 +41,9 @@ class Layout:
     SELECTOR = 0  # u32: the generation in force
     ENTRIES = 16
     ENTRY = struct.Struct("=IIQ")  # output port (0: none), unused, lit from (ns)
-    COUNTERS = struct.Struct("=QQQQ")  # the fields of InputCounters
+    COUNTERS = struct.Struct("=QQQQ")  # frames and bytes forwarded, frames dropped unlit and dark
     INTERFACE = struct.Struct("=I")
-    OUTPUT_COUNTERS = struct.Struct("=QQ")  # the fields of OutputCounters
+    OUTPUT_COUNTERS = struct.Struct("=QQ")  # frames that left there, and their bytes
 
     @property
     def generation_bytes(self) -> int:
@@ -199,28 +193,12 @@ class BpfCrossbar:
 
     def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
         """Replace all cross-connects by one store."""
-        check_cross_connects(self.ports, cross_connects)
+        self.ports.check([(p, light.out_port) for p, light in cross_connects.items()])
         idle = 1 - (self._selector.value & 1)
         start = self._layout.entry(idle, 0)
         end = start + self._layout.generation_bytes
         self._memory.view[start:end] = self._layout.pack(cross_connects)
         self._selector.value = idle
-
-    def counters(self) -> dict[int, InputCounters]:
-        """Return the counters by input port, since the crossbar was created."""
-        unpack, at = Layout.COUNTERS.unpack_from, self._layout.counters
-        return {
-            port: InputCounters(*unpack(self._memory.view, at(port)))
-            for port in self.ports.input_numbers
-        }
-
-    def output_counters(self) -> dict[int, OutputCounters]:
-        """Return the counters by output port, since the crossbar was created."""
-        unpack, at = Layout.OUTPUT_COUNTERS.unpack_from, self._layout.output_counters
-        return {
-            port: OutputCounters(*unpack(self._memory.view, at(port)))
-            for port in self.ports.output_numbers
-        }
 
     def close(self) -> None:
         """Release the crossbar; frames are forwarded as long as the programs stay attached."""

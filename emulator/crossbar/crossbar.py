@@ -1,12 +1,20 @@
 """Cross-connects of an optical switch, and the interface of the crossbars that implement them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 from moefabric.core.errors import FabricError
+
+
+class PortsError(FabricError):
+    """Cross-connects name a port that doesn't exist (`is_unknown`), or a port twice."""
+
+    def __init__(self, message: str, *, is_unknown: bool) -> None:
+        self.is_unknown = is_unknown
+        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,33 @@ class Ports:
         """Numbers of the outputs."""
         return range(self.inputs + 1, self.inputs + self.outputs + 1)
 
+    def check(self, pairs: Collection[tuple[int, int]]) -> None:
+        """Check the ports of cross-connects.
+
+        Args:
+            pairs: input and output port of each.
+
+        Raises:
+            PortsError: if a port doesn't exist or occurs twice.
+        """
+        inputs, outputs = {p for p, _ in pairs}, {q for _, q in pairs}
+        exist = inputs <= self.input_set and outputs <= self.output_set
+        if exist and len(inputs) == len(outputs) == len(pairs):
+            return  # fast path: most commands are valid, and finding the error is expensive
+        _check_side("input", [p for p, _ in pairs], self.input_numbers)
+        _check_side("output", [q for _, q in pairs], self.output_numbers)
+
+
+def _check_side(side: str, numbers: Iterable[int], valid: range) -> None:
+    """Raise PortsError for unknown ports of this side, and for duplicates."""
+    times = Counter(numbers)
+    if unknown := sorted(set(times) - set(valid)):
+        listed = ", ".join(map(str, unknown))
+        are = f"{side}s are {valid.start}..{valid.stop - 1}"
+        raise PortsError(f"{listed}: {are}", is_unknown=True)
+    if twice := sorted(number for number, n in times.items() if n > 1):
+        raise PortsError(f"{side} {', '.join(map(str, twice))} twice", is_unknown=False)
+
 
 @dataclass(frozen=True)
 class CrossConnect:
@@ -50,27 +85,6 @@ class CrossConnect:
 
     out_port: int
     lit_at_ns: int
-
-
-@dataclass(frozen=True)
-class InputCounters:
-    """Counters of an input port.
-
-    A frame is one packet of the kernel: up to 64 kB before segmentation.
-    """
-
-    forwarded_frames: int = 0
-    forwarded_bytes: int = 0
-    dropped_unlit: int = 0
-    dropped_dark: int = 0
-
-
-@dataclass(frozen=True)
-class OutputCounters:
-    """Counters of an output port: the frames that left there, and their bytes."""
-
-    frames: int = 0
-    bytes: int = 0
 
 
 class Crossbar(Protocol):
@@ -87,32 +101,8 @@ class Crossbar(Protocol):
         """Replace all cross-connects at once.
 
         Raises:
-            FabricError: for impossible ports; then nothing has changed.
+            PortsError: for impossible ports; then nothing has changed.
         """
 
     def close(self) -> None:
         """Release the crossbar; its cross-connects stay."""
-
-
-def check_cross_connects(ports: Ports, cross_connects: Mapping[int, CrossConnect]) -> None:
-    """Check cross-connects before they are loaded.
-
-    Raises:
-        FabricError: if a port doesn't exist or an output has two inputs; lists all of them.
-    """
-    outputs = [cross_connect.out_port for cross_connect in cross_connects.values()]
-    unknown_inputs = cross_connects.keys() - ports.input_set
-    unknown_outputs = set(outputs) - ports.output_set
-    if not unknown_inputs and not unknown_outputs and len(set(outputs)) == len(outputs):
-        return
-    valid = ports.output_numbers
-    faults = [f"input {port} is not one of 1..{ports.inputs}" for port in sorted(unknown_inputs)]
-    faults += [
-        f"output {port} is not one of {valid[0]}..{valid[-1]}" for port in sorted(unknown_outputs)
-    ]
-    faults += [
-        f"output {port} would have the light of {count} inputs"
-        for port, count in sorted(Counter(outputs).items())
-        if count > 1
-    ]
-    raise FabricError(f"crossbar {ports}: {'; '.join(faults)}")

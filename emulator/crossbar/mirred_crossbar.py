@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports, check_cross_connects
+from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.linux import namespaces, netlink
 
 DEADLINE_S = 30.0
@@ -51,7 +51,7 @@ class MirredCrossbar:
 
     def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
         """Replace all cross-connects; return when the filters are in place."""
-        check_cross_connects(self.ports, cross_connects)
+        self.ports.check([(p, light.out_port) for p, light in cross_connects.items()])
         attached = {self.ports.inputs + port for port in self._interfaces}
         outputs = {cross_connect.out_port for cross_connect in cross_connects.values()}
         if missing := sorted(outputs - attached):

@@ -1,8 +1,8 @@
 """Selection of the crossbar that this machine supports, its installation and its handoff."""
 
-import os
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
@@ -22,39 +22,31 @@ def choose_crossbar() -> tuple[str, str | None]:
     return (MIRRED, reason) if reason else (BPF, None)
 
 
-class InstalledCrossbar:
-    """Crossbar that this process has attached to interfaces and another process adopts.
+@contextmanager
+def installed_crossbar(
+    kind: str, ports: Ports, interfaces: Mapping[int, str], netns: str
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Attach interfaces, by port, in the namespace at a path, to a crossbar.
 
-    The other process passes `fd` and `facts` to `adopt_crossbar`.
+    Yields:
+        Facts and a descriptor with which another process adopts the crossbar (`adopt_crossbar`).
+        Its cross-connects stay after the block.
+
+    Raises:
+        FabricError: if `kind` is unknown or an interface can't be attached.
     """
-
-    def __init__(self, kind: str, ports: Ports, interfaces: Mapping[int, str], netns: str) -> None:
-        """Attach interfaces, by port, in the namespace at a path.
-
-        Raises:
-            FabricError: if `kind` is unknown or an interface can't be attached.
-        """
-        self.facts: dict[str, Any] = {"crossbar": kind, "ports": ports.inputs}
-        with ExitStack() as undo:
-            if kind == BPF:
-                crossbar = BpfCrossbar.create(ports)
-                undo.callback(crossbar.close)
-                self.fd = crossbar.fd
-                crossbar.attach(interfaces, netns)
-            elif kind == MIRRED:
-                indices = namespaces.run_in(
-                    netns, lambda: bpf_crossbar.interface_indices(interfaces)
-                )
-                self.fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
-                undo.callback(os.close, self.fd)
-                self.facts["interfaces"] = {str(port): index for port, index in indices.items()}
-            else:
-                raise FabricError(f"no crossbar is called {kind}; {BPF} and {MIRRED} are")
-            self._undo = undo.pop_all()
-
-    def close(self) -> None:
-        """Release the crossbar; its cross-connects stay."""
-        self._undo.close()
+    facts: dict[str, Any] = {"crossbar": kind, "ports": ports.inputs}
+    if kind == BPF:
+        with closing(BpfCrossbar.create(ports)) as crossbar:
+            crossbar.attach(interfaces, netns)
+            yield facts, crossbar.fd
+    elif kind == MIRRED:
+        indices = namespaces.run_in(netns, lambda: bpf_crossbar.interface_indices(interfaces))
+        facts["interfaces"] = {str(port): index for port, index in indices.items()}
+        with Path(netns).open("rb") as namespace:
+            yield facts, namespace.fileno()
+    else:
+        raise FabricError(f"no crossbar is called {kind}; {BPF} and {MIRRED} are")
 
 
 def adopt_crossbar(facts: Mapping[str, Any], fd: int) -> Crossbar:

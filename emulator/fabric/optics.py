@@ -1,18 +1,17 @@
 """Hardware of a region's optical circuit switch, without the process that controls it."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from moefabric.config.plugins import ocs_dialects
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
+from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.fabric.plan import OcsPlan
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.ocs.device_spec import DeviceSpec, LinkTimes
+from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
-from moefabric.runtime.event_loop import Timers
 from moefabric.runtime.run_directory import RunDirectory
 
 
@@ -31,41 +30,29 @@ class OcsHardware:
         Raises:
             FabricError: if the crossbar can't be attached.
         """
-        self._interfaces, self._netns = dict(ocs.plugged), namespaces.path_of(pid)
-        self._carrier: Carrier | None = None
+        interfaces, netns = dict(ocs.plugged), namespaces.path_of(pid)
         with ExitStack() as undo:
-            installed = InstalledCrossbar(
-                crossbar, Ports(ocs.spec.ports, ocs.spec.ports), self._interfaces, self._netns
+            ports = Ports(ocs.spec.ports, ocs.spec.ports)
+            crossbar_facts, fd = undo.enter_context(
+                installed_crossbar(crossbar, ports, interfaces, netns)
             )
-            undo.callback(installed.close)
-            self.memory_fd = installed.fd if crossbar == BPF else None
+            self.memory_fd = fd if crossbar == BPF else None
             """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
             listeners = {
-                name: undo.enter_context(
-                    listen_in_namespace(self._netns, ocs.address, dialect.port)
-                )
+                name: undo.enter_context(listen_in_namespace(netns, ocs.address, dialect.port))
                 for name, dialect in ocs_dialects().items()
             }
             facts = {
-                **installed.facts,
+                **crossbar_facts,
                 **device_spec(ocs, run_dir.name).as_json(),
                 "listening": list(listeners),
             }
-            descriptors = [installed.fd, *(listener.fileno() for listener in listeners.values())]
-            on_links = self._carrier_control if ocs.spec.link_down else None
+            descriptors = [fd, *(listener.fileno() for listener in listeners.values())]
+            carrier = partial(Carrier, interfaces, netns) if ocs.spec.link_down else None
             socket_path = run_dir.ocs_socket(ocs.region)
-            self.handoff = HandoffServer(socket_path, facts, descriptors, on_links)
-            undo.callback(self._close)
+            self.handoff = HandoffServer(socket_path, facts, descriptors, carrier)
+            undo.callback(self.handoff.close)
             self._undo = undo.pop_all()
-
-    def _carrier_control(self, timers: Timers) -> Callable[[LinkTimes], None]:
-        self._carrier = Carrier(self._interfaces, self._netns, timers)
-        return self._carrier.change
-
-    def _close(self) -> None:
-        self.handoff.close()
-        if self._carrier is not None:
-            self._carrier.close()
 
     def close(self) -> None:
         """Close the handoff server, which ends the OCS's process; circuits end with the node."""

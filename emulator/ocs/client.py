@@ -1,7 +1,6 @@
 """Client of a switch's control socket: requests, and the stream of events."""
 
 import json
-import os
 import selectors
 import socket
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.line_requests import ask_socket
-from moefabric.emulator.ocs.fd_handoff import control_path
+from moefabric.emulator.ocs.fd_handoff import connect, control_path
 
 _TIMEOUT_S: Final = 10.0
 
@@ -73,14 +72,6 @@ def events(
 
 
 def _connect(ocs_socket: Path) -> socket.socket:
-    path = control_path(ocs_socket)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = connect(control_path(ocs_socket), 0, ocs_socket.stem)
     sock.settimeout(_TIMEOUT_S)
-    try:
-        sock.connect(os.fspath(path))
-    except OSError as error:
-        sock.close()
-        raise FabricError(
-            f"{ocs_socket.stem}: nothing listens on {path}: {error.strerror}"
-        ) from error
     return sock

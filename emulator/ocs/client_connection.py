@@ -7,7 +7,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 
-from moefabric.emulator.ocs.front_end import Session
+from moefabric.emulator.ocs.front_end import ReplySlot, Session
 from moefabric.runtime.event_loop import BROKEN, IN, OUT, EventLoop
 
 log = logging.getLogger(__name__)
@@ -23,20 +23,6 @@ LINGER_RESET = struct.pack("ii", 1, 0)
 """SO_LINGER that makes `close` send a TCP reset."""
 
 
-class QueuedReply:
-    """Reply slot that is filled once and sent in order."""
-
-    def __init__(self, on_filled: Callable[[], None]) -> None:
-        self._on_filled = on_filled
-        self.reply: bytes | None = None
-
-    def fill(self, reply: bytes) -> None:
-        """Set the reply; later calls are ignored."""
-        if self.reply is None:
-            self.reply = reply
-            self._on_filled()
-
-
 class ClientConnection:
     """Server side of a client's connection; implements `Client` for the session."""
 
@@ -47,9 +33,9 @@ class ClientConnection:
         self._sock, self._loop, self._on_closed = sock, loop, on_closed
         self.peer = "{}:{}".format(*sock.getpeername()[:2])
         """The client's address: `198.18.0.1:40312`."""
-        self._slots: deque[QueuedReply] = deque()
+        self._slots: deque[ReplySlot] = deque()
         self._unsent = bytearray()
-        self._closing = self._half_closed = self._muted = self._closed = False
+        self._closing = self._muted = self._closed = False
         self._has_sent, self._active_ns = False, loop.now_ns()
         self.accepts_input: Callable[[], bool] = lambda: True
         """Called when bytes arrive; if it returns False, the session does not get them."""
@@ -69,9 +55,9 @@ class ClientConnection:
         self.session = session
         self._watch()
 
-    def reserve_reply(self) -> QueuedReply:
+    def reserve_reply(self) -> ReplySlot:
         """Reserve the next place among the replies."""
-        slot = QueuedReply(self._send_filled)
+        slot = ReplySlot(self._send_filled)
         self._slots.append(slot)
         return slot
 
@@ -135,8 +121,7 @@ class ClientConnection:
             self.disconnect()
             return
         if not data:
-            self._half_closed = True  # the client may still read its replies
-            self._flush()
+            self.close()  # the client may still read its replies
         elif self.accepts_input():
             self._has_sent, self._active_ns = True, self._loop.now_ns()
             try:
@@ -158,7 +143,7 @@ class ClientConnection:
             except OSError:
                 self.disconnect()
                 return
-        if (self._half_closed or self._closing) and not self._unsent and not self._slots:
+        if self._closing and not self._unsent and not self._slots:
             self.disconnect()
         else:
             self._watch()
@@ -167,8 +152,7 @@ class ClientConnection:
         if self._closed:
             return
         unread = len(self._unsent) + sum(len(slot.reply or b"") for slot in self._slots)
-        ended = self._half_closed or self._closing
-        reads = not ended and unread < UNREAD_BYTES and len(self._slots) < MAX_SLOTS
+        reads = not self._closing and unread < UNREAD_BYTES and len(self._slots) < MAX_SLOTS
         if events := IN * reads | OUT * bool(self._unsent):
             self._loop.watch(self._sock.fileno(), events, self._on_ready)
         else:

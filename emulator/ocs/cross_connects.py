@@ -1,18 +1,17 @@
 """Cross-connects of an optical switch: which inputs are connected to which outputs."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from functools import cached_property
 from typing import Self
 
-from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.crossbar.crossbar import Ports, PortsError
 
 Pair = tuple[int, int]  # input port, output port
 
 
-class Refusal(Enum):
+class Refusal(StrEnum):
     """Reasons for a refusal; each protocol has its own codes for them."""
 
     NO_SUCH_PORT = "no such port"
@@ -25,6 +24,8 @@ class Refusal(Enum):
     """The device refuses all commands."""
     HARDWARE = "hardware"
     """The mirrors did not move."""
+    NOT_LOGGED_IN = "not logged in"
+    NO_SUCH_COMMAND = "no such command"
 
 
 class RefusedError(ValueError):
@@ -74,6 +75,11 @@ class CrossConnects:
             return port, self.output_of[port]
         return self.by_output.get(port)
 
+    def partner(self, port: int) -> int | None:
+        """Return the port that an input or output is connected to."""
+        pair = self.pair_of(port)
+        return None if pair is None else pair[1] if pair[0] == port else pair[0]
+
     def add(self, pairs: Collection[Pair], *, move: bool = True) -> Self:
         """Connect these pairs too, and remove older cross-connects of their ports.
 
@@ -114,21 +120,8 @@ def pair_up(inputs: Collection[int], outputs: Collection[int]) -> list[Pair]:
 
 
 def _check(ports: Ports, pairs: Collection[Pair]) -> None:
-    inputs, outputs = {p for p, _ in pairs}, {q for _, q in pairs}
-    exist = inputs <= ports.input_set and outputs <= ports.output_set
-    if exist and len(inputs) == len(outputs) == len(pairs):
-        return  # fast path: most commands are valid, and finding the error is expensive
-    _check_side("input", [p for p, _ in pairs], ports.input_numbers)
-    _check_side("output", [q for _, q in pairs], ports.output_numbers)
-
-
-def _check_side(side: str, numbers: Iterable[int], valid: range) -> None:
-    """Refuse unknown ports of this side, and duplicates."""
-    times = Counter(numbers)
-    if unknown := sorted(set(times) - set(valid)):
-        raise RefusedError(
-            Refusal.NO_SUCH_PORT,
-            f"{', '.join(map(str, unknown))}: {side}s are {valid.start}..{valid.stop - 1}",
-        )
-    if twice := sorted(number for number, n in times.items() if n > 1):
-        raise RefusedError(Refusal.CONFLICT, f"{side} {', '.join(map(str, twice))} twice")
+    try:
+        ports.check(pairs)
+    except PortsError as error:
+        reason = Refusal.NO_SUCH_PORT if error.is_unknown else Refusal.CONFLICT
+        raise RefusedError(reason, str(error)) from error

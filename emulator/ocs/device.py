@@ -24,15 +24,17 @@ from moefabric.emulator.ocs.cross_connects import (
 )
 from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailure, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
-from moefabric.emulator.ocs.events import EventBus, OcsEventKind
+from moefabric.emulator.ocs.events import EventBus, OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.flapping import PortFlapper
 from moefabric.emulator.ocs.light import Completions, LightTable
-from moefabric.emulator.ocs.port_settings import Admin, Identity, PortTable, SystemSettings, Tuning
+from moefabric.emulator.ocs.port_settings import Identity, PortTable, SystemSettings
 from moefabric.emulator.ocs.users import Users
-from moefabric.runtime.event_loop import Timers
+from moefabric.runtime.event_loop import Timer, Timers
 
 SAVE_DELAY_NS = 20_000_000
 """Delay of `DeviceHost.save` after a change, so that a burst of changes is saved once."""
+REBOOT_DELAY_NS = 100_000_000
+"""Delay of a reboot that a client commands, so that its reply is sent first."""
 
 Target = Callable[[CrossConnects], CrossConnects]
 """Function from the present cross-connects to the requested ones."""
@@ -77,7 +79,7 @@ class OcsDevice:
         Raises:
             FabricError: if the mirrors can't be moved.
         """
-        spec, self._host = spec or DeviceSpec(), host or DeviceHost()
+        spec, host = spec or DeviceSpec(), host or DeviceHost()
         memory = spec.memory or {}
         self.timers, self.wall_s, self.profile = timers, wall_s, spec.profile
         model = self.profile.model.replace(PLACEHOLDER, str(crossbar.ports))
@@ -85,7 +87,6 @@ class OcsDevice:
         self.system = SystemSettings(**(memory.get("system") or _system_settings(spec)))
         accounts = [UserAccount(**user) for user in memory["users"]] if "users" in memory else None
         self.users = Users(spec.profile.users if accounts is None else accounts)
-        self.users.on_change = self._save_soon
         self.events = EventBus(timers.now_ns)
         self.failures = ActiveFailures(
             self.events, map(OcsFailure.from_json, memory.get("faults", ()))
@@ -94,37 +95,17 @@ class OcsDevice:
         self.version = max(int(wall_s() * 1000), int(memory.get("version", 0)) + 1)
         self.changed_s = wall_s()
         self.connects = CrossConnects(crossbar.ports)
-        self.light = LightTable(crossbar, timers, spec, self.ports, self._host)
+        self.light = LightTable(crossbar, timers, spec, self.ports, host)
         self.flapper = PortFlapper(timers, self.enable, self.disable)
         self.completions = Completions(timers, self.light, self.failures)
-        self._saving = False
+        StateSaver(self, host)
         if self.system.startup == "volatile":
             self._disconnect_all()
         else:
             self.light.adopt({(p, q): at_ns for p, q, at_ns in memory.get("joined", ())})
             self.connects = CrossConnects(crossbar.ports, dict(self.light.lit_at.keys()))
-        self.light.report_links()
 
     # ---- reading
-
-    def now_ns(self) -> int:
-        """Return the time of CLOCK_MONOTONIC."""
-        return self.timers.now_ns()
-
-    def partner(self, port: int) -> int | None:
-        """Return the port that an input or output is connected to."""
-        self.ports.check([port])
-        pair = self.connects.pair_of(port)
-        return None if pair is None else pair[1] if pair[0] == port else pair[0]
-
-    def tuning(self, port: int) -> Tuning:
-        """Return the optical state of a port as the device believes it to be."""
-        admin, pair = self.ports.admin(port), self.connects.pair_of(port)
-        if admin is Admin.FAILED:
-            return Tuning.FAILED
-        if admin is Admin.DISABLED or pair is None:
-            return Tuning.BLOCKED
-        return Tuning.TUNED if self.light.is_lit(pair) else Tuning.TUNING
 
     def memory(self) -> dict[str, Any]:
         """Return the state that the next process needs.
@@ -160,12 +141,15 @@ class OcsDevice:
     def sub_ports(self, ports: Collection[int]) -> None:
         """Disconnect these inputs and outputs."""
         self.ports.check(ports)
-        pairs = {port: self.connects.pair_of(port) for port in ports}
-        absent = sorted(port for port, pair in pairs.items() if pair is None)
-        if absent and self.profile.absent == "refuse":
-            with self._published_refusals():
+
+        def target(now: CrossConnects) -> CrossConnects:
+            pairs = {port: now.pair_of(port) for port in ports}
+            absent = sorted(port for port, pair in pairs.items() if pair is None)
+            if absent and self.profile.absent == "refuse":
                 raise refused_ports(Refusal.NOT_CONNECTED, "not joined:", absent)
-        self.change(lambda now: now.sub({pair for pair in pairs.values() if pair is not None}))
+            return now.sub({pair for pair in pairs.values() if pair is not None})
+
+        self.change(target)
 
     def clear(self) -> None:
         """Remove all cross-connects."""
@@ -179,11 +163,13 @@ class OcsDevice:
                 `partial-apply` is active.
         """
         before = self.connects
-        with self._published_refusals():
-            self._check_reject()
+        with self._command():
             requested = target(before)
-            self._check_ports_of(set(requested) - set(before))
-            after = self._partly_applied(requested)
+            new = {port for pair in set(requested) - set(before) for port in pair}
+            self.ports.check_works(new)
+            if self.profile.shut == "refuse":
+                self.ports.check_open(new)
+            after = self.failures.partly_applied(before, requested)
             if after != before:
                 self._move(after)
             if after is not requested:
@@ -209,49 +195,30 @@ class OcsDevice:
         """Close the shutters of these ports; their cross-connects stay."""
         self._set_shutters(ports, OcsEventKind.DISABLED)
 
-    def configure(self, port: int, **changes: Any) -> None:
-        """Write settings of a port (fields of PortSettings)."""
-        self.ports.stored[port] = replace(self.ports.settings(port), **changes)
-        self.events.publish(OcsEventKind.SETTINGS, ports=(port,))
-        self._save_soon()
-
     def configure_system(self, **changes: Any) -> None:
         """Write settings of the switch (fields of SystemSettings)."""
         self.system = replace(self.system, **changes)
         self.events.publish(OcsEventKind.SETTINGS)
-        self._save_soon()
 
     # ---- failures and restarts
 
-    def inject(self, failure: OcsFailure) -> OcsFailure:
-        """Inject a failure, and return it with its number."""
+    def inject(self, failure: OcsFailure) -> None:
+        """Inject a failure, which gets a number."""
         self.ports.check(failure.ports)
-        numbered = self.failures.add(failure)
-        self._publish_failure(numbered, OcsEventKind.FAILURE, OcsEventKind.PORT_FAILED)
+        self.failures.add(failure)
         self.light.refresh(check_alarms=True)
-        self._save_soon()
-        return numbered
 
-    def clear_failures(self, number: int | None = None) -> list[OcsFailure]:
+    def clear_failures(self, number: int | None = None) -> None:
         """Clear a failure, or all (None). Light returns after the settle time.
-
-        Returns:
-            The cleared failures.
 
         Raises:
             FabricError: if no failure has this number.
         """
         cleared = self.failures.clear(number)
-        for failure in cleared:
-            self._publish_failure(
-                failure, OcsEventKind.FAILURE_CLEARED, OcsEventKind.PORT_RECOVERED
-            )
         self.light.settle_again(port for failure in cleared for port in failure.ports)
         self.light.refresh(check_alarms=True)
-        self._save_soon()
         if any(failure.kind is OcsFailureKind.DROP_COMPLETION for failure in cleared):
             self.completions.resume()
-        return cleared
 
     def reboot(self) -> None:
         """Drop waiting clients and flapping, and in volatile start-up mode all cross-connects."""
@@ -261,43 +228,21 @@ class OcsDevice:
         if self.system.startup == "volatile":
             self._disconnect_all()
 
-    def announce_start(self) -> None:
-        """Publish that the switch is up."""
-        self.events.publish(OcsEventKind.STARTED, words=f"{len(self.connects)} cross-connects")
+    def call_later(self, delay_ns: int, callback: Callable[[], object]) -> Timer:
+        """Call a function in the device's thread after a delay."""
+        return self.timers.call_at(self.timers.now_ns() + delay_ns, callback)
 
     # ---- internal
 
     @contextmanager
-    def _published_refusals(self) -> Iterator[None]:
+    def _command(self) -> Iterator[None]:
+        """Execute a command, unless a failure rejects it, and publish why it is refused."""
         try:
+            self.failures.check_reject()
             yield
         except RefusedError as refused:
             self.events.publish(OcsEventKind.REFUSED, words=str(refused))
             raise
-
-    def _check_reject(self) -> None:
-        if self.failures.strike(OcsFailureKind.REJECT):
-            raise RefusedError(Refusal.DENIED, "the device is not ready for this")
-
-    def _check_ports_of(self, pairs: Collection[Pair]) -> None:
-        """Refuse new pairs with failed ports, or with disabled ports if the profile says so."""
-        touched = {port for pair in pairs for port in pair}
-        self.ports.check_works(touched)
-        if self.profile.shut == "refuse" and (closed := sorted(touched & self.ports.closed)):
-            raise refused_ports(Refusal.FAILED, "disabled: port", closed)
-
-    def _partly_applied(self, requested: CrossConnects) -> CrossConnects:
-        """Apply the failure `partial-apply` to a command."""
-        failure = self.failures.first(OcsFailureKind.PARTIAL_APPLY)
-        if failure is None:
-            return requested
-        old = set(self.connects)
-        new = [pair for pair in requested if pair not in old]
-        if len(new) <= failure.value:
-            return requested
-        self.failures.strike(OcsFailureKind.PARTIAL_APPLY)
-        missed = set(new[int(failure.value) :])
-        return CrossConnects(self.ports.size, dict(set(requested) - missed))
 
     def _move(self, after: CrossConnects) -> None:
         try:
@@ -308,7 +253,6 @@ class OcsDevice:
         self.version += 1
         self.events.publish(OcsEventKind.CHANGED, made=tuple(added), parted=tuple(removed))
         self.light.announce(added)
-        self._save_soon()
 
     def _disconnect_all(self) -> None:
         self.connects = CrossConnects(self.ports.size)
@@ -316,8 +260,7 @@ class OcsDevice:
         self.light.clear()
 
     def _set_shutters(self, ports: Collection[int], event: OcsEventKind) -> None:
-        with self._published_refusals():
-            self._check_reject()
+        with self._command():
             self.ports.check(ports)
             self.ports.check_works(ports)
         opens, closed = event is OcsEventKind.ENABLED, self.ports.closed
@@ -329,23 +272,28 @@ class OcsDevice:
             self.light.settle_again(changed)
         self.light.refresh(check_alarms=True)
         self.events.publish(event, ports=tuple(sorted(changed)))
-        self._save_soon()
 
-    def _publish_failure(
-        self, failure: OcsFailure, event: OcsEventKind, port_event: OcsEventKind
-    ) -> None:
-        self.events.publish(event, ports=failure.ports, words=f"{failure.number}: {failure}")
-        if failure.kind is OcsFailureKind.PORT:
-            self.events.publish(port_event, ports=failure.ports)
+
+class StateSaver:
+    """Has the host save the state of a switch soon after a change."""
+
+    def __init__(self, device: OcsDevice, host: DeviceHost) -> None:
+        self._device, self._host, self._is_due = device, host, False
+        device.events.subscribe(self._on_event)
+        device.users.on_change = self._save_soon
+
+    def _on_event(self, event: OcsEvent) -> None:
+        if event.kind not in (OcsEventKind.SETTLED, OcsEventKind.REFUSED):
+            self._save_soon()
 
     def _save_soon(self) -> None:
-        if not self._saving:
-            self._saving = True
-            self.timers.call_at(self.now_ns() + SAVE_DELAY_NS, self._save)
+        if not self._is_due:
+            self._is_due = True
+            self._device.call_later(SAVE_DELAY_NS, self._save)
 
     def _save(self) -> None:
-        self._saving = False
-        self._host.save(self.memory())
+        self._is_due = False
+        self._host.save(self._device.memory())
 
 
 def _system_settings(spec: DeviceSpec) -> dict[str, str]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from moefabric.core.errors import FabricError
+from moefabric.emulator.ocs.cross_connects import CrossConnects, Refusal, RefusedError
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
 
 
@@ -91,11 +92,11 @@ class ActiveFailures:
     def __iter__(self) -> Iterator[OcsFailure]:
         return iter(self._by_number.values())
 
-    def add(self, failure: OcsFailure) -> OcsFailure:
-        """Add a failure, and return it with its number."""
+    def add(self, failure: OcsFailure) -> None:
+        """Add a failure, which gets a number."""
         numbered = replace(failure, number=max(self._by_number, default=0) + 1)
         self._by_number[numbered.number] = numbered
-        return numbered
+        self._publish(numbered, OcsEventKind.FAILURE, OcsEventKind.PORT_FAILED)
 
     def clear(self, number: int | None) -> list[OcsFailure]:
         """Remove the failure with this number, or all (None), and return the removed failures.
@@ -108,7 +109,13 @@ class ActiveFailures:
         cleared = [failure for failure in self if number in (None, failure.number)]
         for failure in cleared:
             del self._by_number[failure.number]
+            self._publish(failure, OcsEventKind.FAILURE_CLEARED, OcsEventKind.PORT_RECOVERED)
         return cleared
+
+    def _publish(self, failure: OcsFailure, kind: OcsEventKind, port_kind: OcsEventKind) -> None:
+        self.events.publish(kind, ports=failure.ports, words=f"{failure.number}: {failure}")
+        if failure.kind is OcsFailureKind.PORT:
+            self.events.publish(port_kind, ports=failure.ports)
 
     def ports(self, kind: OcsFailureKind) -> frozenset[int]:
         """Return the ports with failures of this kind."""
@@ -134,3 +141,21 @@ class ActiveFailures:
             del self._by_number[failure.number]
         self.events.publish(OcsEventKind.FAILURE_SHOWN, words=kind.value)
         return failure
+
+    def check_reject(self) -> None:
+        """Refuse a command under the failure `reject`."""
+        if self.strike(OcsFailureKind.REJECT):
+            raise RefusedError(Refusal.DENIED, "the device is not ready for this")
+
+    def partly_applied(self, before: CrossConnects, requested: CrossConnects) -> CrossConnects:
+        """Return what a command achieves: under `partial-apply` less than was requested."""
+        failure = self.first(OcsFailureKind.PARTIAL_APPLY)
+        if failure is None:
+            return requested
+        old = set(before)
+        new = [pair for pair in requested if pair not in old]
+        if len(new) <= failure.value:
+            return requested
+        self.strike(OcsFailureKind.PARTIAL_APPLY)
+        missed = set(new[int(failure.value) :])
+        return CrossConnects(requested.ports, dict(set(requested) - missed))

@@ -5,7 +5,7 @@ import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.line_connection import LineConnection
@@ -14,7 +14,7 @@ from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailure
 from moefabric.emulator.ocs.device_spec import DeviceHost, LinkTimes
 from moefabric.emulator.ocs.events import EventBus, OcsEvent, OcsEventKind
-from moefabric.emulator.ocs.fd_handoff import READY
+from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.runtime.event_loop import EventLoop
 
 
@@ -64,7 +64,7 @@ class FabricLink(DeviceHost):
     def __init__(self, sock: socket.socket, loop: EventLoop) -> None:
         """Use a connected handoff socket; the loop stops when the fabric closes it."""
         self._device: OcsDevice
-        self._sock, self._loop = sock, loop
+        self._loop = loop
         self._lines = LineConnection(sock, loop, self._on_line, loop.stop)
 
     def set_links(self, links: LinkTimes) -> None:
@@ -80,8 +80,7 @@ class FabricLink(DeviceHost):
         self._device = device
         device.events.subscribe(self._on_event)
         self._statistics = OcsStatistics(device.events)
-        self._sock.setblocking(True)
-        self._sock.sendall(READY)
+        self._lines.send({"ready": True})
         self._lines.start()
 
     def _on_event(self, event: OcsEvent) -> None:
@@ -103,7 +102,7 @@ class FabricLink(DeviceHost):
         self._lines.send({"request": request["request"], "reply": reply})
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        device, at_ns = self._device, self._device.now_ns()
+        device, at_ns = self._device, self._loop.now_ns()
         match request["do"]:
             case "inject":
                 device.inject(OcsFailure.from_json(request["fault"]))
@@ -130,8 +129,8 @@ def device_status(device: OcsDevice, statistics: OcsStatistics) -> dict[str, Any
             {
                 "port": port,
                 "admin": device.ports.admin(port).value,
-                "state": device.tuning(port).value,
-                "partner": device.partner(port),
+                "state": optical_state(device, port),
+                "partner": device.connects.partner(port),
                 "power_dbm": round(powers[port], 2) if port in powers else None,
                 "label": device.ports.settings(port).label,
             }
@@ -142,3 +141,16 @@ def device_status(device: OcsDevice, statistics: OcsStatistics) -> dict[str, Any
         "refusals": statistics.refusals,
         "dark_s": statistics.dark_ns / 1e9,
     }
+
+
+def optical_state(device: OcsDevice, port: int) -> Literal["blocked", "tuning", "tuned", "failed"]:
+    """Return the state of a port as the device believes it to be; the states are SONiC-OCS's.
+
+    A port is blocked without a cross-connect or behind a shutter, and tuning while light settles.
+    """
+    admin, pair = device.ports.admin(port), device.connects.pair_of(port)
+    if admin is Admin.FAILED:
+        return "failed"
+    if admin is Admin.DISABLED or pair is None:
+        return "blocked"
+    return "tuned" if device.light.is_lit(pair) else "tuning"

@@ -8,7 +8,6 @@ fabric closes its end. A process that replaces a dead one gets the same descript
 stays on meanwhile.
 """
 
-import array
 import json
 import logging
 import os
@@ -16,15 +15,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from moefabric.core.errors import FabricError
+from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.line_connection import LineConnection
 from moefabric.emulator.linux.line_requests import peer
-from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.event_publisher import EventPublisher
 from moefabric.runtime.event_loop import IN, EventLoop, Timers
 
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 MAX_FACTS_BYTES = 1 << 20
 MAX_DESCRIPTORS = 253  # SCM_MAX_FD, unix(7)
-READY = b"ready\n"
 TIMEOUT_S = 5
 
 Facts = dict[str, Any]
@@ -59,25 +58,24 @@ def receive_handoff(sock: socket.socket) -> tuple[Facts, list[int]]:
     Raises:
         FabricError: if the message is invalid, or none arrives.
     """
-    fds = array.array("i")
+    fds: list[int] = []
     try:
         facts = _parse_facts(_receive_line(sock, fds))
     except (OSError, ValueError, FabricError) as error:
         for fd in fds:
             os.close(fd)
         raise FabricError(f"OCS handoff: nothing received: {error}") from error
-    return facts, list(fds)
+    return facts, fds
 
 
-def _receive_line(sock: socket.socket, fds: "array.array[int]") -> bytes:
+def _receive_line(sock: socket.socket, fds: list[int]) -> bytes:
     """Receive a line, and append the descriptors that come with it to `fds`."""
     line = b""
-    room = socket.CMSG_SPACE(MAX_DESCRIPTORS * fds.itemsize)
     while not line.endswith(b"\n"):
-        part, ancillary, flags, _ = sock.recvmsg(MAX_FACTS_BYTES, room, socket.MSG_CMSG_CLOEXEC)
-        for level, kind, rights in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                fds.frombytes(rights[: len(rights) - len(rights) % fds.itemsize])
+        part, received, flags, _ = socket.recv_fds(sock, MAX_FACTS_BYTES, MAX_DESCRIPTORS)
+        for fd in received:
+            os.set_inheritable(fd, False)
+        fds += received
         line += part
         if not part:
             raise FabricError(f"the fabric's end closed after {len(line)} bytes")
@@ -126,7 +124,7 @@ class HandoffServer:
         path: Path,
         facts: Mapping[str, Any],
         fds: Sequence[int],
-        links: Callable[[Timers], Callable[[LinkTimes], None]] | None = None,
+        carrier: Callable[[Timers], Carrier] | None = None,
     ) -> None:
         """Listen on two unix sockets.
 
@@ -134,42 +132,35 @@ class HandoffServer:
             path: the handoff socket.
             facts: description of the switch as JSON.
             fds: descriptors for the process. The caller keeps them open until `close`.
-            links: takes the server's timers; returns a function that sets links down and up.
+            carrier: makes the carrier of the optical NICs, whose links follow the light, with the
+                server's timers; None if links stay up.
 
         Raises:
             FabricError: if a path is in use.
         """
         self.path, self.facts, self._fds = path, dict(facts), tuple(fds)
-        self._ready = threading.Event()
+        self._is_ready = False
         self._loop = EventLoop()
-        self._set_links = links(self._loop) if links else None
         self._publisher = EventPublisher(self._loop, self._forward)
         self._process: LineConnection | None = None
-        self._stop_receiver, self._stop = socket.socketpair()
-        self._listeners: list[socket.socket] = []
+        self._resources = ExitStack()
+        self._resources.callback(self._loop.close)
+        self._carrier = carrier(self._loop) if carrier else None
+        if self._carrier is not None:
+            self._resources.callback(self._carrier.close)
+        stop, self._stop = map(self._resources.enter_context, socket.socketpair())
         try:
             self._listener = self._listen(path)
             control = self._listen(control_path(path))
         except OSError as error:
-            self._close_sockets()
+            self._resources.close()
             raise FabricError(f"OCS handoff: can't listen on {path}: {error.strerror}") from error
-        self._loop.watch(self._stop_receiver.fileno(), IN, lambda _events: self._loop.stop())
+        self._loop.watch(stop.fileno(), IN, lambda _events: self._loop.stop())
         self._loop.watch(self._listener.fileno(), IN, self._accept_process)
         self._loop.watch(control.fileno(), IN, lambda _events: self._accept_caller(control))
         name = f"handoff {path.name}"
         self._thread = threading.Thread(target=self._loop.run, name=name, daemon=True)
         self._thread.start()
-        self._closed = False
-
-    def wait_ready(self, deadline_s: float) -> None:
-        """Wait until a process serves the switch.
-
-        Raises:
-            FabricError: after `deadline_s`.
-        """
-        if not self._ready.wait(deadline_s):
-            late = f"no process served this switch within {deadline_s:g} s"
-            raise FabricError(f"{self.path.name}: {late}")
 
     @property
     def is_alive(self) -> bool:
@@ -179,35 +170,27 @@ class HandoffServer:
     @property
     def is_served(self) -> bool:
         """Whether a process serves the switch now."""
-        return self._ready.is_set() and self.is_alive
+        return self._is_ready and self.is_alive
 
     def close(self) -> None:
         """Close the fabric's end, which ends the switch's process. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
         self._stop.close()
         self._thread.join(timeout=5)
         if self._process is not None:
             self._process.close()
         self._publisher.close()
-        for path in (self.path, control_path(self.path)):
-            path.unlink(missing_ok=True)
-        self._close_sockets()
+        self._resources.close()
 
     def _listen(self, path: Path) -> socket.socket:
+        """Listen on a unix socket until the resources are closed."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listeners.append(listener)
+        self._resources.enter_context(listener)
         listener.bind(os.fspath(path))
+        self._resources.callback(path.unlink, missing_ok=True)
         path.chmod(0o600)
         listener.listen(8)
         listener.setblocking(False)
         return listener
-
-    def _close_sockets(self) -> None:
-        for sock in (*self._listeners, self._stop_receiver, self._stop):
-            sock.close()
-        self._loop.close()
 
     def _accept_process(self, _events: int) -> None:
         """Hand the switch to a process, and accept no other until that process has ended."""
@@ -238,19 +221,18 @@ class HandoffServer:
 
     def _on_process_gone(self) -> None:
         self._process = None
-        self._ready.clear()
+        self._is_ready = False
         self._publisher.fail_pending()
         self._loop.watch(self._listener.fileno(), IN, self._accept_process)
 
     def _on_line(self, line: bytes) -> None:
-        """Process a line of the switch's process: `ready`, or a message of its FabricLink."""
-        if line + b"\n" == READY:
-            self._ready.set()
-            return
+        """Process a message of the FabricLink of the switch's process."""
         message = json.loads(line)
-        if "links" in message and self._set_links:
+        if "ready" in message:
+            self._is_ready = True
+        if "links" in message and self._carrier is not None:
             try:
-                self._set_links({int(port): at_ns for port, at_ns in message["links"]})
+                self._carrier.change({int(port): at_ns for port, at_ns in message["links"]})
             except OSError as error:
                 log.error("links can't be set: %s", error)  # noqa: TRY400 - reason suffices
         if "save" in message:
@@ -268,8 +250,8 @@ class HandoffServer:
         return self._process is not None and self._process.send(request)
 
 
-def connect(path: Path, deadline_s: float) -> socket.socket:
-    """Connect to the handoff socket at `path`, which may not exist yet.
+def connect(path: Path, deadline_s: float, name: str = "OCS handoff") -> socket.socket:
+    """Connect to a socket of a switch, which may not exist yet; errors call it `name`.
 
     Raises:
         FabricError: after `deadline_s`.
@@ -277,14 +259,15 @@ def connect(path: Path, deadline_s: float) -> socket.socket:
     deadline = time.monotonic() + deadline_s
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(TIMEOUT_S)
         try:
             sock.connect(os.fspath(path))
         except OSError as error:
             sock.close()
             is_absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
             if not is_absent or time.monotonic() >= deadline:
-                what = f"nothing listens on {path}" if is_absent else path
-                raise FabricError(f"OCS handoff: {what}: {error.strerror}") from error
+                reason = error.strerror or error
+                raise FabricError(f"{name}: nothing listens on {path}: {reason}") from error
             time.sleep(0.05)  # there is no event for a socket that does not exist yet
         else:
             return sock

@@ -4,7 +4,7 @@ Times and their bounds follow the YANG module polatis-switch, `shutter-config`.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from moefabric.runtime.event_loop import Timer, Timers
@@ -41,15 +41,9 @@ class PortFlapper:
 
     def __init__(self, clock: Timers, enable: SetShutters, disable: SetShutters) -> None:
         self._clock, self._enable, self._disable = clock, enable, disable
-        self._settings: dict[int, FlapSettings] = {}
+        self.settings: dict[int, FlapSettings] = {}
+        """How ports flap after `start`."""
         self._timers: dict[int, Timer] = {}
-
-    def __iter__(self) -> Iterator[tuple[int, FlapSettings]]:
-        return iter(sorted(self._settings.items()))
-
-    def get(self, port: int) -> FlapSettings | None:
-        """Return the settings of a port, if it has any."""
-        return self._settings.get(port)
 
     def is_active(self, port: int) -> bool:
         """Return whether a port flaps now."""
@@ -58,7 +52,7 @@ class PortFlapper:
     def configure(self, ports: Collection[int], settings: FlapSettings) -> None:
         """Set how these ports flap after `start`."""
         self.stop(ports)
-        self._settings |= dict.fromkeys(ports, settings)
+        self.settings |= dict.fromkeys(ports, settings)
 
     def start(self, ports: Collection[int]) -> None:
         """Start flapping of these ports.
@@ -67,7 +61,7 @@ class PortFlapper:
             KeyError: if a port has no settings.
             RefusedError: if the ports can't be closed.
         """
-        settings = {port: self._settings[port] for port in ports}
+        settings = {port: self.settings[port] for port in ports}
         new = [port for port in settings if port not in self._timers]
         self._disable(new)
         for port in new:
@@ -82,7 +76,7 @@ class PortFlapper:
     def reset(self) -> None:
         """Stop flapping and forget all settings, as after a restart."""
         self.stop(list(self._timers))
-        self._settings.clear()
+        self.settings.clear()
 
     def _schedule(
         self, port: int, time_ms: int, step: Callable[[int, int], None], cycles_left: int
@@ -92,7 +86,7 @@ class PortFlapper:
 
     def _open(self, port: int, cycles_left: int) -> None:
         """Open a port. `cycles_left` includes this cycle; 0 is unlimited."""
-        settings = self._settings[port]
+        settings = self.settings[port]
         del self._timers[port]
         self._try_open(port)
         if settings.restore_ms is not None and cycles_left != 1:
@@ -103,7 +97,7 @@ class PortFlapper:
         # If the port has failed or a failure refuses the command, flapping ends.
         with contextlib.suppress(ValueError):
             self._disable([port])
-            self._schedule(port, self._settings[port].block_ms, self._open, cycles_left)
+            self._schedule(port, self.settings[port].block_ms, self._open, cycles_left)
 
     def _try_open(self, port: int) -> None:
         with contextlib.suppress(ValueError):  # refused, as in `_close`

@@ -15,14 +15,21 @@ from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.runtime.event_loop import Timer, Timers
 
 
-class ReplySlot(Protocol):
+class ReplySlot:
     """Place in the order of replies; filled once."""
 
+    def __init__(self, on_filled: Callable[[], None]) -> None:
+        self._on_filled = on_filled
+        self.reply: bytes | None = None
+
     def fill(self, reply: bytes) -> None:
-        """Send this reply, which may be empty, after all earlier replies.
+        """Send this reply, which may be empty, after all earlier ones; later calls are ignored.
 
         Replies to disconnected clients are dropped.
         """
+        if self.reply is None:
+            self.reply = reply
+            self._on_filled()
 
 
 class Client(Protocol):

@@ -120,7 +120,7 @@ class LightTable:
         """
         before, requested = set(self.lit_at), set(after)
         added, removed = sorted(requested - before), sorted(before - requested)
-        conflicts = conflicting(before, requested)
+        conflicts = conflicting(added, removed)
         times = self._settling.times_ns(added, conflicts=conflicts) if added else []
         previous = self.lit_at
         lit_at = {pair: at_ns for pair, at_ns in previous.items() if pair in requested}
@@ -165,15 +165,14 @@ class LightTable:
         lights = self._lights()
         self._crossbar.load(lights)
         self._loaded_ns = self._timers.now_ns()
-        self.report_links(lights)
+        self._report_links(lights)
         if check_alarms or self._alarmed:
             self._update_alarms(lights)
 
-    def report_links(self, lights: Mapping[int, CrossConnect] | None = None) -> None:
+    def _report_links(self, lights: Mapping[int, CrossConnect]) -> None:
         """Report which NICs' links go down and until when, as links depend on received light."""
         if not self._spec.link_down:
             return
-        lights = self._lights() if lights is None else lights
         up_at = {
             light.out_port: light.lit_at_ns + self._spec.link_up_ns for light in lights.values()
         }
@@ -198,12 +197,13 @@ class LightTable:
             for pair, at_ns in remembered.items()
             if closed & {*pair} and not busy & {*pair}
         }
+        self._report_links(self._lights())
 
     def clear(self) -> None:
         """Switch all light off."""
         self.lit_at = {}
         self._crossbar.load({})
-        self.report_links({})
+        self._report_links({})
 
     def _postpone(self, pairs: Collection[Pair], late_ns: int) -> None:
         """Postpone the light by the delay of the mirrors on a busy machine."""

@@ -1,7 +1,7 @@
 """Physical behaviour of a switch: settle times and path losses."""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import cycle
 
 from moefabric.core.ocs import OpticalLoss, SettleTime
@@ -57,8 +57,7 @@ def loss_db(loss: OpticalLoss, seed: str, pair: Pair) -> float:
     return max(0.0, loss.typical_db + generator.uniform(-loss.spread_db, loss.spread_db))
 
 
-def conflicting(before: Collection[Pair], after: Collection[Pair]) -> bool:
+def conflicting(added: Iterable[Pair], removed: Collection[Pair]) -> bool:
     """Return whether a new cross-connect reuses a port of one that the same command removes."""
-    removed, added = set(before) - set(after), set(after) - set(before)
     inputs, outputs = {p for p, _ in removed}, {q for _, q in removed}
     return any(p in inputs or q in outputs for p, q in added)

@@ -1,13 +1,14 @@
 """Ports of an optical switch: administrative states and settings that clients write."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError, refused_ports
 from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailureKind
+from moefabric.emulator.ocs.events import OcsEventKind
 
 
 class Admin(Enum):
@@ -15,17 +16,6 @@ class Admin(Enum):
 
     ENABLED = "enabled"
     DISABLED = "disabled"
-    FAILED = "failed"
-
-
-class Tuning(Enum):
-    """Optical state of a port (the states of SONiC-OCS)."""
-
-    BLOCKED = "blocked"
-    """Not connected, or disabled."""
-    TUNING = "tuning"
-    """Connected, but dark until the light has settled."""
-    TUNED = "tuned"
     FAILED = "failed"
 
 
@@ -124,6 +114,11 @@ class PortTable:
         if failed := sorted(set(ports) & self.failed):
             raise refused_ports(Refusal.FAILED, "out of order: port", failed)
 
+    def check_open(self, ports: Collection[int]) -> None:
+        """Refuse ports whose shutter is closed."""
+        if closed := sorted(set(ports) & self.closed):
+            raise refused_ports(Refusal.FAILED, "disabled: port", closed)
+
     def admin(self, port: int) -> Admin:
         """Return the administrative state of a port."""
         self.check([port])
@@ -135,3 +130,8 @@ class PortTable:
         """Return the settings of a port."""
         self.check([port])
         return self.stored.get(port, PortSettings())
+
+    def configure(self, port: int, **changes: Any) -> None:
+        """Write settings of a port (fields of PortSettings)."""
+        self.stored[port] = replace(self.settings(port), **changes)
+        self.failures.events.publish(OcsEventKind.SETTINGS, ports=(port,))

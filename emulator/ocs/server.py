@@ -127,7 +127,7 @@ class OcsServer:
         """Serve until the loop is stopped, or `stop` is readable or closed by its peer."""
         self.loop.watch(stop.fileno(), IN, lambda _events: self.loop.stop())
         try:
-            self.device.announce_start()
+            self._announce_start()
             self.loop.run()
         finally:
             for listener in self._listeners:
@@ -144,4 +144,8 @@ class OcsServer:
         for listener in self._listeners:
             listener.paused = False
             listener.front_end.restart()
-        self.device.announce_start()
+        self._announce_start()
+
+    def _announce_start(self) -> None:
+        words = f"{len(self.device.connects)} cross-connects"
+        self.device.events.publish(OcsEventKind.STARTED, words=words)

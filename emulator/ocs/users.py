@@ -111,6 +111,11 @@ class Users:
         self.log_ins[number] = LogIn(number, user, protocol, peer, close)
         return number
 
+    def user_of(self, number: int) -> str | None:
+        """Return the user of a session, if it is logged in."""
+        log_in = self.log_ins.get(number)
+        return log_in.user if log_in else None
+
     def log_out(self, number: int) -> None:
         """Remove a log-in; unknown numbers are ignored."""
         self.log_ins.pop(number, None)

@@ -6,8 +6,9 @@ import socket
 import statistics
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,9 @@ import pytest
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
+from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
-from moefabric.runtime.event_loop import Timers
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 from tests.support.ocs_process import ocs_process
@@ -166,13 +165,14 @@ def test_dark_time_equals_settle_time(tmp_path: Path, settle_ms: int) -> None:
     with ExitStack() as resources:
         network = resources.enter_context(HostNetwork(3))
         netns = network.path(network.ocs)
-        installed = InstalledCrossbar(BPF, Ports(3, 3), network.plug_in(), netns)
-        resources.callback(installed.close)
+        crossbar_facts, fd = resources.enter_context(
+            installed_crossbar(BPF, Ports(3, 3), network.plug_in(), netns)
+        )
         listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
         settle_ns = settle_ms * 1_000_000
         profile = {"settle": {"fixed_ns": settle_ns}}
-        facts: dict[str, object] = {**installed.facts, "profile": profile, "serial": "1"}
-        resources.enter_context(ocs_process(tmp_path, facts, [installed.fd, listener.fileno()]))
+        facts: dict[str, object] = {**crossbar_facts, "profile": profile, "serial": "1"}
+        resources.enter_context(ocs_process(tmp_path, facts, [fd, listener.fileno()]))
         client = resources.enter_context(
             socket.create_connection(listener.getsockname(), timeout=5)
         )
@@ -202,24 +202,19 @@ def test_link_comes_up_after_light_by_link_up_time(tmp_path: Path) -> None:
         network = resources.enter_context(HostNetwork(3))
         netns = network.path(network.ocs)
         interfaces = network.plug_in()
-        installed = InstalledCrossbar(BPF, Ports(3, 3), interfaces, netns)
-        resources.callback(installed.close)
+        crossbar_facts, fd = resources.enter_context(
+            installed_crossbar(BPF, Ports(3, 3), interfaces, netns)
+        )
         listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
         profile = {"settle": {"fixed_ns": settle_ns}}
-        facts: dict[str, object] = {**installed.facts, "profile": profile, "serial": "1"}
+        facts: dict[str, object] = {**crossbar_facts, "profile": profile, "serial": "1"}
         facts |= {"link_up_ns": link_up_ns, "link_down": True}
         watch = resources.enter_context(CarrierWatch(network.path(network.host(2))))
-        crossbar = resources.enter_context(
-            contextlib.closing(BpfCrossbar(Ports(3, 3), os.dup(installed.fd)))
-        )
-        descriptors = [installed.fd, listener.fileno()]
+        crossbar = resources.enter_context(contextlib.closing(BpfCrossbar(Ports(3, 3), os.dup(fd))))
+        descriptors = [fd, listener.fileno()]
 
-        def links(timers: Timers) -> Callable[[LinkTimes], None]:
-            return resources.enter_context(
-                contextlib.closing(Carrier(interfaces, netns, timers))
-            ).change
-
-        resources.enter_context(ocs_process(tmp_path, facts, descriptors, links))
+        carrier = partial(Carrier, interfaces, netns)
+        resources.enter_context(ocs_process(tmp_path, facts, descriptors, carrier))
         client = resources.enter_context(
             socket.create_connection(listener.getsockname(), timeout=5)
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
+from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
 from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
 from tests.support.ocs_process import ocs_process
@@ -48,12 +48,13 @@ class MatchingsUnderTraffic:
             network = resources.enter_context(HostNetwork(self.hosts))
             netns = network.path(network.ocs)
             ports = Ports(self.hosts, self.hosts)
-            crossbar = InstalledCrossbar(BPF, ports, network.plug_in(), netns)
-            resources.callback(crossbar.close)
+            crossbar_facts, fd = resources.enter_context(
+                installed_crossbar(BPF, ports, network.plug_in(), netns)
+            )
             listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
             profile = {"settle": {"fixed_ns": self.settle_ns}}
-            facts = {**crossbar.facts, "profile": profile, "serial": "1"}
-            fds = (crossbar.fd, listener.fileno())
+            facts = {**crossbar_facts, "profile": profile, "serial": "1"}
+            fds = (fd, listener.fileno())
             resources.enter_context(ocs_process(folder, facts, fds))
             client = resources.enter_context(
                 socket.create_connection(listener.getsockname(), timeout=5)

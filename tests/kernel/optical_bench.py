@@ -4,16 +4,17 @@ import itertools
 import os
 import socket
 import subprocess
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, interface_indices
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, Layout, interface_indices
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
 from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.bpf_syscalls import Memory
 
 _serial = itertools.count()
 
@@ -179,6 +180,42 @@ def received_datagrams(sock: socket.socket) -> list[bytes]:
         return datagrams
     finally:
         sock.settimeout(2)
+
+
+class InputCounters(NamedTuple):
+    """Counters of an input port."""
+
+    forwarded_frames: int
+    forwarded_bytes: int
+    dropped_unlit: int
+    dropped_dark: int
+
+
+class OutputCounters(NamedTuple):
+    """Counters of an output port."""
+
+    frames: int
+    bytes: int
+
+
+def input_counters(crossbar: BpfCrossbar) -> dict[int, InputCounters]:
+    """Return the counters by input port, since the crossbar was created."""
+    layout = Layout(crossbar.ports)
+    with closing(Memory(os.dup(crossbar.fd), layout.length)) as memory:
+        return {
+            port: InputCounters(*Layout.COUNTERS.unpack_from(memory.view, layout.counters(port)))
+            for port in crossbar.ports.input_numbers
+        }
+
+
+def output_counters(crossbar: BpfCrossbar) -> dict[int, OutputCounters]:
+    """Return the counters by output port, since the crossbar was created."""
+    layout, unpack_from = Layout(crossbar.ports), Layout.OUTPUT_COUNTERS.unpack_from
+    with closing(Memory(os.dup(crossbar.fd), layout.length)) as memory:
+        return {
+            port: OutputCounters(*unpack_from(memory.view, layout.output_counters(port)))
+            for port in crossbar.ports.output_numbers
+        }
 
 
 def missing_for_kernel_tests() -> str | None:

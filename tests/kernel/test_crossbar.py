@@ -19,7 +19,9 @@ from moefabric.emulator.linux.bpf_assembler import Reg, Size
 from tests.kernel.optical_bench import (
     HostNetwork,
     address,
+    input_counters,
     missing_for_kernel_tests,
+    output_counters,
     received_datagrams,
 )
 
@@ -85,21 +87,21 @@ def test_cross_connect_carries_frames_one_way_only(crossbar: BpfCrossbar, socket
 
 
 def test_unlit_port_drops_and_counts_frame(crossbar: BpfCrossbar, sockets: Sockets) -> None:
-    before = crossbar.counters()[2].dropped_unlit
+    before = input_counters(crossbar)[2].dropped_unlit
     sockets[2].sendto(b"lost", address(3))
-    assert crossbar.counters()[2].dropped_unlit == before + 1
+    assert input_counters(crossbar)[2].dropped_unlit == before + 1
     assert [received_datagrams(sockets[host]) for host in range(1, N + 1)] == [[]] * N
 
 
 def test_counters_count_frames_and_ethernet_bytes(crossbar: BpfCrossbar, sockets: Sockets) -> None:
     crossbar.load(circuits((1, 2)))
-    before, outputs = crossbar.counters()[1], crossbar.output_counters()
+    before, outputs = input_counters(crossbar)[1], output_counters(crossbar)
     for _ in range(3):
         sockets[1].sendto(b"x" * 100, address(2))
-    after = crossbar.counters()[1]
+    after = input_counters(crossbar)[1]
     assert after.forwarded_frames - before.forwarded_frames == 3
     assert after.forwarded_bytes - before.forwarded_bytes == 3 * (14 + 20 + 8 + 100)
-    left = crossbar.output_counters()
+    left = output_counters(crossbar)
     assert {port for port in left if left[port] != outputs[port]} == {N + 2}
     assert left[N + 2].frames - outputs[N + 2].frames == 3
     assert left[N + 2].bytes - outputs[N + 2].bytes == 3 * (14 + 20 + 8 + 100)
@@ -107,7 +109,7 @@ def test_counters_count_frames_and_ethernet_bytes(crossbar: BpfCrossbar, sockets
 
 
 def test_circuit_is_dark_until_its_instant(crossbar: BpfCrossbar, sockets: Sockets) -> None:
-    before = crossbar.counters()[1].dropped_dark
+    before = input_counters(crossbar)[1].dropped_dark
     lit_at_ns = time.monotonic_ns() + 30_000_000
     crossbar.load(circuits((1, 2), lit_at_ns=lit_at_ns))
     sent: list[tuple[int, int]] = []
@@ -120,7 +122,7 @@ def test_circuit_is_dark_until_its_instant(crossbar: BpfCrossbar, sockets: Socke
     # A datagram passes at some time between the two readings of the clock.
     assert {n for n, (begin_ns, _) in enumerate(sent) if begin_ns >= lit_at_ns} <= arrived
     assert arrived <= {n for n, (_, end_ns) in enumerate(sent) if end_ns >= lit_at_ns}
-    assert crossbar.counters()[1].dropped_dark - before == len(sent) - len(arrived) > 0
+    assert input_counters(crossbar)[1].dropped_dark - before == len(sent) - len(arrived) > 0
 
 
 def test_unchanged_circuit_loses_no_frame_while_others_change(
@@ -161,7 +163,7 @@ def test_whole_matching_changes_at_once(crossbar: BpfCrossbar, sockets: Sockets)
             flips += 1
             crossbar.load(second if flips % 2 else first)
 
-    before = crossbar.counters()
+    before = input_counters(crossbar)
     flipper = threading.Thread(target=flip)
     flipper.start()
     rounds = 1000
@@ -171,7 +173,7 @@ def test_whole_matching_changes_at_once(crossbar: BpfCrossbar, sockets: Sockets)
             sockets[host].sendto(b"where", address(host % N + 1))
     stop.set()
     flipper.join()
-    after = crossbar.counters()
+    after = input_counters(crossbar)
     assert {
         p: after[p].forwarded_frames - before[p].forwarded_frames for p in after
     } == dict.fromkeys(after, rounds)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,20 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, MIRRED, InstalledCrossbar, choose_crossbar
+from moefabric.emulator.crossbar.selection import BPF, MIRRED, choose_crossbar, installed_crossbar
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.client import events, request
-from moefabric.emulator.ocs.device_spec import LinkTimes
 from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
-from moefabric.runtime.event_loop import Timers
 from moefabric.runtime.waiting import Deadline
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import (
     HostNetwork,
     address,
+    input_counters,
     missing_for_kernel_tests,
     received_datagrams,
 )
-from tests.support.ocs_process import start_ocs
+from tests.support.ocs_process import start_ocs, wait_served
 from tests.support.paths import REPOSITORY
 
 pytestmark = [
@@ -62,35 +62,29 @@ class OcsLab:
         self.run_dir, self._resources = run_dir, resources
         self.network = resources.enter_context(HostNetwork(PORTS))
         netns = self.network.path(self.network.ocs)
-        self.installed = InstalledCrossbar(
-            crossbar, Ports(PORTS, PORTS), self.network.plug_in(), netns
+        crossbar_facts, self.crossbar_fd = resources.enter_context(
+            installed_crossbar(crossbar, Ports(PORTS, PORTS), self.network.plug_in(), netns)
         )
-        resources.callback(self.installed.close)
         self.listener = listen_in_namespace(netns, "127.0.0.1", 5025)
         resources.callback(self.listener.close)
         facts = {
-            **self.installed.facts,
+            **crossbar_facts,
             "profile": {"settle": {"fixed_ns": SETTLE_NS}},
             "link_up_ns": LINK_UP_NS,
             "serial": "000001",
         }
         facts |= {"link_down": link_down, **more}
 
-        def links(timers: Timers) -> Callable[[LinkTimes], None]:
-            carrier = Carrier({port: f"p{port}" for port in self.network.hosts}, netns, timers)
-            resources.callback(carrier.close)
-            return carrier.change
-
-        fds = (self.installed.fd, self.listener.fileno())
-        self.handoff = HandoffServer(
-            run_dir / "ocs0.handoff", facts, fds, links if link_down else None
-        )
+        interfaces = {port: f"p{port}" for port in self.network.hosts}
+        carrier = partial(Carrier, interfaces, netns) if link_down else None
+        fds = (self.crossbar_fd, self.listener.fileno())
+        self.handoff = HandoffServer(run_dir / "ocs0.handoff", facts, fds, carrier)
         resources.callback(self.handoff.close)
 
     @property
     def crossbar(self) -> BpfCrossbar:
         """Another handle of the crossbar."""
-        crossbar = BpfCrossbar(Ports(PORTS, PORTS), os.dup(self.installed.fd))
+        crossbar = BpfCrossbar(Ports(PORTS, PORTS), os.dup(self.crossbar_fd))
         self._resources.callback(crossbar.close)
         return crossbar
 
@@ -99,7 +93,7 @@ class OcsLab:
         process = start_ocs(handoff, *prefix)
         self._resources.callback(process.wait, 10)
         self._resources.callback(process.terminate)
-        self.handoff.wait_ready(deadline_s=20)
+        wait_served(self.handoff)
         return process
 
     def wait_saved(self, condition: Callable[[dict[str, Any]], bool]) -> None:
@@ -144,10 +138,8 @@ def test_scpi_moves_light_without_privileges(ocs: OcsLab) -> None:
     assert ocs.query(":oxc:swit:conn:only (@1),(@7);stat?") == "(@1),(@7)"
     one.sendto(b"dark", address(2))
     assert received_datagrams(two) == []
-    assert (ocs.crossbar.counters()[1].dropped_unlit, ocs.crossbar.counters()[1].dropped_dark) == (
-        1,
-        1,
-    )
+    counters = input_counters(ocs.crossbar)[1]
+    assert (counters.dropped_unlit, counters.dropped_dark) == (1, 1)
     status = Path(f"/proc/{process.pid}/status").read_text()
     assert "CapEff:\t0000000000000000" in status
 
@@ -346,10 +338,10 @@ def test_directory_of_handoff_sockets_is_served(ocs: OcsLab) -> None:
     facts = {**ocs.handoff.facts, "serial": "000002"}
     ocs.handoff.close()
     ocs.handoff = HandoffServer(
-        ocs.run_dir / "ocs0.handoff", facts, (ocs.installed.fd, ocs.listener.fileno())
+        ocs.run_dir / "ocs0.handoff", facts, (ocs.crossbar_fd, ocs.listener.fileno())
     )
     try:
-        ocs.handoff.wait_ready(deadline_s=20)
+        wait_served(ocs.handoff)
         assert ",000002," in ocs.query("*idn?")
         process.terminate()
         assert process.wait(timeout=10) == 0
@@ -382,7 +374,7 @@ def test_missing_socket_is_reported_in_one_line(tmp_path: Path) -> None:
 def test_process_of_another_user_is_disconnected(ocs: OcsLab) -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        handoff = HandoffServer(Path(name) / "ocs0.handoff", ocs.handoff.facts, (ocs.installed.fd,))
+        handoff = HandoffServer(Path(name) / "ocs0.handoff", ocs.handoff.facts, (ocs.crossbar_fd,))
         try:
             handoff.path.chmod(0o666)
             script = (

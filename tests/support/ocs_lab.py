@@ -28,7 +28,7 @@ from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailure
 from moefabric.emulator.ocs.device_spec import DeviceSpec
-from moefabric.emulator.ocs.front_end import FrontEnd, Session, open_front_end
+from moefabric.emulator.ocs.front_end import FrontEnd, ReplySlot, Session, open_front_end
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.paths import GOLDEN
 from tests.support.virtual_timers import VirtualTimers
@@ -41,19 +41,6 @@ PAIRS = [(1, 13), (2, 14)]
 """The cross-connects of `connected_bench`."""
 
 
-class MemoryReplySlot:
-    """Reply slot of a MemoryConnection."""
-
-    def __init__(self, connection: "MemoryConnection") -> None:
-        self._connection = connection
-        self.reply: bytes | None = None
-
-    def fill(self, reply: bytes) -> None:
-        if self.reply is None:
-            self.reply = reply
-            self._connection.send_filled()
-
-
 class MemoryConnection:
     """A client's connection without a network."""
 
@@ -62,10 +49,10 @@ class MemoryConnection:
     def __init__(self) -> None:
         self.closed = False
         self._sent = bytearray()
-        self._slots: list[MemoryReplySlot] = []
+        self._slots: list[ReplySlot] = []
 
-    def reserve_reply(self) -> MemoryReplySlot:
-        self._slots.append(MemoryReplySlot(self))
+    def reserve_reply(self) -> ReplySlot:
+        self._slots.append(ReplySlot(self._send_filled))
         return self._slots[-1]
 
     def send(self, data: bytes) -> None:
@@ -74,7 +61,7 @@ class MemoryConnection:
     def close(self) -> None:
         self.closed = True
 
-    def send_filled(self) -> None:
+    def _send_filled(self) -> None:
         """Send the filled replies, in order."""
         while self._slots and self._slots[0].reply is not None:
             self._sent += self._slots.pop(0).reply or b""

@@ -6,12 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from moefabric.emulator.ocs.device_spec import LinkTimes
+from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.ocs.fd_handoff import HandoffServer
 from moefabric.runtime.event_loop import Timers
+from moefabric.runtime.waiting import Deadline
 from tests.support.paths import REPOSITORY
 
 START_TIMEOUT_S = 20
+
+
+def wait_served(handoff: HandoffServer) -> None:
+    """Wait until a process serves the switch."""
+    Deadline.after(START_TIMEOUT_S).wait_for(lambda: handoff.is_served, "the switch's process")
 
 
 def start_ocs(socket_path: Path, *prefix: str) -> subprocess.Popen[bytes]:
@@ -37,7 +43,7 @@ def ocs_process(
     folder: Path,
     facts: Mapping[str, object],
     fds: Sequence[int],
-    links: Callable[[Timers], Callable[[LinkTimes], None]] | None = None,
+    carrier: Callable[[Timers], Carrier] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Serve a switch by a process, until the block ends.
 
@@ -45,12 +51,12 @@ def ocs_process(
         folder: where the handoff socket is made.
         facts: description of the switch (`HandoffServer`).
         fds: descriptors of the crossbar and of the listening sockets.
-        links: sets links down and up (`HandoffServer`).
+        carrier: sets links down and up (`HandoffServer`).
     """
-    handoff = HandoffServer(folder / "ocs0.handoff", facts, fds, links)
+    handoff = HandoffServer(folder / "ocs0.handoff", facts, fds, carrier)
     process = start_ocs(handoff.path)
     try:
-        handoff.wait_ready(START_TIMEOUT_S)
+        wait_served(handoff)
         yield process
     finally:
         handoff.close()

@@ -10,13 +10,12 @@ from moefabric.core.ocs import UserAccount
 from moefabric.emulator.ocs.cross_connects import Pair, RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.events import PORT_TEXTS, OcsEvent, OcsEventKind
-from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.restconf import port_tables
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
 from moefabric.emulator.ocs.restconf.schema import CONTAINERS, setting_of, shown
 from moefabric.emulator.ocs.restconf.tree import Target, Tree
-from moefabric.emulator.ocs.users import UserError, UserRefusal
+from moefabric.emulator.ocs.users import UserError
 from moefabric.runtime.event_loop import Timer
 
 SYSTEM = CONTAINERS["system-config"]
@@ -119,12 +118,15 @@ class Datastore:
         try:
             if name in WRITERS:
                 return WRITERS[name](self, before, after)
-            port_tables.check(name, before, after)
+            changes = port_tables.changed_settings(self.device, name, before, after)
             if name == "ports":
                 self.set_shutters(*port_tables.shutter_changes(before, after))
-            port_tables.apply(self.device, name, before, after)
+            for port in filter(changes.get, changes):
+                self.device.ports.configure(port, **changes[port])
         except RefusedError as refused:
             raise from_refusal(refused, partial=self.device.version != version) from refused
+        except UserError as error:
+            raise RestconfError("invalid-value", error.reason.value) from error
         return name == "ports"
 
     # ---- reading
@@ -170,11 +172,10 @@ class Datastore:
         """Read `shutter-status`: the ports with settings for flapping."""
         flapper = self.device.flapper
         entries = []
-        for port, settings in flapper:
+        for port, settings in sorted(flapper.settings.items()):
             entry: Tree = {"port-id": port, "signal-block-time": settings.block_ms}
             if settings.restore_ms is not None:
-                entry["signal-restore-time"] = settings.restore_ms
-                entry["cycles"] = settings.cycles
+                entry |= {"signal-restore-time": settings.restore_ms, "cycles": settings.cycles}
             entry["status"] = "SHUTTER_ACTIVE" if flapper.is_active(port) else "SHUTTER_SET"
             entries.append(entry)
         return {"port": entries}
@@ -204,9 +205,9 @@ class Datastore:
         """Enable and disable ports."""
         if both := sorted(set(enabled) & set(disabled)):
             raise RestconfError("invalid-value", f"port {both[0]} both ways")
-        for port in (*enabled, *disabled):
-            if self.device.ports.admin(port) is Admin.FAILED:
-                raise RestconfError("resource-denied", f"out of order: port {port}")
+        for ports in (enabled, disabled):  # before any of them changes
+            self.device.ports.check(ports)
+            self.device.ports.check_works(ports)
         if disabled:
             self.device.disable(disabled)
         if enabled:
@@ -252,17 +253,13 @@ class Datastore:
         if len(changed) + len(removed) > 1:
             raise RestconfError("operation-not-supported", "an edit can change one user only")
         users = self.device.users
-        try:
-            for name in removed:
-                users.remove(name)
-            for name in changed:
-                account = users.get(name)
-                password = new[name].get("password") or (account.password if account else "")
-                replacement = UserAccount(name, password, new[name].get("group", "user"))
-                users.change(name, replacement) if account else users.add(replacement)
-        except UserError as error:
-            tag = "data-exists" if error.reason is UserRefusal.EXISTS else "invalid-value"
-            raise RestconfError(tag, error.reason.value) from error
+        for name in removed:
+            users.remove(name)
+        for name in changed:
+            account = users.get(name)
+            password = new[name].get("password") or (account.password if account else "")
+            replacement = UserAccount(name, password, new[name].get("group", "user"))
+            users.change(name, replacement) if account else users.add(replacement)
 
 
 def _pairs(tree: Tree) -> set[Pair]:

@@ -15,7 +15,6 @@ from moefabric.emulator.ocs.restconf.schema import OPTICAL, Node
 
 JSON = "application/yang-data+json"
 XML = "application/yang-data+xml"
-MAX_DEPTH = 64
 MAX_ELEMENTS = 65536
 _DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
 
@@ -96,23 +95,21 @@ def from_xml(body: bytes, parts: tuple[Node, ...]) -> tuple[str, Any]:
     name = _local_name(root)
     for part in parts:
         if part.is_named(name):
-            value = _content(root, part, 0)
+            value = _content(root, part)
             return name, [value] if part.key else value
     return name, None
 
 
-def _content(element: ET.Element, part: Node, depth: int) -> Any:
+def _content(element: ET.Element, part: Node) -> Any:
     if part.type:
         return (element.text or "").strip()
-    if depth > MAX_DEPTH:
-        raise ProtocolError("malformed-message", "nested too deeply")
     content: dict[str, Any] = {}
     for child in element:
         name = _local_name(child)
         inner = part.child(name)
         if inner is None:
             raise RestconfError("unknown-element", f"{part.name} has no {name[:64]}")
-        value = _content(child, inner, depth + 1)
+        value = _content(child, inner)
         if inner.is_list or inner.key:
             content.setdefault(name, []).append(value)
         else:

@@ -50,8 +50,8 @@ class RestconfSession:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._head: h11.Request | None = None
         self._body = bytearray()
-        self._user, self._number = "", 0
-        self._closed = self._waiting = self._is_head_request = False
+        self._number = 0
+        self._closed = self._waiting = False
         limit_ns = round(self._service.options.idle_s * 1e9)
         self._idle = IdleTimeout(
             self._device.timers, lambda: limit_ns, lambda: self._waiting, self._close
@@ -113,16 +113,15 @@ class RestconfSession:
         self._log_in(request.user)
         response = self._service.execute(request)
         self._head, self._body = None, bytearray()
-        self._is_head_request = request.method == "HEAD"
         if not response.settles or self._service.options.completes == "accepted":
-            self._send(slot, response)
+            self._send(slot, request, response)
             return
         self._waiting = True
 
         def send() -> None:
             self._waiting = False
             if not self._closed:
-                self._send(slot, response)
+                self._send(slot, request, response)
                 self._process()
 
         self._device.when_settled(send)
@@ -141,20 +140,19 @@ class RestconfSession:
     def _log_in(self, user: str) -> None:
         """Register the user of a request as the user of this session."""
         users = self._device.users
-        if user != self._user or (user and self._number not in users.log_ins):
+        if user != (users.user_of(self._number) or ""):
             users.log_out(self._number)
             peer = self._client.peer
             self._number = users.log_in(user, "restconf", peer, self._close) if user else 0
-            self._user = user
 
     # ---- responses
 
-    def _send(self, slot: ReplySlot, response: Response) -> None:
+    def _send(self, slot: ReplySlot, request: Request, response: Response) -> None:
         date = formatdate(self._device.wall_s(), usegmt=True)
         headers = [("Date", date), *response.headers]
         if response.body or response.status not in (204, 304):
             headers.append(("Content-Length", str(len(response.body))))
-        body = b"" if self._is_head_request else response.body
+        body = b"" if request.method == "HEAD" else response.body
         slot.fill(self._frame(response, headers, body))
         self._idle.active()
         if self._http.our_state is h11.MUST_CLOSE:

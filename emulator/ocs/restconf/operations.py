@@ -6,14 +6,12 @@ from typing import Any
 
 from moefabric.core.ocs import Group
 from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.device import REBOOT_DELAY_NS
 from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
 from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, Node
 from moefabric.emulator.ocs.restconf.tree import Tree
-
-REBOOT_DELAY_NS = 100_000_000
-"""Delay of a reboot, so that its reply is sent first."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def _restart(datastore: Datastore, inputs: Tree) -> None:
     device = datastore.device
     delay_ns = max(inputs.get("seconds", 0) * 1_000_000_000, REBOOT_DELAY_NS)
     _cancel_restart(datastore, {})
-    datastore.restart = device.timers.call_at(device.now_ns() + delay_ns, device.reboot)
+    datastore.restart = device.call_later(delay_ns, device.reboot)
 
 
 def _cancel_restart(datastore: Datastore, _inputs: Tree) -> None:

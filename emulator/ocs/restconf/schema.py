@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import starmap
 from typing import Any, Final
 
 import yaml
@@ -130,12 +131,10 @@ def _node(qualified_name: str, content: Mapping[str, Any]) -> Node:
 
 
 _DOCUMENT = yaml.safe_load(files(__package__).joinpath("schema.yaml").read_text())
-CONTAINERS: Final = {
-    node.name: node for node in (_node(*item) for item in _DOCUMENT["data"].items())
-}
+CONTAINERS: Final = {node.name: node for node in starmap(_node, _DOCUMENT["data"].items())}
 """The containers of the datastore."""
 OPERATION_INPUTS: Final = {
-    node.name: node for node in (_node(*item) for item in _DOCUMENT["operations"].items())
+    node.name: node for node in starmap(_node, _DOCUMENT["operations"].items())
 }
 PAIR: Final = CONTAINERS["cross-connects"].children[0]
 """The list of cross-connects."""

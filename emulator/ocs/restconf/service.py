@@ -175,7 +175,7 @@ class Service:
             with contextlib.suppress(RefusedError):  # no client waits for this
                 self.device.change(lambda now: now.sub(pairs & set(now)))
 
-        self.device.timers.call_at(self.device.now_ns() + round(kept_s * 1e9), remove)
+        self.device.call_later(round(kept_s * 1e9), remove)
 
     # ---- operations
 

@@ -20,7 +20,6 @@ Tree = dict[str, Any]
 SEGMENT = re.compile(
     r"(?:([A-Za-z_][A-Za-z0-9_.-]*):)?([A-Za-z_][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL
 )
-MAX_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,11 @@ class Target:
         return self.last.key is not None
 
     @property
+    def is_key(self) -> bool:
+        """Whether this is the key leaf of an entry."""
+        return len(self.steps) > 1 and self.steps[-2].part.key == self.last.part.name
+
+    @property
     def is_config(self) -> bool:
         """Whether clients can write it."""
         return all(step.part.config for step in self.steps)
@@ -83,11 +87,8 @@ def parse_target(path: str) -> Target:
     Raises:
         RestconfError: if the schema has no such resource.
     """
-    segments = list(filter(None, path.split("/")))
-    if len(segments) > MAX_STEPS:
-        raise absent(path)
     steps: list[Step] = []
-    for segment in segments:
+    for segment in filter(None, path.split("/")):
         steps.append(_step(segment, steps[-1] if steps else None))
     return Target(tuple(steps))
 
@@ -145,6 +146,8 @@ def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
     document: Tree = {target.top.name: deepcopy(before)}
     holder = reduce(_descend, target.steps[:-1], document)
     step, part = target.last, target.last.part
+    if target.is_key and op is not Op.DELETE and value != holder[part.name]:
+        raise RestconfError("invalid-value", f"{part.name} is the key of its entry, and stays")
     match op:
         case Op.DELETE:
             _delete(holder, step)
@@ -237,15 +240,14 @@ def _merge(holder: Tree, part: Node, value: Any) -> None:
 
 def _merge_children(tree: Tree, node: Node, values: Tree) -> None:
     for name, value in values.items():
-        if child := node.child(name):
-            _merge(tree, child, value)
+        _merge(tree, node[name], value)
 
 
 def _check_absent(tree: Tree, node: Node, values: Tree) -> None:
     """Raise RestconfError if one of the new children exists."""
     for name, value in values.items():
-        part = node.child(name)
-        if part is not None and part.key:
+        part = node[name]
+        if part.key:
             keys = {entry[part.key] for entry in tree.get(name, ())}
             existing = [f"{name}={new[part.key]}" for new in value if new[part.key] in keys]
         else:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError, pair_up
+from moefabric.emulator.ocs.cross_connects import Refusal, pair_up
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.scpi.status import OPERATION_COMPLETE, ScpiError, Status
@@ -47,11 +47,6 @@ class Wait:
 Answer = str | Wait | None
 Execute = Callable[[OcsDevice, Status, str], Answer]
 """Executes a command; ScpiError or RefusedError if it is refused, and nothing has changed."""
-
-
-def refusal(refused: RefusedError) -> ScpiError:
-    """Return the error for a refusal of the device."""
-    return ScpiError(ERROR_CODES[refused.reason], str(refused))
 
 
 def bare(action: Callable[[OcsDevice, Status], Answer]) -> Execute:
@@ -150,7 +145,8 @@ def _connects(device: OcsDevice, _status: Status) -> str:
 
 def _partner(device: OcsDevice, _status: Status, parameters: str) -> str:
     port = number(parameters, "a port number", 999_999_999)
-    return f'"{device.partner(port) or ""}"'
+    device.ports.check([port])
+    return f'"{device.connects.partner(port) or ""}"'
 
 
 # ---- ports

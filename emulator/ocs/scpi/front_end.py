@@ -13,7 +13,7 @@ from moefabric.core.ocs_dialect import NoOptions
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.front_end import Client, ReplySlot
-from moefabric.emulator.ocs.scpi.commands import Wait, find_command, refusal
+from moefabric.emulator.ocs.scpi.commands import ERROR_CODES, Wait, find_command
 from moefabric.emulator.ocs.scpi.status import ScpiError, Status
 from moefabric.emulator.ocs.scpi.syntax import Unit, path_after, units
 
@@ -74,11 +74,11 @@ class ScpiSession:
         for line in lines:
             self._incomplete += line
             self._queue_line()
+            self._run()
         self._incomplete += rest
         if len(self._incomplete) > LINE_BYTES:
             self._overlong = True
             self._incomplete.clear()
-        self._run()
 
     def end(self) -> None:
         """Drop waiting lines after the connection has closed."""
@@ -92,10 +92,7 @@ class ScpiSession:
         self._overlong = False
         if overlong or len(line) > LINE_BYTES:
             self._status.add(ScpiError(-363, f"a line has at most {LINE_BYTES} bytes"))
-            return
-        if len(self._lines) >= MAX_LINES:
-            self._run()
-        if len(self._lines) >= MAX_LINES:
+        elif len(self._lines) >= MAX_LINES:
             self._status.add(ScpiError(-363, f"{MAX_LINES} lines wait already"))
         else:
             self._lines.append(line)
@@ -121,7 +118,7 @@ class ScpiSession:
             except ScpiError as error:
                 self._status.add(error)
             except RefusedError as refused:
-                self._status.add(refusal(refused))
+                self._status.add(ScpiError(ERROR_CODES[refused.reason], str(refused)))
         elif self._reply is not None:
             self._reply.is_complete = True
             self._reply.send()

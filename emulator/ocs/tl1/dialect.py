@@ -2,36 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Le, MaxLen
 
 from moefabric.core.ocs import Spelling, UserAccount
 from moefabric.core.ocs_dialect import OcsDialect
+from moefabric.emulator.ocs.cross_connects import Refusal
 
-Reason = Literal[
-    "no such port",
-    "conflict",
-    "not connected",
-    "mismatch",
-    "failed",
-    "denied",
-    "hardware",
-    "not logged in",
-    "no such command",
-]
-"""Why a command is refused: a `Refusal` of the device, or one of two reasons of a session."""
 ErrorCode = Annotated[str, Spelling("[A-Z]{4}", "a code of four capital letters")]
-CODES: Final[Mapping[str, str]] = {
-    "no such port": "IDNV",
-    "conflict": "SNVS",
-    "not connected": "SNVS",
-    "mismatch": "IIAC",
-    "failed": "SROF",
-    "denied": "SROF",
-    "hardware": "SROF",
-    "not logged in": "PLNA",
-    "no such command": "ICNV",
+CODES: Final = {
+    Refusal.NO_SUCH_PORT: "IDNV",
+    Refusal.CONFLICT: "SNVS",
+    Refusal.NOT_CONNECTED: "SNVS",
+    Refusal.MISMATCH: "IIAC",
+    Refusal.FAILED: "SROF",
+    Refusal.DENIED: "SROF",
+    Refusal.HARDWARE: "SROF",
+    Refusal.NOT_LOGGED_IN: "PLNA",
+    Refusal.NO_SUCH_COMMAND: "ICNV",
 }
 """Default error codes. `IDNV` for a port is known; GR-831-CORE offers the others."""
 
@@ -60,17 +49,17 @@ class Tl1Options:
     """What happens to a session that has been idle too long."""
     label_chars: Annotated[int, Ge(1), Le(128)] = 20
     """Longest port label that the switch accepts; a real device is known to refuse 25."""
-    codes: Mapping[Reason, ErrorCode] = field(default_factory=dict)
+    codes: Mapping[Refusal, ErrorCode] = field(default_factory=dict)
     """Error codes that differ from the default ones, by reason."""
 
-    def code(self, reason: str) -> str:
+    def code(self, reason: Refusal) -> str:
         """Return the error code of a refusal."""
-        return self.codes.get(cast("Reason", reason), CODES[reason])
+        return self.codes.get(reason, CODES[reason])
 
 
 TL1: Final = OcsDialect(
     port=3082,
-    front_end="moefabric.emulator.ocs.tl1.front_end:Tl1FrontEnd",
+    front_end="moefabric.emulator.ocs.tl1.verbs:tl1_front_end",
     options=Tl1Options,
     accounts=(UserAccount("admin", "root"), UserAccount("root", "root")),
 )

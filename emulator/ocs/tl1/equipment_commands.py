@@ -4,48 +4,46 @@ import re
 import time
 from typing import Any
 
-from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device import REBOOT_DELAY_NS, OcsDevice
 from moefabric.emulator.ocs.tl1 import parameters
-from moefabric.emulator.ocs.tl1.command import CommandSession, Execute, Result
+from moefabric.emulator.ocs.tl1.front_end import Execute, Result, Tl1Session
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,19}")
 STARTUP_MODES = {"DARK": "volatile", "RESTORE": "preserve"}
 TIMEOUTS = {"ADMIN": "session_timeout_s", "USER": "user_timeout_s"}
 MAX_TIMEOUT = 60
-REBOOT_DELAY_NS = 100_000_000
-"""Delay of a reboot, so that its reply is sent first."""
 ALARM_MANAGER = "REPMGR"
 
 
-def header(_session: CommandSession, _command: Command) -> None:
+def header(_session: Tl1Session, _command: Command) -> None:
     """`RTRV-HDR:::c:;`: only the header of the response.
 
     `RTRV-ALM-ENV::ALL:c:;` too, as nothing in this switch's environment raises alarms.
     """
 
 
-def network_element(session: CommandSession, _command: Command) -> Result:
+def network_element(session: Tl1Session, _command: Command) -> Result:
     """`RTRV-NETYPE:::c:;`: `"vendor,model,type,version"`."""
     identity = session.device.identity
     return Result([f"{identity.vendor},{identity.model},OCS,{identity.firmware}"])
 
 
-def inventory(session: CommandSession, _command: Command) -> Result:
+def inventory(session: Tl1Session, _command: Command) -> Result:
     """`RTRV-INV::OCS:c:;`: the inventory, with `SN=` and the serial number."""
     vendor, model, serial, firmware = vars(session.device.identity).values()
     return Result([f"OCS::VENDOR={vendor},MODEL={model},SN={serial},SW={firmware}"])
 
 
-def set_name(session: CommandSession, command: Command) -> None:
+def set_name(session: Tl1Session, command: Command) -> None:
     """`SET-SID:::c::name;`: names the switch (at most 20 characters; empty: no name)."""
-    (name,) = parameters.positional(command, 1, 0, 1)
+    (name,) = parameters.positional(command, 0, 1)
     if name and not NAME.fullmatch(name):
         raise DeniedError("IDNV", "Invalid system identifier")
     session.device.configure_system(name=name)
 
 
-def retrieve(session: CommandSession, command: Command) -> Result:
+def retrieve(session: Tl1Session, command: Command) -> Result:
     """`RTRV-EQPT::SYSTEM:c:::PARAMETER=SIZE;`: `"SYSTEM:SIZE=16x16"`.
 
     Other access identifiers and their parameters: PMON and ATTEN with CONFIG, BOOT with MODE,
@@ -64,7 +62,7 @@ def retrieve(session: CommandSession, command: Command) -> Result:
     }
     if name not in values:
         raise parameters.invalid_aid(command)
-    parameter = parameters.named(command, 2, ["PARAMETER"])["PARAMETER"].value.upper()
+    parameter = parameters.named(command, ["PARAMETER"])["PARAMETER"].value.upper()
     if parameter not in values[name]:
         raise DeniedError("IPNV", "Parameter not valid")
     if name == "PMON":
@@ -72,7 +70,7 @@ def retrieve(session: CommandSession, command: Command) -> Result:
     return Result([f"{name}:{parameter}={values[name][parameter]}"])
 
 
-def edit(session: CommandSession, command: Command) -> None:
+def edit(session: Tl1Session, command: Command) -> None:
     """`ED-EQPT::TIMEOUT:c:::ADMIN=60;`, `ED-EQPT::BOOT:c:::MODE=DARK;`."""
     device, unit_s = session.device, session.options.timeout_unit_s
     match command.aid.value.upper():
@@ -88,7 +86,7 @@ def edit(session: CommandSession, command: Command) -> None:
             raise parameters.invalid_aid(command)
 
 
-def address(session: CommandSession, command: Command) -> Result:
+def address(session: Tl1Session, command: Command) -> Result:
     """`RTRV-IP::eth0:c:;`: `"eth0:address,gateway,mask,broadcast"`."""
     if command.aid.value not in ("eth0", ""):
         raise parameters.invalid_aid(command)
@@ -96,19 +94,19 @@ def address(session: CommandSession, command: Command) -> Result:
     return Result([f"eth0:{system.ip},{system.gateway},{system.mask},{system.broadcast}"])
 
 
-def time_of_day(session: CommandSession, _command: Command) -> Result:
+def time_of_day(session: Tl1Session, _command: Command) -> Result:
     """`RTRV-TOD:::c:;`: `"2026,01,01,00,00,00,0:UTC"`."""
     now = time.gmtime(session.device.wall_s())
     return Result([time.strftime("%Y,%m,%d,%H,%M,%S,0:UTC", now)])
 
 
-def initialize(session: CommandSession, command: Command) -> Result | None:
+def initialize(session: Tl1Session, command: Command) -> Result | None:
     """`INIT-SYS::SYSTEM:c::1;`: 0 and 1 apply the start-up mode, 10 reboots.
 
     `INIT-SYS::ALARM:c::3;`: 1, 2 and 3 clear environmental, equipment and all alarms.
     """
     device = session.device
-    (phase,) = parameters.positional(command, 1, 1, 1)
+    (phase,) = parameters.positional(command, 1, 1)
     match command.aid.value.upper(), phase:
         case "SYSTEM", "0" | "1":
             if device.system.startup == "volatile":
@@ -116,11 +114,11 @@ def initialize(session: CommandSession, command: Command) -> Result | None:
                 device.enable(device.ports.closed - device.ports.failed)
             return Result(settles=True)
         case "SYSTEM", "10":
-            device.timers.call_at(device.now_ns() + REBOOT_DELAY_NS, device.reboot)
+            device.call_later(REBOOT_DELAY_NS, device.reboot)
         case "ALARM", "1":
             pass
         case "ALARM", "2" | "3":
-            session.alarms.clear()
+            session.front_end.alarms.clear()
         case "SYSTEM" | "ALARM", _:
             raise DeniedError("IPNV", "Parameter not valid")
         case _:
@@ -128,9 +126,9 @@ def initialize(session: CommandSession, command: Command) -> Result | None:
     return None
 
 
-def alarms(session: CommandSession, _command: Command) -> Result:
+def alarms(session: Tl1Session, _command: Command) -> Result:
     """`RTRV-ALM-EQPT::ALL:c:;`, `RTRV-ALM-ALL::ALL:c:;`: standing alarms."""
-    return Result(session.alarms)
+    return Result(session.front_end.alarms)
 
 
 def want_messages(*, wanted: bool) -> Execute:
@@ -140,13 +138,13 @@ def want_messages(*, wanted: bool) -> Execute:
     and `ALW-MSG-ALL:::c:;` allow them.
     """
 
-    def execute(session: CommandSession, _command: Command) -> None:
+    def execute(session: Tl1Session, _command: Command) -> None:
         session.wants_messages = wanted
 
     return execute
 
 
-def message_state(session: CommandSession, _command: Command) -> Result:
+def message_state(session: Tl1Session, _command: Command) -> Result:
     """`RTRV-ARC-EQPT::ALL:c:;`: `"REPMGR:IND,,"` if messages are inhibited."""
     return Result([f"{ALARM_MANAGER}:{'' if session.wants_messages else 'IND'},,"])
 

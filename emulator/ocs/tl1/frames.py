@@ -58,11 +58,6 @@ def quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def format_time(wall_s: float) -> str:
-    """Return a time of occurrence: `MM-DD,HH-MM-SS`."""
-    return time.strftime("%m-%d,%H-%M-%S", time.gmtime(wall_s))
-
-
 def _remarks(text: str) -> list[str]:
     """Return a comment whose text contains no end of a comment or message."""
     printable = "".join(char if char.isprintable() and char != ";" else "?" for char in text)[:120]
@@ -108,8 +103,8 @@ class StandingAlarms:
         if event.kind not in REPORTS:
             return None
         code, severity, condition = REPORTS[event.kind]
-        time, text = format_time(wall_s), PORT_TEXTS[event.kind]
-        fields = f"{severity},{condition},SA,{time},," if severity else f"{condition},TC,{time},,,,"
+        date, text = time.strftime("%m-%d,%H-%M-%S", time.gmtime(wall_s)), PORT_TEXTS[event.kind]
+        fields = f"{severity},{condition},SA,{date},," if severity else f"{condition},TC,{date},,,,"
         lines = {
             (port, condition): f'{port}:{fields}:"{text.format(port)}"' for port in event.ports
         }

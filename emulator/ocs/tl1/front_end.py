@@ -5,18 +5,15 @@ commands. The `COMPLD` of a command that changes light is sent when the light ha
 that takes long is acknowledged first.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.core.ocs import Group
+from moefabric.emulator.ocs.cross_connects import Refusal, RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.front_end import Client, IdleTimeout, ReplySlot
-from moefabric.emulator.ocs.tl1 import equipment_commands as equipment
 from moefabric.emulator.ocs.tl1 import frames
-from moefabric.emulator.ocs.tl1 import port_commands as ports
-from moefabric.emulator.ocs.tl1 import user_commands as users
-from moefabric.emulator.ocs.tl1.command import RANKS, CommandSession, Result, Verb
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
 from moefabric.emulator.ocs.tl1.parameters import invalid_aid
 from moefabric.emulator.ocs.tl1.syntax import (
@@ -26,62 +23,50 @@ from moefabric.emulator.ocs.tl1.syntax import (
     DeniedError,
     parse_command,
 )
+from moefabric.emulator.ocs.users import UserError, UserRefusal
 from moefabric.runtime.event_loop import Timer
 
-ALL: Final = ("ALL", "")
-MANAGER: Final = (equipment.ALARM_MANAGER, *ALL)
-VERBS: Final[Mapping[str, Verb]] = {
-    "ACT-USER": Verb(users.activate, needs_login=False),
-    "CANC-USER": Verb(users.cancel),
-    "ENT-PATCH": Verb(ports.enter_patch, "user"),
-    "DLT-PATCH": Verb(ports.delete_patch, "user"),
-    "RTRV-PATCH": Verb(ports.retrieve_patch),
-    "OPR-PORT-SHUTTER": Verb(ports.change_ports(OcsDevice.disable, settles=True), "user"),
-    "RLS-PORT-SHUTTER": Verb(ports.change_ports(OcsDevice.enable, settles=True), "user"),
-    "RTRV-PORT-SHUTTER": Verb(ports.list_ports(ports.shutter)),
-    "RTRV-PORT-POWER": Verb(ports.powers),
-    "ED-PORT-LABEL": Verb(ports.edit_label, "user"),
-    "DLT-PORT-LABEL": Verb(ports.change_ports(ports.delete_labels), "user"),
-    "RTRV-PORT-LABEL": Verb(ports.list_ports(ports.label)),
-    "SET-PORT-PMON": Verb(ports.set_monitors, "user"),
-    "RTRV-PORT-PMON": Verb(ports.list_ports(ports.monitor, unique=True)),
-    "SET-PORT-ATTEN": Verb(ports.set_attenuation, "user"),
-    "RTRV-PORT-ATTEN": Verb(ports.list_ports(ports.attenuation, unique=True)),
-    "ENT-PORT-FLAP": Verb(ports.enter_flap, "user"),
-    "RTRV-PORT-FLAP": Verb(ports.list_ports(ports.flap, unique=True)),
-    "OPR-PORT-FLAP": Verb(ports.change_ports(ports.start_flapping), "user"),
-    "RLS-PORT-FLAP": Verb(ports.change_ports(ports.stop_flapping), "user"),
-    "RTRV-HDR": Verb(equipment.header),
-    "RTRV-NETYPE": Verb(equipment.network_element),
-    "RTRV-INV": Verb(equipment.inventory, aids=("OCS", "ALL", "")),
-    "RTRV-EQPT": Verb(equipment.retrieve),
-    "ED-EQPT": Verb(equipment.edit, "admin"),
-    "RTRV-IP": Verb(equipment.address),
-    "RTRV-TOD": Verb(equipment.time_of_day),
-    "SET-SID": Verb(equipment.set_name, "admin"),
-    "INIT-SYS": Verb(equipment.initialize, "admin"),
-    "RTRV-ALM-EQPT": Verb(equipment.alarms, aids=ALL),
-    "RTRV-ALM-ENV": Verb(equipment.header, aids=ALL),
-    "RTRV-ALM-ALL": Verb(equipment.alarms, aids=ALL),
-    "OPR-ARC-EQPT": Verb(equipment.want_messages(wanted=False), aids=MANAGER),
-    "RLS-ARC-EQPT": Verb(equipment.want_messages(wanted=True), aids=MANAGER),
-    "RTRV-ARC-EQPT": Verb(equipment.message_state, aids=MANAGER),
-    "INH-MSG-ALL": Verb(equipment.want_messages(wanted=False), aids=MANAGER),
-    "ALW-MSG-ALL": Verb(equipment.want_messages(wanted=True), aids=MANAGER),
-    "ENT-USER-SECU": Verb(users.enter, "admin"),
-    "ED-USER-SECU": Verb(users.edit, "admin"),
-    "DLT-USER-SECU": Verb(users.delete),
-    "RTRV-USER-SECU": Verb(users.retrieve_all),
-    "RTRV-USER": Verb(users.retrieve_own),
-    "ED-SECU-PID": Verb(users.change_password),
-}
+
+@dataclass(frozen=True)
+class Result:
+    """Result of an executed command."""
+
+    lines: Iterable[str] = ()
+    remark: str = ""
+    settles: bool = False
+    """Whether the command completes when all light has settled."""
+    quoted: bool = True
+    """Whether the lines are sent in quotes."""
+
+
+Execute = Callable[["Tl1Session", Command], Result | None]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A command, and the least privileged group that may use it.
+
+    Attributes:
+        execute: executes it.
+        group: the group.
+        needs_login: whether the session has to be logged in.
+        aids: the access identifiers that it accepts, in capitals; None: it reads them itself.
+    """
+
+    execute: Execute
+    group: Group = "view"
+    needs_login: bool = True
+    aids: tuple[str, ...] | None = None
+
+
+RANKS: dict[Group, int] = {"view": 0, "user": 1, "admin": 2}
 
 
 class Tl1FrontEnd:
     """TL1 front end of one switch: sessions, alarms, numbers of autonomous messages."""
 
-    def __init__(self, device: OcsDevice, options: Tl1Options) -> None:
-        self.device, self.options = device, options
+    def __init__(self, device: OcsDevice, options: Tl1Options, verbs: Mapping[str, Verb]) -> None:
+        self.device, self.options, self.verbs = device, options, verbs
         self.alarms = frames.StandingAlarms()
         self.sessions: set[Tl1Session] = set()
         self._last_atag = 0
@@ -118,18 +103,48 @@ class Tl1FrontEnd:
                 session.send_message(frame)
 
 
-class Tl1Session(CommandSession):
-    """Session of a client: log-in, commands, autonomous messages."""
+class Tl1Session:
+    """Session of a client: log-in, commands, autonomous messages.
+
+    Attributes:
+        device: the switch.
+        options: options of the dialect.
+        front_end: what all sessions share.
+        wants_messages: whether the session gets autonomous messages.
+    """
 
     def __init__(self, front_end: Tl1FrontEnd, client: Client) -> None:
-        super().__init__(front_end.device, front_end.options, front_end.alarms, client)
-        self._front_end, self._reader = front_end, CommandReader()
+        self.device, self.options = front_end.device, front_end.options
+        self.front_end, self._client, self._reader = front_end, client, CommandReader()
+        self.wants_messages = self.options.messages
+        self._number = 0
         self._waiting: dict[ReplySlot, Timer] = {}
         """Slots of commands that wait for light, with the timers of their acknowledgements."""
         self.idle = IdleTimeout(
             self.device.timers, self._idle_limit_ns, lambda: bool(self._waiting), self._time_out
         )
         self._ended = False
+
+    @property
+    def user(self) -> str | None:
+        """The user who is logged in; None after an admin has ended the session."""
+        return self.device.users.user_of(self._number)
+
+    @property
+    def group(self) -> Group:
+        """The group of the user."""
+        return self.device.users.group(self.user or "")
+
+    def log_in(self, user: str) -> None:
+        """Log in as a user, whose group has its idle timeout."""
+        self.log_out()
+        self._number = self.device.users.log_in(user, "tl1", self._client.peer, self._client.close)
+        self.idle.restart()
+
+    def log_out(self) -> None:
+        """Log out, which ends the idle timeout."""
+        self.device.users.log_out(self._number)
+        self.idle.restart()
 
     def receive(self, data: bytes) -> None:
         """Execute the commands that these bytes complete."""
@@ -146,7 +161,7 @@ class Tl1Session(CommandSession):
         for timer in self._waiting.values():
             timer.cancel()
         self._waiting.clear()
-        self._front_end.sessions.discard(self)
+        self.front_end.sessions.discard(self)
 
     def send_message(self, frame: bytes) -> None:
         """Send an autonomous message if the session receives them."""
@@ -177,7 +192,12 @@ class Tl1Session(CommandSession):
         except DeniedError as error:
             self._deny(slot, command.ctag, error)
         except RefusedError as refused:
-            self._deny(slot, command.ctag, self.denied(refused))
+            code = self.options.code(refused.reason)
+            self._deny(slot, command.ctag, DeniedError(code, str(refused)))
+        except UserError as error:
+            is_known = error.reason in (UserRefusal.EXISTS, UserRefusal.ABSENT)
+            code = "IDNV" if is_known else "PICC"
+            self._deny(slot, command.ctag, DeniedError(code, error.reason.value))
         else:
             if result.settles and self.options.completes == "settled":
                 self._wait(slot, command, result)
@@ -185,12 +205,12 @@ class Tl1Session(CommandSession):
                 self._complete(slot, command, result)
 
     def _execute(self, command: Command) -> Result:
-        """Execute a command. Raises DeniedError or RefusedError."""
-        code, verb, user = self.options.code, VERBS.get(command.verb), self.user
+        """Execute a command. Raises DeniedError, RefusedError or UserError."""
+        code, verb, user = self.options.code, self.front_end.verbs.get(command.verb), self.user
         if user is None and self.options.login and (verb is None or verb.needs_login):
-            raise DeniedError(code("not logged in"), "Not logged in")
+            raise DeniedError(code(Refusal.NOT_LOGGED_IN), "Not logged in")
         if verb is None:
-            raise DeniedError(code("no such command"), f"Unknown command {command.verb}")
+            raise DeniedError(code(Refusal.NO_SUCH_COMMAND), f"Unknown command {command.verb}")
         if command.tid not in ("", self.device.system.name):
             raise DeniedError("IITA", "Mismatched TID")
         if command.fields(0):
@@ -211,9 +231,8 @@ class Tl1Session(CommandSession):
                 self._complete(slot, command, result)
 
         frame = frames.acknowledgement(self.options.slow_ack, command.ctag)
-        due_ns = self.device.now_ns() + round(self.options.slow_s * 1e9)
-        timers = self.device.timers
-        self._waiting[slot] = timers.call_at(due_ns, lambda: self._client.send(frame))
+        slow_ns = round(self.options.slow_s * 1e9)
+        self._waiting[slot] = self.device.call_later(slow_ns, lambda: self._client.send(frame))
         self.device.when_settled(complete)
 
     def _complete(self, slot: ReplySlot, command: Command, result: Result) -> None:
@@ -228,7 +247,7 @@ class Tl1Session(CommandSession):
     def _respond(
         self, slot: ReplySlot, ctag: str, code: str, lines: Iterable[str], remark: str
     ) -> None:
-        frame = frames.response(self._front_end.header, ctag, code, lines, remark)
+        frame = frames.response(self.front_end.header, ctag, code, lines, remark)
         slot.fill(frame + self.options.prompt.encode())
 
     # ---- idle timeout
@@ -242,7 +261,7 @@ class Tl1Session(CommandSession):
 
     def _time_out(self) -> None:
         message = frames.Message("A ", "CANC", (f'"{self.user}"',))
-        self._client.send(self._front_end.numbered(message) + self.options.prompt.encode())
+        self._client.send(self.front_end.numbered(message) + self.options.prompt.encode())
         self.log_out()
         if self.options.timed_out == "hang up":
             self._client.close()

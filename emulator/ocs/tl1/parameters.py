@@ -50,8 +50,6 @@ def required_ports(aid: Field, valid: range) -> list[int]:
 
 def port_pairs(aid: Field, inputs: range, outputs: range) -> list[Pair]:
     """Read `1,9`, `1&2,9&10` or `1&&4,9&&12`: inputs and outputs, element by element."""
-    if not aid.text.strip():
-        raise DeniedError("IIAC", "Too few parameters (0/2)")
     lists = aid.split(",")
     if len(lists) != 2:
         few_or_many = "few" if len(lists) < 2 else "many"
@@ -84,25 +82,25 @@ def port_list(field: Field, valid: range) -> list[int]:
     return numbers
 
 
-def named(command: Command, number: int, known: Collection[str]) -> dict[str, Field]:
-    """Return the parameters `NAME=value` of a block, by name in capitals."""
+def named(command: Command, known: Collection[str]) -> dict[str, Field]:
+    """Return the parameters `NAME=value` of block 2, by name in capitals."""
     parameters: dict[str, Field] = {}
-    for field in command.fields(number):
+    for field in command.fields(2):
         match = NAMED.fullmatch(field.text)
         name = match[1] if match else field.value
         if match is None or name.upper() not in known:
-            raise DeniedError("IPNV", f"Unexpected parameter {name} in block {number}")
+            raise DeniedError("IPNV", f"Unexpected parameter {name} in block 2")
         if name.upper() in parameters:
-            raise DeniedError("IPNV", f"Parameter {name} twice in block {number}")
+            raise DeniedError("IPNV", f"Parameter {name} twice in block 2")
         parameters[name.upper()] = Field(match[2], field.offset + match.start(2))
     if not parameters:
-        raise DeniedError("IPMS", f"Too few parameters (0/1) in block {number}")
+        raise DeniedError("IPMS", "Too few parameters (0/1) in block 2")
     return parameters
 
 
 def settings(command: Command, known: Settings) -> dict[str, Any]:
     """Return the settings that the parameters of block 2 name."""
-    fields = named(command, 2, known)
+    fields = named(command, known)
     return {
         setting: parse(fields[name].value)
         for name, (setting, parse) in known.items()
@@ -110,13 +108,13 @@ def settings(command: Command, known: Settings) -> dict[str, Any]:
     }
 
 
-def positional(command: Command, number: int, least: int, most: int) -> list[str]:
-    """Return `most` parameters of a block by position; omitted parameters are empty."""
-    values = [field.value for field in command.fields(number)]
+def positional(command: Command, least: int, most: int) -> list[str]:
+    """Return `most` parameters of block 1 by position; omitted parameters are empty."""
+    values = [field.value for field in command.fields(1)]
     if len(values) < least:
-        raise DeniedError("IPMS", f"Too few parameters ({len(values)}/{least}) in block {number}")
+        raise DeniedError("IPMS", f"Too few parameters ({len(values)}/{least}) in block 1")
     if len(values) > most:
-        raise DeniedError("IPEX", f"Too many parameters ({len(values)}/{most}) in block {number}")
+        raise DeniedError("IPEX", f"Too many parameters ({len(values)}/{most}) in block 1")
     return values + [""] * (most - len(values))
 
 

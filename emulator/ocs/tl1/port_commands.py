@@ -9,7 +9,7 @@ from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.tl1 import parameters
-from moefabric.emulator.ocs.tl1.command import CommandSession, Execute, Result
+from moefabric.emulator.ocs.tl1.front_end import Execute, Result, Tl1Session
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 SHUTTERS = {Admin.ENABLED: "OPEN", Admin.DISABLED: "CLOSED", Admin.FAILED: "FAILED"}
@@ -32,7 +32,7 @@ def change_ports(
 ) -> Execute:
     """Make a command that changes the ports that it names: `OPR-PORT-SHUTTER::1&&4:c:;`."""
 
-    def execute(session: CommandSession, command: Command) -> Result:
+    def execute(session: Tl1Session, command: Command) -> Result:
         change(session.device, _ports(session, command))
         return Result(settles=settles)
 
@@ -49,7 +49,7 @@ def list_ports(
         unique: whether a port that is named twice is listed once.
     """
 
-    def execute(session: CommandSession, command: Command) -> Result:
+    def execute(session: Tl1Session, command: Command) -> Result:
         numbers: Iterable[int] = parameters.ports(command.aid, session.device.ports.all)
         described = (
             (port, describe(session.device, port))
@@ -60,19 +60,19 @@ def list_ports(
     return execute
 
 
-def _ports(session: CommandSession, command: Command) -> list[int]:
+def _ports(session: Tl1Session, command: Command) -> list[int]:
     return parameters.required_ports(command.aid, session.device.ports.all)
 
 
-def _configure(session: CommandSession, numbers: list[int], changes: Mapping[str, Any]) -> None:
+def _configure(session: Tl1Session, numbers: list[int], changes: Mapping[str, Any]) -> None:
     for port in numbers:
-        session.device.configure(port, **changes)
+        session.device.ports.configure(port, **changes)
 
 
 # ---- cross-connects
 
 
-def enter_patch(session: CommandSession, command: Command) -> Result:
+def enter_patch(session: Tl1Session, command: Command) -> Result:
     """`ENT-PATCH::1&2,9&10:c:;`: connects all pairs or none, unless the mirrors fail."""
     device = session.device
     size = device.ports.size
@@ -85,11 +85,12 @@ def enter_patch(session: CommandSession, command: Command) -> Result:
             raise
         output_of = device.connects.output_of
         entered = [f"{p},{q}" for p, q in pairs if output_of.get(p) == q]
-        raise session.denied(refused, entered) from refused
+        code = session.options.code(refused.reason)
+        raise DeniedError(code, str(refused), lines=entered) from refused
     return Result(settles=True)
 
 
-def delete_patch(session: CommandSession, command: Command) -> Result:
+def delete_patch(session: Tl1Session, command: Command) -> Result:
     """`DLT-PATCH::1&2:c:;`: disconnects inputs or outputs; `ALL` or no ports: all."""
     if command.aid.value.upper() in ("", "ALL"):
         session.device.clear()
@@ -98,7 +99,7 @@ def delete_patch(session: CommandSession, command: Command) -> Result:
     return Result(settles=True)
 
 
-def retrieve_patch(session: CommandSession, command: Command) -> Result:
+def retrieve_patch(session: Tl1Session, command: Command) -> Result:
     """`RTRV-PATCH:::c:;`: `"1,9"` for each cross-connect of the ports, in their order."""
     device = session.device
     pairs = map(device.connects.pair_of, parameters.ports(command.aid, device.ports.all))
@@ -114,7 +115,7 @@ def shutter(device: OcsDevice, port: int) -> str:
     return SHUTTERS[device.ports.admin(port)]
 
 
-def powers(session: CommandSession, command: Command) -> Result:
+def powers(session: Tl1Session, command: Command) -> Result:
     """`RTRV-PORT-POWER`: `"1:-12.34"` for each port with a monitor."""
     device = session.device
     readings = device.light.read_dbm(parameters.ports(command.aid, device.ports.all))
@@ -124,10 +125,10 @@ def powers(session: CommandSession, command: Command) -> Result:
 # ---- labels
 
 
-def edit_label(session: CommandSession, command: Command) -> None:
+def edit_label(session: Tl1Session, command: Command) -> None:
     """`ED-PORT-LABEL::1&2:c:::LABEL=a&"b c";`: one label for each port."""
     numbers = _ports(session, command)
-    fields = parameters.named(command, 2, ["LABEL"])["LABEL"].split("&")
+    fields = parameters.named(command, ["LABEL"])["LABEL"].split("&")
     labels = [field.value for field in fields]
     most = session.options.label_chars
     bad = any(not field.is_quoted and not BARE_LABEL.fullmatch(field.value) for field in fields)
@@ -136,13 +137,13 @@ def edit_label(session: CommandSession, command: Command) -> None:
     if len(labels) != len(numbers):
         raise DeniedError("IPNV", f"{len(labels)} labels for {len(numbers)} ports")
     for port, text in zip(numbers, labels, strict=True):
-        session.device.configure(port, label=text)
+        session.device.ports.configure(port, label=text)
 
 
 def delete_labels(device: OcsDevice, numbers: list[int]) -> None:
     """`DLT-PORT-LABEL::1&2:c:;`: deletes labels."""
     for port in numbers:
-        device.configure(port, label="")
+        device.ports.configure(port, label="")
 
 
 def label(device: OcsDevice, port: int) -> str:
@@ -153,7 +154,7 @@ def label(device: OcsDevice, port: int) -> str:
 # ---- power monitors and attenuators
 
 
-def set_monitors(session: CommandSession, command: Command) -> None:
+def set_monitors(session: Tl1Session, command: Command) -> None:
     """`SET-PORT-PMON::1&&12:c:::WAVE=1310,OFFSET=0.5,ATIME=4;`: sets power monitors."""
     numbers = _ports(session, command)
     _configure(session, numbers, parameters.settings(command, MONITOR_SETTINGS))
@@ -167,12 +168,12 @@ def monitor(device: OcsDevice, port: int) -> str | None:
     return f"{own.wavelength_nm:.2f},{own.offset_db:.2f},{own.averaging}"
 
 
-def set_attenuation(session: CommandSession, command: Command) -> None:
+def set_attenuation(session: Tl1Session, command: Command) -> None:
     """`SET-PORT-ATTEN::33:c:::MODE=ABSOLUTE,LEVEL=-10,REFS=1;`: outputs only."""
     numbers, size = _ports(session, command), session.device.ports.size
     if inputs := [port for port in numbers if port in size.input_set]:
         raise parameters.invalid_port(str(inputs[0]))
-    if "MODE" not in parameters.named(command, 2, ATTENUATION_SETTINGS):
+    if "MODE" not in parameters.named(command, ATTENUATION_SETTINGS):
         raise DeniedError("IPMS", "Too few parameters (0/1) in block 2")
     reference = {"REFS": ("reference", parameters.whole(1, size.inputs))}
     changes = parameters.settings(command, {**ATTENUATION_SETTINGS, **reference})
@@ -190,10 +191,10 @@ def attenuation(device: OcsDevice, port: int) -> str | None:
 # ---- flapping
 
 
-def enter_flap(session: CommandSession, command: Command) -> None:
+def enter_flap(session: Tl1Session, command: Command) -> None:
     """`ENT-PORT-FLAP::1:c::1000,500,3;`: ms closed, ms open, cycles."""
     numbers, number = _ports(session, command), parameters.whole(0, 999_999)
-    block, restore, cycles = parameters.positional(command, 1, 1, 3)
+    block, restore, cycles = parameters.positional(command, 1, 3)
     try:
         flapping = FlapSettings(
             number(block), number(restore) if restore else None, number(cycles) if cycles else 1
@@ -205,7 +206,7 @@ def enter_flap(session: CommandSession, command: Command) -> None:
 
 def flap(device: OcsDevice, port: int) -> str | None:
     """`RTRV-PORT-FLAP`: `"1:1000,500,3"` for each port with settings."""
-    flapping = device.flapper.get(port)
+    flapping = device.flapper.settings.get(port)
     if flapping is None:
         return None
     return f"{flapping.block_ms},{flapping.restore_ms or ''},{flapping.cycles}"
@@ -213,7 +214,7 @@ def flap(device: OcsDevice, port: int) -> str | None:
 
 def start_flapping(device: OcsDevice, numbers: list[int]) -> None:
     """`OPR-PORT-FLAP::1:c;`: starts flapping."""
-    if unknown := [port for port in numbers if device.flapper.get(port) is None]:
+    if unknown := [port for port in numbers if device.flapper.settings.get(port) is None]:
         raise DeniedError("SNVS", f"Port {unknown[0]} has no flap settings")
     device.flapper.start(numbers)
 

@@ -12,6 +12,7 @@ from moefabric.core.errors import SpecError
 from moefabric.core.ocs import DARK_NS, DeviceProfile, UserAccount
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric.plan import plan_fabric
+from moefabric.emulator.ocs.cross_connects import Refusal
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
@@ -129,11 +130,11 @@ def write_profile(folder: Path, text: str) -> str:
 def test_profile_file_sets_users_and_dialects(tmp_path: Path) -> None:
     profile = load_profile(write_profile(tmp_path, DIALECTS))
     assert profile.users == (UserAccount("boss", "secret"), UserAccount("guest", "", "view"))
-    tl1 = Tl1Options(login=False, slow_s=0, codes={"denied": "SARB"})
+    tl1 = Tl1Options(login=False, slow_s=0, codes={Refusal.DENIED: "SARB"})
     restconf = RestconfOptions("/restconf", "2016-04-22", post_kept_s=5)
     assert Tl1Options(**profile.dialects["tl1"]) == tl1
     assert RestconfOptions(**profile.dialects["restconf"]) == restconf
-    assert (tl1.code("denied"), tl1.code("conflict")) == ("SARB", "SNVS")
+    assert (tl1.code(Refusal.DENIED), tl1.code(Refusal.CONFLICT)) == ("SARB", "SNVS")
 
 
 def test_users_and_dialects_have_defaults(tmp_path: Path) -> None:

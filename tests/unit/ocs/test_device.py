@@ -14,8 +14,9 @@ from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailure, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec, LinkTimes
 from moefabric.emulator.ocs.events import OcsEventKind
+from moefabric.emulator.ocs.fabric_link import optical_state
 from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
-from moefabric.emulator.ocs.port_settings import Admin, Tuning
+from moefabric.emulator.ocs.port_settings import Admin
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.virtual_timers import VirtualTimers
 
@@ -135,16 +136,16 @@ def test_path_loss_depends_on_seed_and_stays_within_spread() -> None:
 
 def test_port_state_goes_from_blocked_over_tuning_to_tuned() -> None:
     switch = Switch()
-    states = [switch.device.tuning(5)]
+    states = [optical_state(switch.device, 5)]
     switch.device.add([(1, 5)])
-    states.append(switch.device.tuning(5))
+    states.append(optical_state(switch.device, 5))
     switch.timers.advance_ns(25 * MS)
-    states.append(switch.device.tuning(5))
+    states.append(optical_state(switch.device, 5))
     switch.device.disable([1])
-    states.append(switch.device.tuning(1))
+    states.append(optical_state(switch.device, 1))
     switch.device.inject(OcsFailure(OcsFailureKind.PORT, (5,)))
-    states.append(switch.device.tuning(5))
-    assert states == [Tuning.BLOCKED, Tuning.TUNING, Tuning.TUNED, Tuning.BLOCKED, Tuning.FAILED]
+    states.append(optical_state(switch.device, 5))
+    assert states == ["blocked", "tuning", "tuned", "blocked", "failed"]
     assert switch.device.ports.admin(5) is Admin.FAILED
 
 
@@ -197,12 +198,12 @@ def test_path_below_sensitivity_carries_nothing() -> None:
     switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 12.9))
     assert (
         switch.device.light.read_dbm([5])[5],
-        switch.crossbar.forward(1, 60, switch.timers.now_ns()),
+        switch.crossbar.forward(1, switch.timers.now_ns()),
     ) == (-13.9, 5)
     switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 0.2))
     assert switch.device.light.read_dbm([5])[5] == pytest.approx(-14.1)
-    assert switch.crossbar.forward(1, 60, switch.timers.now_ns()) is None
-    assert switch.crossbar.forward(2, 60, switch.timers.now_ns()) == 6
+    assert switch.crossbar.forward(1, switch.timers.now_ns()) is None
+    assert switch.crossbar.forward(2, switch.timers.now_ns()) == 6
 
 
 def test_failed_port_is_dark_refuses_commands_and_raises_alarms() -> None:
@@ -260,7 +261,7 @@ def test_shutter_keeps_cross_connects_and_light_settles_after_opening() -> None:
 def test_next_process_restores_saved_state() -> None:
     switch = Switch()
     switch.device.add([(1, 5), (2, 6)])
-    switch.device.configure(1, label="s0/o0")
+    switch.device.ports.configure(1, label="s0/o0")
     switch.device.disable([2])
     switch.device.inject(OcsFailure(OcsFailureKind.REJECT))
     switch.timers.advance_all()
@@ -356,7 +357,8 @@ def test_late_mirrors_postpone_light() -> None:
 def test_command_conflicts_if_it_reuses_a_port(
     before: list[tuple[int, int]], after: list[tuple[int, int]], conflict: bool
 ) -> None:
-    assert conflicting(before, after) is conflict
+    added, removed = set(after) - set(before), set(before) - set(after)
+    assert conflicting(added, removed) is conflict
 
 
 def test_version_increases_with_each_change_only() -> None:

@@ -12,13 +12,13 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.emulator.ocs.event_publisher import MAX_PENDING
 from moefabric.emulator.ocs.fd_handoff import (
-    READY,
     HandoffServer,
     connect,
     listen_in_namespace,
     receive_handoff,
     send_handoff,
 )
+from tests.support.ocs_process import wait_served
 
 FACTS = {"name": "ocs0", "ports": 12, "settle_ns": 25_000_000, "serial": "000001"}
 
@@ -101,16 +101,8 @@ def receive(handoff: HandoffServer) -> socket.socket:
 def test_switch_is_served_once_its_process_reports_ready(handoff: HandoffServer) -> None:
     with receive(handoff) as process:
         assert not handoff.is_served
-        process.sendall(READY)
-        handoff.wait_ready(deadline_s=2)
-        assert handoff.is_served
-
-
-def test_wait_ready_times_out_without_process(handoff: HandoffServer) -> None:
-    with pytest.raises(
-        FabricError, match=r"ocs0\.handoff: no process served this switch within 0\.05 s"
-    ):
-        handoff.wait_ready(deadline_s=0.05)
+        process.sendall(b'{"ready": true}\n')
+        wait_served(handoff)
 
 
 def test_next_process_gets_switch_when_previous_one_is_gone(handoff: HandoffServer) -> None:
@@ -182,8 +174,8 @@ def test_flood_of_requests_costs_its_caller_only(tmp_path: Path) -> None:
         ):
             process.settimeout(30)
             receive_handoff(process)
-            process.sendall(READY)
-            server.wait_ready(5)
+            process.sendall(b'{"ready": true}\n')
+            wait_served(server)
             caller.settimeout(30)
             request = json.dumps({"do": "list", "padding": "x" * 60_000}).encode() + b"\n"
             for _ in range(MAX_PENDING):

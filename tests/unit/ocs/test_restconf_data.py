@@ -62,6 +62,7 @@ def pairs(*connected: tuple[int, int]) -> dict[str, Any]:
             pairs((1, 15), (2, 14)),
             id="replace-a-leaf",
         ),
+        pytest.param(Op.REPLACE, "cross-connects/pair=1/ingress", 1, TWO, id="repeat-a-key"),
         pytest.param(
             Op.CREATE,
             "cross-connects",
@@ -92,6 +93,8 @@ def test_edit_changes_tree(op: Op, path: str, value: Any, after: Any) -> None:
         ),
         pytest.param(Op.DELETE, "cross-connects/pair=1/egress", None, 400, id="mandatory-leaf"),
         pytest.param(Op.DELETE, "cross-connects/pair=1/ingress", None, 400, id="key-leaf"),
+        pytest.param(Op.REPLACE, "cross-connects/pair=1/ingress", 3, 400, id="replace-a-key"),
+        pytest.param(Op.MERGE, "cross-connects/pair=1/ingress", 2, 400, id="merge-a-key"),
         pytest.param(Op.DELETE, "cross-connects/pair=x", None, 400, id="invalid-key"),
     ],
 )

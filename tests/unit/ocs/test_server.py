@@ -117,11 +117,16 @@ def test_incomplete_line_of_closed_client_is_not_executed(served: ServedSwitch) 
     assert query(served.connect(), STATE) == "(@),(@)"
 
 
-def test_half_closed_client_gets_pending_replies(served: ServedSwitch) -> None:
+@pytest.mark.parametrize(
+    ("queries", "replies"), [("*opc?", "1"), ("stat?;*wai;stat?", "(@1),(@16);(@1),(@16)")]
+)
+def test_half_closed_client_gets_pending_replies(
+    served: ServedSwitch, queries: str, replies: str
+) -> None:
     client = served.connect()
-    client.sendall(b":oxc:swit:conn:add (@1),(@16);*opc?\n")
+    client.sendall(f":oxc:swit:conn:add (@1),(@16);{queries}\n".encode())
     client.shutdown(socket.SHUT_WR)
-    assert read_line(client) == "1"
+    assert read_line(client) == replies
     assert client.recv(1) == b""
 
 
