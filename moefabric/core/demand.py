@@ -164,9 +164,15 @@ class DemandMatrix:
         return DemandMatrix(self.servers, self.array.T * ratio)
 
     def submatrix(self, servers: Sequence[str]) -> "DemandMatrix":
-        """Return the demand between some of the servers, such as those of a region."""
-        rows = [self._index[server] for server in servers]
-        return DemandMatrix(servers, self.array[np.ix_(rows, rows)])
+        """Return the demand between some servers, such as those of a region.
+
+        A server that isn't one of the matrix, as it was lost, owes nothing.
+        """
+        places = [place for place, server in enumerate(servers) if server in self._index]
+        rows = [self._index[servers[place]] for place in places]
+        array = np.zeros((len(servers), len(servers)))
+        array[np.ix_(places, places)] = self.array[np.ix_(rows, rows)]
+        return DemandMatrix(servers, array)
 
     @cached_property
     def _index(self) -> dict[str, int]:

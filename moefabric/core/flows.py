@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from moefabric.core import forwarding
@@ -60,6 +60,28 @@ class Share:
     def forwarded_bytes(self) -> float:
         """Bytes that other servers forward."""
         return sum(size for _, size in self.forwarded)
+
+    @classmethod
+    def joined(cls, shares: Sequence["Share"]) -> "Share":
+        """Return the sum of a pair's shares, of which each NIC of the EPS carries equally much."""
+        return cls(
+            shares[0].src,
+            shares[0].dst,
+            sum(share.light_bytes for share in shares),
+            sum(share.eps_bytes for share in shares),
+            forwarded=tuple(part for share in shares for part in share.forwarded),
+        )
+
+    def of_size(self, size: float) -> "Share":
+        """Return a share of `size` bytes that takes the paths in the same proportions."""
+        factor = size / self.bytes
+        return replace(
+            self,
+            light_bytes=self.light_bytes * factor,
+            eps_bytes=self.eps_bytes * factor,
+            eps_bytes_by_nic=tuple(part * factor for part in self.eps_bytes_by_nic),
+            forwarded=tuple((root, part * factor) for root, part in self.forwarded),
+        )
 
 
 @dataclass(frozen=True)

@@ -109,12 +109,6 @@ def crosses_spine(links: Route) -> bool:
     return any(near.startswith("leaf") and far.startswith("spine") for near, far in links)
 
 
-def region_by_server(fabric: Fabric, groups: Mapping[str, Sequence[str]] | None) -> dict[str, str]:
-    """Return the region for which each server works: its own, unless groups are given.
-
-    Args:
-        groups: Servers that work for each region.
-    """
-    if groups is None:
-        return {server: region.name for server, region in fabric.region_of.items()}
+def region_by_server(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the region for which each server works, given the servers that work for each."""
     return {server: region for region, servers in groups.items() for server in servers}

@@ -14,7 +14,7 @@ from moefabric.simulator.event_simulation import Step
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.iterations.iteration import Compute, Reconfigure
 from moefabric.workload.iterations.job import Job
-from moefabric.workload.iterations.tasks import Task, runs_during
+from moefabric.workload.iterations.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,8 @@ class IterationState:
     def unlit_regions(self, number: int) -> list[str]:
         """Return a reconfiguration's regions whose circuits didn't change during the collective."""
         task = self.tasks[number]
-        reconfigured = {
-            region
-            for n in task.after
-            if runs_during(task, self.tasks[n])
-            for region in self.reconfigured[n]
-        }
-        return [region for region in task.regions if region not in reconfigured]
+        done = () if task.during is None else self.reconfigured[task.during]
+        return [region for region in task.regions if region not in done]
 
     def horizon(self, number: int) -> Horizon:
         """Return the tasks that follow a task's request for circuits."""

@@ -36,7 +36,6 @@ from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits
 from moefabric.planner.sending.partial_offload import circuits_after_s
 from moefabric.prediction.control_time import ControlPrediction, model_phases
 from moefabric.results.records.records import CircuitChange
-from moefabric.workload.iterations.substitution import region_demand
 
 TIMEOUT_S: Final = 1.0
 """Model seconds that a controller may take to reply, plus twice the settling of its circuits."""
@@ -230,7 +229,7 @@ class Reconfigurator:
             state.reported = True
 
     def note_plan(self, regions: Iterable[str], ready_ns: int) -> None:
-        """Note that transfers of these regions, which start at an instant, have been planned."""
+        """Note that transfers of these regions, which start at an instant, are planned now."""
         reported = [state for name in regions if (state := self._states[name]).reported]
         for state in reported:
             state.reported = False
@@ -312,7 +311,7 @@ class Reconfigurator:
         if state.request is not None or start_ns < state.from_ns:
             on_reply(self._without_circuits(state, start_ns, start_ns, UNDER_WAY))
             return
-        own = region_demand(state.region.servers, demand)
+        own = demand.submatrix(state.region.servers)
         events: list[ControllerEvent] = []
 
         def reconfigure(controller: RetriedController) -> CircuitChange:

@@ -92,12 +92,12 @@ def predict_regions(
 
     Args:
         flows: Flows of all regions, in bytes of the model.
-        groups: Servers that work for each region, if they aren't the region's own.
+        groups: Servers that work for each region; by default the region's own.
 
     Returns:
         The prediction of each region that sends, in the order of the fabric.
     """
-    region_of = region_by_server(fabric, groups)
+    region_of = region_by_server(fabric.ep_groups if groups is None else groups)
     by_region: dict[str, tuple[list[Flow], list[Route]]] = {
         region: ([], []) for region in dict.fromkeys(region_of.values())
     }

@@ -15,7 +15,6 @@ from moefabric.planner.delayed_split import DelayedSplit
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows
 from moefabric.planner.sending.task_flows import Groups, TaskFlows
 from moefabric.simulator.fluid import goodput_share, predict, predict_regions
-from moefabric.workload.iterations.substitution import region_demand
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def plan_partial_offload(
         name: replace(prediction, seconds=max(prediction.seconds, parts[name].seconds))
         for name, prediction in predict_regions(fabric, circuits, early, groups).items()
     }
-    region_of = region_by_server(fabric, groups)
+    region_of = region_by_server(groups)
     return PartialOffload(parts, TaskFlows(fabric, tuple(early), circuits, predictions, region_of))
 
 
@@ -126,7 +125,7 @@ def _part(
     own = CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
     if name not in after_s:
         return delayed_split.split_without_move(fabric, demand, own)
-    target = policy.circuits(fabric, region, region_demand(region.servers, demand), own)
+    target = policy.circuits(fabric, region, demand.submatrix(region.servers), own)
     return delayed_split.best_split(fabric, demand, own, target, after_s[name])
 
 

@@ -147,12 +147,7 @@ class FabricNetwork:
             return Share(src, dst, 0.0, size)
         if via == "light" or not self.split or (src, dst) not in self.split:
             return Share(src, dst, size, 0.0)
-        whole = self.split[src, dst]
-        part = size / whole.bytes
-        by_nic = tuple(own * part for own in whole.eps_bytes_by_nic)
-        forwarded = tuple((root, own * part) for root, own in whole.forwarded)
-        light, eps = whole.light_bytes * part, whole.eps_bytes * part
-        return Share(src, dst, light, eps, by_nic, forwarded)
+        return self.split[src, dst].of_size(size)
 
     def goodput_bps(self, link: Link) -> float:
         """Return the payload rate of a link."""

@@ -199,8 +199,8 @@ class _TaskBuilder:
         too, and reconfigurations for all earlier collectives.
         """
 
-        def add(work: Work, after: tuple[int, ...]) -> tuple[int, ...]:
-            return (self._add((stage.region,), micro_batch, work, after),)
+        def add(work: Work, after: tuple[int, ...], during: int | None = None) -> tuple[int, ...]:
+            return (self._add((stage.region,), micro_batch, work, after, during),)
 
         match operation:
             case Compute(concurrent=light, transfer=transfer):
@@ -215,8 +215,7 @@ class _TaskBuilder:
             case Collective(concurrent=light):
                 stage.tail = add(operation, stage.tail + stage.light)
                 if light is not None:
-                    # If circuits changed during the collective, this task has nothing to do.
-                    stage.light = add(light, stage.tail)
+                    stage.light = add(light, stage.tail, stage.tail[0])
 
     def _add_transfer(self, place: Place, stage: _Stage, current: StagePass) -> None:
         """Add the transfer of a pass's result to the neighbouring stage, if there is one."""
@@ -248,10 +247,15 @@ class _TaskBuilder:
                 before = (self._add(ring, shape.micro_batches - 1, work, after),)
 
     def _add(
-        self, regions: Sequence[Region], micro_batch: int, work: Work, after: tuple[int, ...]
+        self,
+        regions: Sequence[Region],
+        micro_batch: int,
+        work: Work,
+        after: tuple[int, ...],
+        during: int | None = None,
     ) -> int:
-        names = tuple(region.name for region in regions)
-        self.tasks.append(Task(names, micro_batch, work, tuple(sorted(set(after)))))
+        names, before = tuple(region.name for region in regions), tuple(sorted(set(after)))
+        self.tasks.append(Task(names, micro_batch, work, before, during=during))
         return len(self.tasks) - 1
 
 

@@ -10,7 +10,7 @@ within the server, exchanged with the backup and distributed within the server, 
 and pass (section 7.5).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -177,26 +177,6 @@ def working_groups(fabric: Fabric, substitutions: Substitutions) -> dict[str, tu
         lending = [backup.server for gpu, backup in gpus if gpu.server in servers]
         groups[region] = tuple(dict.fromkeys([*places, *lending]))
     return groups
-
-
-def region_demand(servers: Sequence[str], demand: DemandMatrix) -> DemandMatrix:
-    """Return the demand for which a region's controller plans.
-
-    Args:
-        servers: The region's own servers. Lost ones owe nothing.
-        demand: Bytes between all servers that work. Backups of lost servers use the EPS alone, so
-            that their bytes don't count.
-
-    Returns:
-        Bytes between the region's own servers.
-    """
-    working = [server for server in servers if server in demand.servers]
-    if len(working) == len(servers):
-        return demand.submatrix(servers)
-    positions = [servers.index(server) for server in working]
-    rows = np.zeros((len(servers), len(servers)))
-    rows[np.ix_(positions, positions)] = demand.submatrix(working).array
-    return DemandMatrix(servers, rows)
 
 
 @dataclass(frozen=True)

@@ -137,3 +137,10 @@ def test_demand_matrices_compare_by_value() -> None:
     assert hash(demand) == hash(DemandMatrix(names(2), [[0, 1], [2, 0]]))
     assert demand != DemandMatrix(names(2), [[0, 1], [3, 0]])
     assert demand != DemandMatrix(("s0", "s2"), [[0, 1], [2, 0]])
+
+
+def test_submatrix_of_servers_that_are_lost_owes_nothing() -> None:
+    demand = DemandMatrix(("s0", "s2"), [[1, 5], [7, 2]])
+    assert demand.submatrix(("s0", "s1")).array.tolist() == [[1, 0], [0, 0]]
+    whole = DemandMatrix(("s0", "s1", "s2"), [[0, 1, 9], [2, 0, 9], [9, 9, 9]])
+    assert whole.submatrix(("s0", "s1")) == DemandMatrix(("s0", "s1"), [[0, 1], [2, 0]])

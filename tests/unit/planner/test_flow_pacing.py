@@ -34,7 +34,7 @@ def test_flow_is_paced_to_end_with_its_region() -> None:
     planned = (Flow("s0", "s1", "e0", 12.5e9 * 0.4), Flow("s2", "s3", "e0", 12.5e9 * 0.1))
     lit = CircuitSet()
     predictions = predict_regions(wired, lit, planned)
-    paced = TaskFlows(wired, planned, lit, predictions, region_by_server(wired, None)).paced()
+    paced = TaskFlows(wired, planned, lit, predictions, region_by_server(wired.ep_groups)).paced()
     wall_s = 0.4 * 1514 / 1448
     assert [flow.bytes for flow in paced] == [10_000_000, 2_500_000]
     assert [flow.rate_bps for flow in paced] == pytest.approx(

@@ -165,5 +165,5 @@ def test_flows_of_a_region_are_paced_to_end_together() -> None:
     planned = (Flow("s0", "s1", "e0", TENTH), Flow("s2", "s3", "e0", 2 * TENTH))
     lit = CircuitSet()
     predictions = predict_regions(MADE, lit, planned)
-    paced = TaskFlows(MADE, planned, lit, predictions, region_by_server(MADE, None)).paced()
+    paced = TaskFlows(MADE, planned, lit, predictions, region_by_server(MADE.ep_groups)).paced()
     assert [flow.rate_bps for flow in paced] == pytest.approx([1.03 * 100e9 * 1448 / 1514] * 2)

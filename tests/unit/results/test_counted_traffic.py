@@ -57,7 +57,7 @@ class Bench:
         others: Sequence[str] = (),
         kinds: Sequence[bool] = (True, False),
     ) -> TransferCount:
-        region_of = region_by_server(self.fabric, None)
+        region_of = region_by_server(self.fabric.ep_groups)
         ends = dict.fromkeys([*others, *(end for flow in flows for end in (flow.src, flow.dst))])
         groups = [(server, optical) for server in ends for optical in kinds]
         count = self.windows.begin(groups)
