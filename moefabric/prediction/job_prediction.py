@@ -16,7 +16,7 @@ from moefabric.planner.iteration_horizons import IterationHorizons
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits, planned_flows
 from moefabric.planner.sending.partial_offload import circuits_after_s, plan_partial_offload
-from moefabric.planner.sending.task_flows import TaskFlows, task_flows
+from moefabric.planner.sending.task_flows import TaskFlows, region_by_server, task_flows
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fluid import goodput_bps, predict_regions
@@ -357,5 +357,5 @@ def ideal_seconds(
         if not set(servers).isdisjoint(demand.servers)
     }
     planned = planned_flows(fabric, policy, demand, lit, groups)
-    predictions = predict_regions(fabric, lit, planned, groups)
+    predictions = predict_regions(fabric, lit, planned, region_by_server(groups))
     return {name: prediction.seconds for name, prediction in predictions.items()}

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow, PacedFlow, Share, flows
-from moefabric.core.routes import region_by_server, route
+from moefabric.core.routes import route
 from moefabric.core.topology import Fabric
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows, planned_flows
 from moefabric.simulator.fair_sharing import Stream
@@ -16,6 +16,11 @@ from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer, T
 
 Groups = Mapping[str, Sequence[str]]
 """The servers that work for each region: its own, or backup servers in their places."""
+
+
+def region_by_server(groups: Groups) -> dict[str, str]:
+    """Return the region for which each server works."""
+    return {server: region for region, servers in groups.items() for server in servers}
 
 
 @dataclass(frozen=True)
@@ -94,10 +99,11 @@ def task_flows(
             return None
     if not planned:
         return None
+    region_of = region_by_server(groups)
     if isinstance(task.work, Collective):
-        predictions = predict_regions(fabric, lit, planned, groups)
+        predictions = predict_regions(fabric, lit, planned, region_of)
     else:
         together = predict(fabric, lit, planned)
         together = replace(together, seconds=max(together.seconds, least_s))
         predictions = dict.fromkeys(task.regions, together)
-    return TaskFlows(fabric, planned, lit, predictions, region_by_server(groups))
+    return TaskFlows(fabric, planned, lit, predictions, region_of)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
-from moefabric.core.routes import region_by_server
 from moefabric.core.units import QueueLimit, Scale
 from moefabric.planner.policy import EpsOnly
 from moefabric.planner.sending.flow_pacing import (
@@ -20,7 +19,7 @@ from moefabric.planner.sending.flow_pacing import (
     planned_flows,
 )
 from moefabric.planner.sending.partial_offload import plan_partial_offload
-from moefabric.planner.sending.task_flows import TaskFlows
+from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
 from moefabric.simulator.fluid import predict_regions
 from tests.support.fabrics import fabric
 

@@ -7,12 +7,11 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
-from moefabric.core.routes import region_by_server
 from moefabric.core.units import Scale
 from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.planner.mixnet import MIXNET
-from moefabric.planner.sending.task_flows import TaskFlows
+from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
 from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import Json
