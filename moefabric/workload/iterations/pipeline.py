@@ -52,14 +52,6 @@ def one_forward_one_backward(stages: int, stage: int, micro_batches: int) -> tup
     return tuple(order)
 
 
-def bubble_share(stages: int, micro_batches: int) -> float:
-    """Return the part of an iteration in which a stage waits for others: (p-1)/(m+p-1).
-
-    It holds for stages that only compute.
-    """
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
 Passes = Callable[[Region, int, str], Sequence[Operation]]
 """Returns the operations of a region for a micro-batch and a direction ("forward", "backward").
 

@@ -91,7 +91,7 @@ class Bench:
             (Placement(("s0", "s1", "s2", "s3"), 4, 4),),
             JobGating(np.ones((1, 1, 4, 4), dtype=np.int64), "even"),
             4,
-        ).with_dispatch_light(dispatch_light)
+        ).with_first_all_to_alls(dispatch_light)
         schedule = FailureInjector(
             failures,
             lambda failure: self.clock.at(

@@ -347,7 +347,7 @@ def test_predictor_learns_by_iteration_and_beats_persistence() -> None:
     spec = load_experiment(EXAMPLES / "first-all-to-all.yaml")
     work = workload_on(
         spec, spec.build_fabric(spec.fabrics[1], "x", Scale()), EXAMPLES
-    ).with_dispatch_light("predict")
+    ).with_first_all_to_alls("predict")
     assert work.predictions(0) == (None,) * 4
     guesses = [guess for guess in work.predictions(3)[1:] if guess is not None]
     assert len(guesses) == 3

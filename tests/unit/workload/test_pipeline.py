@@ -26,7 +26,7 @@ from moefabric.workload.iterations.job import (
     stage_contents,
     stage_layers,
 )
-from moefabric.workload.iterations.pipeline import PipelineTraffic, bubble_share, iteration_tasks
+from moefabric.workload.iterations.pipeline import PipelineTraffic, iteration_tasks
 from moefabric.workload.iterations.tasks import AllReduce, Task
 from moefabric.workload.models.model import Training
 from moefabric.workload.models.payload import BigMac, Payloads
@@ -170,7 +170,7 @@ def test_iteration_without_communication_is_computation_and_bubble(shape: JobSha
     lasts = max(step.end_s for step in simulate(steps, {}))
     busy = 3.0 * shape.micro_batches
     assert lasts == pytest.approx(3.0 * (shape.micro_batches + shape.pp - 1))
-    assert 1 - busy / lasts == pytest.approx(bubble_share(shape.pp, shape.micro_batches))
+    assert 1 - busy / lasts == pytest.approx((shape.pp - 1) / (shape.micro_batches + shape.pp - 1))
 
 
 def test_reconfiguration_for_a_micro_batch_does_not_wait_for_its_gradients() -> None:
