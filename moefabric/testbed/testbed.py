@@ -182,19 +182,7 @@ def _planned_split(
     """Return the split of a controller's plan, if its circuits are those that are lit."""
     if plan is None or plan["circuits"] != circuit_matrix(demand.servers, circuits).tolist():
         return None
-    return Split(
-        tuple(
-            Share(
-                share["from"],
-                share["to"],
-                share["light_bytes"],
-                share["eps_bytes"],
-                tuple(share.get("eps_bytes_by_nic", ())),
-                tuple((root, size) for root, size in share.get("forwarded", {}).items()),
-            )
-            for share in plan["split"]
-        )
-    )
+    return Split(tuple(map(Share.from_json, plan["split"])))
 
 
 class Controllers:
