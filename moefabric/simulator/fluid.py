@@ -18,9 +18,8 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
 from moefabric.core.port_counts import FRAME_HEADER_BYTES, IP_TCP_BYTES
-from moefabric.core.rates import uplink_rate_bps
 from moefabric.core.routes import Link, Route, is_forwarding, route
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, uplink_rate_bps
 
 
 def goodput_share(mtu: int) -> float:

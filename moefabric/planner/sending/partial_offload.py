@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, consolidated_flows, flows
-from moefabric.core.rates import circuit_rate_bps
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, circuit_rate_bps
 from moefabric.core.units import NS_PER_S
 from moefabric.planner.delayed_split import DelayedSplit, best_split
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows
