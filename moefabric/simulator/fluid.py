@@ -70,12 +70,8 @@ def predict(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> Pred
         flows: Flows of a collective, in bytes of the model.
     """
     listed = tuple(flows)
-    return predict_routed(fabric, listed, [route(fabric, circuits, flow) for flow in listed])
-
-
-def predict_routed(fabric: Fabric, flows: Sequence[Flow], routes: Sequence[Route]) -> Prediction:
-    """Predict flows, as `predict` does, with given routes."""
-    return _prediction(fabric, flows, routes, _load(flows, routes))
+    routes = [route(fabric, circuits, flow) for flow in listed]
+    return _prediction(fabric, listed, routes, _load(listed, routes))
 
 
 def predict_regions(
