@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 
 from moefabric.core.units import NS_PER_S
 from moefabric.planner.horizon import Horizon
-from moefabric.planner.iteration_horizons import horizon
+from moefabric.planner.iteration_horizons import IterationHorizons
 from moefabric.planner.sending.task_flows import Groups
 from moefabric.results.records.records import CollectiveRun, IterationRun
 from moefabric.simulator.event_simulation import Step
@@ -105,7 +105,7 @@ class IterationState:
 
     def horizon(self, number: int) -> Horizon:
         """Return the tasks that follow a task's request for circuits."""
-        return horizon(self.tasks, number, self.later_iterations)
+        return IterationHorizons(self.tasks).horizon(number, self.later_iterations)
 
     def _end_of(self, numbers: Sequence[int]) -> int:
         return max([self.run.start_ns, *(self.ends[n] or 0 for n in numbers)])
