@@ -164,10 +164,12 @@ class DemandMatrix:
         return DemandMatrix(self.servers, self.array.T * ratio)
 
     def submatrix(self, servers: Sequence[str]) -> "DemandMatrix":
-        """Return the demand between some servers, such as those of a region.
+        """Return the demand between some of the servers, such as those of a region."""
+        rows = [self._index[server] for server in servers]
+        return DemandMatrix(servers, self.array[np.ix_(rows, rows)])
 
-        A server that isn't one of the matrix, as it was lost, owes nothing.
-        """
+    def within(self, servers: Sequence[str]) -> "DemandMatrix":
+        """Return the demand between servers of which some may be lost; these owe nothing."""
         places = [place for place, server in enumerate(servers) if server in self._index]
         rows = [self._index[servers[place]] for place in places]
         array = np.zeros((len(servers), len(servers)))
@@ -214,6 +216,11 @@ class DemandMatrix:
     def total_bytes(self) -> float:
         """Bytes that leave a server."""
         return float(self.array.sum() - np.trace(self.array))
+
+    @property
+    def busiest_bytes(self) -> float:
+        """The most bytes that any one server sends or receives."""
+        return float(self.port_bytes.max(initial=0))
 
     @property
     def port_bytes(self) -> NDArray[np.float64]:

@@ -311,7 +311,7 @@ class Reconfigurator:
         if state.request is not None or start_ns < state.from_ns:
             on_reply(self._without_circuits(state, start_ns, start_ns, UNDER_WAY))
             return
-        own = demand.submatrix(state.region.servers)
+        own = demand.within(state.region.servers)
         events: list[ControllerEvent] = []
 
         def reconfigure(controller: RetriedController) -> CircuitChange:

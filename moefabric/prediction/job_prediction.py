@@ -217,7 +217,7 @@ class TaskPlanner:
         policy = self._policy_with_horizon if self._after_s else self.policy
         for name in (name for name in regions if name in self._after_s):
             region, before = self._regions[name], self.circuits[name]
-            own = demand.submatrix(region.servers)
+            own = demand.within(region.servers)
             self.circuits[name] = policy.circuits(self.fabric, region, own, before)
             moves = self.circuits[name] != before
             changed += [name] * moves
@@ -338,7 +338,7 @@ def deserved_circuits(
 ) -> CircuitSet:
     """Return the circuits that the policy chooses for a demand while `circuits` are lit."""
     return merge_circuits(
-        policy.circuits(fabric, region, demand.submatrix(region.servers), circuits)
+        policy.circuits(fabric, region, demand.within(region.servers), circuits)
         for region in fabric.regions
         if region.ocs is not None and not set(region.servers).isdisjoint(demand.servers)
     )

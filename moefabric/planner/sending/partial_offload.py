@@ -100,7 +100,7 @@ def plan_partial_offload(
         lit = CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
         target = lit
         if name in after_s:
-            target = policy.circuits(fabric, region, demand.submatrix(region.servers), lit)
+            target = policy.circuits(fabric, region, demand.within(region.servers), lit)
         own = demand.submatrix(servers)
         part = best_split(fabric, own, lit, target, after_s.get(name, 0.0))
         if now := flows(fabric, part.kept, part.now):

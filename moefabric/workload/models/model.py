@@ -269,6 +269,10 @@ class Model:
         """Return the forward FLOPs of a token's scores, over the earlier tokens it attends to."""
         return 2 * self.attention.score_width * self.attention.attended_tokens(sequence)
 
+    def attention_flops(self, sequence: int) -> float:
+        """Return the forward FLOPs of one attention block for a token: matrices and scores."""
+        return 2 * self.attention_weights + self.score_flops(sequence)
+
     def replicated_flops(self, sequence: int) -> float:
         """Return a token's forward FLOPs on its own rank: attention, router, shared expert."""
         return 2 * self.replicated_weights + self.score_flops(sequence)

@@ -33,7 +33,7 @@ def test_attention_flops_of_four_projections_and_half_the_scores() -> None:
     query_and_output, key_and_value = 2 * 4096 * 4096, 2 * 4096 * 1024
     scores_and_values = 2 * 4096 * 4096
     assert (
-        2 * MIXTRAL.attention_weights + MIXTRAL.score_flops(4096)
+        MIXTRAL.attention_flops(4096)
         == 2 * (query_and_output + key_and_value) + scores_and_values
         == 117_440_512
     )
@@ -45,11 +45,7 @@ def test_latent_attention_flops_of_five_matrices_and_half_the_scores() -> None:
     output = 128 * 128 * 7168
     assert DEEPSEEK.attention_weights == queries + keys_and_values + output == 187_105_280
     scores_and_values = 128 * (128 + 64 + 128) * 4096
-    assert (
-        2 * DEEPSEEK.attention_weights + DEEPSEEK.score_flops(4096)
-        == 2 * 187_105_280 + scores_and_values
-        == 541_982_720
-    )
+    assert DEEPSEEK.attention_flops(4096) == 2 * 187_105_280 + scores_and_values == 541_982_720
 
 
 @pytest.mark.parametrize(
@@ -63,7 +59,7 @@ def test_latent_attention_flops_of_five_matrices_and_half_the_scores() -> None:
 def test_own_rank_computes_attention_router_and_shared_expert(
     model: Model, router: int, shared: int
 ) -> None:
-    attention = 2 * model.attention_weights + model.score_flops(4096)
+    attention = model.attention_flops(4096)
     assert model.replicated_flops(4096) == attention + router + shared
 
 
@@ -75,7 +71,7 @@ def test_shared_expert_of_qwen_equals_its_four_routed_experts() -> None:
 def test_head_and_layers_without_experts() -> None:
     assert MIXTRAL.head_flops() == 2 * 4096 * 32000
     assert DEEPSEEK.head_flops() == 2 * 7168 * 129280
-    dense = 2 * DEEPSEEK.attention_weights + DEEPSEEK.score_flops(4096) + 2 * 3 * 7168 * 18432
+    dense = DEEPSEEK.attention_flops(4096) + 2 * 3 * 7168 * 18432
     assert DEEPSEEK.dense_layer_flops(4096) == dense
     experts = DEEPSEEK.top_k * DEEPSEEK.expert_flops()
     moe = DEEPSEEK.replicated_flops(4096) + experts - 2 * 7168 * 256
