@@ -174,20 +174,18 @@ class Fabric:
     @cached_property
     def _optical_nics(self) -> dict[str, tuple[Nic, ...]]:
         return {
-            server: self._nics(server, NicKind.OPTICAL, self.optical if region.ocs else 0)
+            server: tuple(Nic(server, NicKind.OPTICAL, i) for i in range(self.optical))
+            if region.ocs
+            else ()
             for server, region in self.region_of.items()
         }
 
     @cached_property
     def _electrical_nics(self) -> dict[str, tuple[Nic, ...]]:
         return {
-            server: self._nics(server, NicKind.ELECTRICAL, self.electrical)
+            server: tuple(Nic(server, NicKind.ELECTRICAL, i) for i in range(self.electrical))
             for server in self.servers
         }
-
-    @staticmethod
-    def _nics(server: str, kind: NicKind, count: int) -> tuple[Nic, ...]:
-        return tuple(Nic(server, kind, i) for i in range(count))
 
     def without_nics(self, nics: Iterable[Nic]) -> "Fabric":
         """Return the fabric with more NICs unusable."""
