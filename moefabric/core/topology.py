@@ -39,6 +39,11 @@ class Region:
     backup: bool = False
     modelled: bool = False
 
+    @property
+    def moving_ns(self) -> int:
+        """Time on the wall clock from a change of circuits until they carry traffic again."""
+        return self.ocs.settle_ns + self.ocs.link_up_ns if self.ocs else 0
+
 
 @dataclass(frozen=True)
 class Fabric:

@@ -10,6 +10,7 @@ import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric, Region
+from moefabric.core.units import NS_PER_S
 from moefabric.planner.arrays import Array, Ints, circuit_matrix
 from moefabric.planner.even_circuits import even_order
 from moefabric.planner.horizon import Horizon
@@ -73,8 +74,7 @@ class Candidates(ABC):
 
 def moving_s(fabric: Fabric, region: Region) -> float:
     """Return the model seconds for which circuits of a region are dark when they move."""
-    moving_ns = region.ocs.settle_ns + region.ocs.link_up_ns if region.ocs else 0
-    return moving_ns / 1e9 / fabric.scale.dilation
+    return region.moving_ns / NS_PER_S / fabric.scale.dilation
 
 
 @dataclass(frozen=True)

@@ -256,9 +256,7 @@ def region_controllers(
     clients = {}
     for region in wiring.fabric.regions:
         if not (region.backup or region.modelled):
-            ocs = region.ocs  # dilation stretches its settling
-            settling_s = 2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0
-            limit_s = timeout_s + settling_s
+            limit_s = timeout_s + 2 * region.moving_ns / NS_PER_S
             clients[region.name] = ControllerClient.of_region(wiring, region, limit_s)
     return Controllers(clients)
 

@@ -7,8 +7,8 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, consolidated_flows, flows
 from moefabric.core.topology import Fabric, circuit_rate_bps
-from moefabric.core.units import NS_PER_S
 from moefabric.planner.delayed_split import DelayedSplit, best_split
+from moefabric.planner.moving_circuits import moving_s
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows
 from moefabric.planner.sending.task_flows import Groups, TaskFlows, region_by_server
 from moefabric.simulator.fluid import goodput_share, predict, predict_regions
@@ -63,8 +63,7 @@ class PartialOffload:
 def circuits_after_s(fabric: Fabric, control_s: float) -> dict[str, float]:
     """Return the model seconds of a reconfiguration by region, given those of the control plane."""
     return {
-        region.name: control_s
-        + (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S / fabric.scale.dilation
+        region.name: control_s + moving_s(fabric, region)
         for region in fabric.regions
         if region.ocs is not None
     }
