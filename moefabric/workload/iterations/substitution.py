@@ -184,19 +184,17 @@ class JobPlacement:
     """The servers and placements of a job on a fabric.
 
     Attributes:
-        groups: Servers that work for each region.
         placements: The placement of each EP group.
         split_ranks: Pairs of servers that share a rank.
     """
 
-    groups: Mapping[str, tuple[str, ...]]
     placements: tuple[Placement, ...]
     split_ranks: tuple[tuple[str, str], ...] = ()
 
     @property
     def servers(self) -> tuple[str, ...]:
         """All servers that work, group by group."""
-        return tuple(server for group in self.groups.values() for server in group)
+        return tuple(server for group in self.placements for server in group.servers)
 
 
 def job_placement(
@@ -211,8 +209,8 @@ def job_placement(
         substitutions: The backups.
     """
     changed, split_ranks = [], dict[tuple[str, str], None]()
-    groups = working_groups(fabric, substitutions)
-    for planned, servers in zip(placements, groups.values(), strict=True):
+    groups = working_groups(fabric, substitutions).values()
+    for planned, servers in zip(placements, groups, strict=True):
         placement, homes = planned, list[int]()
         for rank in range(placement.ranks):
             home, others = _rank_servers(placement, rank, tp, substitutions)
@@ -222,7 +220,7 @@ def job_placement(
         if servers != placement.servers or homes != before:
             placement = replace(placement, servers=servers, homes=tuple(homes))
         changed.append(placement)
-    return JobPlacement(groups, tuple(changed), tuple(split_ranks))
+    return JobPlacement(tuple(changed), tuple(split_ranks))
 
 
 def _rank_servers(
