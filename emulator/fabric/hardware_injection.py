@@ -6,8 +6,7 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.nic import Nic
-from moefabric.core.ocs_ports import ocs_port
-from moefabric.core.topology import Region
+from moefabric.core.topology import Region, ocs_port
 from moefabric.emulator.fabric.daemon_protocol import not_running_error, request
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.runtime.failure_log import append_failure_event

@@ -10,9 +10,7 @@ from moefabric.core.errors import FabricError
 from moefabric.core.link import LinkBehaviour, LinkPlace
 from moefabric.core.nic import Nic, NicKind
 from moefabric.core.ocs import Ocs
-from moefabric.core.ocs_ports import ocs_port
-from moefabric.core.rates import uplink_rate_bps
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, ocs_port, uplink_rate_bps
 from moefabric.core.units import QueueLimit
 from moefabric.emulator.fabric import shaping
 from moefabric.runtime.run_directory import ManagementNetwork

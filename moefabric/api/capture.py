@@ -13,8 +13,7 @@ from moefabric.api.failure_injection import FailureInjection
 from moefabric.core.circuits import Circuit
 from moefabric.core.errors import FabricError
 from moefabric.core.nic import Nic, NicKind
-from moefabric.core.ocs_ports import nic_at, ocs_port
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, nic_at, ocs_port
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux import pcapng
 from moefabric.results.parts import Json

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
-from moefabric.core.ocs_ports import ocs_port
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, ocs_port
 from moefabric.core.units import duration_ns
 
 OCS_FAULTS: Final = {

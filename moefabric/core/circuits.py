@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Self
 
 from moefabric.core.nic import Nic, NicKind
-from moefabric.core.ocs_ports import nic_at, ocs_port
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, nic_at, ocs_port
 
 
 class CircuitConflictError(ValueError):

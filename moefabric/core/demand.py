@@ -168,6 +168,14 @@ class DemandMatrix:
         rows = [self._index[server] for server in servers]
         return DemandMatrix(servers, self.array[np.ix_(rows, rows)])
 
+    def within(self, servers: Sequence[str]) -> "DemandMatrix":
+        """Return the demand between servers of which some may be lost; these owe nothing."""
+        places = [place for place, server in enumerate(servers) if server in self._index]
+        rows = [self._index[servers[place]] for place in places]
+        array = np.zeros((len(servers), len(servers)))
+        array[np.ix_(places, places)] = self.array[np.ix_(rows, rows)]
+        return DemandMatrix(servers, array)
+
     @cached_property
     def _index(self) -> dict[str, int]:
         return {server: position for position, server in enumerate(self.servers)}

@@ -1,9 +1,9 @@
 """Flows between servers, splits of a demand over OCS and EPS, and records of transfers."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from moefabric.core import forwarding
 from moefabric.core.circuits import CircuitSet
@@ -60,6 +60,50 @@ class Share:
     def forwarded_bytes(self) -> float:
         """Bytes that other servers forward."""
         return sum(size for _, size in self.forwarded)
+
+    @classmethod
+    def joined(cls, shares: Sequence["Share"]) -> "Share":
+        """Return the sum of a pair's shares, of which each NIC of the EPS carries equally much."""
+        return cls(
+            shares[0].src,
+            shares[0].dst,
+            sum(share.light_bytes for share in shares),
+            sum(share.eps_bytes for share in shares),
+            forwarded=tuple(part for share in shares for part in share.forwarded),
+        )
+
+    def of_size(self, size: float) -> "Share":
+        """Return a share of `size` bytes that takes the paths in the same proportions."""
+        factor = size / self.bytes
+        return replace(
+            self,
+            light_bytes=self.light_bytes * factor,
+            eps_bytes=self.eps_bytes * factor,
+            eps_bytes_by_nic=tuple(part * factor for part in self.eps_bytes_by_nic),
+            forwarded=tuple((root, part * factor) for root, part in self.forwarded),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the share as `moefabric plan --json` and controllers write it."""
+        document: dict[str, Any] = {"from": self.src, "to": self.dst}
+        document |= {"light_bytes": self.light_bytes, "eps_bytes": self.eps_bytes}
+        if self.eps_bytes_by_nic:
+            document["eps_bytes_by_nic"] = list(self.eps_bytes_by_nic)
+        if self.forwarded:
+            document["forwarded"] = dict(self.forwarded)
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Share":
+        """Return the share that `to_json` wrote."""
+        return cls(
+            document["from"],
+            document["to"],
+            document["light_bytes"],
+            document["eps_bytes"],
+            tuple(document.get("eps_bytes_by_nic", ())),
+            tuple(document.get("forwarded", {}).items()),
+        )
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from moefabric.core.packet_drops import drops_packets
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, drops_packets
 
 CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
 """Traffic of all NICs together per core at which a third of the machine is idle, by datapath."""

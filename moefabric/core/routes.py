@@ -1,6 +1,6 @@
 """Routes of flows: the links that packets cross, as the forwarding rules send them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -107,14 +107,3 @@ def _host_route(fabric: Fabric, circuits: CircuitSet, servers: Sequence[str]) ->
 def crosses_spine(links: Route) -> bool:
     """Return whether a route leads from one leaf of the EPS to another by a spine."""
     return any(near.startswith("leaf") and far.startswith("spine") for near, far in links)
-
-
-def region_by_server(fabric: Fabric, groups: Mapping[str, Sequence[str]] | None) -> dict[str, str]:
-    """Return the region for which each server works: its own, unless groups are given.
-
-    Args:
-        groups: Servers that work for each region.
-    """
-    if groups is None:
-        return {server: region.name for server, region in fabric.region_of.items()}
-    return {server: region for region, servers in groups.items() for server in servers}

@@ -1,9 +1,8 @@
 """Fabrics: servers, their NICs and regions, and the OCSes and EPS that connect them.
 
 Names, addresses and port numbers are functions of a `Fabric`, so that the emulator, the controllers
-and the agents agree without exchanging messages. Each has a module of its own: see
-`moefabric.core.addressing`, `moefabric.core.eps`, `moefabric.core.openflow_ports` and
-`moefabric.core.ocs_ports`.
+and the agents agree without exchanging messages. Those of servers and packet switches have modules
+of their own: `moefabric.core.addressing`, `moefabric.core.eps` and `moefabric.core.openflow_ports`.
 """
 
 from collections.abc import Iterable
@@ -39,6 +38,11 @@ class Region:
     ocs: Ocs | None
     backup: bool = False
     modelled: bool = False
+
+    @property
+    def moving_ns(self) -> int:
+        """Time on the wall clock from a change of circuits until they carry traffic again."""
+        return self.ocs.settle_ns + self.ocs.link_up_ns if self.ocs else 0
 
 
 @dataclass(frozen=True)
@@ -175,20 +179,18 @@ class Fabric:
     @cached_property
     def _optical_nics(self) -> dict[str, tuple[Nic, ...]]:
         return {
-            server: self._nics(server, NicKind.OPTICAL, self.optical if region.ocs else 0)
+            server: tuple(Nic(server, NicKind.OPTICAL, i) for i in range(self.optical))
+            if region.ocs
+            else ()
             for server, region in self.region_of.items()
         }
 
     @cached_property
     def _electrical_nics(self) -> dict[str, tuple[Nic, ...]]:
         return {
-            server: self._nics(server, NicKind.ELECTRICAL, self.electrical)
+            server: tuple(Nic(server, NicKind.ELECTRICAL, i) for i in range(self.electrical))
             for server in self.servers
         }
-
-    @staticmethod
-    def _nics(server: str, kind: NicKind, count: int) -> tuple[Nic, ...]:
-        return tuple(Nic(server, kind, i) for i in range(count))
 
     def without_nics(self, nics: Iterable[Nic]) -> "Fabric":
         """Return the fabric with more NICs unusable."""
@@ -243,3 +245,49 @@ class Fabric:
     def switches(self) -> tuple[str, ...]:
         """Every OpenFlow datapath: server switches (named as their servers), leaves, spines."""
         return self.servers + self.leaves + self.spines
+
+
+def circuit_rate_bps(fabric: Fabric, a: str, b: str) -> float:
+    """Return the rate of a circuit between two servers: that of its slower NIC."""
+    return min(fabric.rate_bps(a), fabric.rate_bps(b))
+
+
+def uplink_rate_bps(fabric: Fabric) -> float:
+    """Return the rate of one link between a leaf and a spine.
+
+    If the rates of NICs differ, leaves have uplinks for the fastest ones.
+    """
+    return fabric.eps_wiring.uplink_rate_bps(max(fabric.rates_bps))
+
+
+def capacity_bps(fabric: Fabric) -> float:
+    """Return the rate of all NICs together."""
+    return (fabric.optical + fabric.electrical) * sum(fabric.rates_bps)
+
+
+def drops_packets(fabric: Fabric) -> bool:
+    """Return whether queues or links may drop packets, so that hosts send single ones."""
+    return fabric.queue is not None or fabric.eps_link is not None
+
+
+def queue_room(fabric: Fabric) -> str:
+    """Return the room of the queues that drop packets, as users write it (`100 packets`)."""
+    link = fabric.eps_link
+    if link is None or link.behaviour.queue_bytes is None:
+        return str(fabric.queue) if fabric.queue is not None else "any length"
+    return str(QueueLimit(link.behaviour.queue_bytes, in_bytes=True))
+
+
+def ocs_port(fabric: Fabric, nic: Nic) -> int:
+    """Return the OCS input (from 1) of an optical NIC's transmit fibre.
+
+    Its receive fibre is plugged into output `ocs_port + ocs.ports`.
+    """
+    region = fabric.region_of[nic.server]
+    return region.servers.index(nic.server) * fabric.optical + nic.index + 1
+
+
+def nic_at(fabric: Fabric, region: Region, port: int) -> Nic:
+    """Return the optical NIC behind an input of a region's OCS."""
+    position, index = divmod(port - 1, fabric.optical)
+    return Nic(region.servers[position], NicKind.OPTICAL, index)

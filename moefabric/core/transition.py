@@ -1,7 +1,7 @@
 """The safe order of a reconfiguration, as data: divert, command, verify, and then admit."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moefabric.core.circuits import CircuitSet, Transition
 from moefabric.core.forwarding import rule_changes
@@ -71,11 +71,7 @@ def reconfiguration_plan(
     removed = CircuitSet(leaving if overwrites else leaving & carrying.circuits)
     if not removed.circuits and carrying == common == target:
         return None
-    command = Transition(
-        teardown=removed,
-        kept=CircuitSet(reported.circuits & target.circuits),
-        setup=CircuitSet(target.circuits - reported.circuits),
-    )
+    command = replace(reported.transition_to(target), teardown=removed)
     divert = rule_changes(rules(carrying), rules(common), drop=drop)
     added = CircuitSet(target.circuits - common.circuits)
     return ReconfigurationPlan(target, divert, command, added)

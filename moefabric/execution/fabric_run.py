@@ -17,9 +17,8 @@ from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.packet_drops import drops_packets, queue_room
 from moefabric.core.port_counts import QueueCounts
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, drops_packets, queue_room
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import lifecycle
 from moefabric.execution.controller_retry import RegionController

@@ -7,14 +7,14 @@ from graphlib import TopologicalSorter
 
 from moefabric.core.units import NS_PER_S
 from moefabric.planner.horizon import Horizon
-from moefabric.planner.iteration_horizons import horizon
+from moefabric.planner.iteration_horizons import IterationHorizons
 from moefabric.planner.sending.task_flows import Groups
 from moefabric.results.records.records import CollectiveRun, IterationRun
 from moefabric.simulator.event_simulation import Step
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.iterations.iteration import Compute, Reconfigure
 from moefabric.workload.iterations.job import Job
-from moefabric.workload.iterations.tasks import Task, runs_during
+from moefabric.workload.iterations.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,12 @@ class IterationState:
     def unlit_regions(self, number: int) -> list[str]:
         """Return a reconfiguration's regions whose circuits didn't change during the collective."""
         task = self.tasks[number]
-        reconfigured = {
-            region
-            for n in task.after
-            if runs_during(task, self.tasks[n])
-            for region in self.reconfigured[n]
-        }
-        return [region for region in task.regions if region not in reconfigured]
+        done = () if task.during is None else self.reconfigured[task.during]
+        return [region for region in task.regions if region not in done]
 
     def horizon(self, number: int) -> Horizon:
         """Return the tasks that follow a task's request for circuits."""
-        return horizon(self.tasks, number, self.later_iterations)
+        return IterationHorizons(self.tasks).horizon(number, self.later_iterations)
 
     def _end_of(self, numbers: Sequence[int]) -> int:
         return max([self.run.start_ns, *(self.ends[n] or 0 for n in numbers)])

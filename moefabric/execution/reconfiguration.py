@@ -36,7 +36,6 @@ from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits
 from moefabric.planner.sending.partial_offload import circuits_after_s
 from moefabric.prediction.control_time import ControlPrediction, model_phases
 from moefabric.results.records.records import CircuitChange
-from moefabric.workload.iterations.substitution import region_demand
 
 TIMEOUT_S: Final = 1.0
 """Model seconds that a controller may take to reply, plus twice the settling of its circuits."""
@@ -230,7 +229,7 @@ class Reconfigurator:
             state.reported = True
 
     def note_plan(self, regions: Iterable[str], ready_ns: int) -> None:
-        """Note that transfers of these regions, which start at an instant, have been planned."""
+        """Note that transfers of these regions, which start at an instant, are planned now."""
         reported = [state for name in regions if (state := self._states[name]).reported]
         for state in reported:
             state.reported = False
@@ -312,7 +311,7 @@ class Reconfigurator:
         if state.request is not None or start_ns < state.from_ns:
             on_reply(self._without_circuits(state, start_ns, start_ns, UNDER_WAY))
             return
-        own = region_demand(state.region.servers, demand)
+        own = demand.within(state.region.servers)
         events: list[ControllerEvent] = []
 
         def reconfigure(controller: RetriedController) -> CircuitChange:
@@ -326,7 +325,7 @@ class Reconfigurator:
         request = _Request(future, start_ns, now, on_reply, events)
         state.request = request
         request.cancel_timeout = self._schedule(
-            now + round(self._timeout_s * NS_PER_S) + 2 * _optics_ns(state),
+            now + round(self._timeout_s * NS_PER_S) + 2 * state.region.moving_ns,
             lambda: self._time_out(state, request),
         )
 
@@ -366,13 +365,13 @@ class Reconfigurator:
                 change.phases,
                 took_ns / NS_PER_S,
                 self._dilation,
-                most_settling_s=_optics_ns(state) / NS_PER_S if fixed else inf,
+                most_settling_s=state.region.moving_ns / NS_PER_S if fixed else inf,
                 control_s=self._control_s,
             )
             settled_s = change.phases.settle_s / self._dilation
             state.control_s[changed].append(phases.control_s)
             if changed:
-                expected_s += _optics_ns(state) / NS_PER_S / self._dilation
+                expected_s += state.region.moving_ns / NS_PER_S / self._dilation
                 if not request.timed_out:
                     state.dark_ns += self.fabric.scale.wall_ns(settled_s * NS_PER_S)
             end_ns = start_ns + self.fabric.scale.wall_ns(phases.total_s * NS_PER_S)
@@ -398,7 +397,7 @@ class Reconfigurator:
         if state.request is request and not request.future.done():
             request.timed_out = True
             waited_ns = self.fabric.scale.wall_ns(self._timeout_s * NS_PER_S)
-            waited_ns += 2 * _optics_ns(state)
+            waited_ns += 2 * state.region.moving_ns
             waited_s = waited_ns / NS_PER_S / self._dilation
             error = f"its controller didn't answer within {waited_s:.1f} s"
             if state.late_dark:
@@ -427,9 +426,3 @@ class Reconfigurator:
         phases = ReconfigurationPhases(total_s=waited_s)
         change = CircuitChange(before, lit, phases, error=error)
         return Reply(change, start_ns, end_ns)
-
-
-def _optics_ns(state: _RegionState) -> int:
-    """Return how long a region's circuits take to carry traffic again, on the wall clock."""
-    ocs = state.region.ocs
-    return ocs.settle_ns + ocs.link_up_ns if ocs is not None else 0

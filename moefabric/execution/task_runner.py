@@ -132,11 +132,11 @@ class TaskRunner:
             flows = offload.early if offload is not None else None
         else:
             circuits = self._reconfigurator.circuits(task.regions, ready_ns)
+            if collective:
+                self._reconfigurator.note_plan(task.regions, ready_ns)
             flows = task_flows(
                 self.fabric, self.policy, task, circuits, state.groups, greedy=self.transfers.greedy
             )
-            if collective:
-                self._reconfigurator.note_plan(task.regions, ready_ns)
         if flows is None:
             self._end(state, number, ready_ns)
             return

@@ -5,7 +5,6 @@ if the split had been installed before the gate ran.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -51,20 +50,8 @@ def assumed_split(
     if any((src, dst) not in shares for src, dst, _ in owed):
         uniform = DemandMatrix(demand.servers, np.full_like(demand.array, _UNIFORM_BYTES))
         shares = _shares(split(fabric, uniform, circuits)) | shares
-    return Split(tuple(_scaled(shares[src, dst], size) for src, dst, size in owed))
+    return Split(tuple(shares[src, dst].of_size(size) for src, dst, size in owed))
 
 
 def _shares(split: Split) -> dict[tuple[str, str], Share]:
     return {(share.src, share.dst): share for share in split if share.bytes > 0}
-
-
-def _scaled(share: Share, size: float) -> Share:
-    """Return a share of `size` bytes in the same proportions."""
-    factor = size / share.bytes
-    return replace(
-        share,
-        light_bytes=share.light_bytes * factor,
-        eps_bytes=share.eps_bytes * factor,
-        eps_bytes_by_nic=tuple(part * factor for part in share.eps_bytes_by_nic),
-        forwarded=tuple((root, part * factor) for root, part in share.forwarded),
-    )

@@ -112,6 +112,8 @@ def best_split(
     may be reconfigured once the demand has been met.
     """
     stays = split_without_move(fabric, demand, current)
+    if target == current:
+        return stays
     moves = split_during_move(fabric, demand, current, target, after_s)
     return moves if moves.seconds < stays.seconds * (1 - 1e-9) else stays
 

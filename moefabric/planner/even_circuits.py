@@ -6,20 +6,14 @@ can do for an unknown demand that servers forward (Jellyfish, NSDI'12; Xpander, 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import Final
 
 import numpy as np
 
-from moefabric.core.circuits import CircuitSet
-from moefabric.core.demand import DemandMatrix
-from moefabric.core.topology import Fabric, Region
 from moefabric.planner.arrays import Ints
-from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
-from moefabric.planner.policy import PolicyTraits
+from moefabric.planner.pair_order import Pair, PairOrderPolicy, affordable_pairs
 from moefabric.planner.round_robin import tournament
 
 PortOrder = Callable[[Sequence[int]], list[Pair]]
@@ -128,37 +122,23 @@ def _exchange(counts: Ints, i: int, j: int, draw: np.random.RandomState) -> Pair
     return x, y
 
 
-@dataclass(frozen=True)
-class EvenCircuits(PolicyTraits):
-    """Circuits in an order that ignores the demand, lit once.
-
-    Attributes:
-        name: The name that specifications use.
-        order: Gives the pairs for the usable optical NICs of each server.
-    """
-
-    name: str
-    order: PortOrder
-    reconfigures: bool = field(default=False, kw_only=True)
-    splits_by_demand: bool = field(default=True, kw_only=True)
-    suits_patch_panel: bool = field(default=True, kw_only=True)
-
-    def circuits(
-        self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
-    ) -> CircuitSet:
-        """Keep the circuits that are lit; without any, spread circuits evenly."""
-        if current.circuits:
-            return current
-        ports = usable_ports(fabric, region)
-        counts = circuit_counts(len(ports), self.order(ports))
-        return assign_nics(fabric, region, counts, current)
+def _lit_once(name: str, order: PortOrder) -> PairOrderPolicy:
+    """Return the policy that lights the circuits of an order that ignores the demand."""
+    return PairOrderPolicy(
+        name,
+        lambda _demand, ports: order(ports),
+        stays=True,
+        reconfigures=False,
+        splits_by_demand=True,
+        suits_patch_panel=True,
+    )
 
 
-UNIFORM: Final = EvenCircuits("uniform", uniform_order)
+UNIFORM: Final = _lit_once("uniform", uniform_order)
 """Rounds of perfect matchings: a full mesh up to one server more than NICs."""
 
-EXPANDER: Final = EvenCircuits("expander", expander_order)
+EXPANDER: Final = _lit_once("expander", expander_order)
 """The best of many random graphs."""
 
-EVEN: Final = EvenCircuits("even", even_order)
+EVEN: Final = _lit_once("even", even_order)
 """A full mesh if there are enough NICs, else an expander."""

@@ -71,11 +71,6 @@ class IterationHorizons:
         return self._of_regions.setdefault(regions, own)
 
 
-def horizon(tasks: Sequence[Task], number: int, later_iterations: int) -> Horizon:
-    """Return the horizon of one request; see `IterationHorizons.horizon`."""
-    return IterationHorizons(tasks).horizon(number, later_iterations)
-
-
 def _is_all_to_all(work: Work) -> bool:
     """Return whether work is a collective, or the first phase of a collective."""
     return isinstance(work, Collective) and not work.phase

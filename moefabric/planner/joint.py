@@ -7,7 +7,6 @@ The best circuits never end later than Algorithm 1's with the spill split. For r
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, combinations, cycle
 from math import inf
 from typing import Final
@@ -20,20 +19,12 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.circuit_search import CircuitSearch
 from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circuits
-from moefabric.planner.even_circuits import even_order
 from moefabric.planner.mixnet import MIXNET, algorithm1_order
-from moefabric.planner.moving_circuits import MovingCircuits
+from moefabric.planner.moving_circuits import Candidates, MovingCircuits
 from moefabric.planner.nic_assignment import usable_ports
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
 from moefabric.planner.static import ring_order
-from moefabric.planner.waterfill import (
-    EpsLinks,
-    Rates,
-    completion_s,
-    nic_rates,
-    off_diagonal,
-    pair_rates,
-)
+from moefabric.planner.waterfill import EpsLinks, Rates, completion_s, nic_rates, off_diagonal
 
 _ROUNDING: Final = 1e-9
 _TOLERANCE: Final = 2e-3
@@ -53,36 +44,12 @@ _ALL_TO_ALLS: Final = 4
 """All-to-alls of a layer, forward and backward, which circuits serve (paper section 5.1)."""
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """A demand, the NICs for its circuits and the EPS for its other bytes."""
-
-    owed: Array
-    ports: Ints
-    rates: Rates
-    links: EpsLinks
-
-    @cached_property
-    def pair_rates(self) -> Array:
-        """Bytes per second of a pair's circuit [server, server]."""
-        return pair_rates(self.rates, len(self.ports))
+class _Problem(Candidates):
+    """Circuits for the split over them and the EPS."""
 
     def seconds(self, counts: Ints) -> float:
         """Return when the demand, and its transpose, ends over circuits with the best split."""
         return completion_s(self.owed, self.pair_rates * counts.astype(np.float64), self.links)
-
-    @property
-    def nearly_best_s(self) -> float:
-        """A time below which the links of no server carry its bytes."""
-        due, nics = self.links.loads(self.owed), self.links.budget.copy()
-        nics[: 2 * len(self.ports)] += np.tile(self.rates * self.ports, 2)
-        servers = slice(2 * len(self.ports))
-        return float(np.max(due[servers] / nics[servers], initial=0.0))
-
-    @property
-    def even(self) -> Ints:
-        """Circuits that are spread evenly."""
-        return circuit_counts(len(self.ports), even_order(self.ports.tolist()))
 
     def best(self, known: Ints, known_s: float) -> tuple[Ints, float]:
         """Return the circuits that are best for the demand, and their seconds."""

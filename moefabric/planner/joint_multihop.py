@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -15,11 +14,11 @@ from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.even_circuits import even_order
 from moefabric.planner.joint import Joint, best_circuits
 from moefabric.planner.mixnet import algorithm1_order
-from moefabric.planner.moving_circuits import MovingCircuits
+from moefabric.planner.moving_circuits import Candidates, MovingCircuits
 from moefabric.planner.multihop import least_s, multihop_split
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
-from moefabric.planner.waterfill import EpsLinks, nic_rates, off_diagonal, pair_rates
+from moefabric.planner.waterfill import EpsLinks, nic_rates, off_diagonal
 
 _TOLERANCE: Final = 2e-3
 """Relative distance from a bound at which circuits count as the best."""
@@ -27,47 +26,30 @@ _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True)
-class _Candidates:
-    """Circuits that may be the best for a demand, as counts [server, server], with their times.
+class _Forwarded(Candidates):
+    """Circuits for the split in which servers forward.
 
     Attributes:
         fabric: The wired fabric.
         region: The region whose servers are joined.
-        owed: Bytes [from, to], diagonal empty.
     """
 
     fabric: Fabric
     region: Region
-    owed: Array
 
-    @cached_property
-    def ports(self) -> list[int]:
-        """Usable optical NICs of each server."""
-        return usable_ports(self.fabric, self.region)
-
-    @cached_property
-    def rates(self) -> Array:
-        """Bytes per second of an optical NIC of each server."""
-        return nic_rates(self.fabric, self.region.servers)
-
-    @cached_property
-    def bound_s(self) -> float:
-        """A time below which no circuits carry the demand."""
-        nics = self.rates * np.array(self.ports, dtype=np.float64)
-        if self.fabric.leaves:
-            nics += EpsLinks.of(self.fabric, self.region.servers).nics
-        due = np.maximum(self.owed.sum(axis=0), self.owed.sum(axis=1))
-        return float(np.divide(due, nics, out=np.zeros(len(due)), where=nics > 0).max(initial=0.0))
+    @classmethod
+    def of(cls, fabric: Fabric, region: Region, owed: Array) -> Self:
+        """Return the candidates for bytes [from, to] between the servers of a region."""
+        ports, rates = np.array(usable_ports(fabric, region)), nic_rates(fabric, region.servers)
+        links = EpsLinks.one_leaf(np.zeros(len(ports)))
+        if fabric.leaves:
+            links = EpsLinks.of(fabric, region.servers)
+        return cls(owed, ports, rates, links, fabric, region)
 
     @property
     def nearly_best_s(self) -> float:
         """A time little above the bound."""
         return self.bound_s * (1 + _TOLERANCE)
-
-    @cached_property
-    def even(self) -> Ints:
-        """Circuits that are spread evenly."""
-        return circuit_counts(len(self.ports), even_order(self.ports))
 
     def seconds(self, counts: Ints) -> float:
         """Return when the demand ends over circuits.
@@ -94,10 +76,9 @@ class _Candidates:
 
     def _demand_driven(self) -> Iterator[Ints]:
         """Yield circuits for direct bytes, and mixtures with evenly spread ones for the others."""
-        both, ports = self.owed + self.owed.T, self.ports
+        both, ports = self.owed + self.owed.T, self.ports.tolist()
         if self.fabric.leaves:
-            links = EpsLinks.of(self.fabric, self.region.servers)
-            yield best_circuits(self.owed, np.array(ports), self.rates, links)
+            yield best_circuits(self.owed, self.ports, self.rates, self.links)
         most = max(ports)
         for spread in dict.fromkeys(count for count in (0, 1, 2, most - 1) if 0 <= count < most):
             even = circuit_counts(len(ports), even_order([min(spread, nics) for nics in ports]))
@@ -105,7 +86,7 @@ class _Candidates:
                 nics - used for nics, used in zip(ports, even.sum(axis=1).tolist(), strict=True)
             ]
             # Pairs whose bytes even circuits carry in the least time need no second circuit first.
-            carried = 2 * pair_rates(self.rates, len(ports)) * self.bound_s * even
+            carried = 2 * self.pair_rates * self.bound_s * even
             rest = np.where(both > 0, np.maximum(both - carried, _ROUNDING * both), 0.0)
             pairs = affordable_pairs(algorithm1_order(rest, free), free)
             yield even + circuit_counts(len(ports), pairs)
@@ -127,7 +108,7 @@ class JointMultihop(MovingCircuits):
         owed = off_diagonal(demand)
         # Dispatch and combine are each other's transpose and share their circuits.
         canonical = min(owed, owed.T, key=lambda matrix: matrix.tolist())
-        candidates = _Candidates(fabric, region, canonical)
+        candidates = _Forwarded.of(fabric, region, canonical)
         target = self.choose(fabric, region, candidates, current)
         if not current or target == current:
             return target

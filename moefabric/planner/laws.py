@@ -136,14 +136,6 @@ def light_faults(fabric: Fabric, circuits: CircuitSet, split: Split) -> Iterator
             yield f"{place}: other servers forward bytes, but servers don't forward here"
 
 
-def plan_faults(plan: Plan) -> Iterator[str]:
-    """Yield the faults that make a plan impossible: wrong ends of circuits, or wrong bytes."""
-    yield from port_faults(plan.fabric, plan.region, plan.circuits)
-    yield from service_faults(plan.fabric, plan.circuits)
-    yield from byte_faults(plan.demand, plan.split)
-    yield from light_faults(plan.fabric, plan.circuits, plan.split)
-
-
 @dataclass(frozen=True)
 class Law:
     """A statement that holds for every policy in every situation.

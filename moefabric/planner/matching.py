@@ -1,6 +1,7 @@
 """Circuits as Helios and c-Through choose them: one maximum-weight matching per optical NIC."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -60,12 +61,26 @@ def helios_order(demand: Array, ports: Sequence[int]) -> list[Pair]:
     if not degree or not demand.any():
         return []
     capacity = demand.sum(axis=1).max() / degree
-    remaining, pairs = np.triu(demand, 1), list[Pair]()
-    for _ in range(degree):
-        matched = max_weight_matching(np.minimum(remaining, capacity))
+    return successive_matchings(demand, degree, lambda owed: max(0.0, owed - capacity), capacity)
+
+
+def successive_matchings(
+    demand: Array, matchings: int, remaining: Callable[[float], float], most: float = inf
+) -> list[Pair]:
+    """Order pairs by successive maximum-weight matchings.
+
+    Args:
+        demand: Bytes that each pair owes, both directions together [server, server].
+        matchings: Number of matchings.
+        remaining: Returns the weight of a pair after it got a circuit.
+        most: The greatest weight of a circuit.
+    """
+    weights, pairs = np.triu(demand, 1), list[Pair]()
+    for _ in range(matchings):
+        matched = max_weight_matching(np.minimum(weights, most))
         pairs += matched
         for pair in matched:
-            remaining[pair] = max(0.0, remaining[pair] - capacity)
+            weights[pair] = remaining(weights[pair])
     return pairs
 
 

@@ -1,31 +1,68 @@
 """Policies that move circuits only where that pays in the rest of the job."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
-from typing import Protocol, Self
+from typing import Self
+
+import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import Ints, circuit_matrix
+from moefabric.core.units import NS_PER_S
+from moefabric.planner.arrays import Array, Ints, circuit_matrix
+from moefabric.planner.even_circuits import even_order
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.nic_assignment import assign_nics
+from moefabric.planner.pair_order import circuit_counts
 from moefabric.planner.policy import PolicyTraits
+from moefabric.planner.waterfill import EpsLinks, Rates, pair_rates
 
 
-class Candidates(Protocol):
-    """Circuits that may be the best for a demand, as counts [server, server], with their times."""
+@dataclass(frozen=True)
+class Candidates(ABC):
+    """Circuits that may be the best for a demand, as counts [server, server], with their times.
+
+    Attributes:
+        owed: Bytes [from, to], diagonal empty.
+        ports: Optical NICs of each server.
+        rates: Bytes per second of an optical NIC.
+        links: Links of the EPS.
+    """
+
+    owed: Array
+    ports: Ints
+    rates: Rates
+    links: EpsLinks
+
+    @cached_property
+    def pair_rates(self) -> Array:
+        """Bytes per second of a pair's circuit [server, server]."""
+        return pair_rates(self.rates, len(self.ports))
+
+    @cached_property
+    def bound_s(self) -> float:
+        """A time below which the NICs of no server carry its bytes."""
+        nics = self.rates * self.ports + self.links.nics
+        due = np.maximum(self.owed.sum(axis=0), self.owed.sum(axis=1))
+        return float(np.divide(due, nics, out=np.zeros(len(due)), where=nics > 0).max(initial=0.0))
 
     @property
     def nearly_best_s(self) -> float:
         """Time at which circuits count as the best: that of a bound, or little above it."""
+        return self.bound_s
 
-    @property
+    @cached_property
     def even(self) -> Ints:
         """Circuits that are spread evenly."""
+        return circuit_counts(len(self.ports), even_order(self.ports.tolist()))
 
+    @abstractmethod
     def seconds(self, counts: Ints) -> float:
         """Return when the demand ends over circuits; equal counts have equal times."""
 
+    @abstractmethod
     def best(self, known: Ints, known_s: float) -> tuple[Ints, float]:
         """Return the best circuits and their time.
 
@@ -37,8 +74,7 @@ class Candidates(Protocol):
 
 def moving_s(fabric: Fabric, region: Region) -> float:
     """Return the model seconds for which circuits of a region are dark when they move."""
-    moving_ns = region.ocs.settle_ns + region.ocs.link_up_ns if region.ocs else 0
-    return moving_ns / 1e9 / fabric.scale.dilation
+    return region.moving_ns / NS_PER_S / fabric.scale.dilation
 
 
 @dataclass(frozen=True)

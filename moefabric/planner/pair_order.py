@@ -1,7 +1,7 @@
 """Policies that are an order of server pairs: every entry of the order is one circuit."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -41,15 +41,19 @@ class PairOrderPolicy(PolicyTraits):
         order: Gives the pairs. Pairs whose servers have no port left are left out.
         splits_by_demand: Whether bytes that circuits can't carry in time go over the EPS
             (`optimal_split`); otherwise a pair with a circuit sends over it alone.
+        stays: Whether circuits that are lit stay whatever the demand.
     """
 
     name: str
     order: PairOrder
+    stays: bool = field(default=False, kw_only=True)
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:
-        """Choose the circuits in the order of the pairs."""
+        """Choose the circuits in the order of the pairs, unless lit ones stay."""
+        if self.stays and current:
+            return current
         ports = usable_ports(fabric, region)
         pairs = affordable_pairs(self.order(demand.symmetric(), ports), ports)
         return assign_nics(fabric, region, circuit_counts(len(ports), pairs), current)

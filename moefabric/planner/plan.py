@@ -115,21 +115,7 @@ class Plan:
             "policy": self.policy.name,
             "circuits": [list(row) for row in self.counts],
             "leftover_ports": list(self.leftover_ports),
-            "split": [
-                {
-                    "from": share.src,
-                    "to": share.dst,
-                    "light_bytes": share.light_bytes,
-                    "eps_bytes": share.eps_bytes,
-                    **(
-                        {"eps_bytes_by_nic": list(by_nic)}
-                        if (by_nic := share.eps_bytes_by_nic)
-                        else {}
-                    ),
-                    **({"forwarded": dict(share.forwarded)} if share.forwarded else {}),
-                }
-                for share in self.split
-            ],
+            "split": [share.to_json() for share in self.split],
             "predicted_s": predicted_s if isfinite(predicted_s) else None,
             "bound_s": self.bound_s,
         }

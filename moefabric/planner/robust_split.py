@@ -8,9 +8,9 @@ circuits, the EPS and, where servers forward, the relay trees of the destination
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby, permutations
+from itertools import permutations
 from typing import Final
 
 import numpy as np
@@ -69,13 +69,11 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
         return Split(())
     ends = tuple(np.array([[number[end] for end in path.pair] for path in paths]).T)
     sizes = [demand.array[ends] / (bound_s(fabric, demand) or 1.0) for demand in demands]
-    parts = _proportions(paths, sizes)
-    shares = [
-        _joined([path for path, _ in own], [part for _, part in own], owed[pair])
-        for pair, group in groupby(zip(paths, parts, strict=True), lambda item: item[0].pair)
-        for own in [list(group)]
-    ]
-    return Split(tuple(shares))
+    used = defaultdict[tuple[str, str], list[Share]](list)
+    for path, part in zip(paths, _proportions(paths, sizes), strict=True):
+        if part:
+            used[path.pair].append(path.byte.of_size(part * owed[path.pair]))
+    return Split(tuple(map(Share.joined, used.values())))
 
 
 @lru_cache(maxsize=16)
@@ -140,14 +138,3 @@ def _proportions(paths: Sequence[_Path], sizes: Sequence[Array]) -> list[float]:
     )
     parts: Array = np.where(solution.x[:-1] < _LEAST_PART, 0.0, solution.x[:-1])
     return [float(part) for part in parts / np.bincount(pair_of, parts)[pair_of]]
-
-
-def _joined(paths: Sequence[_Path], parts: Sequence[float], size: float) -> Share:
-    """Return the share of a pair's bytes, given the part of each of its paths."""
-    used = [(path.byte, part * size) for path, part in zip(paths, parts, strict=True) if part]
-    return replace(
-        paths[0].byte,
-        light_bytes=sum(byte.light_bytes * part for byte, part in used),
-        eps_bytes=sum(byte.eps_bytes * part for byte, part in used),
-        forwarded=tuple((root, part) for byte, part in used for root, _ in byte.forwarded),
-    )

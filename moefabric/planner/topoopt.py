@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.arrays import Array
-from moefabric.planner.matching import max_weight_matching
+from moefabric.planner.matching import successive_matchings
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
 from moefabric.planner.policy import PolicyTraits
@@ -27,13 +25,7 @@ def matching_order(demand: Array, degree: int) -> list[Pair]:
     Returns:
         The pairs, one entry for each circuit.
     """
-    weights, pairs = np.triu(demand, 1), list[Pair]()
-    for _ in range(degree):
-        matched = max_weight_matching(weights)
-        pairs += matched
-        for pair in matched:
-            weights[pair] /= 2
-    return pairs
+    return successive_matchings(demand, degree, lambda weight: weight / 2)
 
 
 def _connects_all(servers: int, pairs: list[Pair]) -> bool:

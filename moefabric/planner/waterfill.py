@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split
-from moefabric.core.rates import uplink_rate_bps
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, uplink_rate_bps
 from moefabric.planner.arrays import Array, circuit_matrix
 from moefabric.simulator.fluid import goodput_share
 

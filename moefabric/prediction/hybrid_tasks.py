@@ -123,7 +123,9 @@ class HybridTasks:
                 before = {self.executed[n] for n in task.after if n in self.executed}
                 after = tuple(sorted(before | set(self._after(lags))))
                 regions = self._regions(task, work)
-                self.executed[position] = self._add(regions, task.micro_batch, work, after)
+                during = None if task.during is None else self.executed[task.during]
+                one = Task(regions, task.micro_batch, work, after, during=during)
+                self.executed[position] = self._add(one)
             if self.mode == "replayed":
                 for piece in pieces(rated[position], times[position].start_s, least_s):
                     self._add_background(piece, task, lags)
@@ -190,7 +192,7 @@ class HybridTasks:
         background = BackgroundTransfer(piece.flows, piece.seconds, work.direction, work.layer)
         regions = self._regions_of(server for f in piece.flows for server in (f.src, f.dst))
         after = self._after({n: lag.then(piece.after_s, 0.0) for n, lag in lags.items()})
-        self._add(regions, task.micro_batch, background, after)
+        self._add(Task(regions, task.micro_batch, background, after))
 
     def _after(self, lags: Lags) -> tuple[int, ...]:
         """Return the tasks that end these lags after executed tasks."""
@@ -203,11 +205,9 @@ class HybridTasks:
         if (executed, lag) not in self.waits:
             after = () if executed == START else (self.executed[executed],)
             work = Elsewhere(lag.seconds, lag.compute_s)
-            self.waits[executed, lag] = self._add(tuple(self.emulated), 0, work, after)
+            self.waits[executed, lag] = self._add(Task(tuple(self.emulated), 0, work, after))
         return self.waits[executed, lag]
 
-    def _add(
-        self, regions: tuple[str, ...], micro_batch: int, work: Work, after: tuple[int, ...]
-    ) -> int:
-        self.tasks.append(Task(regions, micro_batch, work, after))
+    def _add(self, task: Task) -> int:
+        self.tasks.append(task)
         return len(self.tasks) - 1

@@ -16,13 +16,12 @@ from moefabric.planner.iteration_horizons import IterationHorizons
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits, planned_flows
 from moefabric.planner.sending.partial_offload import circuits_after_s, plan_partial_offload
-from moefabric.planner.sending.task_flows import TaskFlows, task_flows
+from moefabric.planner.sending.task_flows import TaskFlows, region_by_server, task_flows
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fluid import goodput_bps, predict_regions
 from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Reconfigure
-from moefabric.workload.iterations.substitution import region_demand
-from moefabric.workload.iterations.tasks import AllReduce, Elsewhere, Task, runs_during
+from moefabric.workload.iterations.tasks import AllReduce, Elsewhere, Task
 
 
 @dataclass(frozen=True)
@@ -183,16 +182,15 @@ class TaskPlanner:
             self._horizons = IterationHorizons(tasks)
             for position, task in enumerate(tasks):
                 self._place = position, len(listed) - number - 1
-                planned[-1].append(self._task(task, [planned[-1][n] for n in task.after]))
+                planned[-1].append(self._task(task, planned[-1]))
         return planned
 
-    def _task(self, task: Task, before: Sequence[PlannedTask]) -> PlannedTask:
+    def _task(self, task: Task, planned: Sequence[PlannedTask]) -> PlannedTask:
         match task.work:
             case Compute(slowest_s=seconds) | Elsewhere(seconds=seconds):
                 return PlannedTask(task, Step(task.after, seconds))
             case Reconfigure(demand=demand):
-                earlier = (p for p in before if runs_during(task, p.task))
-                done = {region for p in earlier for region in p.reconfigured}
+                done = () if task.during is None else planned[task.during].reconfigured
                 return self._reconfigure(task, demand, [r for r in task.regions if r not in done])
             case Collective(demand=demand) as work:
                 ideal: Mapping[str, float] = {}
@@ -219,7 +217,7 @@ class TaskPlanner:
         policy = self._policy_with_horizon if self._after_s else self.policy
         for name in (name for name in regions if name in self._after_s):
             region, before = self._regions[name], self.circuits[name]
-            own = region_demand(region.servers, demand)
+            own = demand.within(region.servers)
             self.circuits[name] = policy.circuits(self.fabric, region, own, before)
             moves = self.circuits[name] != before
             changed += [name] * moves
@@ -340,7 +338,7 @@ def deserved_circuits(
 ) -> CircuitSet:
     """Return the circuits that the policy chooses for a demand while `circuits` are lit."""
     return merge_circuits(
-        policy.circuits(fabric, region, region_demand(region.servers, demand), circuits)
+        policy.circuits(fabric, region, demand.within(region.servers), circuits)
         for region in fabric.regions
         if region.ocs is not None and not set(region.servers).isdisjoint(demand.servers)
     )
@@ -359,5 +357,5 @@ def ideal_seconds(
         if not set(servers).isdisjoint(demand.servers)
     }
     planned = planned_flows(fabric, policy, demand, lit, groups)
-    predictions = predict_regions(fabric, lit, planned, groups)
+    predictions = predict_regions(fabric, lit, planned, region_by_server(groups))
     return {name: prediction.seconds for name, prediction in predictions.items()}

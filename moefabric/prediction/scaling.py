@@ -4,10 +4,8 @@ from collections.abc import Iterable, Sequence
 from math import ceil, floor, log10
 from typing import Final
 
-from moefabric.core.packet_drops import drops_packets
-from moefabric.core.rates import capacity_bps
 from moefabric.core.resource_needs import CARRIED_BPS, RELAYED_BPS, SINGLE_PACKET_SHARE
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, capacity_bps, drops_packets
 from moefabric.core.units import Scale
 from moefabric.results.verdict import reasons
 from moefabric.runtime.cpu_monitor import usable_cores

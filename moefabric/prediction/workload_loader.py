@@ -121,7 +121,7 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
         exchange: ExpertExchange = plugins.load_plugin(plugins.EXPERT_EXCHANGES, choice.experts)
         work = replace(work, expert_exchange=exchange)
     split_demand = SplitDemand(choice.split_demand, choice.demand_error)
-    return work.with_dispatch_light(choice.dispatch_light).with_split_demand(split_demand)
+    return work.with_first_all_to_alls(choice.dispatch_light, split_demand)
 
 
 def _placed(work: Workload, reference: str, place: str) -> Workload:

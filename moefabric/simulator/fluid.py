@@ -18,9 +18,8 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
 from moefabric.core.port_counts import FRAME_HEADER_BYTES, IP_TCP_BYTES
-from moefabric.core.rates import uplink_rate_bps
-from moefabric.core.routes import Link, Route, is_forwarding, region_by_server, route
-from moefabric.core.topology import Fabric
+from moefabric.core.routes import Link, Route, is_forwarding, route
+from moefabric.core.topology import Fabric, uplink_rate_bps
 
 
 def goodput_share(mtu: int) -> float:
@@ -71,19 +70,15 @@ def predict(fabric: Fabric, circuits: CircuitSet, flows: Iterable[Flow]) -> Pred
         flows: Flows of a collective, in bytes of the model.
     """
     listed = tuple(flows)
-    return predict_routed(fabric, listed, [route(fabric, circuits, flow) for flow in listed])
-
-
-def predict_routed(fabric: Fabric, flows: Sequence[Flow], routes: Sequence[Route]) -> Prediction:
-    """Predict flows, as `predict` does, with given routes."""
-    return _prediction(fabric, flows, routes, _load(flows, routes))
+    routes = [route(fabric, circuits, flow) for flow in listed]
+    return _prediction(fabric, listed, routes, _load(listed, routes))
 
 
 def predict_regions(
     fabric: Fabric,
     circuits: CircuitSet,
     flows: Iterable[Flow],
-    groups: Mapping[str, Sequence[str]] | None = None,
+    region_of: Mapping[str, str] | None = None,
 ) -> dict[str, Prediction]:
     """Predict regions that start together, the flows of each region ending together.
 
@@ -92,12 +87,13 @@ def predict_regions(
 
     Args:
         flows: Flows of all regions, in bytes of the model.
-        groups: Servers that work for each region, if they aren't the region's own.
+        region_of: The region for which each server works; by default its own.
 
     Returns:
         The prediction of each region that sends, in the order of the fabric.
     """
-    region_of = region_by_server(fabric, groups)
+    if region_of is None:
+        region_of = {server: region.name for server, region in fabric.region_of.items()}
     by_region: dict[str, tuple[list[Flow], list[Route]]] = {
         region: ([], []) for region in dict.fromkeys(region_of.values())
     }

@@ -21,8 +21,7 @@ from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import CrossConnectMode, Ocs
-from moefabric.core.ocs_ports import ocs_port
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, ocs_port
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.linux import namespaces

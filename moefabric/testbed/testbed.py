@@ -182,19 +182,7 @@ def _planned_split(
     """Return the split of a controller's plan, if its circuits are those that are lit."""
     if plan is None or plan["circuits"] != circuit_matrix(demand.servers, circuits).tolist():
         return None
-    return Split(
-        tuple(
-            Share(
-                share["from"],
-                share["to"],
-                share["light_bytes"],
-                share["eps_bytes"],
-                tuple(share.get("eps_bytes_by_nic", ())),
-                tuple((root, size) for root, size in share.get("forwarded", {}).items()),
-            )
-            for share in plan["split"]
-        )
-    )
+    return Split(tuple(map(Share.from_json, plan["split"])))
 
 
 class Controllers:
@@ -268,9 +256,7 @@ def region_controllers(
     clients = {}
     for region in wiring.fabric.regions:
         if not (region.backup or region.modelled):
-            ocs = region.ocs  # dilation stretches its settling
-            settling_s = 2 * (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0
-            limit_s = timeout_s + settling_s
+            limit_s = timeout_s + 2 * region.moving_ns / NS_PER_S
             clients[region.name] = ControllerClient.of_region(wiring, region, limit_s)
     return Controllers(clients)
 

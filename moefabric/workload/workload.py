@@ -76,13 +76,20 @@ class Workload:
         """Return the numbers of a region's layers."""
         return stage_layers(self.model.layers, self.stages)[region % self.stages]
 
-    def with_dispatch_light(self, dispatch_light: DispatchLight) -> "Workload":
-        """Return the workload with other circuits of dispatches, and nothing learnt yet."""
-        return replace(self, dispatch_light=dispatch_light).without_history()
+    def with_first_all_to_alls(
+        self, dispatch_light: DispatchLight = "block", split_demand: SplitDemand = KNOWN
+    ) -> "Workload":
+        """Return the workload with other circuits and splits of forward dispatches.
 
-    def with_split_demand(self, split_demand: SplitDemand) -> "Workload":
-        """Return the workload with another demand of splits, and nothing learnt yet."""
-        return replace(self, split_demand=split_demand).without_history()
+        A predictor, if one of them needs it, has learnt nothing yet.
+        """
+        predictor = None
+        if dispatch_light == "predict" or split_demand.source == "predicted":
+            layers, regions = self.model.layers, len(self.placements)
+            predictor = GatingPredictor(self._tokens, layers, regions, self.gating.first)
+        return replace(
+            self, dispatch_light=dispatch_light, split_demand=split_demand, predictor=predictor
+        )
 
     def with_copies(self, rule: CopyRule) -> "Workload":
         """Return the workload with another rule of how often a token travels.
@@ -134,14 +141,6 @@ class Workload:
         known = [self.gating.tokens(one, number, r) for one in iterations for r in regions]
         tokens: NDArray[np.int64] = np.sum(known, axis=0)
         return tokens
-
-    def without_history(self) -> "Workload":
-        """Return the workload with a predictor, if it needs one, that has learnt nothing yet."""
-        predictor = None
-        if self.dispatch_light == "predict" or self.split_demand.source == "predicted":
-            layers, regions = self.model.layers, len(self.placements)
-            predictor = GatingPredictor(self._tokens, layers, regions, self.gating.first)
-        return replace(self, predictor=predictor)
 
     def layers(self, iteration: int) -> tuple[Layer, ...]:
         """Return the MoE layers of an iteration, each of all regions."""
@@ -235,11 +234,6 @@ class Workload:
             Collective("dispatch", "forward", 0, demand),
             Collective("combine", "forward", 0, back),
         )
-
-    def demands(self) -> tuple[DemandMatrix, ...]:
-        """Return the dispatch demand of every layer of every iteration."""
-        iterations = range(self.iterations)
-        return tuple(layer.demand for number in iterations for layer in self.layers(number))
 
     def total_demand(self) -> DemandMatrix:
         """Return the sum of all dispatches of the job, for circuits that are set once."""

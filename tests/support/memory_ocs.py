@@ -9,9 +9,8 @@ from moefabric.controller.southbound.ocs.remote_ocs import requested_change
 from moefabric.core.circuits import Circuit, CircuitSet, Transition, circuits_from_cross_connects
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode
-from moefabric.core.ocs_ports import ocs_port
 from moefabric.core.protocols import ProbeResult
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, ocs_port
 from tests.support.virtual_clock import VirtualClock
 
 

@@ -18,8 +18,7 @@ from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END
 from moefabric.core.errors import ControlError
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import OcsControl
-from moefabric.core.ocs_ports import nic_at
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.runtime.waiting import Deadline
 
 PortStates = list[tuple[Nic, bool]]

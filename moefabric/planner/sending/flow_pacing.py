@@ -6,8 +6,7 @@ from typing import Final, Protocol
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, Split, consolidated_flows, flows
-from moefabric.core.packet_drops import drops_packets
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, drops_packets
 from moefabric.planner.assumed_split import assumed_split
 
 PACING_HEADROOM: Final = 1.03

@@ -6,16 +6,12 @@ from dataclasses import dataclass, replace
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, consolidated_flows, flows
-from moefabric.core.rates import circuit_rate_bps
-from moefabric.core.routes import region_by_server
-from moefabric.core.topology import Fabric
-from moefabric.core.units import NS_PER_S
-from moefabric.planner import delayed_split
-from moefabric.planner.delayed_split import DelayedSplit
+from moefabric.core.topology import Fabric, circuit_rate_bps
+from moefabric.planner.delayed_split import DelayedSplit, best_split
+from moefabric.planner.moving_circuits import moving_s
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows
-from moefabric.planner.sending.task_flows import Groups, TaskFlows
+from moefabric.planner.sending.task_flows import Groups, TaskFlows, region_by_server
 from moefabric.simulator.fluid import goodput_share, predict, predict_regions
-from moefabric.workload.iterations.substitution import region_demand
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,7 @@ class PartialOffload:
 def circuits_after_s(fabric: Fabric, control_s: float) -> dict[str, float]:
     """Return the model seconds of a reconfiguration by region, given those of the control plane."""
     return {
-        region.name: control_s
-        + (region.ocs.settle_ns + region.ocs.link_up_ns) / NS_PER_S / fabric.scale.dilation
+        region.name: control_s + moving_s(fabric, region)
         for region in fabric.regions
         if region.ocs is not None
     }
@@ -96,38 +91,28 @@ def plan_partial_offload(
         groups: The servers that work for each region.
         greedy: Whether congestion control alone sets the rates of flows; they are not consolidated.
     """
+    regions = {region.name: region for region in fabric.regions}
     parts: dict[str, DelayedSplit] = {}
     early: list[Flow] = []
     for name, servers in groups.items():
-        part = _part(fabric, policy, name, demand.submatrix(servers), circuits, after_s)
-        lit = part.kept if part.moves else circuits
-        if own := flows(fabric, lit, part.now):
+        region = regions[name]
+        lit = CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
+        target = lit
+        if name in after_s:
+            target = policy.circuits(fabric, region, demand.within(region.servers), lit)
+        own = demand.submatrix(servers)
+        part = best_split(fabric, own, lit, target, after_s.get(name, 0.0))
+        if now := flows(fabric, part.kept, part.now):
             parts[name] = part
-            early += own if greedy else consolidated_flows(fabric, own)
+            early += now if greedy else consolidated_flows(fabric, now)
     if not early:
         return None
+    region_of = region_by_server(groups)
     predictions = {
         name: replace(prediction, seconds=max(prediction.seconds, parts[name].seconds))
-        for name, prediction in predict_regions(fabric, circuits, early, groups).items()
+        for name, prediction in predict_regions(fabric, circuits, early, region_of).items()
     }
-    region_of = region_by_server(fabric, groups)
     return PartialOffload(parts, TaskFlows(fabric, tuple(early), circuits, predictions, region_of))
-
-
-def _part(
-    fabric: Fabric,
-    policy: SplitPolicy,
-    name: str,
-    demand: DemandMatrix,
-    circuits: CircuitSet,
-    after_s: Mapping[str, float],
-) -> DelayedSplit:
-    region = next(region for region in fabric.regions if region.name == name)
-    own = CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
-    if name not in after_s:
-        return delayed_split.split_without_move(fabric, demand, own)
-    target = policy.circuits(fabric, region, region_demand(region.servers, demand), own)
-    return delayed_split.best_split(fabric, demand, own, target, after_s[name])
 
 
 def pace_late_flows(

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow, PacedFlow, Share, flows
-from moefabric.core.routes import region_by_server, route
+from moefabric.core.routes import route
 from moefabric.core.topology import Fabric
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows, planned_flows
 from moefabric.simulator.fair_sharing import Stream
@@ -16,6 +16,11 @@ from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer, T
 
 Groups = Mapping[str, Sequence[str]]
 """The servers that work for each region: its own, or backup servers in their places."""
+
+
+def region_by_server(groups: Groups) -> dict[str, str]:
+    """Return the region for which each server works."""
+    return {server: region for region, servers in groups.items() for server in servers}
 
 
 @dataclass(frozen=True)
@@ -76,34 +81,29 @@ def task_flows(
     Traffic between servers of different regions crosses the EPS, and ends at one time for all of
     these regions. Servers that don't work forward nothing. `greedy` flows are not consolidated.
     """
+    lit, least_s = CircuitSet(), 0.0
     match task.work:
         case Collective(demand=demand, split_demands=assumed):
             working = {region: groups[region] for region in task.regions}
             names = {server for servers in working.values() for server in servers}
-            circuits = CircuitSet(frozenset(c for c in circuits if names.issuperset(c.pair)))
+            lit = CircuitSet(frozenset(c for c in circuits if names.issuperset(c.pair)))
             planned = planned_flows(
-                fabric, policy, demand, circuits, working, greedy=greedy, split_demands=assumed
+                fabric, policy, demand, lit, working, greedy=greedy, split_demands=assumed
             )
-            predictions = predict_regions(fabric, circuits, planned, working)
         case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size) as work:
-            circuits = CircuitSet()
-            planned = flows(fabric, circuits, [Share(src, dst, 0.0, size) for src, dst in pairs])
+            planned = flows(fabric, lit, [Share(src, dst, 0.0, size) for src, dst in pairs])
             least_s = work.least_s if isinstance(work, AllReduce) else 0.0
-            predictions = _common_prediction(fabric, task, planned, least_s)
-        case BackgroundTransfer(flows=planned, seconds=seconds):
-            circuits = CircuitSet()
-            predictions = _common_prediction(fabric, task, planned, seconds)
+        case BackgroundTransfer(flows=planned, seconds=least_s):
+            pass
         case _:
             return None
     if not planned:
         return None
-    return TaskFlows(fabric, planned, circuits, predictions, region_by_server(fabric, groups))
-
-
-def _common_prediction(
-    fabric: Fabric, task: Task, planned: Sequence[Flow], least_s: float
-) -> dict[str, Prediction]:
-    """Return the prediction of all regions of a task whose flows end together over the EPS."""
-    prediction = predict(fabric, CircuitSet(), planned)
-    prediction = replace(prediction, seconds=max(prediction.seconds, least_s))
-    return dict.fromkeys(task.regions, prediction)
+    region_of = region_by_server(groups)
+    if isinstance(task.work, Collective):
+        predictions = predict_regions(fabric, lit, planned, region_of)
+    else:
+        together = predict(fabric, lit, planned)
+        together = replace(together, seconds=max(together.seconds, least_s))
+        predictions = dict.fromkeys(task.regions, together)
+    return TaskFlows(fabric, planned, lit, predictions, region_of)

@@ -10,8 +10,7 @@ import numpy as np
 
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import failures_json
-from moefabric.core.rates import uplink_rate_bps
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, uplink_rate_bps
 from moefabric.results import parts
 from moefabric.results.comparison import network_cost
 from moefabric.results.model import EpsSummary, FabricResult, FidelityResult, Verdict, WiringSummary

@@ -10,8 +10,7 @@ import click
 from moefabric.api.commands import FILE, print_result
 from moefabric.core.errors import FabricError
 from moefabric.core.fabric_description import fabric_description
-from moefabric.core.ocs_ports import nic_at
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.ui.cli.options import json_option, name_option, placement_options, running_lab
 

@@ -12,8 +12,8 @@ from moefabric import NS_PER_S, Fabric, MoefabricError, Region, rate_text
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import FailureEvent
 from moefabric.core.nic import NicKind
-from moefabric.core.ocs_ports import nic_at
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
+from moefabric.core.topology import nic_at
 from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource
 

@@ -11,7 +11,6 @@ divisor in common with the number of ranks: such rings have no link in common (T
 TopoOpt, NSDI 2023).
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from math import gcd
@@ -81,9 +80,7 @@ def ring_orders(call: Call, rings: int) -> list[tuple[int, ...]]:
         call: The collective, with the servers of its ranks.
         rings: Greatest number of rings.
     """
-    members: defaultdict[int, list[int]] = defaultdict(list)
-    for rank in range(call.ranks):
-        members[call.server(rank)].append(rank)
+    members = call.members
     counts = {len(ranks) for ranks in members.values()}
     if counts == {1}:
         strides = [s for s in range(1, max(2, call.ranks)) if gcd(s, call.ranks) == 1]

@@ -20,6 +20,7 @@ Where each collective has its bytes (`buffer_sizes`), with ranks in the group's 
 Bytes that the table doesn't name after a collective may hold partial results.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -129,6 +130,14 @@ class Call:
     def server(self, rank: int) -> int:
         """Return the index of a rank's server."""
         return self.servers[rank] if self.servers else rank
+
+    @property
+    def members(self) -> dict[int, list[int]]:
+        """The ranks of each server."""
+        members: defaultdict[int, list[int]] = defaultdict(list)
+        for rank in range(self.ranks):
+            members[self.server(rank)].append(rank)
+        return dict(members)
 
     def input_part(self, rank: int, peer: int) -> Extent:
         """Return the bytes of an all-to-all that a rank owes another, in the input."""

@@ -113,7 +113,7 @@ def _places(message: _Message, block: Extent) -> Iterator[Extent]:
 
 def _messages(call: Call) -> Iterator[_Message]:
     """Yield the messages between servers: over the circuits of a pair, or over the EPS."""
-    members = _members(call)
+    members = call.members
     with_nic = call.eps_ranks or range(call.ranks)
     eps = {s: [r for r in ranks if r in with_nic] or ranks for s, ranks in members.items()}
     for one, sources in members.items():
@@ -134,14 +134,6 @@ def _messages(call: Call) -> Iterator[_Message]:
                 by_ranks[sender, receiver].append(fragment)
             for (sender, receiver), own in by_ranks.items():
                 yield _Message(sender, receiver, "eps", tuple(own))
-
-
-def _members(call: Call) -> dict[int, list[int]]:
-    """Return the ranks of each server."""
-    members: defaultdict[int, list[int]] = defaultdict(list)
-    for rank in range(call.ranks):
-        members[call.server(rank)].append(rank)
-    return dict(members)
 
 
 def _delegate(rank: int, ranks: Sequence[int], delegates: Sequence[int]) -> int:
@@ -179,7 +171,7 @@ class HierarchicalAllToAll:
             SpecError: If servers differ in their numbers of ranks, or ranks of a server are not
                 neighbours.
         """
-        members = list(_members(call).values())
+        members = list(call.members.values())
         width = len(members[0])
         ordered = [rank for ranks in members for rank in ranks]
         if ordered != list(range(call.ranks)) or {*map(len, members)} != {width}:

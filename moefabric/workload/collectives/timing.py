@@ -21,6 +21,7 @@ from moefabric.core.flows import Share, flows
 from moefabric.core.routes import Link, route
 from moefabric.core.topology import Fabric
 from moefabric.simulator import event_simulation, fluid
+from moefabric.simulator.event_simulation import StepTimes
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.collectives.program import NO_CALL, Program, ProgramStep, RankPlaces
 from moefabric.workload.collectives.schedule import Ranks, Servers, Via
@@ -147,31 +148,13 @@ class FabricNetwork:
             return Share(src, dst, 0.0, size)
         if via == "light" or not self.split or (src, dst) not in self.split:
             return Share(src, dst, size, 0.0)
-        whole = self.split[src, dst]
-        part = size / whole.bytes
-        by_nic = tuple(own * part for own in whole.eps_bytes_by_nic)
-        forwarded = tuple((root, own * part) for root, own in whole.forwarded)
-        light, eps = whole.light_bytes * part, whole.eps_bytes * part
-        return Share(src, dst, light, eps, by_nic, forwarded)
+        return self.split[src, dst].of_size(size)
 
     def goodput_bps(self, link: Link) -> float:
         """Return the payload rate of a link."""
         if "nvswitch" in link:
             return self.nvswitch_bps
         return fluid.goodput_bps(self.fabric, link)
-
-
-@dataclass(frozen=True)
-class TimeSpan:
-    """A stretch of time, in seconds from the start of the program."""
-
-    start_s: float
-    end_s: float
-
-    @property
-    def seconds(self) -> float:
-        """Its length."""
-        return self.end_s - self.start_s
 
 
 @dataclass(frozen=True)
@@ -184,7 +167,7 @@ class ModelledTimes:
     """
 
     program: Program
-    steps: tuple[tuple[TimeSpan, ...], ...]
+    steps: tuple[tuple[StepTimes, ...], ...]
 
     @property
     def seconds(self) -> float:
@@ -192,25 +175,25 @@ class ModelledTimes:
         return max((span.end_s for own in self.steps for span in own), default=0.0)
 
     @cached_property
-    def calls(self) -> tuple[TimeSpan, ...]:
+    def calls(self) -> tuple[StepTimes, ...]:
         """The span of each call, from its first rank's start to its last rank's end."""
         spans = self._spans(lambda step: step.call)
-        return tuple(spans.get(n, TimeSpan(0.0, 0.0)) for n in range(len(self.program.calls)))
+        return tuple(spans.get(n, StepTimes(0.0, 0.0)) for n in range(len(self.program.calls)))
 
     @cached_property
-    def phases(self) -> dict[tuple[int, str], TimeSpan]:
+    def phases(self) -> dict[tuple[int, str], StepTimes]:
         """Start and end of each phase over all ranks, by position of its call and its name."""
         return self._spans(lambda step: (step.call, step.phase))
 
-    def _spans(self, key: Callable[[ProgramStep], _Key]) -> dict[_Key, TimeSpan]:
+    def _spans(self, key: Callable[[ProgramStep], _Key]) -> dict[_Key, StepTimes]:
         """Return the span of the steps of calls that have a key in common."""
-        groups: defaultdict[_Key, list[TimeSpan]] = defaultdict(list)
+        groups: defaultdict[_Key, list[StepTimes]] = defaultdict(list)
         for rank, spans in enumerate(self.steps):
             for step, span in zip(self.program.steps(rank), spans, strict=True):
                 if step.call != NO_CALL:
                     groups[key(step)].append(span)
         return {
-            one: TimeSpan(min(span.start_s for span in own), max(span.end_s for span in own))
+            one: StepTimes(min(span.start_s for span in own), max(span.end_s for span in own))
             for one, own in groups.items()
         }
 
@@ -234,7 +217,7 @@ def predict(
     rates = {link: network.goodput_bps(link) for link in links}
     times = event_simulation.simulate(lowered.steps, rates)
     spans = (
-        tuple(TimeSpan(times[first].start_s, times[last].end_s) for first, last in own)
+        tuple(StepTimes(times[first].start_s, times[last].end_s) for first, last in own)
         for own in lowered.positions
     )
     return ModelledTimes(program, tuple(spans))

@@ -15,13 +15,11 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from moefabric.workload.gating.generator import GatingParameters, Popularity, generate
 from moefabric.workload.gating.statistics import expert_shares, layer_correlation, row_distance
-from moefabric.workload.gating.traces import GatingTrace
+from moefabric.workload.gating.traces import FloatArray, GatingTrace
 
-FloatArray = NDArray[np.float64]
 _MOST_LAGS: Final = 100
 _MOST_SKEW: Final = 4.0
 _DRIFT_TIMES: Final = np.geomspace(0.5, 2000.0, 60)

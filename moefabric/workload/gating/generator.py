@@ -21,9 +21,8 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 
 import numpy as np
 from annotated_types import Gt, Interval
-from numpy.typing import NDArray
 
-from moefabric.workload.gating.traces import Counts, GatingTrace
+from moefabric.workload.gating.traces import Counts, FloatArray, GatingTrace
 
 Popularity = Literal["log-normal", "zipf", "recorded"]
 """Distribution of the popularity of a layer's experts.
@@ -34,7 +33,6 @@ Popularity = Literal["log-normal", "zipf", "recorded"]
 """
 POPULARITIES: Final[tuple[Popularity, ...]] = get_args(Popularity)
 
-FloatArray = NDArray[np.float64]
 _LAYER, _SOURCE, _DRAW, _COMMON = range(4)
 _LEAST_SHARE: Final = 1e-12
 """Share of an expert below which it counts as that: logarithms stay finite."""

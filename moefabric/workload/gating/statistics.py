@@ -8,11 +8,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from moefabric.workload.gating.traces import GatingTrace
-
-FloatArray = NDArray[np.float64]
+from moefabric.workload.gating.traces import Counts, FloatArray, GatingTrace
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ def step_distance(shares: FloatArray, lag: int) -> float:
     return float(np.median(np.abs(shares[lag:] - shares[:-lag]).sum(axis=-1) / 2))
 
 
-def step_floor(shares: FloatArray, choices: NDArray[np.int64]) -> float:
+def step_floor(shares: FloatArray, choices: Counts) -> float:
     """Return the mean distance of successive shares if tokens chose independently.
 
     The difference of two counts' shares is normal with twice their variance p (1 - p) / n. For

@@ -17,6 +17,7 @@ from moefabric.workload.gating.token_routes import TokenRoutes
 
 Counts = NDArray[np.int64]
 """Numbers of tokens."""
+FloatArray = NDArray[np.float64]
 _MATRIX: Final = "num_global_tokens_per_expert"
 _COUNTS: Final = "counts"
 ROUTES: Final = "routes"

@@ -11,7 +11,7 @@ once.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ DispatchLight = Literal["block", "reuse", "predict", "divert"]
 For all but `block`, circuits that don't fit the demand yet are reconfigured while experts compute,
 in time for the combine.
 """
-DISPATCH_LIGHT_MODES: Final[tuple[DispatchLight, ...]] = get_args(DispatchLight)
 
 
 PAUSE: Final = "pause"

@@ -52,14 +52,6 @@ def one_forward_one_backward(stages: int, stage: int, micro_batches: int) -> tup
     return tuple(order)
 
 
-def bubble_share(stages: int, micro_batches: int) -> float:
-    """Return the part of an iteration in which a stage waits for others: (p-1)/(m+p-1).
-
-    It holds for stages that only compute.
-    """
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
 Passes = Callable[[Region, int, str], Sequence[Operation]]
 """Returns the operations of a region for a micro-batch and a direction ("forward", "backward").
 
@@ -199,8 +191,8 @@ class _TaskBuilder:
         too, and reconfigurations for all earlier collectives.
         """
 
-        def add(work: Work, after: tuple[int, ...]) -> tuple[int, ...]:
-            return (self._add((stage.region,), micro_batch, work, after),)
+        def add(work: Work, after: tuple[int, ...], during: int | None = None) -> tuple[int, ...]:
+            return (self._add((stage.region,), micro_batch, work, after, during),)
 
         match operation:
             case Compute(concurrent=light, transfer=transfer):
@@ -215,8 +207,7 @@ class _TaskBuilder:
             case Collective(concurrent=light):
                 stage.tail = add(operation, stage.tail + stage.light)
                 if light is not None:
-                    # If circuits changed during the collective, this task has nothing to do.
-                    stage.light = add(light, stage.tail)
+                    stage.light = add(light, stage.tail, stage.tail[0])
 
     def _add_transfer(self, place: Place, stage: _Stage, current: StagePass) -> None:
         """Add the transfer of a pass's result to the neighbouring stage, if there is one."""
@@ -248,10 +239,15 @@ class _TaskBuilder:
                 before = (self._add(ring, shape.micro_batches - 1, work, after),)
 
     def _add(
-        self, regions: Sequence[Region], micro_batch: int, work: Work, after: tuple[int, ...]
+        self,
+        regions: Sequence[Region],
+        micro_batch: int,
+        work: Work,
+        after: tuple[int, ...],
+        during: int | None = None,
     ) -> int:
-        names = tuple(region.name for region in regions)
-        self.tasks.append(Task(names, micro_batch, work, tuple(sorted(set(after)))))
+        names, before = tuple(region.name for region in regions), tuple(sorted(set(after)))
+        self.tasks.append(Task(names, micro_batch, work, before, during=during))
         return len(self.tasks) - 1
 
 

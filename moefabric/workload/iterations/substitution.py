@@ -10,7 +10,7 @@ within the server, exchanged with the backup and distributed within the server, 
 and pass (section 7.5).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -179,44 +179,22 @@ def working_groups(fabric: Fabric, substitutions: Substitutions) -> dict[str, tu
     return groups
 
 
-def region_demand(servers: Sequence[str], demand: DemandMatrix) -> DemandMatrix:
-    """Return the demand for which a region's controller plans.
-
-    Args:
-        servers: The region's own servers. Lost ones owe nothing.
-        demand: Bytes between all servers that work. Backups of lost servers use the EPS alone, so
-            that their bytes don't count.
-
-    Returns:
-        Bytes between the region's own servers.
-    """
-    working = [server for server in servers if server in demand.servers]
-    if len(working) == len(servers):
-        return demand.submatrix(servers)
-    positions = [servers.index(server) for server in working]
-    rows = np.zeros((len(servers), len(servers)))
-    rows[np.ix_(positions, positions)] = demand.submatrix(working).array
-    return DemandMatrix(servers, rows)
-
-
 @dataclass(frozen=True)
 class JobPlacement:
     """The servers and placements of a job on a fabric.
 
     Attributes:
-        groups: Servers that work for each region.
         placements: The placement of each EP group.
         split_ranks: Pairs of servers that share a rank.
     """
 
-    groups: Mapping[str, tuple[str, ...]]
     placements: tuple[Placement, ...]
     split_ranks: tuple[tuple[str, str], ...] = ()
 
     @property
     def servers(self) -> tuple[str, ...]:
         """All servers that work, group by group."""
-        return tuple(server for group in self.groups.values() for server in group)
+        return tuple(server for group in self.placements for server in group.servers)
 
 
 def job_placement(
@@ -231,8 +209,8 @@ def job_placement(
         substitutions: The backups.
     """
     changed, split_ranks = [], dict[tuple[str, str], None]()
-    groups = working_groups(fabric, substitutions)
-    for planned, servers in zip(placements, groups.values(), strict=True):
+    groups = working_groups(fabric, substitutions).values()
+    for planned, servers in zip(placements, groups, strict=True):
         placement, homes = planned, list[int]()
         for rank in range(placement.ranks):
             home, others = _rank_servers(placement, rank, tp, substitutions)
@@ -242,7 +220,7 @@ def job_placement(
         if servers != placement.servers or homes != before:
             placement = replace(placement, servers=servers, homes=tuple(homes))
         changed.append(placement)
-    return JobPlacement(groups, tuple(changed), tuple(split_ranks))
+    return JobPlacement(tuple(changed), tuple(split_ranks))
 
 
 def _rank_servers(

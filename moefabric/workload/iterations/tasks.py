@@ -159,6 +159,8 @@ class Task:
         work: What they do.
         after: Positions of the tasks for which it waits, all of them earlier.
         barrier: Whether it covers all regions of the fabric, with no transfer beside it.
+        during: Position of the collective during which a reconfiguration may run. If it did, the
+            task has nothing left to do.
     """
 
     regions: tuple[str, ...]
@@ -166,17 +168,9 @@ class Task:
     work: Work
     after: tuple[int, ...]
     barrier: bool = False
+    during: int | None = None
 
     @property
     def region(self) -> str:
         """The region that records name."""
         return self.regions[0]
-
-
-def runs_during(reconfiguration: Task, collective: Task) -> bool:
-    """Return whether a reconfiguration is the one that may run during a collective.
-
-    If it did, the task of the reconfiguration has nothing left to do.
-    """
-    work = collective.work
-    return isinstance(work, Collective) and work.concurrent is reconfiguration.work

@@ -1,13 +1,12 @@
 """The model that trains: sizes, the bytes of a token, and the duration of layers from FLOPs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Annotated, Final, Literal, get_args
 
 from annotated_types import Interval
 
-from moefabric.workload.models.payload import Payloads
+from moefabric.workload.models.payload import WIRE_FORMATS, Payloads, WireType
 
 Size = Annotated[int, Interval(ge=1, le=1 << 24)]
 """A size of at least one."""
@@ -134,42 +133,6 @@ BACKWARD: Final = 2.0
 Direction = Literal["forward", "backward"]
 """The pass of a micro-batch through the layers."""
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
-
-
-WireType = Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "mxfp4"]
-"""Form of numbers on their way between ranks."""
-
-
-@dataclass(frozen=True)
-class WireFormat:
-    """Bytes of numbers on the wire.
-
-    Attributes:
-        bits: Bits of a number.
-        block: Numbers that share a scale; 0 without scales.
-        scale_bytes: Bytes of a scale.
-    """
-
-    bits: int
-    block: int = 0
-    scale_bytes: int = 0
-
-    def bytes(self, numbers: int) -> int:
-        """Return the bytes of numbers with their scales."""
-        scales = ceil(numbers / self.block) if self.block else 0
-        return ceil(numbers * self.bits / 8) + scales * self.scale_bytes
-
-
-WIRE_FORMATS: Final[Mapping[WireType, WireFormat]] = {
-    "fp32": WireFormat(32),
-    "bf16": WireFormat(16),
-    "fp16": WireFormat(16),
-    "fp8": WireFormat(8, block=128, scale_bytes=4),
-    "mxfp8": WireFormat(8, block=32, scale_bytes=1),
-    "mxfp4": WireFormat(4, block=32, scale_bytes=1),
-}
-"""`fp8` has a float32 scale for each 128 numbers (DeepSeek-V3, arXiv 2412.19437, section 3.3.2, as
-DeepEP sends it). Microscaling formats have a scale of 8 bits for each 32 (OCP MX 1.0, table 1)."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,49 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from math import ceil
+from typing import Final, Literal, Protocol
 
-_FP8_BLOCK: Final = 128
-_FP8_SCALE_BYTES: Final = 4
 _MEMORY_BYTES_S: Final = 2.0e12
 """Bytes a second of an A100's memory (80 GB; data sheet: 2,039 GB/s)."""
 _FP8_TOUCHED: Final = 1.5
 """Bytes read and written for each byte of bfloat16, when it becomes FP8 or comes from it."""
+
+
+WireType = Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "mxfp4"]
+"""Form of numbers on their way between ranks."""
+
+
+@dataclass(frozen=True)
+class WireFormat:
+    """Bytes of numbers on the wire.
+
+    Attributes:
+        bits: Bits of a number.
+        block: Numbers that share a scale; 0 without scales.
+        scale_bytes: Bytes of a scale.
+    """
+
+    bits: int
+    block: int = 0
+    scale_bytes: int = 0
+
+    def bytes(self, numbers: int) -> int:
+        """Return the bytes of numbers with their scales."""
+        scales = ceil(numbers / self.block) if self.block else 0
+        return ceil(numbers * self.bits / 8) + scales * self.scale_bytes
+
+
+WIRE_FORMATS: Final[Mapping[WireType, WireFormat]] = {
+    "fp32": WireFormat(32),
+    "bf16": WireFormat(16),
+    "fp16": WireFormat(16),
+    "fp8": WireFormat(8, block=128, scale_bytes=4),
+    "mxfp8": WireFormat(8, block=32, scale_bytes=1),
+    "mxfp4": WireFormat(4, block=32, scale_bytes=1),
+}
+"""`fp8` has a float32 scale for each 128 numbers (DeepSeek-V3, arXiv 2412.19437, section 3.3.2, as
+DeepEP sends it). Microscaling formats have a scale of 8 bits for each 32 (OCP MX 1.0, table 1)."""
 
 
 class PayloadTransform(Protocol):
@@ -91,8 +126,7 @@ class Fp8(Plain):
 
     def token_bytes(self, hidden: int, plain_bytes: float) -> float:
         """Return one byte for each number, and the scales; never more than plain bytes."""
-        scales = -(-hidden // _FP8_BLOCK) * _FP8_SCALE_BYTES
-        return min(plain_bytes, hidden + scales)
+        return min(plain_bytes, WIRE_FORMATS["fp8"].bytes(hidden))
 
 
 _INNER: Final[Mapping[str, Plain | Fp8]] = {"none": Plain(), "fp8": Fp8()}

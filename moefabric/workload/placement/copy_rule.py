@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from moefabric.core.demand import Placement
 from moefabric.workload.gating.token_routes import LayerRoutes
-from moefabric.workload.iterations.iteration import Layer, placed_layer
+from moefabric.workload.iterations.iteration import Array, Layer, placed_layer
 from moefabric.workload.models.model import Model, Training
 
-Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 CopyUnit = Literal["expert", "rank", "server"]

@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from moefabric.workload.iterations.iteration import DISPATCH_LIGHT_MODES
+from moefabric.workload.iterations.iteration import DispatchLight
 from tests.support.namespaces import Island
 from tests.support.paths import REPOSITORY
 
@@ -78,7 +78,7 @@ def test_blocking_exposes_longest(results: dict[str, Any]) -> None:
     assert waited["block"] > told + 0.020, "the others wait to be told alone"
 
 
-@pytest.mark.parametrize("first", DISPATCH_LIGHT_MODES)
+@pytest.mark.parametrize("first", get_args(DispatchLight))
 def test_every_byte_arrives_once(results: dict[str, Any], first: str) -> None:
     integrity = results[first]["integrity"]
     assert integrity["bytes_sent"] == integrity["bytes_received"] > 0
@@ -91,7 +91,7 @@ def test_every_byte_arrives_once(results: dict[str, Any], first: str) -> None:
         assert (place, size) == (other, pytest.approx(most, abs=2))
 
 
-@pytest.mark.parametrize("first", DISPATCH_LIGHT_MODES)
+@pytest.mark.parametrize("first", get_args(DispatchLight))
 def test_combine_uses_the_circuits_of_the_exact_demand(results: dict[str, Any], first: str) -> None:
     def combined(entry: dict[str, Any], field: str) -> list[int]:
         return [c[field] for c in entry["collectives"] if c["kind"] == "combine"]

@@ -16,7 +16,8 @@ from moefabric.core.units import Scale
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.models.hugging_face import model_from_configuration
-from moefabric.workload.models.model import WIRE_FORMATS, GroupedAttention, LatentAttention, Model
+from moefabric.workload.models.model import GroupedAttention, LatentAttention, Model
+from moefabric.workload.models.payload import WIRE_FORMATS
 from tests.support.paths import EXAMPLES, REPOSITORY
 from tests.support.predictions import predict_experiment
 

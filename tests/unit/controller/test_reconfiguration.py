@@ -19,9 +19,8 @@ from moefabric.core.eps import Eps
 from moefabric.core.errors import ControlError
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import CrossConnectMode, Ocs
-from moefabric.core.ocs_ports import ocs_port
 from moefabric.core.rules import Rule, RuleChange, direct_rules
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, ocs_port
 from moefabric.core.transition import ReconfigurationPhases
 from tests.support.background import call_at_once
 from tests.support.memory_ocs import MemoryOcs

@@ -111,7 +111,7 @@ def test_combine_is_its_own_inverse(matrix: NDArray[np.float64]) -> None:
     demand = DemandMatrix(names(len(matrix)), matrix)
     assert demand.combine().combine() == demand
     assert demand.combine().total_bytes == demand.total_bytes
-    assert demand.combine().busiest_bytes == demand.busiest_bytes
+    assert demand.combine().busiest_bytes == demand.port_bytes.max()
 
 
 @given(matrices)
@@ -137,3 +137,10 @@ def test_demand_matrices_compare_by_value() -> None:
     assert hash(demand) == hash(DemandMatrix(names(2), [[0, 1], [2, 0]]))
     assert demand != DemandMatrix(names(2), [[0, 1], [3, 0]])
     assert demand != DemandMatrix(("s0", "s2"), [[0, 1], [2, 0]])
+
+
+def test_lost_servers_owe_nothing() -> None:
+    demand = DemandMatrix(("s0", "s2"), [[1, 5], [7, 2]])
+    assert demand.within(("s0", "s1")).array.tolist() == [[1, 0], [0, 0]]
+    whole = DemandMatrix(("s0", "s1", "s2"), [[0, 1, 9], [2, 0, 9], [9, 9, 9]])
+    assert whole.within(("s0", "s1")) == DemandMatrix(("s0", "s1"), [[0, 1], [2, 0]])

@@ -10,8 +10,7 @@ from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
-from moefabric.core.rates import capacity_bps, circuit_rate_bps, uplink_rate_bps
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, capacity_bps, circuit_rate_bps, uplink_rate_bps
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.planner.multihop import least_s

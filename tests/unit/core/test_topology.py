@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from moefabric.core.eps import Eps
 from moefabric.core.nic import Nic, NicKind
-from moefabric.core.ocs_ports import nic_at, ocs_port
-from moefabric.core.rates import uplink_rate_bps
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, nic_at, ocs_port, uplink_rate_bps
 from moefabric.core.units import Scale
 from tests.support.fabrics import fabric, fabrics
 

@@ -11,6 +11,7 @@ from moefabric.core.units import Scale
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import planned_flows
+from moefabric.planner.sending.task_flows import region_by_server
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.runtime.run_directory import ManagementNetwork
 from moefabric.simulator.fluid import predict_regions
@@ -74,7 +75,7 @@ def test_traffic_of_a_backup_belongs_to_its_region(fabric: Fabric) -> None:
         ("s0", "s4"): "e",
         ("s4", "s1"): "e",
     }
-    assert set(predict_regions(fabric, lit, flows, groups)) == {"r0"}
+    assert set(predict_regions(fabric, lit, flows, region_by_server(groups))) == {"r0"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Jobs that lose servers, GPUs and controllers, in memory: substitution and its cost."""
 
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ from moefabric.results.parts import Json
 from moefabric.results.records.records import CircuitChange, IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.workload.gating.job_gating import JobGating
-from moefabric.workload.iterations.iteration import DISPATCH_LIGHT_MODES, DispatchLight
+from moefabric.workload.iterations.iteration import DispatchLight
 from moefabric.workload.iterations.job import JobShape
 from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import Task
@@ -91,7 +92,7 @@ class Bench:
             (Placement(("s0", "s1", "s2", "s3"), 4, 4),),
             JobGating(np.ones((1, 1, 4, 4), dtype=np.int64), "even"),
             4,
-        ).with_dispatch_light(dispatch_light)
+        ).with_first_all_to_alls(dispatch_light)
         schedule = FailureInjector(
             failures,
             lambda failure: self.clock.at(
@@ -364,7 +365,7 @@ def test_controller_failure_names_its_mode() -> None:
     )
 
 
-@pytest.mark.parametrize("dispatch_light", DISPATCH_LIGHT_MODES)
+@pytest.mark.parametrize("dispatch_light", get_args(DispatchLight))
 def test_server_is_replaced_under_every_dispatch_light(
     dispatch_light: DispatchLight, lockstep: bool
 ) -> None:

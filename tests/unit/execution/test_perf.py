@@ -19,12 +19,13 @@ from moefabric.execution.programs.placed_programs import (
 )
 from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.simulator.fluid import goodput_share
-from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
+from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.costs import bus_factor, counted_bytes
 from moefabric.workload.collectives.program import Program
 from moefabric.workload.collectives.schedule import Extent, schedule_call
 from moefabric.workload.collectives.tree import chunks_of
 from tests.support.fabrics import fabric
+from tests.support.schedules import BUILT_IN
 
 MEGABYTE = 1 << 20
 WHOLE = Extent("output", 0, 96_000_000)

@@ -11,12 +11,13 @@ from moefabric.execution.programs.placed_programs import (
 from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.execution.programs.program_requests import program_requests
 from moefabric.simulator.fluid import goodput_bps
-from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
+from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import ProgramStep, RankPlaces, lower
 from moefabric.workload.collectives.schedule import Extent
 from moefabric.workload.collectives.timing import FabricNetwork, predict
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 from tests.support.fabrics import MESH, fabric
+from tests.support.schedules import BUILT_IN
 
 
 def exchange(rank: int) -> tuple[Node, ...]:

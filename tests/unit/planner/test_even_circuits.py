@@ -14,7 +14,6 @@ from moefabric.planner.even_circuits import (
     EVEN,
     EXPANDER,
     UNIFORM,
-    EvenCircuits,
     _random_graph,
     _second_eigenvalue,
     even_order,
@@ -22,7 +21,7 @@ from moefabric.planner.even_circuits import (
     uniform_order,
 )
 from moefabric.planner.nic_assignment import assign_nics
-from moefabric.planner.pair_order import Pair, circuit_counts
+from moefabric.planner.pair_order import Pair, PairOrderPolicy, circuit_counts
 from moefabric.planner.static import ring_order
 from tests.support.fabrics import fabric
 
@@ -110,7 +109,7 @@ def test_even_circuits_are_a_mesh_if_there_are_enough_nics() -> None:
 
 
 @pytest.mark.parametrize("policy", [UNIFORM, EXPANDER, EVEN], ids=lambda policy: policy.name)
-def test_lit_circuits_stay_whatever_the_demand(policy: EvenCircuits) -> None:
+def test_lit_circuits_stay_whatever_the_demand(policy: PairOrderPolicy) -> None:
     wired = fabric(3, 1)
     region = wired.regions[0]
     demands = [DemandMatrix(region.servers, np.full((4, 4), size)) for size in (1.0, 9.0)]

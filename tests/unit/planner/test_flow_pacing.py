@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
-from moefabric.core.routes import region_by_server
 from moefabric.core.units import QueueLimit, Scale
 from moefabric.planner.policy import EpsOnly
 from moefabric.planner.sending.flow_pacing import (
@@ -20,7 +19,7 @@ from moefabric.planner.sending.flow_pacing import (
     planned_flows,
 )
 from moefabric.planner.sending.partial_offload import plan_partial_offload
-from moefabric.planner.sending.task_flows import TaskFlows
+from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
 from moefabric.simulator.fluid import predict_regions
 from tests.support.fabrics import fabric
 
@@ -34,7 +33,7 @@ def test_flow_is_paced_to_end_with_its_region() -> None:
     planned = (Flow("s0", "s1", "e0", 12.5e9 * 0.4), Flow("s2", "s3", "e0", 12.5e9 * 0.1))
     lit = CircuitSet()
     predictions = predict_regions(wired, lit, planned)
-    paced = TaskFlows(wired, planned, lit, predictions, region_by_server(wired, None)).paced()
+    paced = TaskFlows(wired, planned, lit, predictions, region_by_server(wired.ep_groups)).paced()
     wall_s = 0.4 * 1514 / 1448
     assert [flow.bytes for flow in paced] == [10_000_000, 2_500_000]
     assert [flow.rate_bps for flow in paced] == pytest.approx(

@@ -4,7 +4,7 @@ import pytest
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.planner.horizon import Horizon
-from moefabric.planner.iteration_horizons import horizon
+from moefabric.planner.iteration_horizons import IterationHorizons
 from moefabric.workload.iterations.iteration import Collective, Reconfigure
 from moefabric.workload.iterations.tasks import Task
 
@@ -41,10 +41,10 @@ def tasks(pattern: str, region: str = "r0") -> list[Task]:
 def test_horizon_counts_all_to_alls(
     pattern: str, number: int, later: int, expected: Horizon
 ) -> None:
-    assert horizon(tasks(pattern), number, later) == expected
+    assert IterationHorizons(tasks(pattern)).horizon(number, later) == expected
 
 
 def test_horizon_counts_those_of_the_tasks_own_regions() -> None:
     both = [*tasks("0aa1aa"), *tasks("0aaaa1a", "r1")]
-    assert horizon(both, 0, 0) == Horizon(2, 4)
-    assert horizon(both, 6, 0) == Horizon(4, 5)
+    assert IterationHorizons(both).horizon(0, 0) == Horizon(2, 4)
+    assert IterationHorizons(both).horizon(6, 0) == Horizon(4, 5)

@@ -11,7 +11,7 @@ from moefabric.core.topology import Fabric
 from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.even_circuits import EVEN, even_order
 from moefabric.planner.horizon import Horizon
-from moefabric.planner.joint_multihop import JointMultihop, _Candidates
+from moefabric.planner.joint_multihop import JointMultihop, _Forwarded
 from moefabric.planner.multihop import least_s
 from tests.support.fabrics import fabric
 from tests.support.planner_cases import demand_matrix
@@ -24,7 +24,7 @@ def forwarding(servers: int, optical: int, electrical: int, settle_ns: int = 0) 
 
 
 def candidates(wired: Fabric, owed: Array) -> list[Ints]:
-    return list(_Candidates(wired, wired.regions[0], owed)._demand_driven())
+    return list(_Forwarded.of(wired, wired.regions[0], owed)._demand_driven())
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,8 @@ from moefabric.core.flows import Share, Split
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.laws import (
-    LAWS,
-    Situation,
-    broken,
-    byte_faults,
-    plan_faults,
-    region_fabric,
-    situations,
-)
-from moefabric.planner.plan import Plan
-from moefabric.planner.policy import EpsOnly, Policy, PolicyTraits
+from moefabric.planner.laws import LAWS, Situation, broken, byte_faults, region_fabric, situations
+from moefabric.planner.policy import Policy, PolicyTraits
 from moefabric.planner.waterfill import circuit_first_split
 from tests.support.policies import POLICIES
 
@@ -357,19 +348,3 @@ def test_lit_circuits_join_neighbours_by_their_first_nics() -> None:
     lit = {str(one.lit) for one in situations(5) if not one.fabric.unusable_nics}
     assert lit == {"no light"}
     assert "s0/o0~s1/o0 s2/o0~s3/o0" in {str(one.lit) for one in situations(5)}
-
-
-def test_faults_of_a_plan_are_those_that_cannot_be_carried_out() -> None:
-    situation = next(one for one in situations(4) if one.kind == "uniform")
-    fabric, region = situation.fabric, situation.region
-    plan = Plan(fabric, region, situation.demand, EpsOnly(), CircuitSet())
-    assert list(plan_faults(plan)) == []
-    strange = Plan(fabric, region, situation.demand, EpsOnly(), join("s0/o0", "s8/o0"))
-    assert list(plan_faults(strange)) == ["s8/o0: not an optical NIC of r0"]
-    divide = constant(Share("s0", "s1", 5e7, 0.0, forwarded=(("s1", 5e7),)))
-    pair = region_fabric(2, 1, 1)
-    dark = Plan(pair, pair.regions[0], MESSAGE, Wrong(divide=divide), CircuitSet())
-    assert list(plan_faults(dark)) == [
-        "s0 to s1: 50,000,000 bytes by light, but no circuit joins them",
-        "s0 to s1: other servers forward bytes, but servers don't forward here",
-    ]

@@ -11,8 +11,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.ocs import Ocs
-from moefabric.core.rates import uplink_rate_bps
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, uplink_rate_bps
 from moefabric.planner.arrays import Array
 from moefabric.planner.plan import Plan, plan
 from moefabric.simulator.fluid import bound_s, goodput_share

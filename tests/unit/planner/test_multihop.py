@@ -21,7 +21,7 @@ from moefabric.core.paths import relay_root
 from moefabric.core.routes import Link, Route, is_forwarding, route
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.arrays import Array, Ints, circuit_matrix
-from moefabric.planner.even_circuits import EVEN, UNIFORM
+from moefabric.planner.even_circuits import EVEN, uniform_order
 from moefabric.planner.multihop import multihop_split, relay_linear_program, shares
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import affordable_pairs, circuit_counts
@@ -78,7 +78,7 @@ def situations(draw: st.DrawFn) -> Situation:
     pairs = [(i, j) for i in range(servers) for j in range(i + 1, servers)]
     order = draw(st.lists(st.sampled_from(pairs), max_size=28))
     if draw(st.booleans()):
-        order = UNIFORM.order(usable_ports(wired, region))
+        order = uniform_order(usable_ports(wired, region))
     counts = circuit_counts(servers, affordable_pairs(order, usable_ports(wired, region)))
     lit = assign_nics(wired, region, counts, CircuitSet())
     cells = st.one_of(st.just(0.0), st.floats(1e3, 1e10), st.sampled_from([1e9, 2e9]))

@@ -18,8 +18,7 @@ from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.ocs import Ocs
-from moefabric.core.rates import uplink_rate_bps
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, uplink_rate_bps
 from moefabric.planner import laws
 from moefabric.planner.plan import Plan, plan
 from moefabric.simulator.fluid import goodput_share, predict

@@ -224,7 +224,7 @@ def test_iteration_is_compared_with_the_simulation_of_its_tasks(outcome: dict[st
 def test_first_all_to_alls_of_independent_regions_are_as_predicted(first: DispatchLight) -> None:
     """In memory, nothing takes time but bytes, circuits and 5.2 ms of arming."""
     made = jobs("training.pp=1", "training.dp=1", "training.micro_batches=2")
-    made = replace(made, work=made.work.with_dispatch_light(first))
+    made = replace(made, work=made.work.with_first_all_to_alls(first))
     clock, own = VirtualClock(), VirtualClock()
     lights = {
         region.name: MemoryController(made.fabric, MIXNET, own, region) for region in made.regions

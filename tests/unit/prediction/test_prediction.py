@@ -82,7 +82,7 @@ def test_workload_takes_its_steps_from_the_trace_and_starts_over() -> None:
     assert isinstance(work.gating.source, np.ndarray)
     assert work.gating.source.shape == (2, 4, 8, 16)
     assert work.layers(0) == work.layers(2) != work.layers(1)
-    assert len(work.demands()) == 4 * 4
+    assert [len(work.layers(n)) for n in range(work.iterations)] == [4] * 4
     assert len(work.operations(0)) == 4 * (5 + 4)
 
 

@@ -7,12 +7,11 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
-from moefabric.core.routes import region_by_server
 from moefabric.core.units import Scale
 from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.planner.mixnet import MIXNET
-from moefabric.planner.sending.task_flows import TaskFlows
+from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
 from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import Json
@@ -165,5 +164,5 @@ def test_flows_of_a_region_are_paced_to_end_together() -> None:
     planned = (Flow("s0", "s1", "e0", TENTH), Flow("s2", "s3", "e0", 2 * TENTH))
     lit = CircuitSet()
     predictions = predict_regions(MADE, lit, planned)
-    paced = TaskFlows(MADE, planned, lit, predictions, region_by_server(MADE, None)).paced()
+    paced = TaskFlows(MADE, planned, lit, predictions, region_by_server(MADE.ep_groups)).paced()
     assert [flow.rate_bps for flow in paced] == pytest.approx([1.03 * 100e9 * 1448 / 1514] * 2)

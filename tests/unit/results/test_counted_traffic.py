@@ -12,13 +12,12 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
-from moefabric.core.routes import region_by_server
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.policy import EpsOnly, Policy
-from moefabric.planner.sending.task_flows import TaskFlows
+from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
 from moefabric.results.model import FabricResult, Verdict
 from moefabric.results.records.counted_traffic import CountedTraffic
 from moefabric.results.records.port_windows import PortWindows, TransferCount
@@ -57,7 +56,7 @@ class Bench:
         others: Sequence[str] = (),
         kinds: Sequence[bool] = (True, False),
     ) -> TransferCount:
-        region_of = region_by_server(self.fabric, None)
+        region_of = region_by_server(self.fabric.ep_groups)
         ends = dict.fromkeys([*others, *(end for flow in flows for end in (flow.src, flow.dst))])
         groups = [(server, optical) for server in ends for optical in kinds]
         count = self.windows.begin(groups)

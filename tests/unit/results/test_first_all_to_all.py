@@ -1,5 +1,7 @@
 """The first all-to-all of a layer under each `dispatch_light`: start, paths and waits."""
 
+from typing import get_args
+
 import pytest
 
 from moefabric.config.loader import load_experiment
@@ -22,7 +24,6 @@ from moefabric.results.records.records import CircuitChange, IterationRun
 from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
 from moefabric.workload.iterations.iteration import (
-    DISPATCH_LIGHT_MODES,
     Collective,
     Compute,
     DispatchLight,
@@ -165,7 +166,7 @@ def test_paths_of_a_first_all_to_all(
     assert sum(record.bytes for record in dispatch.records) == pytest.approx(2 * TENTH, abs=4)
 
 
-@pytest.mark.parametrize("first", DISPATCH_LIGHT_MODES)
+@pytest.mark.parametrize("first", get_args(DispatchLight))
 def test_first_all_to_all_is_measured_as_predicted_with_its_wait(first: DispatchLight) -> None:
     bench = Bench()
     dispatch, combine = bench.run(passed(first, NEIGHBOURS)).collectives
@@ -347,7 +348,7 @@ def test_predictor_learns_by_iteration_and_beats_persistence() -> None:
     spec = load_experiment(EXAMPLES / "first-all-to-all.yaml")
     work = workload_on(
         spec, spec.build_fabric(spec.fabrics[1], "x", Scale()), EXAMPLES
-    ).with_dispatch_light("predict")
+    ).with_first_all_to_alls("predict")
     assert work.predictions(0) == (None,) * 4
     guesses = [guess for guess in work.predictions(3)[1:] if guess is not None]
     assert len(guesses) == 3

@@ -14,7 +14,6 @@ from moefabric.workload.iterations.pipeline import (
     BACKWARD,
     FORWARD,
     StagePass,
-    bubble_share,
     one_forward_one_backward,
 )
 
@@ -64,14 +63,6 @@ def test_stage_holds_no_more_micro_batches_than_stages_to_the_end(
         most = max(most, held)
     assert most == min(stages - stage, micro_batches)
     assert held == 0
-
-
-@pytest.mark.parametrize(
-    ("stages", "micro_batches", "share"),
-    [(1, 4, 0.0), (2, 4, 1 / 5), (4, 4, 3 / 7), (8, 240, 7 / 247)],
-)
-def test_bubble_share_of_the_paper(stages: int, micro_batches: int, share: float) -> None:
-    assert bubble_share(stages, micro_batches) == pytest.approx(share)
 
 
 GIGA = 8e9

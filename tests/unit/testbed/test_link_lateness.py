@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from moefabric.core.eps import Eps
 from moefabric.core.link import EpsLink, LinkBehaviour
-from moefabric.core.packet_drops import drops_packets, queue_room
 from moefabric.core.resource_needs import RELAYED_BPS
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, drops_packets, queue_room
 from moefabric.core.units import Scale
 from moefabric.planner.sending.flow_pacing import pace_bps
 from moefabric.prediction.scaling import propose_scale

@@ -2,7 +2,7 @@ from typing import Final
 
 import pytest
 
-from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
+from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.costs import (
     bandwidth,
     bound_s,
@@ -14,6 +14,7 @@ from moefabric.workload.collectives.program import Program
 from moefabric.workload.collectives.schedule import Call, schedule_call
 from moefabric.workload.collectives.timing import NonBlockingNetwork, predict
 from moefabric.workload.graphs.execution_graph import COLLECTIVES, CollectiveKind
+from tests.support.schedules import BUILT_IN
 
 SIZE: Final = 8 * 1024
 # nccl-tests: what is S for 8 ranks with SIZE bytes in the call, and busbw / algbw.

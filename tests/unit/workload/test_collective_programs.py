@@ -3,7 +3,7 @@ from random import Random
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.collectives.built_in import BUILT_IN, DEFAULTS
+from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import (
     NO_CALL,
     NO_TRANSFER,
@@ -16,6 +16,7 @@ from moefabric.workload.collectives.schedule import Extent, Schedule, Step
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 from tests.support import schedule_laws as laws
 from tests.support.collective_interpreter import Buffers, added, execute, expected, first
+from tests.support.schedules import BUILT_IN
 
 
 def collective(

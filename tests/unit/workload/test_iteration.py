@@ -1,6 +1,7 @@
 """Iterations: attention, dispatch, experts and combine, and the same backwards."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
 from moefabric.workload.iterations.iteration import (
-    DISPATCH_LIGHT_MODES,
     Collective,
     Compute,
     DispatchLight,
@@ -124,7 +124,7 @@ def test_predict_without_a_prediction_is_reuse() -> None:
     )
 
 
-@pytest.mark.parametrize("first", DISPATCH_LIGHT_MODES)
+@pytest.mark.parametrize("first", get_args(DispatchLight))
 def test_dispatch_light_changes_neither_bytes_nor_the_backward_pass(first: DispatchLight) -> None:
     usual, operations = (
         list(iteration_operations(MODEL, TRAINING, layers(), mode)) for mode in ("block", first)

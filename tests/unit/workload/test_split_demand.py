@@ -30,7 +30,7 @@ OWED = DemandMatrix(("s0", "s1", "s2"), [[5.0, 10.0, 0.0], [20.0, 0.0, 40.0], [8
 
 def workload(source: SplitDemandSource = "known", error: float = 0.0) -> Workload:
     work = Workload(MODEL, TRAINING, PLACEMENTS, JobGating(TOKENS, "drawn", 0.3), ITERATIONS)
-    return work.with_split_demand(SplitDemand(source, error))
+    return work.with_first_all_to_alls(split_demand=SplitDemand(source, error))
 
 
 def assumed(work: Workload, iteration: int, layer: int = 1) -> tuple[DemandMatrix, ...]:
@@ -79,7 +79,9 @@ def test_gate_of_the_layer_itself_is_not_used(source: SplitDemandSource) -> None
     other = TOKENS.copy()
     other[5, 1] = other[5, 1, :, ::-1]
     gating = JobGating(other, "drawn", 0.3)
-    changed = replace(workload(), gating=gating).with_split_demand(SplitDemand(source))
+    changed = replace(workload(), gating=gating).with_first_all_to_alls(
+        split_demand=SplitDemand(source)
+    )
     assert changed.layers(5)[1].demand != demands(5)
     for after, demand in zip(assumed(changed, 5), before, strict=True):
         # A rank's tokens are known; noise rounds their number.
@@ -122,7 +124,9 @@ def test_errors_are_seeded_and_differ_from_place_to_place() -> None:
 def test_history_is_what_iterations_before_the_first_were(source: SplitDemandSource) -> None:
     exact = replace(workload(), gating=JobGating(TOKENS, "drawn"))
     later = replace(exact, gating=JobGating(TOKENS[3:], "drawn", history=TOKENS[:3]))
-    after, whole = (work.with_split_demand(SplitDemand(source)) for work in (later, exact))
+    after, whole = (
+        work.with_first_all_to_alls(split_demand=SplitDemand(source)) for work in (later, exact)
+    )
     for iteration in (0, 1):
         assert assumed(after, iteration) == assumed(whole, 3 + iteration)
 

@@ -17,7 +17,6 @@ from moefabric.workload.iterations.substitution import (
     Substitutions,
     find_substitutes,
     job_placement,
-    region_demand,
     tensor_exchange,
     with_tensor_exchange,
     working_groups,
@@ -230,10 +229,3 @@ def test_server_without_ranks_computes_nothing() -> None:
         moe_layer(MODEL, Training(4, 2, 10, 1, 1e3, 0.5), placement, GATING).busiest_tokens[2]
         == 0.0
     )
-
-
-def test_region_demand_covers_working_servers_only() -> None:
-    demand = DemandMatrix(("s0", "s2"), [[1, 5], [7, 2]])
-    assert region_demand(("s0", "s1"), demand).array.tolist() == [[1, 0], [0, 0]]
-    whole = DemandMatrix(("s0", "s1", "s2"), [[0, 1, 9], [2, 0, 9], [9, 9, 9]])
-    assert region_demand(("s0", "s1"), whole) == DemandMatrix(("s0", "s1"), [[0, 1], [2, 0]])

@@ -11,7 +11,7 @@ from moefabric_studies.systems.hybrid_ep.setup import Setup
 from moefabric_studies.systems.study import Measure, load_study
 
 from moefabric.config.loader import fabric_of
-from moefabric.core.rates import uplink_rate_bps
+from moefabric.core.topology import uplink_rate_bps
 from moefabric.execution.programs.replay import ReplayResult
 
 STUDY = Path("examples/systems/hybridep.yaml")
