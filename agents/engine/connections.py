@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.incoming import IncomingConnection
+from moefabric.agents.engine.greetings import UnnamedConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import Resources
@@ -136,14 +136,14 @@ class Connections:
         if len(self.resources.unnamed) >= MOST_UNNAMED:
             self.make_room()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        IncomingConnection(self.resources, sock)
+        UnnamedConnection(self.resources, sock)
         self._await_greetings()
 
     def make_room(self) -> bool:
         """Close the oldest connection without a greeting; return whether there was one."""
         oldest = next(iter(self.resources.unnamed), None)
         if oldest is not None:
-            oldest.refuse("it gave no greeting, and others came")
+            oldest.refuse()
         return oldest is not None
 
     def _await_greetings(self) -> None:
@@ -158,5 +158,5 @@ class Connections:
         for connection in list(self.resources.unnamed):
             if connection.accepted_ns + GREETING_NS > now_ns:
                 break
-            connection.refuse("it gave no greeting in time")
+            connection.refuse()
         self._await_greetings()

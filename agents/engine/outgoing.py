@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.payload import Payload, transfer_seed
+from moefabric.agents.engine.payload import Payload, Position, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
@@ -161,10 +160,7 @@ class OutgoingConnection(DataConnection):
             return
         self.state, self.why = "lost", why
         unfinished = [*self.unacknowledged, *self.queue]
-        self.loop.forget(self.sock.fileno())
-        if unfinished:  # reset, or the kernel would send its buffer at the old pace
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.sock.close()
+        self.close(reset=bool(unfinished))  # or the kernel would send its buffer at the old pace
         self.queue.clear()
         self.unacknowledged.clear()
         for send in unfinished:
@@ -227,10 +223,10 @@ class OutgoingConnection(DataConnection):
         for send in self.unacknowledged:
             if (send.collective, send.sequence) == (collective, sequence):
                 self.unacknowledged.remove(send)
-                send.acked_ns = NOW()
-                send.retransmits = total_retransmits(self.sock) - self.retransmits + resent
-                why = "" if verdict else f"{self.destination.peer} found it corrupt"
-                send.end(why, corrupt=not verdict)
+                if send.ok is None:  # else it is a message, of which nobody asks for more
+                    send.retransmits = total_retransmits(self.sock) - self.retransmits + resent
+                    why = "" if verdict else f"{self.destination.peer} found it corrupt"
+                    send.end(why, corrupt=not verdict)
                 self._reset_pace()
                 return
 
@@ -265,7 +261,7 @@ class OutgoingConnection(DataConnection):
             self._finish(send, payload)
         return count
 
-    def _send_payload(self, payload: Payload | Pieces, most: int) -> None:
+    def _send_payload(self, payload: Position, most: int) -> None:
         """Give the kernel payload of one frame or, far from both ends, of several.
 
         The first and the last frame are small.
@@ -297,7 +293,7 @@ class OutgoingConnection(DataConnection):
             if count < size:
                 raise BlockingIOError
 
-    def _begin(self, send: Send) -> Payload | Pieces:
+    def _begin(self, send: Send) -> Position:
         if send.rate_bps is not None or self.is_paced:
             pacing = pacing_option(send.rate_bps)
             self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
@@ -305,7 +301,7 @@ class OutgoingConnection(DataConnection):
         if not self.unacknowledged:
             self.retransmits = total_retransmits(self.sock)
         fields: tuple[int, ...] = (send.collective, send.sequence, send.bytes)
-        payload: Payload | Pieces | None = send.content
+        payload: Position | None = send.content
         if payload is None:
             name, pattern = self.resources.name, self.resources.pattern
             seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
@@ -316,7 +312,7 @@ class OutgoingConnection(DataConnection):
         send.payload = payload
         return payload
 
-    def _finish(self, send: Send, payload: Payload | Pieces) -> None:
+    def _finish(self, send: Send, payload: Position) -> None:
         if not send.in_trailer:
             send.in_trailer = True
             trailer = wire.TRAILER.pack(send.bytes, send.sequence, payload.checksum)

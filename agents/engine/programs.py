@@ -17,9 +17,8 @@ from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.control import ControlChannel
-from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.memory import Content, add, allocate
-from moefabric.agents.engine.pieces import Pieces, Sum
+from moefabric.agents.engine.pieces import Place, Sum
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.transfers import Receive, Send, Transfer, TransferKey
@@ -198,9 +197,7 @@ class Run:
                 continue
             key = TransferKey(number, step.peer, step.path, step.message)
             is_sum = step.kind == "receive_add"
-            place = (
-                Sum(step.place, step.element) if is_sum else Pieces([step.place], is_checked=False)
-            )
+            place = Sum(step.place, step.element) if is_sum else Place(step.place)
             if step.kind == "send":
                 send = Send(key, place.length, step.rate_bps, place, wire.MESSAGE)
                 self.sends[position] = send
@@ -285,10 +282,10 @@ class Run:
             self._ended([position])
         elif not step.granted:
             connection = self.resources.incoming.get((step.peer, step.path))
-            if isinstance(connection, IncomingConnection):
-                connection.grant(self.number, step.message)
-            else:
+            if connection is None:
                 self.fail(f"{step.peer} has no connection to here by {step.path}")
+            else:
+                connection.send_bytes(wire.GRANT.pack(self.number, step.message))
 
     def _meet(self, position: int) -> None:
         """Copy a message between two GPUs of this server.

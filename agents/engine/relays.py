@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from abc import abstractmethod
 
 from moefabric.agents.engine import wire
@@ -56,6 +55,7 @@ class Relay:
             self.lose(self.far_lost(os_error_text(error)))
             return
         self.near.other, self.far.other = self.far, self.near
+        self.far.watch()
         self.far.send_bytes(greeting.to_bytes())
 
     def far_lost(self, why: str) -> str:
@@ -107,15 +107,6 @@ class RelayEnd(DataConnection):
                 reads = IN if other is not None and not other.unsent else 0
                 mask = (OUT if end.unsent else 0) | reads
                 self.loop.watch(end.sock.fileno(), mask, end.ready)
-
-    def close(self, *, reset: bool = False) -> None:
-        """Close the connection."""
-        if not self.closed:
-            self.closed = True
-            self.loop.forget(self.sock.fileno())
-            if reset:
-                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.sock.close()
 
     @abstractmethod
     def _read(self) -> None:

@@ -10,16 +10,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from moefabric.agents.engine.payload import shared_pattern
-from moefabric.agents.engine.pieces import Discarded, Pieces
+from moefabric.agents.engine.payload import Position, shared_pattern
 from moefabric.agents.engine.requests import os_error_text
-from moefabric.agents.engine.sockets import Destination
+from moefabric.agents.engine.sockets import NO_LINGER, Destination
 from moefabric.agents.engine.transfers import Receive, TransferKey
 from moefabric.agents.engine.wire import LINE
 from moefabric.runtime.event_loop import CallbackOwner, EventLoop
 
 if TYPE_CHECKING:
-    from moefabric.agents.engine.incoming import IncomingConnection
+    from moefabric.agents.engine.greetings import UnnamedConnection
     from moefabric.agents.engine.programs import Run
 
 COUNTERS = ("bytes_sent", "bytes_received", "corrupt", "strays", "bytes_forwarded", "refused")
@@ -47,8 +46,7 @@ class Arrivals:
         """Expect a transfer; return the one that has already begun, if any, else this one."""
         early = self.early.pop(receive.key, None)
         if early is not None:
-            if early.bytes != receive.bytes:
-                sizes = f"{early.bytes} bytes were sent where {receive.bytes} are expected"
+            if sizes := receive.size_fault(early.bytes):
                 early.ok, early.why = False, sizes
             receive = early
         if receive.ok is None:
@@ -77,24 +75,22 @@ class Arrivals:
         return key not in self.expected and key.collective not in self.ended
 
     def begin_content(
-        self, key: TransferKey, length: int, *, is_checked: bool
-    ) -> tuple[Receive, Pieces]:
+        self, key: TransferKey, length: int, unexpected: str
+    ) -> tuple[Receive, Position]:
         """Return the transfer of ranks' bytes that a header announces, and their places.
 
-        Unexpected bytes are discarded. `why` of the transfer says what is wrong with it; an
-        unexpected message, which has no checksum, is only counted.
+        `why` of the transfer says what is wrong with it, or what `unexpected` says of one that
+        nobody expects. Bytes of a wrong transfer are discarded.
         """
         receive = self.expected.get(key)
         content = None if receive is None else receive.content
         if receive is None or content is None or receive.ok is not None or receive.first_ns:
             self.counters["strays"] += 1
             receive = Receive(key, length)
-            receive.why = "nobody expects it" if is_checked else ""
-            return receive, Discarded(length, is_checked=is_checked)
-        if receive.bytes != length:
-            receive.why = f"{length} bytes were sent where {receive.bytes} are expected"
-            return receive, Discarded(length, is_checked=is_checked)
-        return receive, content
+            receive.why = unexpected
+            return receive, Position(length)
+        receive.why = receive.size_fault(length)
+        return receive, Position(length) if receive.why else content
 
     def expected_from(self, peer: str, path: str) -> list[Receive]:
         """Return the transfers that are expected from a peer by a path."""
@@ -155,7 +151,7 @@ class Resources:
         self.arrivals = Arrivals(self.counters)
         self.runs: dict[int, Run] = {}
         self.incoming: dict[tuple[str, str], DataConnection] = {}
-        self.unnamed: dict[IncomingConnection, None] = {}
+        self.unnamed: dict[UnnamedConnection, None] = {}
         self.relays: dict[tuple[str, str, str], DataConnection] = {}
         self.destinations: dict[str, Destination] = {}
 
@@ -191,7 +187,8 @@ class DataConnection(CallbackOwner):
 
     def send_bytes(self, data: memoryview | bytes = b"") -> None:
         """Send bytes after those that are unsent; keep what the kernel doesn't take."""
-        left = memoryview(self.unsent + data if self.unsent else data)
+        before = self.unsent
+        left = memoryview(before + data if before else data)
         try:
             while left:
                 left = left[self.sock.send(left) :]
@@ -200,8 +197,9 @@ class DataConnection(CallbackOwner):
         except OSError as error:
             self.lose(os_error_text(error))
             return
-        self.unsent = bytes(left)
-        self.watch()
+        if before or left:
+            self.unsent = bytes(left)
+            self.watch()
 
     @abstractmethod
     def watch(self) -> None:
@@ -212,6 +210,21 @@ class DataConnection(CallbackOwner):
         if count != self.least:
             self.least = count
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    def close(self, *, reset: bool = False) -> bool:
+        """Close the socket, and drop what its kernel has not sent if it is reset.
+
+        Returns:
+            Whether the connection was open.
+        """
+        if self.closed:
+            return False
+        self.closed = True
+        self.loop.forget(self.sock.fileno())
+        if reset:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        self.sock.close()
+        return True
 
     @abstractmethod
     def lose(self, why: str) -> None:

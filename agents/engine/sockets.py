@@ -83,6 +83,7 @@ class Listener:
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it
 TOTAL_RETRANS = 100  # offset of tcpi_total_retrans in struct tcp_info, linux/tcp.h
 UNPACED = struct.pack("=I", 0xFFFFFFFF)
+NO_LINGER = struct.pack("ii", 1, 0)  # SO_LINGER by which a socket is reset when it is closed
 
 
 def tcp_socket(address: str) -> socket.socket:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.payload import Payload
-from moefabric.agents.engine.pieces import Pieces
+from moefabric.agents.engine.payload import Position
 
 
 class TransferKey(NamedTuple):
@@ -57,9 +56,7 @@ class Transfer:
 
 
 class Send(Transfer):
-    """A transfer to a peer.
-
-    `last_ns` is when the kernel took the last byte; `acked_ns` is when the acknowledgement arrived.
+    """A transfer to a peer. `last_ns` is when the kernel took the last byte.
 
     Args:
         key: Its identity.
@@ -74,22 +71,20 @@ class Send(Transfer):
         key: TransferKey,
         size: int,
         rate_bps: float | None,
-        content: Pieces | None = None,
+        content: Position | None = None,
         form: wire.Frame = wire.HEADER,
     ) -> None:
         super().__init__(key, size)
         self.rate_bps, self.content, self.form = rate_bps, content, form
-        self.acked_ns: int | None = None
         self.retransmits = 0
         self.frame = b""  # unsent bytes of the header or trailer
-        self.payload: Payload | Pieces | None = None
+        self.payload: Position | None = None
         self.in_trailer = False
 
     def to_json(self) -> dict[str, Any]:
         """Return its part of the collective's report."""
         return {
-            **super().to_json(), "acked_ns": self.acked_ns, "retransmits": self.retransmits,
-            "rate_bps": self.rate_bps,
+            **super().to_json(), "retransmits": self.retransmits, "rate_bps": self.rate_bps,
         }  # fmt: skip
 
     def deadline_error(self) -> str:
@@ -111,10 +106,16 @@ class Receive(Transfer):
     """
 
     def __init__(
-        self, key: TransferKey, size: int, content: Pieces | None = None, offset: int = 0
+        self, key: TransferKey, size: int, content: Position | None = None, offset: int = 0
     ) -> None:
         super().__init__(key, size)
         self.content, self.offset = content, offset
+
+    def size_fault(self, sent: int) -> str:
+        """Return what is wrong if the peer sends this number of bytes; empty if that is right."""
+        return (
+            "" if sent == self.bytes else f"{sent} bytes were sent where {self.bytes} are expected"
+        )
 
     def deadline_error(self, *, connected: bool) -> str:
         """Describe the bytes that were not transferred by the deadline."""

@@ -115,25 +115,28 @@ class Greeting(NamedTuple):
             raise RefusedError("its secret is wrong")
 
 
-def greeting_length(head: bytes) -> int:
-    """Return the length of a greeting's JSON object.
+def greeting_size(raw: bytes) -> int:
+    """Return the size of a greeting that begins with these bytes; that of its head without one.
 
     Raises:
         RefusedError: if no greeting begins with these bytes.
     """
-    magic, length, _ = GREETING.unpack(head)
+    if len(raw) < GREETING.size:
+        return GREETING.size
+    magic, length, _ = GREETING.unpack_from(raw)
     if magic != _GREETING_MAGIC or not 0 < length <= _LONGEST_GREETING:
         raise RefusedError("it opened with something other than an agent's greeting")
-    return int(length)
+    return GREETING.size + int(length)
 
 
-def parse_greeting(head: bytes, body: bytes) -> Greeting:
+def parse_greeting(raw: bytes) -> Greeting:
     """Return a greeting.
 
     Raises:
         RefusedError: if it is corrupt, malformed or of another version.
     """
-    if zlib.crc32(body) != GREETING.unpack(head)[2]:
+    body = raw[GREETING.size :]
+    if zlib.crc32(body) != GREETING.unpack_from(raw)[2]:
         raise RefusedError("its greeting is corrupt")
     try:
         fields = parse_request(body)
