@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.greetings import UnnamedConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import RefusedError, os_error_text
@@ -17,9 +16,7 @@ from moefabric.agents.engine.sockets import (
     tcp_socket,
 )
 from moefabric.agents.engine.transfers import Send
-from moefabric.runtime.event_loop import Timer
 
-GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
 MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one
 
 
@@ -30,7 +27,6 @@ class Connections:
         self.resources = resources
         self.listeners: dict[str, Listener] = {}
         self.outgoing: dict[tuple[str, str], OutgoingConnection] = {}
-        self.greeting_timer: Timer | None = None
 
     def listen(self, addresses: list[str], congestion: str = "") -> dict[str, int]:
         """Open data ports at addresses, unless they are open; return the port of each.
@@ -137,7 +133,6 @@ class Connections:
             self.make_room()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         UnnamedConnection(self.resources, sock)
-        self._await_greetings()
 
     def make_room(self) -> bool:
         """Close the oldest connection without a greeting; return whether there was one."""
@@ -145,18 +140,3 @@ class Connections:
         if oldest is not None:
             oldest.refuse()
         return oldest is not None
-
-    def _await_greetings(self) -> None:
-        """Set the timer for the oldest connection without a greeting."""
-        oldest = next(iter(self.resources.unnamed), None)
-        if self.greeting_timer is None and oldest is not None:
-            due_ns = oldest.accepted_ns + GREETING_NS
-            self.greeting_timer = self.resources.loop.call_at(due_ns, self._greetings_due)
-
-    def _greetings_due(self) -> None:
-        self.greeting_timer, now_ns = None, NOW()
-        for connection in list(self.resources.unnamed):
-            if connection.accepted_ns + GREETING_NS > now_ns:
-                break
-            connection.refuse()
-        self._await_greetings()

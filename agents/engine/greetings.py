@@ -12,6 +12,8 @@ from moefabric.agents.engine.requests import RefusedError
 from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.runtime.event_loop import IN
 
+GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
+
 
 class UnnamedConnection(DataConnection):
     """A connection whose greeting makes it an incoming one, or one of a relay.
@@ -23,7 +25,8 @@ class UnnamedConnection(DataConnection):
 
     def __init__(self, resources: Resources, sock: socket.socket) -> None:
         super().__init__(resources)
-        self.sock, self.accepted_ns = sock, NOW()
+        self.sock = sock
+        self.deadline = self.loop.call_at(NOW() + GREETING_NS, self.refuse)
         self.greeting, self.size = b"", wire.GREETING.size  # what has come, and what is to come
         resources.unnamed[self] = None
         self.watch()
@@ -44,6 +47,7 @@ class UnnamedConnection(DataConnection):
             self.size = wire.greeting_size(self.greeting)
         except RefusedError:
             self.refuse()
+            return
         if len(self.greeting) == self.size:
             self._greeted()
 
@@ -57,10 +61,10 @@ class UnnamedConnection(DataConnection):
             self.send_bytes(wire.ACKNOWLEDGEMENT.pack(0, 0, False, 0))
             self.refuse()
             return
-        resources.unnamed.pop(self, None)
         kind = Relay if greeting.relay == resources.name else IncomingConnection
         kind(resources, self.sock, greeting)
         self.closed = True
+        self._forget()
 
     def refuse(self) -> None:
         """Close a connection without a proper greeting."""
@@ -70,4 +74,8 @@ class UnnamedConnection(DataConnection):
     def lose(self, _why: str) -> None:
         """Close the connection."""
         if self.close():
-            self.resources.unnamed.pop(self, None)
+            self._forget()
+
+    def _forget(self) -> None:
+        self.deadline.cancel()
+        del self.resources.unnamed[self]

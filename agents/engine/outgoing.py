@@ -307,7 +307,7 @@ class OutgoingConnection(DataConnection):
             seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
             fields = (*fields, seed, pattern.identity)
             payload = Payload(pattern, seed, send.bytes)
-        send.frame = send.form.pack(*fields)
+        send.frame = payload.form.pack(*fields)
         send.first_ns = NOW()
         send.payload = payload
         return payload
@@ -320,5 +320,5 @@ class OutgoingConnection(DataConnection):
         else:
             send.last_ns = NOW()
             self.unacknowledged.append(self.queue.popleft())
-            if send.form is wire.MESSAGE:
+            if payload.form is wire.MESSAGE:
                 send.end()  # its bytes are the kernel's; its receiver reports what goes wrong

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 
+from moefabric.agents.engine import wire
+
 CHUNK = 128 * 1024
 STARTS = 127  # a prime, so that every stride reaches every start
 STEP = 64
@@ -67,9 +69,11 @@ class Position:
         length: Number of all bytes.
         position: Number of bytes that have moved.
         checksum: Checksum of the bytes that have moved; 0 for bytes without one.
+        form: Frame that announces such bytes.
     """
 
     checksum = 0
+    form = wire.HEADER
 
     def __init__(self, length: int, position: int = 0) -> None:
         self.length, self.position = length, position

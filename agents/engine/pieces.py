@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
+from moefabric.agents.engine import wire
 from moefabric.agents.engine.memory import add
 from moefabric.agents.engine.payload import Position
 
@@ -20,6 +21,8 @@ class Place(Position):
     Args:
         memory: The place.
     """
+
+    form = wire.MESSAGE
 
     def __init__(self, memory: memoryview) -> None:
         self.memory, self.length, self.position = memory, len(memory), 0
@@ -73,6 +76,8 @@ class Pieces(Position):
     Args:
         pieces: The places.
     """
+
+    form = wire.CONTENT
 
     def __init__(self, pieces: Sequence[memoryview]) -> None:
         self.pieces = [piece for piece in pieces if len(piece)]

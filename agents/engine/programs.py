@@ -188,7 +188,7 @@ class Run:
         self.due: deque[int] = deque()
         self.is_working = False
         self.why = ""
-        self.start_ns = self.began_ns = 0
+        self.began_ns = 0
         self.timers: list[Timer] = []
         self.send_event: Callable[[dict[str, Any]], object] = lambda _event: None
         self.with_times = False
@@ -199,7 +199,7 @@ class Run:
             is_sum = step.kind == "receive_add"
             place = Sum(step.place, step.element) if is_sum else Place(step.place)
             if step.kind == "send":
-                send = Send(key, place.length, step.rate_bps, place, wire.MESSAGE)
+                send = Send(key, place.length, step.rate_bps, place)
                 self.sends[position] = send
                 send.on_end = partial(self._transfer_ended, position, send)
                 if step.granted:
@@ -212,13 +212,13 @@ class Run:
 
     def start(self, request: Fields, send_event: Callable[[dict[str, Any]], object]) -> None:
         """Begin at `start_ns`; an event reports the end, at `deadline_ns` at the latest."""
-        self.start_ns = request.integer("start_ns", 0, 1 << 63)
+        start_ns = request.integer("start_ns", 0, 1 << 63)
         deadline_ns = request.integer("deadline_ns", 0, 1 << 63)
         self.with_times = bool(request.values.get("times"))
         self.send_event = send_event
         call_at = self.resources.loop.call_at
         self.timers += [
-            call_at(self.start_ns, self._begin, precise=True),
+            call_at(start_ns, self._begin, precise=True),
             call_at(deadline_ns, self._deadline),
         ]
 
@@ -365,7 +365,6 @@ class Run:
             "collective": self.number,
             "why": self.why,
             "began_ns": self.began_ns,
-            "start_late_ns": self.began_ns - self.start_ns if self.began_ns else 0,
             "ranks": [{"rank": rank, "ended_ns": end_ns} for rank, end_ns in ends.items()],
         }
         if self.with_times:
@@ -374,12 +373,11 @@ class Run:
 
 
 class Programs:
-    """The programs that are loaded at this agent, and the last run of each."""
+    """The programs that are loaded at this agent."""
 
     def __init__(self, resources: Resources, connections: Connections) -> None:
         self.resources, self.connections = resources, connections
         self.programs: dict[int, Program] = {}
-        self.runs: dict[int, Run] = {}
 
     def load(self, request: Fields) -> dict[str, Any]:
         """Load a program; return the bytes of its buffers."""
@@ -394,12 +392,12 @@ class Programs:
         program, run = self._program(request), request.integer("run", 0, (1 << 64) - 1)
         if request.values.get("fill"):
             program.fill(self.resources)
-        self.runs[run] = Run(run, program, self.resources, self.connections)
+        Run(run, program, self.resources, self.connections)
 
     def start(self, request: Fields, control: ControlChannel) -> dict[str, Any]:
         """Start a run that is prepared; an event by the channel reports its end."""
-        run = self.runs.pop(request.integer("run", 0, (1 << 64) - 1), None)
-        if run is None:
+        run = self.resources.runs.get(request.integer("run", 0, (1 << 64) - 1))
+        if run is None or run.timers:
             raise RefusedError(f"run {request.values['run']} is not prepared")
         run.start(request, control.send)
         return {}
@@ -415,7 +413,6 @@ class Programs:
         for run in list(self.resources.runs.values()):
             if run.program is program:
                 run.fail("its program was released")
-        self.runs = {n: run for n, run in self.runs.items() if run.program is not program}
         return program is not None
 
     def abandon(self, number: int) -> bool:

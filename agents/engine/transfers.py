@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from moefabric.agents.engine import wire
 from moefabric.agents.engine.payload import Position
 
 
@@ -63,19 +62,13 @@ class Send(Transfer):
         size: Its bytes.
         rate_bps: Its rate; None for unlimited.
         content: Bytes of ranks; None for a pattern.
-        form: Frame that announces it.
     """
 
     def __init__(
-        self,
-        key: TransferKey,
-        size: int,
-        rate_bps: float | None,
-        content: Position | None = None,
-        form: wire.Frame = wire.HEADER,
+        self, key: TransferKey, size: int, rate_bps: float | None, content: Position | None = None
     ) -> None:
         super().__init__(key, size)
-        self.rate_bps, self.content, self.form = rate_bps, content, form
+        self.rate_bps, self.content = rate_bps, content
         self.retransmits = 0
         self.frame = b""  # unsent bytes of the header or trailer
         self.payload: Position | None = None
@@ -102,14 +95,11 @@ class Receive(Transfer):
         key: Its identity.
         size: Its bytes.
         content: Where bytes of ranks are stored; None for a pattern.
-        offset: Where they begin among all bytes that the peer owes this server.
     """
 
-    def __init__(
-        self, key: TransferKey, size: int, content: Position | None = None, offset: int = 0
-    ) -> None:
+    def __init__(self, key: TransferKey, size: int, content: Position | None = None) -> None:
         super().__init__(key, size)
-        self.content, self.offset = content, offset
+        self.content = content
 
     def size_fault(self, sent: int) -> str:
         """Return what is wrong if the peer sends this number of bytes; empty if that is right."""

@@ -28,7 +28,6 @@ class DataPath:
         address: An address of the receiver or, if there is one, of the relay.
         dscp: Selects the sender's NIC.
         reply_dscp: Selects the receiver's NIC for its packets, including TCP acknowledgements.
-        bind: Address to send from, on hosts that select NICs by source address.
         relay: Server whose agent receives the path's transfers and sends them on. It needs a path
             of its own to the receiver.
     """
@@ -39,7 +38,6 @@ class DataPath:
     address: str
     dscp: int = 0
     reply_dscp: int = 0
-    bind: str = ""
     relay: str = ""
 
     @property

@@ -4,7 +4,6 @@ The command ends with this process or the connection, and its input is empty. It
 folder of this name, if the host has one.
 """
 
-import argparse
 import json
 import shlex
 import signal
@@ -17,9 +16,8 @@ from types import FrameType
 from typing import Final
 
 from moefabric.agents.engine import guarded_process
-from moefabric.agents.remote.ssh import SshHost
+from moefabric.agents.remote.ssh import SshHost, login_parser
 from moefabric.core.errors import AgentError
-from moefabric.core.server_host import HostLogin
 
 _END_S: Final = guarded_process.GRACE_S + 3.0
 """Time for a host to end a command."""
@@ -37,10 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The command's exit status; 255 if SSH failed.
     """
-    parser = argparse.ArgumentParser(prog="command", description=__doc__)
-    parser.add_argument(
-        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
-    )
+    parser = login_parser("command", __doc__)
     parser.add_argument("--interface", default="", help="its interface in the fabric")
     parser.add_argument("--facts", type=Path, help="JSON file with the agent's reply to hello")
     parser.add_argument("command", nargs="+")

@@ -5,8 +5,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -97,10 +99,6 @@ class SshHost(HostLogin):
         """Return the host that a login leads to."""
         return cls(**vars(login))
 
-    def login(self) -> HostLogin:
-        """Return how to log in, without the command that runs the client."""
-        return HostLogin(**{field.name: getattr(self, field.name) for field in fields(HostLogin)})
-
     def start(
         self, words: list[str], source: bytes, forward: tuple[str, str] | None = None
     ) -> Session:
@@ -122,8 +120,12 @@ class SshHost(HostLogin):
 
     def target(self) -> Destination:
         """Return user, address and port as the SSH configuration completes them."""
+        options: dict[str, str] = {}
         if self._uses_paramiko():
-            options = self._paramiko_options()
+            from moefabric.agents.remote.ssh_config import route  # most runs do without Paramiko
+
+            with suppress(AgentError):  # the client itself says what is wrong
+                return route(self)[-1]
         else:
             completed = subprocess.run(
                 [*self._ssh(()), "-G", *self._destination()],
@@ -141,15 +143,6 @@ class SshHost(HostLogin):
     def _uses_paramiko(self) -> bool:
         return self.client == "paramiko" or (self.client == "auto" and shutil.which("ssh") is None)
 
-    def _paramiko_options(self) -> dict[str, str]:
-        from moefabric.agents.remote.ssh_config import route  # most runs do without Paramiko
-
-        try:
-            last = route(self)[-1]
-        except AgentError:  # the client itself says what is wrong
-            return {}
-        return {"hostname": last.hostname, "port": str(last.port), "user": last.user}
-
     def _paramiko(self, command: str, forwarding: Sequence[str]) -> list[str]:
         if forwarding:
             raise AgentError(
@@ -162,8 +155,7 @@ class SshHost(HostLogin):
                 "install openssh-client and no `client: paramiko`"
             )
         program = [sys.executable, "-m", "moefabric.agents.remote.paramiko_client"]
-        login = self.login().to_json()
-        return [*self.through, *program, "--login", login, "--", command]
+        return [*self.through, *program, "--login", self.to_json(), "--", command]
 
     def _destination(self) -> list[str]:
         port = ["-p", str(self.port)] if self.port else []
@@ -184,6 +176,15 @@ class SshHost(HostLogin):
             hop = map(_quoted, [*self._ssh(tuple(before)), f"ssh://{last}"])
             words += _option_words([f"ProxyCommand={' '.join(hop)} -W '[%h]:%p'"])
         return words
+
+
+def login_parser(program: str, description: str | None) -> ArgumentParser:
+    """Return the parser of a program's command line that names a host's login."""
+    parser = ArgumentParser(prog=program, description=description)
+    parser.add_argument(
+        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
+    )
+    return parser
 
 
 def _option_words(options: list[str] | tuple[str, ...]) -> list[str]:
@@ -229,10 +230,8 @@ def _await_agents(hosts: Mapping[str, SshHost], channels: list[Channel], deadlin
     """Wait until all agents answer; raise AgentError with all hosts that failed."""
     asked: dict[Channel, int] = {}
     for channel in channels:
-        try:
+        with suppress(ServerLossError):  # its session has ended, for the reason in `gone`
             asked[channel] = channel.post("clock")
-        except ServerLossError:  # its session has ended, for the reason in `gone`
-            continue
     silent = wait(asked, lambda channel: asked[channel] in channel.replies, deadline_s)
     for channel, number in asked.items():
         channel.forget(number)
