@@ -156,9 +156,7 @@ class Agent:
         def reply(connections: list[OutgoingConnection]) -> None:
             down = [f"{out.destination}: {out.why}" for out in connections if out.state != "up"]
             fault = {"error": f"{self.name}: no connection to {'; '.join(down)}"} if down else {}
-            paths = [out.facts() for out in connections]
-            number = request.values.get("id")
-            control.send({"id": number, "ok": not down, **fault, "paths": paths})
+            control.send({"id": request.values.get("id"), "ok": not down, **fault})
 
         self.connections.open_all(destinations, deadline_ns, reply)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 from collections import deque
@@ -80,7 +79,6 @@ class OutgoingConnection(DataConnection):
         self.state, self.why = "connecting", ""
         self.queue: deque[Send] = deque()
         self.unacknowledged: deque[Send] = deque()
-        self.inbox = b""
         self.segment = 1
         self.retransmits = 0
         self.is_paced = False
@@ -103,8 +101,6 @@ class OutgoingConnection(DataConnection):
             congestion = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
             facts["congestion"] = congestion.split(b"\0")[0].decode()
             facts["sndbuf"] = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            facts["retransmits"] = total_retransmits(self.sock)
-            facts["local"] = list(self.sock.getsockname()[:2])
         return facts
 
     def transfer(self, mask: int) -> None:
@@ -179,20 +175,14 @@ class OutgoingConnection(DataConnection):
         there = self.destination
         names = self.resources.name, there.peer, there.path
         secrets = there.secret, there.relay, there.relay_secret
-        greeting = Greeting(*names, there.reply_dscp, *secrets)
-        self.sock.sendall(greeting.to_bytes())
+        self.sock.sendall(Greeting(*names, *secrets, there.reply_dscp).to_bytes())
         self.state = "greeting"
         self.watch()
 
     def _read_acknowledgements(self) -> None:
-        data = self.sock.recv(64 * wire.ACKNOWLEDGEMENT.size)
-        if not data:
-            raise ConnectionResetError(errno.ECONNRESET, "closed by the peer")
-        self.inbox += data
-        while len(self.inbox) >= wire.ACKNOWLEDGEMENT.size and self.state != "lost":
-            raw = self.inbox[: wire.ACKNOWLEDGEMENT.size]
-            self.inbox = self.inbox[wire.ACKNOWLEDGEMENT.size :]
-            self._handle_acknowledgement(raw)
+        for raw in self.read_answers():
+            if self.state != "lost":
+                self._handle_acknowledgement(raw)
 
     def _handle_acknowledgement(self, raw: bytes) -> None:
         fields = wire.ACKNOWLEDGEMENT.unpack(raw)

@@ -24,7 +24,6 @@ from moefabric.runtime.event_loop import BROKEN, IN, OUT
 PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE
 PIECE = 128 * 1024
 LINGER_NS = 5_000_000_000  # how long a sender may take to close a connection that its relay ended
-ANSWERS = 64 * wire.ACKNOWLEDGEMENT.size  # bytes of acknowledgements read at once
 
 
 class Relay:
@@ -216,7 +215,6 @@ class FarEnd(RelayEnd):
 
     def __init__(self, relay: Relay, sock: socket.socket) -> None:
         super().__init__(relay, sock)
-        self.inbox = b""
         self.retransmits = 0
 
     def lose(self, why: str) -> None:
@@ -224,17 +222,8 @@ class FarEnd(RelayEnd):
         self.relay.lose(self.relay.far_lost(why))
 
     def _read(self) -> None:
-        data = self.sock.recv(ANSWERS)
-        if not data:
-            self.lose("closed by the peer")
-            return
-        self.inbox += data
-        size = wire.ACKNOWLEDGEMENT.size
-        whole = len(self.inbox) // size * size
-        frames = [self.inbox[place : place + size] for place in range(0, whole, size)]
-        self.inbox = self.inbox[whole:]
         assert self.other is not None
-        self.other.send_bytes(b"".join(map(self._counted, frames)))
+        self.other.send_bytes(b"".join(map(self._counted, self.read_answers())))
 
     def _counted(self, raw: bytes) -> bytes:
         """Return an acknowledgement with the segments sent again since the one before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import secrets
 import socket
 from abc import abstractmethod
@@ -14,7 +15,7 @@ from moefabric.agents.engine.payload import Position, shared_pattern
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.sockets import NO_LINGER, Destination
 from moefabric.agents.engine.transfers import Receive, TransferKey
-from moefabric.agents.engine.wire import LINE
+from moefabric.agents.engine.wire import ACKNOWLEDGEMENT, LINE
 from moefabric.runtime.event_loop import CallbackOwner, EventLoop
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from moefabric.agents.engine.programs import Run
 
 COUNTERS = ("bytes_sent", "bytes_received", "corrupt", "strays", "bytes_forwarded", "refused")
+ANSWERS = 64 * ACKNOWLEDGEMENT.size  # bytes of answers that are read at once
 READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
 
 
@@ -162,6 +164,7 @@ class DataConnection(CallbackOwner):
     Attributes:
         sock: The connection's socket.
         unsent: Bytes that the kernel has not taken yet.
+        incomplete: First bytes of an answer whose others have not arrived.
         closed: Whether the connection is closed, or another one's.
     """
 
@@ -169,7 +172,7 @@ class DataConnection(CallbackOwner):
 
     def __init__(self, resources: Resources) -> None:
         self.resources, self.loop = resources, resources.loop
-        self.unsent, self.closed = b"", False
+        self.unsent, self.incomplete, self.closed = b"", b"", False
         self.least = 0  # bytes for which the kernel wakes this process; 0 if that isn't known
 
     def ready(self, mask: int) -> None:
@@ -200,6 +203,17 @@ class DataConnection(CallbackOwner):
         if before or left:
             self.unsent = bytes(left)
             self.watch()
+
+    def read_answers(self) -> list[bytes]:
+        """Read the peer's answers to transfers; raise OSError if the connection broke."""
+        data = self.sock.recv(ANSWERS)
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, "closed by the peer")
+        answers = self.incomplete + data
+        whole = len(answers) // ACKNOWLEDGEMENT.size * ACKNOWLEDGEMENT.size
+        self.incomplete = answers[whole:]
+        places = range(0, whole, ACKNOWLEDGEMENT.size)
+        return [answers[place : place + ACKNOWLEDGEMENT.size] for place in places]
 
     @abstractmethod
     def watch(self) -> None:

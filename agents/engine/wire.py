@@ -78,19 +78,19 @@ class Greeting(NamedTuple):
         sender: The server that opens the connection.
         receiver: The server that receives its transfers.
         path: The path's name.
-        dscp: Mark of the receiver's packets.
         secret: The receiver's secret.
         relay: The server that sends transfers on; empty without one.
         relay_secret: The relay's secret.
+        dscp: Mark of the receiver's packets.
     """
 
     sender: str
     receiver: str
     path: str
-    dscp: int = 0
     secret: str = ""
     relay: str = ""
     relay_secret: str = ""
+    dscp: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the first bytes of the connection."""
@@ -145,7 +145,5 @@ def parse_greeting(raw: bytes) -> Greeting:
     version = fields.integer("version", 0, 1 << 32)
     if version != VERSION:
         raise RefusedError(f"it is of version {version}, not {VERSION}")
-    sender, receiver, path = map(fields.text, ("sender", "receiver", "path"))
-    dscp, secret = fields.integer("dscp", 0, 63), fields.text("secret")
-    relay = fields.text("relay", ""), fields.text("relay_secret", "")
-    return Greeting(sender, receiver, path, dscp, secret, *relay)
+    texts = {name: fields.text(name) for name in Greeting._fields if name != "dscp"}
+    return Greeting(**texts, dscp=fields.integer("dscp", 0, 63))

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +17,9 @@ from types import FrameType
 from typing import Final
 
 from moefabric.agents.engine import guarded_process
-from moefabric.agents.remote.ssh import SshHost, login_parser
+from moefabric.agents.remote.ssh import SshHost
 from moefabric.core.errors import AgentError
+from moefabric.core.server_host import HostLogin
 
 _END_S: Final = guarded_process.GRACE_S + 3.0
 """Time for a host to end a command."""
@@ -51,6 +53,15 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return _SSH_FAILED
     return _run(argv, host.silence_s / 4)
+
+
+def login_parser(program: str, description: str | None) -> ArgumentParser:
+    """Return the parser of a program's command line that names a host's login."""
+    parser = ArgumentParser(prog=program, description=description)
+    parser.add_argument(
+        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
+    )
+    return parser
 
 
 def _words_there(

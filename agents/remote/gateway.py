@@ -15,7 +15,8 @@ from typing import Any
 
 from moefabric.agents.fleet.channel import Channel, request_all, wait
 from moefabric.agents.remote.bundle import bundle
-from moefabric.agents.remote.ssh import DEPLOY_S, SshHost, login_parser
+from moefabric.agents.remote.command import login_parser
+from moefabric.agents.remote.ssh import DEPLOY_S, SshHost
 from moefabric.core.errors import AgentError
 
 _LOOK_S = 3600.0

@@ -16,7 +16,8 @@ from typing import Final
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
-from moefabric.agents.remote.ssh import DEPLOY_S, KEEPALIVE_S, KEEPALIVES, login_parser
+from moefabric.agents.remote.command import login_parser
+from moefabric.agents.remote.ssh import DEPLOY_S, KEEPALIVE_S, KEEPALIVES
 from moefabric.agents.remote.ssh_config import Hop, route
 from moefabric.core.errors import AgentError
 

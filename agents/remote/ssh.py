@@ -5,7 +5,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -176,15 +175,6 @@ class SshHost(HostLogin):
             hop = map(_quoted, [*self._ssh(tuple(before)), f"ssh://{last}"])
             words += _option_words([f"ProxyCommand={' '.join(hop)} -W '[%h]:%p'"])
         return words
-
-
-def login_parser(program: str, description: str | None) -> ArgumentParser:
-    """Return the parser of a program's command line that names a host's login."""
-    parser = ArgumentParser(prog=program, description=description)
-    parser.add_argument(
-        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
-    )
-    return parser
 
 
 def _option_words(options: list[str] | tuple[str, ...]) -> list[str]:

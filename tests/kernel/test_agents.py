@@ -59,12 +59,12 @@ def test_each_transfer_of_a_connection_has_its_own_rate(tmp_path: Path) -> None:
 
 def test_connection_has_its_dscp_and_congestion_control(tmp_path: Path) -> None:
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
-        replies = fleet.connect(
+        fleet.connect(
             [DataPath("s0", "s1", "o3", where.addresses["s1"], dscp=4, reply_dscp=2)],
             congestion="reno",
         )
-        assert replies["s0"]["paths"][0]["congestion"] == "reno"
-        assert replies["s0"]["paths"][0]["sndbuf"] == 1 << 20
+        (connection,) = fleet.request("stats")["s0"]["connections"]
+        assert (connection["congestion"], connection["sndbuf"]) == ("reno", 1 << 20)
         sent = must(*where.inside("s0", "ss", "-tin", "-e", "--tos", "dst", where.addresses["s1"]))
         replied = must(
             *where.inside("s1", "ss", "-tin", "-e", "--tos", "dst", where.addresses["s0"])
