@@ -72,9 +72,9 @@ class Agent:
             "clock": self.clock, "listen": self.listen, "abandon": self.abandon,
             "rank": self.rank, "stats": self.stats, "load": self.programs.load,
             "prepare": self.programs.prepare, "verify": self.programs.verify,
-            "release": self.release, "finish": self.exchanges.finish,
+            "release": self.programs.release, "finish": self.exchanges.finish,
             "dismiss": lambda _request: self.rank_port.dismiss(),
-            "close": self.close, "stop": self.stop,
+            "close": self.close,
         }  # fmt: skip
         self.channel_operations: dict[
             str, Callable[[Fields, ControlChannel], dict[str, Any] | None]
@@ -170,10 +170,6 @@ class Agent:
         abandoned = self.collectives.abandon(number) or self.programs.abandon(number)
         return {"abandoned": abandoned}
 
-    def release(self, request: Fields) -> dict[str, Any]:
-        """Free the memory of a program."""
-        return {"released": self.programs.release(request.integer("program", 0, (1 << 64) - 1))}
-
     def rank(self, request: Fields) -> dict[str, Any]:
         """Report to all subscribers that the rank on a GPU has died or lives again."""
         gpu, alive = request.integer("gpu", 0, 1 << 16), request.values.get("alive")
@@ -206,8 +202,3 @@ class Agent:
         self.connections.close()
         self.collectives.close()
         self.programs.close()
-
-    def stop(self, request: Fields) -> None:
-        """Close everything and end the process."""
-        self.close(request)
-        self.loop.stop()

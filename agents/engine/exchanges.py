@@ -94,7 +94,7 @@ class Exchange:
 
     def expect(self, receive: Receive, fields: Fields) -> None:
         """Have a transfer store its bytes where they belong."""
-        receive.content = part(self.due(receive.peer), receive.bytes, fields)
+        receive.payload = part(self.due(receive.peer), receive.bytes, fields)
         offset = fields.integer("offset", 0, 1 << 62)
         self.received.setdefault(receive.peer, []).append((offset, receive))
 

@@ -95,7 +95,7 @@ class IncomingConnection(DataConnection):
         self.phase = (self.phase + count) % wire.LINE
         if is_direct:
             self.payload.advance(count)
-            self._count(count)
+            self.resources.counters["bytes_received"] += count
             self._wake_for_rest()
         else:
             self._use(buffer.bytes, offset, offset + count, now_ns)
@@ -108,12 +108,6 @@ class IncomingConnection(DataConnection):
             self.unread = buffer[offset:end]
         else:
             self._wake_for_rest()
-
-    def _count(self, count: int) -> None:
-        """Count received bytes of the payload."""
-        assert self.receive is not None
-        self.receive.moved = self.payload.position
-        self.resources.counters["bytes_received"] += count
 
     def _wake_for_rest(self) -> None:
         """Have the kernel wake this process for a batch, or for the rest of a transfer."""
@@ -128,7 +122,7 @@ class IncomingConnection(DataConnection):
             wrong = self.payload.accept(buffer, offset, count)
             if wrong is not None and not self.wrong:
                 self.wrong = f"byte {wrong} of {self.payload.length} is not the one that was sent"
-            self._count(count)
+            self.resources.counters["bytes_received"] += count
             return count
         count = min(self.frame_size - len(self.frame), end - offset)
         self.frame += buffer[offset : offset + count]
@@ -162,7 +156,7 @@ class IncomingConnection(DataConnection):
         key = TransferKey(collective, self.peer, self.path, sequence)
         receive, pattern = self.resources.arrivals.begin(key, length), self.resources.pattern
         wrong = ""
-        if receive.content is not None:
+        if receive.payload is not None:
             wrong = "a pattern was sent where bytes of ranks are expected"
         elif sizes := receive.size_fault(length):
             wrong = sizes
@@ -212,6 +206,7 @@ class IncomingConnection(DataConnection):
     def _begin(self, receive: Receive, payload: Position, wrong: str, now_ns: int) -> None:
         receive.first_ns, self.wrong = now_ns, wrong
         self.receive, self.payload = receive, payload
+        receive.payload = payload
         self.frame_size = wire.padding(payload.length) + wire.TRAILER.size
 
     def _trailer(self, raw: bytes, receive: Receive, now_ns: int) -> None:

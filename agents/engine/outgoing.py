@@ -108,13 +108,13 @@ class OutgoingConnection(DataConnection):
         if self.state == "connecting" and mask & (OUT | BROKEN):
             self._greet()
         if mask & (IN | BROKEN) and self.state != "lost":
-            self._read_acknowledgements()
+            self._read_answers()
         if mask & OUT and self.state == "up":
             try:
                 self._push()
             except OSError:
                 with suppress(OSError):  # a relay sends its reason before it closes
-                    self._read_acknowledgements()
+                    self._read_answers()
                 if self.state != "lost":
                     raise
 
@@ -133,7 +133,7 @@ class OutgoingConnection(DataConnection):
         A transfer that has not begun sends its first frame only: the agent begins all transfers of
         a collective before it fills their buffers.
         """
-        has_begun = bool(self.queue) and self.queue[0].payload is not None
+        has_begun = bool(self.queue) and self.queue[0].first_ns is not None
         most = TURN if has_begun else self.segment
         try:
             while self.queue and most > 0:
@@ -179,29 +179,29 @@ class OutgoingConnection(DataConnection):
         self.state = "greeting"
         self.watch()
 
-    def _read_acknowledgements(self) -> None:
+    def _read_answers(self) -> None:
         for raw in self.read_answers():
             if self.state != "lost":
-                self._handle_acknowledgement(raw)
+                self._handle_answer(raw)
 
-    def _handle_acknowledgement(self, raw: bytes) -> None:
-        fields = wire.ACKNOWLEDGEMENT.unpack(raw)
-        if fields is None:
-            grant = wire.GRANT.unpack(raw)
-            if grant is not None:
-                number, message = grant
-                if number in self.resources.runs:  # it may have ended
-                    self.resources.runs[number].granted(message)
-                return
-            loss = wire.LOSS.unpack(raw)
-            text = loss[0].rstrip(b"\0").decode(errors="replace") if loss else ""
-            relay = f"{self.destination.relay} {text}"
-            self.lose(relay if loss else "the peer's answer is not an agent's")
-            return
-        collective, sequence, verdict, resent = fields
-        if self.state != "greeting":
-            self._acknowledge(collective, sequence, verdict, resent)
-        elif verdict:
+    def _handle_answer(self, raw: bytes) -> None:
+        if answer := wire.ACKNOWLEDGEMENT.unpack(raw):
+            if self.state == "greeting":
+                self._greeted(accepted=answer[2])
+            else:
+                self._acknowledge(*answer)
+        elif grant := wire.GRANT.unpack(raw):
+            number, message = grant
+            if number in self.resources.runs:  # it may have ended
+                self.resources.runs[number].granted(message)
+        elif loss := wire.LOSS.unpack(raw):
+            text = loss[0].rstrip(b"\0").decode(errors="replace")
+            self.lose(f"{self.destination.relay} {text}")
+        else:
+            self.lose("the peer's answer is not an agent's")
+
+    def _greeted(self, *, accepted: int) -> None:
+        if accepted:
             self.state = "up"
             self.segment = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
             self.on_settled(self)
@@ -233,7 +233,9 @@ class OutgoingConnection(DataConnection):
 
     def _send_next(self, send: Send, most: int) -> int:
         """Give the kernel the next bytes of a transfer; return how many it took."""
-        payload = send.payload or self._begin(send)
+        payload = send.payload
+        if payload is None or send.first_ns is None:
+            payload = self._begin(send)
         if send.frame:
             count = self.sock.send(send.frame, 0 if send.in_trailer else socket.MSG_MORE)
             send.frame = send.frame[count:]
@@ -242,8 +244,7 @@ class OutgoingConnection(DataConnection):
             try:
                 self._send_payload(payload, most)
             finally:
-                send.moved = payload.position
-                count = send.moved - before
+                count = payload.position - before
                 self.resources.counters["bytes_sent"] += count
         else:
             count = 0
@@ -291,15 +292,14 @@ class OutgoingConnection(DataConnection):
         if not self.unacknowledged:
             self.retransmits = total_retransmits(self.sock)
         fields: tuple[int, ...] = (send.collective, send.sequence, send.bytes)
-        payload: Position | None = send.content
+        payload = send.payload
         if payload is None:
             name, pattern = self.resources.name, self.resources.pattern
             seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
             fields = (*fields, seed, pattern.identity)
-            payload = Payload(pattern, seed, send.bytes)
+            payload = send.payload = Payload(pattern, seed, send.bytes)
         send.frame = payload.form.pack(*fields)
         send.first_ns = NOW()
-        send.payload = payload
         return payload
 
     def _finish(self, send: Send, payload: Position) -> None:

@@ -407,13 +407,9 @@ class Programs:
         wrong = self._program(request).wrong(self.resources)
         return {"wrong": [[rank, count] for rank, count in wrong.items()]}
 
-    def release(self, number: int) -> bool:
+    def release(self, request: Fields) -> dict[str, Any]:
         """End all runs of a program and free its memory; return whether it was loaded."""
-        program = self.programs.pop(number, None)
-        for run in list(self.resources.runs.values()):
-            if run.program is program:
-                run.fail("its program was released")
-        return program is not None
+        return {"released": self._release(request.integer("program", 0, (1 << 64) - 1))}
 
     def abandon(self, number: int) -> bool:
         """End a run; return whether it was under way."""
@@ -425,7 +421,14 @@ class Programs:
     def close(self) -> None:
         """Release all programs."""
         for number in list(self.programs):
-            self.release(number)
+            self._release(number)
+
+    def _release(self, number: int) -> bool:
+        program = self.programs.pop(number, None)
+        for run in list(self.resources.runs.values()):
+            if run.program is program:
+                run.fail("its program was released")
+        return program is not None
 
     def _program(self, request: Fields) -> Program:
         number = request.integer("program", 0, (1 << 64) - 1)

@@ -85,7 +85,7 @@ class Arrivals:
         nobody expects. Bytes of a wrong transfer are discarded.
         """
         receive = self.expected.get(key)
-        content = None if receive is None else receive.content
+        content = None if receive is None else receive.payload
         if receive is None or content is None or receive.ok is not None or receive.first_ns:
             self.counters["strays"] += 1
             receive = Receive(key, length)

@@ -22,21 +22,30 @@ class TransferKey(NamedTuple):
 
 
 class Transfer:
-    """A transfer. `ok` is None until it has ended; `moved` is how many bytes have moved.
+    """A transfer. `ok` is None until it has ended.
 
     `corrupt` says that all bytes arrived, but not those that were sent.
+
+    Args:
+        key: Its identity.
+        size: Its bytes.
+        payload: Bytes of ranks; None for a pattern, which follows when the transfer begins.
     """
 
-    def __init__(self, key: TransferKey, size: int) -> None:
-        self.key, self.bytes = key, size
+    def __init__(self, key: TransferKey, size: int, payload: Position | None = None) -> None:
+        self.key, self.bytes, self.payload = key, size, payload
         self.collective, self.peer, self.path, self.sequence = key
         self.on_end: Callable[[], None] | None = None
-        self.moved = 0
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.ok: bool | None = None
         self.why = ""
         self.corrupt = False
+
+    @property
+    def moved(self) -> int:
+        """Number of bytes that have moved."""
+        return 0 if self.payload is None else self.payload.position
 
     def end(self, why: str = "", *, corrupt: bool = False) -> None:
         """End the transfer, with success if `why` is empty; later calls do nothing."""
@@ -61,17 +70,16 @@ class Send(Transfer):
         key: Its identity.
         size: Its bytes.
         rate_bps: Its rate; None for unlimited.
-        content: Bytes of ranks; None for a pattern.
+        payload: Bytes of ranks; None for a pattern.
     """
 
     def __init__(
-        self, key: TransferKey, size: int, rate_bps: float | None, content: Position | None = None
+        self, key: TransferKey, size: int, rate_bps: float | None, payload: Position | None = None
     ) -> None:
-        super().__init__(key, size)
-        self.rate_bps, self.content = rate_bps, content
+        super().__init__(key, size, payload)
+        self.rate_bps = rate_bps
         self.retransmits = 0
         self.frame = b""  # unsent bytes of the header or trailer
-        self.payload: Position | None = None
         self.in_trailer = False
 
     def to_json(self) -> dict[str, Any]:
@@ -89,23 +97,12 @@ class Send(Transfer):
 
 
 class Receive(Transfer):
-    """A transfer from a peer. `last_ns` is when the last byte was read.
-
-    Args:
-        key: Its identity.
-        size: Its bytes.
-        content: Where bytes of ranks are stored; None for a pattern.
-    """
-
-    def __init__(self, key: TransferKey, size: int, content: Position | None = None) -> None:
-        super().__init__(key, size)
-        self.content = content
+    """A transfer from a peer. `last_ns` is when the last byte was read."""
 
     def size_fault(self, sent: int) -> str:
         """Return what is wrong if the peer sends this number of bytes; empty if that is right."""
-        return (
-            "" if sent == self.bytes else f"{sent} bytes were sent where {self.bytes} are expected"
-        )
+        fault = f"{sent} bytes were sent where {self.bytes} are expected"
+        return fault if sent != self.bytes else ""
 
     def deadline_error(self, *, connected: bool) -> str:
         """Describe the bytes that were not transferred by the deadline."""

@@ -33,7 +33,6 @@ class Fleet:
 
     Args:
         channels: The agents' control channels.
-        clock: Identity of our clock; an agent that reports the same one has the same clock.
         liveness: Notices lost agents.
 
     Attributes:
@@ -46,14 +45,14 @@ class Fleet:
     """
 
     def __init__(
-        self, channels: Iterable[Channel], clock: str = "", liveness: LivenessMonitor | None = None
+        self, channels: Iterable[Channel], liveness: LivenessMonitor | None = None
     ) -> None:
         self.channels = {channel.name: channel for channel in channels}
         self.facts = self.request("hello")
         for name, fact in self.facts.items():
             if fact["name"] != name:
                 raise AgentError(f"agent {name}: it calls itself {fact['name']}")
-        clock = clock or clock_identity()
+        clock = clock_identity()
         ours = {name for name, fact in self.facts.items() if clock and fact["clock"] == clock}
         self.clocks = FleetClocks(self.channels.values(), frozenset(ours))
         self.connections = DataConnections(self.channel, self.clocks)

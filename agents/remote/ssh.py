@@ -186,12 +186,11 @@ def _quoted(word: str) -> str:
     return shlex.quote(word.replace("%", "%%"))
 
 
-def agents_on(hosts: Mapping[str, SshHost], deadline_s: float = DEPLOY_S) -> list[Channel]:
+def agents_on(hosts: Mapping[str, SshHost]) -> list[Channel]:
     """Start the agents of servers on their hosts, all at the same time.
 
     Args:
         hosts: The host of each server.
-        deadline_s: How long all of it may take.
 
     Returns:
         The agents' control channels, in the order of `hosts`; an agent ends with its channel.
@@ -208,7 +207,7 @@ def agents_on(hosts: Mapping[str, SshHost], deadline_s: float = DEPLOY_S) -> lis
             channels.append(
                 Channel(server, session, lambda host=host, s=session: host.failure(s))  # type: ignore[misc]
             )
-        _await_agents(hosts, channels, deadline_s)
+        _await_agents(hosts, channels)
     except BaseException:
         for channel in channels:
             channel.close()
@@ -216,20 +215,18 @@ def agents_on(hosts: Mapping[str, SshHost], deadline_s: float = DEPLOY_S) -> lis
     return channels
 
 
-def _await_agents(hosts: Mapping[str, SshHost], channels: list[Channel], deadline_s: float) -> None:
+def _await_agents(hosts: Mapping[str, SshHost], channels: list[Channel]) -> None:
     """Wait until all agents answer; raise AgentError with all hosts that failed."""
     asked: dict[Channel, int] = {}
     for channel in channels:
         with suppress(ServerLossError):  # its session has ended, for the reason in `gone`
             asked[channel] = channel.post("clock")
-    silent = wait(asked, lambda channel: asked[channel] in channel.replies, deadline_s)
+    silent = wait(asked, lambda channel: asked[channel] in channel.replies, DEPLOY_S)
     for channel, number in asked.items():
         channel.forget(number)
     faults = {channel.name: channel.gone for channel in channels if channel.gone}
     for channel in silent:
         where = hosts[channel.name].target().place
-        faults[channel.name] = (
-            f"{where}: no agent answers after {deadline_s:g} s; is it overloaded?"
-        )
+        faults[channel.name] = f"{where}: no agent answers after {DEPLOY_S:g} s; is it overloaded?"
     if faults:
         raise AgentError("\n".join(faults[server] for server in hosts if server in faults))
