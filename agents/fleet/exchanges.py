@@ -9,8 +9,7 @@ from moefabric.agents.engine.exchanges import ExchangeKey
 from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
-from moefabric.core.exchange import Exchange, Pair
-from moefabric.core.flows import PacedFlow
+from moefabric.core.exchange import Exchange
 
 
 def exchange_key(exchange: Exchange) -> ExchangeKey:
@@ -234,37 +233,3 @@ def _disagreement(key: ExchangeKey, events: Sequence[Message]) -> str:
                     "compare their split sizes"
                 )
     return ""
-
-
-def flow_offsets(exchange: Exchange, flows: Sequence[PacedFlow]) -> list[int]:
-    """Return where each flow's bytes begin among those of its pair of servers.
-
-    Args:
-        exchange: What the flows carry.
-        flows: The flows of one launch.
-
-    Raises:
-        AgentError: if flows without explicit offsets don't add up to the bytes of a pair, or a flow
-            ends beyond them.
-    """
-    ends: dict[Pair, int] = {}
-    explicit = {(flow.src, flow.dst) for flow in flows if flow.offset >= 0}
-    offsets = []
-    for flow in flows:
-        pair = flow.src, flow.dst
-        offsets.append(ends.get(pair, 0) if flow.offset < 0 else flow.offset)
-        ends[pair] = offsets[-1] + flow.bytes
-        _check_sum(exchange, pair, ends[pair], is_whole=False)
-    for pair in ends.keys() - explicit:
-        _check_sum(exchange, pair, ends[pair], is_whole=True)
-    return offsets
-
-
-def _check_sum(exchange: Exchange, pair: Pair, planned: int, *, is_whole: bool) -> None:
-    """Raise AgentError if flows carry more, or not all, of the bytes of their pair."""
-    owed = exchange.owed.get(pair, 0)
-    if planned > owed or (is_whole and planned < owed):
-        raise AgentError(
-            f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows "
-            f"carry {planned}; plan exactly the bytes of each pair"
-        )

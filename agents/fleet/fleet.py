@@ -9,7 +9,7 @@ from moefabric.agents.engine.clock import clock_identity
 from moefabric.agents.fleet.channel import Channel, request_all, wait
 from moefabric.agents.fleet.clocks import FleetClocks
 from moefabric.agents.fleet.connections import REPORT_S, DataConnections
-from moefabric.agents.fleet.exchanges import RankService, exchange_key, flow_offsets
+from moefabric.agents.fleet.exchanges import RankService, exchange_key
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
 from moefabric.agents.fleet.liveness import LivenessMonitor, LostAgents
 from moefabric.agents.fleet.messages import Message
@@ -119,9 +119,8 @@ class Fleet:
         transfers: dict[str, dict[str, list[Message]]] = {
             name: {"sends": [], "receives": []} for name in _servers(flows)
         }
-        offsets = [0] * len(flows) if exchange is None else flow_offsets(exchange, flows)
-        for flow, offset in zip(flows, offsets, strict=True):
-            common = {"path": flow.path, "bytes": flow.bytes, "offset": offset}
+        for flow in flows:
+            common = {"path": flow.path, "bytes": flow.bytes, "offset": flow.offset}
             send = {"peer": flow.dst, "rate_bps": flow.rate_bps, **common}
             transfers[flow.src]["sends"].append(send)
             transfers[flow.dst]["receives"].append({"peer": flow.src, **common})
@@ -154,14 +153,11 @@ class Fleet:
             flows: The flows.
             start_ns: When they start; None for as soon as each agent has its request.
             deadline_s: Time after the start by which flows have to arrive to be ok.
-            exchange: The exchange whose bytes they carry. The flows of a pair of servers, in their
-                order, carry all bytes of the pair: the blocks from the sender's to the receiver's
-                ranks, ordered by sending and then by receiving member. Flows with offsets carry
-                parts of them.
+            exchange: The exchange whose bytes they carry. The bytes of a pair of servers are the
+                blocks from the sender's to the receiver's ranks, ordered by sending and then by
+                receiving member; each flow carries a part of them. Agents refuse a flow that ends
+                beyond them.
             number: The collective's number; None for a new one.
-
-        Raises:
-            AgentError: if the flows don't fit the bytes of the exchange.
         """
         number = self._inflight.new_number() if number is None else number
         until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
