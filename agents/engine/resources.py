@@ -19,7 +19,7 @@ from moefabric.agents.engine.wire import ACKNOWLEDGEMENT, LINE
 from moefabric.runtime.event_loop import CallbackOwner, EventLoop
 
 if TYPE_CHECKING:
-    from moefabric.agents.engine.greetings import UnnamedConnection
+    from moefabric.agents.engine.connections import UnnamedConnection
     from moefabric.agents.engine.programs import Run
 
 COUNTERS = ("bytes_sent", "bytes_received", "corrupt", "strays", "bytes_forwarded", "refused")

@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
-from moefabric.agents.fleet.channel import Channel, request_all, wait
+from moefabric.agents.fleet.channel import Channel, ask_all, request_all
 from moefabric.agents.fleet.clocks import FleetClocks
 from moefabric.agents.fleet.connections import REPORT_S, DataConnections
 from moefabric.agents.fleet.exchanges import RankService, exchange_key
@@ -41,7 +40,12 @@ class Fleet:
         clocks: The agents' clocks.
         connections: The data connections between agents.
         connect: Opens a data connection for each path.
+        wake: Ends `wait_ended`; any thread may call it.
+        new_number: Returns a number that no collective, program or run has had before.
         ranks: The ranks of programs that the agents serve.
+        take_exchanges: Returns the exchanges that all their members have asked for since the last
+            call.
+        lost_ranks: Returns the ranks that have ended without leaving, with server and reason.
     """
 
     def __init__(
@@ -60,7 +64,9 @@ class Fleet:
         self.liveness, self._lost = liveness or LivenessMonitor(), LostAgents()
         self._dead = {f"{name}/{gpu}" for name, fact in self.facts.items() for gpu in fact["dead"]}
         self._inflight = InflightCollectives(self.clocks.our_time)
+        self.wake, self.new_number = self._inflight.wake, self._inflight.new_number
         self.ranks = RankService(self.channels, self.clocks.our_time)
+        self.take_exchanges, self.lost_ranks = self.ranks.take, self.ranks.lost
 
     def __enter__(self) -> Self:
         return self
@@ -197,24 +203,6 @@ class Fleet:
             self.ranks.servers_lost(error.servers)
             raise
 
-    def wake(self) -> None:
-        """End `wait_ended`; any thread may call it."""
-        self._inflight.wake()
-
-    def new_number(self) -> int:
-        """Return a number that no collective, program or run has had before."""
-        return self._inflight.new_number()
-
-    # --- exchanges of ranks ----------------------------------------------------------------------
-
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the exchanges that all their members have asked for since the last call."""
-        return self.ranks.take()
-
-    def lost_ranks(self) -> dict[int, str]:
-        """Return the ranks that have ended without leaving, with server and reason."""
-        return self.ranks.lost()
-
     def finish(self, exchange: Exchange, error: str = "") -> None:
         """End an exchange, whose ranks go on, or raise the error; nothing if it has failed before.
 
@@ -246,13 +234,9 @@ class Fleet:
     def abandon(self, collective: int) -> None:
         """End a collective at all agents that are left, as far as they are not gone."""
         self._inflight.forget(collective)
-        requests = dict[Channel, int]()
+        request = "abandon", {"collective": collective}
+        ask_all(dict.fromkeys(self.channels.values(), request), ABANDON_S)
         for channel in self.channels.values():
-            with suppress(AgentError):
-                requests[channel] = channel.post("abandon", collective=collective)
-        wait(requests, lambda channel: requests[channel] in channel.replies, ABANDON_S)
-        for channel, number in requests.items():
-            channel.forget(number)
             channel.reports.pop(collective, None)
 
     def reconnect(self) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from moefabric.agents.fleet.channel import Channel, wait
+from moefabric.agents.fleet.channel import Channel, ask_all
 from moefabric.agents.remote.bundle import bundle
 from moefabric.agents.remote.session import Session
 from moefabric.agents.remote.ssh_errors import Destination, failure
-from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.errors import AgentError
 from moefabric.core.server_host import HostLogin
 
 DEPLOY_S: Final = 20.0
@@ -217,16 +217,13 @@ def agents_on(hosts: Mapping[str, SshHost]) -> list[Channel]:
 
 def _await_agents(hosts: Mapping[str, SshHost], channels: list[Channel]) -> None:
     """Wait until all agents answer; raise AgentError with all hosts that failed."""
-    asked: dict[Channel, int] = {}
+    replies = ask_all(dict.fromkeys(channels, ("clock", {})), DEPLOY_S)
+    faults = list[str]()
     for channel in channels:
-        with suppress(ServerLossError):  # its session has ended, for the reason in `gone`
-            asked[channel] = channel.post("clock")
-    silent = wait(asked, lambda channel: asked[channel] in channel.replies, DEPLOY_S)
-    for channel, number in asked.items():
-        channel.forget(number)
-    faults = {channel.name: channel.gone for channel in channels if channel.gone}
-    for channel in silent:
-        where = hosts[channel.name].target().place
-        faults[channel.name] = f"{where}: no agent answers after {DEPLOY_S:g} s; is it overloaded?"
+        if channel.gone:
+            faults.append(channel.gone)
+        elif channel not in replies:
+            where = hosts[channel.name].target().place
+            faults.append(f"{where}: no agent answers after {DEPLOY_S:g} s; is it overloaded?")
     if faults:
-        raise AgentError("\n".join(faults[server] for server in hosts if server in faults))
+        raise AgentError("\n".join(faults))

@@ -11,7 +11,7 @@ import zlib
 from typing import cast
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.greetings import UnnamedConnection
+from moefabric.agents.engine.connections import UnnamedConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import Fields

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from moefabric.agents.engine import connections, greetings, relays, wire
+from moefabric.agents.engine import connections, relays, wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.resources import Resources
@@ -145,7 +145,7 @@ def test_stranger_is_refused_and_counted(port: DataPort, opening: bytes) -> None
 def test_connection_without_a_greeting_is_closed_at_its_deadline(
     port: DataPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greetings, "GREETING_NS", 150_000_000)
+    monkeypatch.setattr(connections, "GREETING_NS", 150_000_000)
     with port.dial() as silent, port.dial(port.greeting()[:-1]) as half, ExitStack() as undo:
         peer = undo.enter_context(port.dial(port.greeting()))
         assert port.turns_until(lambda: closed(silent) and closed(half))
