@@ -185,7 +185,6 @@ class Agent:
             **self.resources.counters,
             "faults": self.loop.faults,
             "cpu_ns": time.process_time_ns(),
-            "monotonic_ns": NOW(),
             "armed": list(self.collectives.armed),
             "programs": list(self.programs.programs),
             "ranks": sorted(self.rank_port.ranks),

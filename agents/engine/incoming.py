@@ -180,13 +180,13 @@ class IncomingConnection(DataConnection):
                 hold.cancel()
                 arrivals.held.pop(key, None)
                 self._begin_content(now_ns, collective, sequence, length, UNEXPECTED)
-                self._resume()
+                self._use_unread()
 
         hold = self.hold = self.loop.call_at(now_ns + HOLD_NS, resume)
         arrivals.held[key] = lambda: self.loop.call_at(NOW(), resume)
         self.watch()
 
-    def _resume(self) -> None:
+    def _use_unread(self) -> None:
         """Use the bytes that were read after the header of a transfer that has waited."""
         unread, self.unread = self.unread, bytearray()
         try:

@@ -118,8 +118,7 @@ class Payload(Position):
     """
 
     def __init__(self, pattern: Pattern, seed: int, length: int, position: int = 0) -> None:
-        super().__init__(length, position)
-        self.pattern = pattern
+        self.pattern, self.length, self.position = pattern, length, position
         self.first, self.stride = seed % STARTS, 1 + seed // STARTS % (STARTS - 1)
         self._enter_chunk()
 

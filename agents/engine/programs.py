@@ -141,7 +141,7 @@ class Program:
         groups: dict[Any, list[tuple[int, Content, memoryview]]] = {}
         for result in self.expected:
             _, content, place = result
-            groups.setdefault((content.terms, content.element, len(place)), []).append(result)
+            groups.setdefault((content, len(place)), []).append(result)
         for group in groups.values():
             ranks, contents, places = zip(*group)
             for rank, count in zip(ranks, contents[0].wrong(resources.pattern, places)):
@@ -150,9 +150,8 @@ class Program:
 
 
 def _content(fields: Fields, buffers: list[bytearray]) -> tuple[Content, memoryview]:
-    return Content(fields.integer_pairs("terms"), fields.integer("element", 1, 8, 1)), _range(
-        fields, "", buffers
-    )
+    terms, element = fields.integer_pairs("terms"), fields.integer("element", 1, 8, 1)
+    return Content(tuple(terms), element), _range(fields, "", buffers)
 
 
 class Run:
@@ -198,16 +197,15 @@ class Run:
             key = TransferKey(number, step.peer, step.path, step.message)
             is_sum = step.kind == "receive_add"
             place = Sum(step.place, step.element) if is_sum else Place(step.place)
+            transfer: Send | Receive
             if step.kind == "send":
-                send = Send(key, place.length, step.rate_bps, place)
-                self.sends[position] = send
-                send.on_end = partial(self._transfer_ended, position, send)
+                transfer = self.sends[position] = Send(key, place.length, step.rate_bps, place)
                 if step.granted:
                     self.grants.add(step.message)
             else:
-                receive = Receive(key, place.length, place)
-                self.receives[position] = resources.arrivals.expected[key] = receive
-                receive.on_end = partial(self._transfer_ended, position, receive)
+                transfer = self.receives[position] = Receive(key, place.length, place)
+                resources.arrivals.expected[key] = transfer
+            transfer.on_end = partial(self._transfer_ended, position, transfer)
         resources.runs[number] = self
 
     def start(self, request: Fields, send_event: Callable[[dict[str, Any]], object]) -> None:

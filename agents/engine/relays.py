@@ -213,9 +213,7 @@ class FarEnd(RelayEnd):
     Each gets the number of segments that this connection sent again, so that the sender knows them.
     """
 
-    def __init__(self, relay: Relay, sock: socket.socket) -> None:
-        super().__init__(relay, sock)
-        self.retransmits = 0
+    retransmits = 0  # segments that were sent again until the last acknowledgement
 
     def lose(self, why: str) -> None:
         """Tell the sender that its receiver is lost."""

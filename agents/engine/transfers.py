@@ -84,9 +84,7 @@ class Send(Transfer):
 
     def to_json(self) -> dict[str, Any]:
         """Return its part of the collective's report."""
-        return {
-            **super().to_json(), "retransmits": self.retransmits, "rate_bps": self.rate_bps,
-        }  # fmt: skip
+        return {**super().to_json(), "retransmits": self.retransmits}
 
     def deadline_error(self) -> str:
         """Describe the bytes that were not transferred by the deadline."""
