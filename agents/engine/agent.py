@@ -164,20 +164,19 @@ class Agent:
         """Arm a collective, which begins at its instant; an event reports its end."""
         return {"armed": self.collectives.arm(request, control.send)}
 
-    def abandon(self, request: Fields) -> dict[str, Any]:
+    def abandon(self, request: Fields) -> None:
         """End a collective or run that hasn't ended; close connections that are in mid-transfer."""
         number = request.integer("collective", 0, (1 << 64) - 1)
-        abandoned = self.collectives.abandon(number) or self.programs.abandon(number)
-        return {"abandoned": abandoned}
+        self.collectives.abandon(number)
+        self.programs.abandon(number)
 
-    def rank(self, request: Fields) -> dict[str, Any]:
+    def rank(self, request: Fields) -> None:
         """Report to all subscribers that the rank on a GPU has died or lives again."""
         gpu, alive = request.integer("gpu", 0, 1 << 16), request.values.get("alive")
         if not isinstance(alive, bool):
             raise RefusedError(f"alive: {alive!r} is neither true nor false")
         (self.dead_ranks.discard if alive else self.dead_ranks.add)(gpu)
         self._publish({"event": "rank", "gpu": gpu, "alive": alive})
-        return {"dead": sorted(self.dead_ranks)}
 
     def stats(self, _request: Fields) -> dict[str, Any]:
         """Return counters, armed collectives and connections."""
@@ -190,10 +189,7 @@ class Agent:
             "ranks": sorted(self.rank_port.ranks),
             "connections": [out.facts() for out in self.connections.outgoing.values()],
             "from": [{"peer": peer, "path": path} for peer, path in self.resources.incoming],
-            "relays": [
-                {"from": sender, "to": receiver, "path": path}
-                for sender, receiver, path in self.resources.relays
-            ],
+            "relays": list(self.resources.relays),  # sender, receiver and path of each
         }
 
     def close(self, _request: Fields) -> None:

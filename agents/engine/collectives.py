@@ -110,10 +110,10 @@ class Collectives:
         for number in list(self.armed):
             self.abandon(number)
 
-    def abandon(self, number: int) -> bool:
-        """End a collective, whose unfinished transfers fail; return whether it was armed."""
+    def abandon(self, number: int) -> None:
+        """End a collective, if it is armed; its unfinished transfers fail."""
         if number not in self.armed:
-            return False
+            return
         collective = self.armed[number]
         log.warning("abandoned with unfinished transfers", extra={"collective": number})
         collective.began_ns = collective.began_ns or NOW()
@@ -127,7 +127,6 @@ class Collectives:
                 connected = (receive.peer, receive.path) in self.resources.incoming
                 receive.end(receive.deadline_error(connected=connected))
         self._transfer_ended(collective)
-        return True
 
     def _begin(self, collective: Collective) -> None:
         collective.began_ns = NOW()

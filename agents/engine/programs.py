@@ -405,28 +405,25 @@ class Programs:
         wrong = self._program(request).wrong(self.resources)
         return {"wrong": [[rank, count] for rank, count in wrong.items()]}
 
-    def release(self, request: Fields) -> dict[str, Any]:
-        """End all runs of a program and free its memory; return whether it was loaded."""
-        return {"released": self._release(request.integer("program", 0, (1 << 64) - 1))}
+    def release(self, request: Fields) -> None:
+        """End all runs of a program, if it is loaded, and free its memory."""
+        self._release(request.integer("program", 0, (1 << 64) - 1))
 
-    def abandon(self, number: int) -> bool:
-        """End a run; return whether it was under way."""
-        run = self.resources.runs.get(number)
-        if run is not None:
-            run.fail("it was abandoned")
-        return run is not None
+    def abandon(self, number: int) -> None:
+        """End a run, if it is under way."""
+        if number in self.resources.runs:
+            self.resources.runs[number].fail("it was abandoned")
 
     def close(self) -> None:
         """Release all programs."""
         for number in list(self.programs):
             self._release(number)
 
-    def _release(self, number: int) -> bool:
+    def _release(self, number: int) -> None:
         program = self.programs.pop(number, None)
         for run in list(self.resources.runs.values()):
             if run.program is program:
                 run.fail("its program was released")
-        return program is not None
 
     def _program(self, request: Fields) -> Program:
         number = request.integer("program", 0, (1 << 64) - 1)
