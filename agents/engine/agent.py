@@ -23,7 +23,6 @@ from moefabric.agents.engine.rank_port import RankPort
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.sockets import Destination
-from moefabric.agents.engine.wire import VERSION
 
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR, netdevice(7)
 _REQUEST = "256s"  # a struct ifreq and some room; a reply's address is at 20
@@ -126,7 +125,6 @@ class Agent:
             control.send(event)
         return {
             "name": self.name,
-            "version": VERSION,
             "pid": os.getpid(),
             "python": platform.python_version(),
             "monotonic_ns": NOW(),

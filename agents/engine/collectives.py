@@ -92,7 +92,7 @@ class Collectives:
             raise RefusedError(f"collective {number} is armed already")
         collective = Collective(number, request, send_event, self.exchanges.carried(request))
         arrivals, call_at = self.resources.arrivals, self.resources.loop.call_at
-        arrivals.collective_armed(number)
+        arrivals.ended.pop(number, None)  # the number may have been used before
         collective.receives = [arrivals.expect(receive) for receive in collective.receives]
         for transfer in (*collective.sends, *collective.receives):
             transfer.on_end = partial(self._transfer_ended, collective)

@@ -53,21 +53,16 @@ class UnnamedConnection(DataConnection):
         self.greeting += data
         if len(self.greeting) < self.size:
             return
-        try:
-            self.size = wire.greeting_size(self.greeting)
-        except RefusedError:
+        self.size = wire.greeting_size(self.greeting)
+        if not self.size:
             self.refuse()
-            return
-        if len(self.greeting) == self.size:
+        elif len(self.greeting) == self.size:
             self._greeted()
 
     def _greeted(self) -> None:
         """Hand the socket over; the sender sends nothing before it has an answer."""
-        resources = self.resources
-        try:
-            greeting = wire.parse_greeting(self.greeting)
-            greeting.check(resources.name, resources.secret)
-        except RefusedError:
+        resources, greeting = self.resources, wire.parse_greeting(self.greeting)
+        if greeting is None or not greeting.admits(resources.name, resources.secret):
             self.send_bytes(wire.ACKNOWLEDGEMENT.pack(0, 0, False, 0))
             self.refuse()
             return

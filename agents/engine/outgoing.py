@@ -7,7 +7,6 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
@@ -89,19 +88,10 @@ class OutgoingConnection(DataConnection):
         else:
             self.loop.watch(self.sock.fileno(), IN | OUT, self.ready)
 
-    def facts(self) -> dict[str, Any]:
-        """Return the connection's state and the kernel's data about its socket."""
-        facts: dict[str, Any] = {
-            "peer": self.destination.peer,
-            "path": self.destination.path,
-            "state": self.state,
-            "why": self.why,
-        }
-        if self.state != "lost":
-            congestion = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
-            facts["congestion"] = congestion.split(b"\0")[0].decode()
-            facts["sndbuf"] = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        return facts
+    def facts(self) -> dict[str, str]:
+        """Return where the connection leads, its state, and why it is lost."""
+        there = self.destination
+        return {"peer": there.peer, "path": there.path, "state": self.state, "why": self.why}
 
     def transfer(self, mask: int) -> None:
         """Greet the peer, read acknowledgements and send queued transfers."""

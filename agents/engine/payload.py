@@ -140,13 +140,11 @@ class Payload(Position):
         self.position += count
         if count and self.position == self.chunk_end:
             rest = self.length % CHUNK
-            is_whole = not rest or self.position != self.length
-            crc = self.pattern.crcs[self.start] if is_whole else self._tail_crc(rest)
+            crc = self.pattern.crcs[self.start]
+            if rest and self.position == self.length:
+                crc = struct.pack("!I", zlib.crc32(self.pattern.chunk(self.start)[:rest]))
             self.checksum = zlib.crc32(crc, self.checksum)
             self._enter_chunk()
-
-    def _tail_crc(self, size: int) -> bytes:
-        return struct.pack("!I", zlib.crc32(self.pattern.chunk(self.start)[:size]))
 
     def view(self, most: int) -> memoryview:
         """Return the next bytes: up to `most`, of one chunk."""

@@ -34,6 +34,7 @@ class Arrivals:
     """The transfers that a server expects from its peers.
 
     Attributes:
+        ended: Numbers of collectives whose transfers are late from now on.
         held: By transfer of ranks' bytes that came too early, what reads it once it is expected.
     """
 
@@ -97,10 +98,6 @@ class Arrivals:
     def expected_from(self, peer: str, path: str) -> list[Receive]:
         """Return the transfers that are expected from a peer by a path."""
         return [r for r in self.expected.values() if (r.peer, r.path) == (peer, path)]
-
-    def collective_armed(self, number: int) -> None:
-        """Accept transfers of a collective, whose number may have been used before."""
-        self.ended.pop(number, None)
 
     def collective_ended(self, number: int, receives: list[Receive]) -> None:
         """Treat transfers of a collective as late from now on."""

@@ -57,9 +57,8 @@ class Transfer:
     def to_json(self) -> dict[str, Any]:
         """Return its part of the collective's report."""
         return {
-            "peer": self.peer, "path": self.path, "bytes": self.bytes, "first_ns": self.first_ns,
-            "last_ns": self.last_ns, "ok": bool(self.ok), "why": self.why, "moved": self.moved,
-            "corrupt": self.corrupt,
+            "first_ns": self.first_ns, "last_ns": self.last_ns, "moved": self.moved,
+            "ok": bool(self.ok), "why": self.why, "corrupt": self.corrupt,
         }  # fmt: skip
 
 

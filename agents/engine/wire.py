@@ -9,6 +9,7 @@ import hmac
 import json
 import struct
 import zlib
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from moefabric.agents.engine.requests import RefusedError, parse_request
@@ -98,52 +99,31 @@ class Greeting(NamedTuple):
         body += b" " * padding(len(body))
         return GREETING.pack(_GREETING_MAGIC, len(body), zlib.crc32(body)) + body
 
-    def check(self, name: str, secret: str) -> None:
-        """Check that the sender may send to an agent, or over it.
-
-        Args:
-            name: The agent's server.
-            secret: The agent's secret.
-
-        Raises:
-            RefusedError: if it looks for another agent, or doesn't know the secret.
-        """
-        if name not in (self.relay, self.receiver):
-            raise RefusedError(f"it looks for {self.receiver}")
+    def admits(self, name: str, secret: str) -> bool:
+        """Return whether the sender may send to an agent with this name and secret, or over it."""
         given = self.relay_secret if name == self.relay else self.secret
-        if not hmac.compare_digest(given.encode(errors="replace"), secret.encode()):
-            raise RefusedError("its secret is wrong")
+        knows = hmac.compare_digest(given.encode(errors="replace"), secret.encode())
+        return knows and name in (self.relay, self.receiver)
 
 
 def greeting_size(raw: bytes) -> int:
-    """Return the size of a greeting that begins with these bytes; that of its head without one.
-
-    Raises:
-        RefusedError: if no greeting begins with these bytes.
-    """
+    """Return how long a greeting is that begins with these bytes; 0 if none does."""
     if len(raw) < GREETING.size:
         return GREETING.size
     magic, length, _ = GREETING.unpack_from(raw)
-    if magic != _GREETING_MAGIC or not 0 < length <= _LONGEST_GREETING:
-        raise RefusedError("it opened with something other than an agent's greeting")
-    return GREETING.size + int(length)
+    is_greeting = magic == _GREETING_MAGIC and 0 < length <= _LONGEST_GREETING
+    return GREETING.size + int(length) if is_greeting else 0
 
 
-def parse_greeting(raw: bytes) -> Greeting:
-    """Return a greeting.
-
-    Raises:
-        RefusedError: if it is corrupt, malformed or of another version.
-    """
+def parse_greeting(raw: bytes) -> Greeting | None:
+    """Return a greeting; None if it is corrupt, malformed or of another version."""
     body = raw[GREETING.size :]
     if zlib.crc32(body) != GREETING.unpack_from(raw)[2]:
-        raise RefusedError("its greeting is corrupt")
-    try:
+        return None
+    with suppress(RefusedError, ValueError):
         fields = parse_request(body)
-    except ValueError as error:
-        raise RefusedError("its greeting is not JSON") from error
-    version = fields.integer("version", 0, 1 << 32)
-    if version != VERSION:
-        raise RefusedError(f"it is of version {version}, not {VERSION}")
-    texts = {name: fields.text(name) for name in Greeting._fields if name != "dscp"}
-    return Greeting(**texts, dscp=fields.integer("dscp", 0, 63))
+        texts = {name: fields.text(name) for name in Greeting._fields if name != "dscp"}
+        greeting = Greeting(**texts, dscp=fields.integer("dscp", 0, 63))
+        if fields.values.get("version") == VERSION:
+            return greeting
+    return None

@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--facts", type=Path, help="JSON file with the agent's reply to hello")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
-    host = SshHost.of(options.login)
+    host = SshHost(**vars(options.login))
     words = [*_words_there(options.command, host, options.interface, options.facts)]
     source = Path(guarded_process.__file__).read_text()
     silence = f"{host.silence_s:g}"

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        _serve(options.server, options.control, SshHost.of(options.login), options.link)
+        _serve(options.server, options.control, SshHost(**vars(options.login)), options.link)
     except AgentError as error:
         sys.stderr.write(f"{error}\n")
     return 1

@@ -93,11 +93,6 @@ class SshHost(HostLogin):
         words = [*_option_words([*_SESSION_OPTIONS, clear]), *forwarding, *self._destination()]
         return [*self.through, *self._ssh(self.jump), *words, "--", command]
 
-    @classmethod
-    def of(cls, login: HostLogin) -> "SshHost":
-        """Return the host that a login leads to."""
-        return cls(**vars(login))
-
     def start(
         self, words: list[str], source: bytes, forward: tuple[str, str] | None = None
     ) -> Session:
