@@ -103,7 +103,7 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
     cleanup.callback(agent.rank_port.close)
     if options.stdio and not options.ranks:
         with suppress(OSError):  # without a writable folder, there can't be ranks
-            folder = cleanup.enter_context(scratch_folder("moefabric-ranks-"))
+            folder = cleanup.enter_context(scratch_folder("mf-ranks-"))
             options.ranks = str(folder / "ranks.sock")
     if options.ranks:
         agent.rank_port.listen(options.ranks)
