@@ -23,7 +23,6 @@ from moefabric.agents.engine.rank_port import RankPort
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.sockets import Destination
-from moefabric.agents.engine.wire import VERSION
 
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR, netdevice(7)
 _REQUEST = "256s"  # a struct ifreq and some room; a reply's address is at 20
@@ -72,9 +71,9 @@ class Agent:
             "clock": self.clock, "listen": self.listen, "abandon": self.abandon,
             "rank": self.rank, "stats": self.stats, "load": self.programs.load,
             "prepare": self.programs.prepare, "verify": self.programs.verify,
-            "release": self.release, "finish": self.exchanges.finish,
+            "release": self.programs.release, "finish": self.exchanges.finish,
             "dismiss": lambda _request: self.rank_port.dismiss(),
-            "close": self.close, "stop": self.stop,
+            "close": self.close,
         }  # fmt: skip
         self.channel_operations: dict[
             str, Callable[[Fields, ControlChannel], dict[str, Any] | None]
@@ -126,7 +125,6 @@ class Agent:
             control.send(event)
         return {
             "name": self.name,
-            "version": VERSION,
             "pid": os.getpid(),
             "python": platform.python_version(),
             "monotonic_ns": NOW(),
@@ -156,9 +154,7 @@ class Agent:
         def reply(connections: list[OutgoingConnection]) -> None:
             down = [f"{out.destination}: {out.why}" for out in connections if out.state != "up"]
             fault = {"error": f"{self.name}: no connection to {'; '.join(down)}"} if down else {}
-            paths = [out.facts() for out in connections]
-            number = request.values.get("id")
-            control.send({"id": number, "ok": not down, **fault, "paths": paths})
+            control.send({"id": request.values.get("id"), "ok": not down, **fault})
 
         self.connections.open_all(destinations, deadline_ns, reply)
 
@@ -166,24 +162,19 @@ class Agent:
         """Arm a collective, which begins at its instant; an event reports its end."""
         return {"armed": self.collectives.arm(request, control.send)}
 
-    def abandon(self, request: Fields) -> dict[str, Any]:
+    def abandon(self, request: Fields) -> None:
         """End a collective or run that hasn't ended; close connections that are in mid-transfer."""
         number = request.integer("collective", 0, (1 << 64) - 1)
-        abandoned = self.collectives.abandon(number) or self.programs.abandon(number)
-        return {"abandoned": abandoned}
+        self.collectives.abandon(number)
+        self.programs.abandon(number)
 
-    def release(self, request: Fields) -> dict[str, Any]:
-        """Free the memory of a program."""
-        return {"released": self.programs.release(request.integer("program", 0, (1 << 64) - 1))}
-
-    def rank(self, request: Fields) -> dict[str, Any]:
+    def rank(self, request: Fields) -> None:
         """Report to all subscribers that the rank on a GPU has died or lives again."""
         gpu, alive = request.integer("gpu", 0, 1 << 16), request.values.get("alive")
         if not isinstance(alive, bool):
             raise RefusedError(f"alive: {alive!r} is neither true nor false")
         (self.dead_ranks.discard if alive else self.dead_ranks.add)(gpu)
         self._publish({"event": "rank", "gpu": gpu, "alive": alive})
-        return {"dead": sorted(self.dead_ranks)}
 
     def stats(self, _request: Fields) -> dict[str, Any]:
         """Return counters, armed collectives and connections."""
@@ -191,16 +182,12 @@ class Agent:
             **self.resources.counters,
             "faults": self.loop.faults,
             "cpu_ns": time.process_time_ns(),
-            "monotonic_ns": NOW(),
             "armed": list(self.collectives.armed),
             "programs": list(self.programs.programs),
             "ranks": sorted(self.rank_port.ranks),
             "connections": [out.facts() for out in self.connections.outgoing.values()],
             "from": [{"peer": peer, "path": path} for peer, path in self.resources.incoming],
-            "relays": [
-                {"from": sender, "to": receiver, "path": path}
-                for sender, receiver, path in self.resources.relays
-            ],
+            "relays": list(self.resources.relays),  # sender, receiver and path of each
         }
 
     def close(self, _request: Fields) -> None:
@@ -208,8 +195,3 @@ class Agent:
         self.connections.close()
         self.collectives.close()
         self.programs.close()
-
-    def stop(self, request: Fields) -> None:
-        """Close everything and end the process."""
-        self.close(request)
-        self.loop.stop()

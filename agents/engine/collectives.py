@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.exchanges import Exchange, Exchanges, part
@@ -28,8 +27,7 @@ class Collective:
         number: The collective's number.
         request: The fields `start_ns`, `deadline_ns`, `sends` and `receives`.
         send_event: Sends the event that reports the collective's end.
-        exchange: The exchange of ranks whose bytes it carries, and the server of each member; None
-            if it carries patterns.
+        exchange: The exchange of ranks whose bytes it carries; None if it carries patterns.
 
     Attributes:
         timers: The timers of the start and the deadline.
@@ -45,42 +43,25 @@ class Collective:
         number: int,
         request: Fields,
         send_event: Callable[[dict[str, Any]], object],
-        exchange: tuple[Exchange, list[str]] | None = None,
+        exchange: Exchange | None,
     ) -> None:
         self.number, self.send_event = number, send_event
-        timed = request.values.get("start_ns") is not None
-        self.start_ns = request.integer("start_ns", 0, 1 << 63) if timed else None
+        self.is_timed = request.values.get("start_ns") is not None
+        self.start_ns = request.integer("start_ns", 0, 1 << 63) if self.is_timed else NOW()
         self.deadline_ns = request.integer("deadline_ns", 0, 1 << 63)
         self.sends: list[Send] = []
         for key, size, fields in _transfers(number, request, "sends"):
-            if exchange is None:
-                self.sends.append(Send(key, size, fields.rate()))
-            else:
-                pieces = exchange[0].owed(exchange[1], key.peer)
-                content, _ = part(pieces, size, fields)
-                self.sends.append(Send(key, size, fields.rate(), content, wire.CONTENT))
+            content = None if exchange is None else part(exchange.owed(key.peer), size, fields)
+            self.sends.append(Send(key, size, fields.rate(), content))
         self.receives: list[Receive] = []
         for key, size, fields in _transfers(number, request, "receives"):
             receive = Receive(key, size)
             if exchange is not None:
-                pieces = exchange[0].due(exchange[1], key.peer)
-                receive.content, receive.offset = part(pieces, size, fields)
-                exchange[0].received.setdefault(key.peer, []).append(receive)
+                exchange.expect(receive, fields)
             self.receives.append(receive)
         self.timers: list[Timer] = []
         self.unfinished = 0
         self.began_ns = 0
-
-    def report(self) -> dict[str, Any]:
-        """Return the event that reports the collective's end."""
-        return {
-            "event": "done",
-            "collective": self.number,
-            "start_ns": self.began_ns,
-            "start_late_ns": 0 if self.start_ns is None else self.began_ns - self.start_ns,
-            "sends": [send.to_json() for send in self.sends],
-            "receives": [receive.to_json() for receive in self.receives],
-        }
 
 
 def _transfers(
@@ -111,16 +92,15 @@ class Collectives:
             raise RefusedError(f"collective {number} is armed already")
         collective = Collective(number, request, send_event, self.exchanges.carried(request))
         arrivals, call_at = self.resources.arrivals, self.resources.loop.call_at
-        arrivals.collective_armed(number)
+        arrivals.ended.pop(number, None)  # the number may have been used before
         collective.receives = [arrivals.expect(receive) for receive in collective.receives]
         for transfer in (*collective.sends, *collective.receives):
             transfer.on_end = partial(self._transfer_ended, collective)
             collective.unfinished += transfer.ok is None
-        precise = collective.start_ns is not None
-        start_ns = NOW() if collective.start_ns is None else collective.start_ns
+        begin, expire = partial(self._begin, collective), partial(self.abandon, number)
         collective.timers = [
-            call_at(start_ns, partial(self._begin, collective), precise=precise),
-            call_at(collective.deadline_ns, partial(self.abandon, number)),
+            call_at(collective.start_ns, begin, precise=collective.is_timed),
+            call_at(collective.deadline_ns, expire),
         ]
         self.armed[number] = collective
         return number
@@ -130,10 +110,10 @@ class Collectives:
         for number in list(self.armed):
             self.abandon(number)
 
-    def abandon(self, number: int) -> bool:
-        """End a collective, whose unfinished transfers fail; return whether it was armed."""
+    def abandon(self, number: int) -> None:
+        """End a collective, if it is armed; its unfinished transfers fail."""
         if number not in self.armed:
-            return False
+            return
         collective = self.armed[number]
         log.warning("abandoned with unfinished transfers", extra={"collective": number})
         collective.began_ns = collective.began_ns or NOW()
@@ -147,7 +127,6 @@ class Collectives:
                 connected = (receive.peer, receive.path) in self.resources.incoming
                 receive.end(receive.deadline_error(connected=connected))
         self._transfer_ended(collective)
-        return True
 
     def _begin(self, collective: Collective) -> None:
         collective.began_ns = NOW()
@@ -168,4 +147,7 @@ class Collectives:
             timer.cancel()
         log.debug("ends", extra={"collective": collective.number})
         self.resources.arrivals.collective_ended(collective.number, collective.receives)
-        collective.send_event(collective.report())
+        event = {"event": "done", "collective": collective.number}
+        sends = [send.to_json() for send in collective.sends]
+        receives = [receive.to_json() for receive in collective.receives]
+        collective.send_event({**event, "sends": sends, "receives": receives})

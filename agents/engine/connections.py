@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
+from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import RefusedError, os_error_text
-from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.agents.engine.sockets import (
     Destination,
     Listener,
@@ -17,10 +19,71 @@ from moefabric.agents.engine.sockets import (
     tcp_socket,
 )
 from moefabric.agents.engine.transfers import Send
-from moefabric.runtime.event_loop import Timer
+from moefabric.runtime.event_loop import IN
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
 MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one
+
+
+class UnnamedConnection(DataConnection):
+    """A connection whose greeting makes it an incoming one, or one of a relay.
+
+    Args:
+        resources: Resources that the agent's connections share.
+        sock: The connection's socket.
+    """
+
+    def __init__(self, resources: Resources, sock: socket.socket) -> None:
+        super().__init__(resources)
+        self.sock = sock
+        self.deadline = self.loop.call_at(NOW() + GREETING_NS, self.refuse)
+        self.greeting, self.size = b"", wire.GREETING.size  # what has come, and what is to come
+        resources.unnamed[self] = None
+        self.watch()
+
+    def watch(self) -> None:
+        """Wait for the greeting."""
+        self.loop.watch(self.sock.fileno(), IN, self.ready)
+
+    def transfer(self, _mask: int) -> None:
+        """Read the greeting and no more, since what follows is not for this connection."""
+        data = self.sock.recv(self.size - len(self.greeting))
+        if not data:
+            self.lose("closed by the peer")
+        self.greeting += data
+        if len(self.greeting) < self.size:
+            return
+        self.size = wire.greeting_size(self.greeting)
+        if not self.size:
+            self.refuse()
+        elif len(self.greeting) == self.size:
+            self._greeted()
+
+    def _greeted(self) -> None:
+        """Hand the socket over; the sender sends nothing before it has an answer."""
+        resources, greeting = self.resources, wire.parse_greeting(self.greeting)
+        if greeting is None or not greeting.admits(resources.name, resources.secret):
+            self.send_bytes(wire.ACKNOWLEDGEMENT.pack(0, 0, False, 0))
+            self.refuse()
+            return
+        kind = Relay if greeting.relay == resources.name else IncomingConnection
+        kind(resources, self.sock, greeting)
+        self.closed = True
+        self._forget()
+
+    def refuse(self) -> None:
+        """Close a connection without a proper greeting."""
+        self.resources.counters["refused"] += not self.closed
+        self.lose("refused")
+
+    def lose(self, _why: str) -> None:
+        """Close the connection."""
+        if self.close():
+            self._forget()
+
+    def _forget(self) -> None:
+        self.deadline.cancel()
+        del self.resources.unnamed[self]
 
 
 class Connections:
@@ -30,7 +93,6 @@ class Connections:
         self.resources = resources
         self.listeners: dict[str, Listener] = {}
         self.outgoing: dict[tuple[str, str], OutgoingConnection] = {}
-        self.greeting_timer: Timer | None = None
 
     def listen(self, addresses: list[str], congestion: str = "") -> dict[str, int]:
         """Open data ports at addresses, unless they are open; return the port of each.
@@ -136,27 +198,11 @@ class Connections:
         if len(self.resources.unnamed) >= MOST_UNNAMED:
             self.make_room()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        IncomingConnection(self.resources, sock)
-        self._await_greetings()
+        UnnamedConnection(self.resources, sock)
 
     def make_room(self) -> bool:
         """Close the oldest connection without a greeting; return whether there was one."""
         oldest = next(iter(self.resources.unnamed), None)
         if oldest is not None:
-            oldest.refuse("it gave no greeting, and others came")
+            oldest.refuse()
         return oldest is not None
-
-    def _await_greetings(self) -> None:
-        """Set the timer for the oldest connection without a greeting."""
-        oldest = next(iter(self.resources.unnamed), None)
-        if self.greeting_timer is None and oldest is not None:
-            due_ns = oldest.accepted_ns + GREETING_NS
-            self.greeting_timer = self.resources.loop.call_at(due_ns, self._greetings_due)
-
-    def _greetings_due(self) -> None:
-        self.greeting_timer, now_ns = None, NOW()
-        for connection in list(self.resources.unnamed):
-            if connection.accepted_ns + GREETING_NS > now_ns:
-                break
-            connection.refuse("it gave no greeting in time")
-        self._await_greetings()

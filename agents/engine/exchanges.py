@@ -58,13 +58,15 @@ class Exchange:
 
     Attributes:
         asks: What they have asked for, by member of the group.
-        received: Transfers of bytes from other servers, by server.
+        servers: The server of each member, as the last request for the exchange names it.
+        received: Transfers of bytes from other servers, by server, with their offsets.
     """
 
     def __init__(self, key: ExchangeKey) -> None:
         self.key = key
         self.asks: dict[int, Ask] = {}
-        self.received: dict[str, list[Receive]] = {}
+        self.servers: list[str] = []
+        self.received: dict[str, list[tuple[int, Receive]]] = {}
 
     def add(self, member: int, ask: Ask) -> None:
         """Add a member's request, and copy its blocks to and from members of this server."""
@@ -76,29 +78,35 @@ class Exchange:
                 _copy(ask.blocks_out[other], theirs.blocks_in[member])
                 _copy(theirs.blocks_out[member], ask.blocks_in[other])
 
-    def owed(self, servers: Sequence[str], peer: str) -> Iterator[memoryview]:
-        """Yield the blocks for a peer, given the server of each member."""
-        there = [member for member, server in enumerate(servers) if server == peer]
+    def owed(self, peer: str) -> Iterator[memoryview]:
+        """Yield the blocks for a peer."""
+        there = [member for member, server in enumerate(self.servers) if server == peer]
         for _, ask in sorted(self.asks.items()):
             for member in there:
                 yield ask.blocks_out[member]
 
-    def due(self, servers: Sequence[str], peer: str) -> Iterator[memoryview]:
-        """Yield the places of the blocks from a peer, given the server of each member."""
-        for member, server in enumerate(servers):
+    def due(self, peer: str) -> Iterator[memoryview]:
+        """Yield the places of the blocks from a peer."""
+        for member, server in enumerate(self.servers):
             if server == peer:
                 for _, ask in sorted(self.asks.items()):
                     yield ask.blocks_in[member]
 
-    def missing(self, servers: Sequence[str]) -> str:
+    def expect(self, receive: Receive, fields: Fields) -> None:
+        """Have a transfer store its bytes where they belong."""
+        receive.payload = part(self.due(receive.peer), receive.bytes, fields)
+        offset = fields.integer("offset", 0, 1 << 62)
+        self.received.setdefault(receive.peer, []).append((offset, receive))
+
+    def missing(self) -> str:
         """Return which bytes have not come from other servers; empty if all have."""
-        here = {servers[member] for member in self.asks}
-        for peer in sorted({*servers} - here):
-            position, total = 0, sum(map(len, self.due(servers, peer)))
-            come = [r for r in self.received.get(peer, []) if r.ok]
-            for receive in sorted(come, key=lambda receive: receive.offset):
-                if receive.offset <= position:
-                    position = max(position, receive.offset + receive.bytes)
+        here = {self.servers[member] for member in self.asks}
+        for peer in sorted({*self.servers} - here):
+            position, total = 0, sum(map(len, self.due(peer)))
+            come = [(begin, begin + r.bytes) for begin, r in self.received.get(peer, []) if r.ok]
+            for begin, end in sorted(come):
+                if begin <= position:
+                    position = max(position, end)
             if position < total:
                 return f"byte {position} of {total} from {peer} has not come"
         return ""
@@ -109,8 +117,8 @@ def _copy(source: memoryview, target: memoryview) -> None:
         target[:] = source
 
 
-def part(pieces: Iterable[memoryview], size: int, fields: Fields) -> tuple[Pieces, int]:
-    """Return a part of the bytes of a pair of servers, which begins at `offset`, and the offset.
+def part(pieces: Iterable[memoryview], size: int, fields: Fields) -> Pieces:
+    """Return a part of the bytes of a pair of servers, which begins at `offset`.
 
     Raises:
         RefusedError: if the part ends beyond the bytes.
@@ -126,7 +134,7 @@ def part(pieces: Iterable[memoryview], size: int, fields: Fields) -> tuple[Piece
         raise RefusedError(
             f"{fields.place}offset: {size} bytes at {offset} end beyond the {begin} of the pair"
         )
-    return Pieces(chosen), offset
+    return Pieces(chosen)
 
 
 class Exchanges:
@@ -139,18 +147,22 @@ class Exchanges:
         """Add the request of a rank."""
         self.pending.setdefault(key, Exchange(key)).add(member, ask)
 
-    def carried(self, request: Fields) -> tuple[Exchange, list[str]] | None:
-        """Return the exchange that a collective carries, and its members' servers; None if none."""
+    def carried(self, request: Fields) -> Exchange | None:
+        """Return the exchange that a collective carries; None if it carries none."""
         if request.values.get("exchange") is None:
             return None
         fields = request.item("exchange")
-        return self._pending(exchange_key(fields)), servers_of(fields)
+        exchange = self._pending(exchange_key(fields))
+        exchange.servers = servers_of(fields)
+        return exchange
 
     def finish(self, request: Fields) -> None:
         """End an exchange and tell its ranks."""
         key, error = exchange_key(request), request.text("error", "")
         exchange = self._pending(key)
-        error = error or exchange.missing(servers_of(request))
+        if not error:
+            exchange.servers = servers_of(request)
+            error = exchange.missing()
         del self.pending[key]
         for ask in exchange.asks.values():
             ask.reply(error)

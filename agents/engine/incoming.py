@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.payload import Payload, transfer_seed
-from moefabric.agents.engine.pieces import Pieces
-from moefabric.agents.engine.relays import Relay
-from moefabric.agents.engine.requests import RefusedError, os_error_text
+from moefabric.agents.engine.payload import Payload, Position, transfer_seed
+from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import READ, DataConnection, Resources
 from moefabric.agents.engine.sockets import set_dscp
 from moefabric.agents.engine.transfers import Receive, TransferKey
@@ -18,39 +15,44 @@ from moefabric.runtime.event_loop import BROKEN, IN, OUT, Timer
 
 BATCH = 128 * 1024  # bytes that wake a receiver, unless the transfer ends earlier
 DIRECT = 16 * 1024  # bytes of one piece of ranks' memory that are worth a read of their own
+UNEXPECTED = "nobody expects it"
 HOLD_NS = 10_000_000_000  # how long a transfer of ranks' bytes waits until it is expected
 
 
 class IncomingConnection(DataConnection):
-    """A connection that a peer opened: a greeting, then transfers.
+    """A connection that a peer opened and that brings its transfers.
 
     Args:
         resources: Resources that the agent's connections share.
         sock: The connection's socket.
+        greeting: What the peer has said of it.
 
     Attributes:
-        receive: The transfer that is under way.
+        receive: The transfer that is under way; None between two of them.
         payload: The payload of this transfer, or of the one before, which is complete.
+        frame: What has come of the header or trailer that comes next, of `frame_size` bytes.
         wrong: What is wrong with the transfer; empty if nothing is.
         hold: Ends the wait of a transfer that came before it was expected; None if none waits.
         unread: Bytes that were read after that transfer's header.
     """
 
-    def __init__(self, resources: Resources, sock: socket.socket) -> None:
+    def __init__(self, resources: Resources, sock: socket.socket, greeting: wire.Greeting) -> None:
         super().__init__(resources)
-        self.sock = sock
-        self.peer, self.path, self.relay, self.phase = "", "", "", 0
-        self.frame = bytearray()
-        self.frame_size = wire.GREETING.size
-        self.handle_frame: Callable[[bytes, int], None] = self._greeting_head
-        self.accepted_ns = NOW()
+        self.sock, self.phase = sock, 0
+        self.peer, self.path, self.relay = greeting.sender, greeting.path, greeting.relay
+        self.frame, self.frame_size = bytearray(), wire.HEADER.size
         self.receive: Receive | None = None
-        self.payload: Payload | Pieces = Payload(resources.pattern, 0, 0)
+        self.payload = Position(0)
         self.wrong = ""
         self.hold: Timer | None = None
         self.unread = bytearray()
-        resources.unnamed[self] = None
-        self.loop.watch(sock.fileno(), IN, self.ready)
+        set_dscp(sock, greeting.dscp)
+        earlier = resources.incoming.get((self.peer, self.path))
+        if earlier is not None:
+            earlier.lose("replaced by a newer one")
+        resources.incoming[self.peer, self.path] = self
+        self.watch()
+        self._acknowledge(0, 0, verdict=True)
 
     def transfer(self, mask: int) -> None:
         """Send unsent acknowledgements and read received data."""
@@ -63,18 +65,12 @@ class IncomingConnection(DataConnection):
 
     def lose(self, why: str) -> None:
         """Close the connection and end the transfers that were to arrive by it."""
-        if self.closed:
+        if not self.close():
             return
-        self.closed = True
         if self.hold is not None:
             self.hold.cancel()
             self.hold = None
-        self.loop.forget(self.sock.fileno())
-        self.sock.close()
         resources, key = self.resources, (self.peer, self.path)
-        resources.unnamed.pop(self, None)
-        if resources.incoming.get(key) is not self:
-            return
         del resources.incoming[key]
         receives = resources.arrivals.expected_from(*key)
         if self.receive is not None:
@@ -88,17 +84,21 @@ class IncomingConnection(DataConnection):
             receive.end(f"connection from {way}: {why}; {progress}")
 
     def _read(self) -> None:
-        if self.payload.room >= DIRECT:
-            self._read_in_place()
-            return
-        buffer = self.resources.buffer
-        offset, place = buffer.places[self.phase]
+        """Read bytes of ranks straight into their memory, and others into the buffer."""
+        buffer, is_direct = self.resources.buffer, self.payload.room >= DIRECT
+        offset, place = (0, self.payload.view(READ)) if is_direct else buffer.places[self.phase]
         count = self.sock.recv_into(place)
         now_ns = NOW()
         if not count:
             self.lose("closed by the peer")
+            return
         self.phase = (self.phase + count) % wire.LINE
-        self._use(buffer.bytes, offset, offset + count, now_ns)
+        if is_direct:
+            self.payload.advance(count)
+            self.resources.counters["bytes_received"] += count
+            self._wake_for_rest()
+        else:
+            self._use(buffer.bytes, offset, offset + count, now_ns)
 
     def _use(self, buffer: bytearray, offset: int, end: int, now_ns: int) -> None:
         """Use received bytes, and keep those after the header of a transfer that has to wait."""
@@ -109,23 +109,6 @@ class IncomingConnection(DataConnection):
         else:
             self._wake_for_rest()
 
-    def _read_in_place(self) -> None:
-        """Read bytes of ranks straight into their memory."""
-        count = self.sock.recv_into(self.payload.view(READ))
-        if not count:
-            self.lose("closed by the peer")
-            return
-        self.phase = (self.phase + count) % wire.LINE
-        self.payload.advance(count)
-        self._count(count)
-        self._wake_for_rest()
-
-    def _count(self, count: int) -> None:
-        """Count received bytes of the payload."""
-        assert self.receive is not None
-        self.receive.moved = self.payload.position
-        self.resources.counters["bytes_received"] += count
-
     def _wake_for_rest(self) -> None:
         """Have the kernel wake this process for a batch, or for the rest of a transfer."""
         remaining = self.payload.remaining
@@ -134,71 +117,30 @@ class IncomingConnection(DataConnection):
 
     def _take(self, buffer: bytearray, offset: int, end: int, now_ns: int) -> int:
         """Use some of the bytes of a read, from `offset` to `end`; return how many."""
-        if self.payload.remaining:
-            return self._verify(buffer, offset, min(end - offset, self.payload.remaining))
+        if remaining := self.payload.remaining:
+            count = min(end - offset, remaining)
+            wrong = self.payload.accept(buffer, offset, count)
+            if wrong is not None and not self.wrong:
+                self.wrong = f"byte {wrong} of {self.payload.length} is not the one that was sent"
+            self.resources.counters["bytes_received"] += count
+            return count
         count = min(self.frame_size - len(self.frame), end - offset)
         self.frame += buffer[offset : offset + count]
         if len(self.frame) == self.frame_size:
             raw = bytes(self.frame)
             self.frame.clear()
-            self.handle_frame(raw, now_ns)
+            if self.receive is None:
+                self._header(raw, now_ns)
+            else:
+                self._trailer(raw, self.receive, now_ns)
         return count
-
-    def _verify(self, buffer: bytearray, offset: int, count: int) -> int:
-        wrong = self.payload.accept(buffer, offset, count)
-        if wrong is not None and not self.wrong:
-            self.wrong = f"byte {wrong} of {self.payload.length} is not the one that was sent"
-        self._count(count)
-        return count
-
-    def _expect(self, size: int, handle: Callable[[bytes, int], None]) -> None:
-        self.frame_size, self.handle_frame = size, handle
-
-    def _greeting_head(self, head: bytes, _now_ns: int) -> None:
-        try:
-            length = wire.greeting_length(head)
-        except RefusedError as error:
-            self.refuse(str(error))
-        else:
-            self._expect(length, lambda body, _: self._greeted(head, body))
-
-    def _greeted(self, head: bytes, body: bytes) -> None:
-        """Answer a greeting; hand the connection over if this agent is its relay."""
-        resources = self.resources
-        try:
-            names = wire.parse_greeting(head, body)
-            names.check(resources.name, resources.secret)
-        except RefusedError as error:
-            self._acknowledge(0, 0, verdict=False)
-            self.refuse(str(error))
-            return
-        resources.unnamed.pop(self, None)
-        if names.relay == resources.name:
-            # The sender sends nothing before it has an answer.
-            self.closed = True
-            self.loop.forget(self.sock.fileno())
-            Relay(resources, self.sock, names)
-            return
-        self.peer, self.path, self.relay = names.sender, names.path, names.relay
-        set_dscp(self.sock, names.dscp)
-        earlier = resources.incoming.get((self.peer, self.path))
-        if earlier is not None:
-            earlier.lose("replaced by a newer one")
-        resources.incoming[self.peer, self.path] = self
-        self._acknowledge(0, 0, verdict=True)
-        self._expect(wire.HEADER.size, self._header)
-
-    def refuse(self, why: str) -> None:
-        """Close a connection that has not been accepted."""
-        self.resources.counters["refused"] += not self.closed
-        self.lose(why)
 
     def _header(self, raw: bytes, now_ns: int) -> None:
         """Begin to receive the transfer that a header announces."""
         if header := wire.HEADER.unpack(raw):
             self._begin_pattern(now_ns, *header)
         elif header := wire.MESSAGE.unpack(raw):
-            self._begin_content(now_ns, *header, is_checked=False)
+            self._begin_content(now_ns, *header)
         elif header := wire.CONTENT.unpack(raw):
             self._content(now_ns, *header)
         elif wire.IDLE.unpack(raw):
@@ -214,10 +156,10 @@ class IncomingConnection(DataConnection):
         key = TransferKey(collective, self.peer, self.path, sequence)
         receive, pattern = self.resources.arrivals.begin(key, length), self.resources.pattern
         wrong = ""
-        if receive.content is not None:
+        if receive.payload is not None:
             wrong = "a pattern was sent where bytes of ranks are expected"
-        elif length != receive.bytes:
-            wrong = f"{length} bytes were sent where {receive.bytes} are expected"
+        elif sizes := receive.size_fault(length):
+            wrong = sizes
         elif seed != transfer_seed(self.peer, self.resources.name, self.path, collective, sequence):
             wrong = "its seed is another transfer's"
         elif identity != pattern.identity:
@@ -229,7 +171,7 @@ class IncomingConnection(DataConnection):
         key = TransferKey(collective, self.peer, self.path, sequence)
         arrivals = self.resources.arrivals
         if not arrivals.is_early(key):
-            self._begin_content(now_ns, collective, sequence, length, is_checked=True)
+            self._begin_content(now_ns, collective, sequence, length, UNEXPECTED)
             return
 
         def resume() -> None:
@@ -237,14 +179,14 @@ class IncomingConnection(DataConnection):
                 self.hold = None
                 hold.cancel()
                 arrivals.held.pop(key, None)
-                self._begin_content(now_ns, collective, sequence, length, is_checked=True)
-                self._resume()
+                self._begin_content(now_ns, collective, sequence, length, UNEXPECTED)
+                self._use_unread()
 
         hold = self.hold = self.loop.call_at(now_ns + HOLD_NS, resume)
         arrivals.held[key] = lambda: self.loop.call_at(NOW(), resume)
         self.watch()
 
-    def _resume(self) -> None:
+    def _use_unread(self) -> None:
         """Use the bytes that were read after the header of a transfer that has waited."""
         unread, self.unread = self.unread, bytearray()
         try:
@@ -254,25 +196,22 @@ class IncomingConnection(DataConnection):
             self.lose(os_error_text(error))
 
     def _begin_content(
-        self, now_ns: int, collective: int, sequence: int, length: int, *, is_checked: bool
+        self, now_ns: int, collective: int, sequence: int, length: int, unexpected: str = ""
     ) -> None:
+        """Receive bytes of ranks, or a message, of which an unexpected one is only counted."""
         key = TransferKey(collective, self.peer, self.path, sequence)
-        arrivals = self.resources.arrivals
-        receive, content = arrivals.begin_content(key, length, is_checked=is_checked)
+        receive, content = self.resources.arrivals.begin_content(key, length, unexpected)
         self._begin(receive, content, receive.why, now_ns)
 
-    def _begin(self, receive: Receive, payload: Payload | Pieces, wrong: str, now_ns: int) -> None:
+    def _begin(self, receive: Receive, payload: Position, wrong: str, now_ns: int) -> None:
         receive.first_ns, self.wrong = now_ns, wrong
         self.receive, self.payload = receive, payload
-        self._expect(wire.padding(payload.length) + wire.TRAILER.size, self._trailer)
+        receive.payload = payload
+        self.frame_size = wire.padding(payload.length) + wire.TRAILER.size
 
-    def grant(self, run: int, number: int) -> None:
-        """Let the peer send a message of a program's run."""
-        self.send_bytes(wire.GRANT.pack(run, number))
-
-    def _trailer(self, raw: bytes, now_ns: int) -> None:
-        receive, payload = self.receive, self.payload
-        assert receive is not None
+    def _trailer(self, raw: bytes, receive: Receive, now_ns: int) -> None:
+        """End a transfer and acknowledge it."""
+        payload = self.payload
         zeros, raw = raw[: -wire.TRAILER.size], raw[-wire.TRAILER.size :]
         trailer = wire.TRAILER.unpack(raw)
         if trailer is None or any(zeros):
@@ -280,12 +219,11 @@ class IncomingConnection(DataConnection):
             return
         if trailer != (payload.length, receive.sequence, payload.checksum):
             self.wrong = self.wrong or "its length or checksum is not the one that was sent"
-        self.receive = None
+        self.receive, self.frame_size = None, wire.HEADER.size
         receive.last_ns = now_ns
         self.resources.counters["corrupt"] += bool(self.wrong)
         self._acknowledge(receive.collective, receive.sequence, verdict=not self.wrong)
         receive.end(self.wrong, corrupt=bool(self.wrong))
-        self._expect(wire.HEADER.size, self._header)
 
     def _acknowledge(self, collective: int, sequence: int, *, verdict: bool) -> None:
         self.send_bytes(wire.ACKNOWLEDGEMENT.pack(collective, sequence, verdict, 0))

@@ -15,13 +15,9 @@ from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.host_link import HostLink
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
-from moefabric.agents.engine.sockets import (
-    Listener,
-    listen_unix,
-    raise_descriptor_limit,
-    socket_folder,
-)
+from moefabric.agents.engine.sockets import Listener, listen_unix, raise_descriptor_limit
 from moefabric.runtime import structured_log
+from moefabric.runtime.scratch_folder import scratch_folder
 
 
 def open_control_socket(agent: Agent, path: str) -> socket.socket:
@@ -107,7 +103,8 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
     cleanup.callback(agent.rank_port.close)
     if options.stdio and not options.ranks:
         with suppress(OSError):  # without a writable folder, there can't be ranks
-            options.ranks = cleanup.enter_context(socket_folder("ranks.sock"))
+            folder = cleanup.enter_context(scratch_folder("mf-ranks-"))
+            options.ranks = str(folder / "ranks.sock")
     if options.ranks:
         agent.rank_port.listen(options.ranks)
     if options.stdio:

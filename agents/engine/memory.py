@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from moefabric.agents.engine.payload import Pattern, pattern_parts
 from moefabric.agents.engine.requests import RefusedError
@@ -71,16 +72,16 @@ def allocate(sizes: Sequence[int], what: str) -> list[bytearray]:
     return [bytearray(size) for size in sizes]
 
 
-class Content:
+class Content(NamedTuple):
     """A range of bytes that is the sum of slices of the pattern.
 
-    Args:
+    Attributes:
         terms: Seed and offset in its endless payload, of each slice.
         element: Bytes of a number, if there are several slices.
     """
 
-    def __init__(self, terms: Sequence[tuple[int, int]], element: int) -> None:
-        self.terms, self.element = tuple(terms), element
+    terms: tuple[tuple[int, int], ...]
+    element: int
 
     def write(self, pattern: Pattern, target: memoryview) -> None:
         """Write the bytes."""

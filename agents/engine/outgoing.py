@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
-from moefabric.agents.engine.payload import Payload, transfer_seed
+from moefabric.agents.engine.payload import Payload, Position, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
@@ -81,7 +78,6 @@ class OutgoingConnection(DataConnection):
         self.state, self.why = "connecting", ""
         self.queue: deque[Send] = deque()
         self.unacknowledged: deque[Send] = deque()
-        self.inbox = b""
         self.segment = 1
         self.retransmits = 0
         self.is_paced = False
@@ -92,34 +88,23 @@ class OutgoingConnection(DataConnection):
         else:
             self.loop.watch(self.sock.fileno(), IN | OUT, self.ready)
 
-    def facts(self) -> dict[str, Any]:
-        """Return the connection's state and the kernel's data about its socket."""
-        facts: dict[str, Any] = {
-            "peer": self.destination.peer,
-            "path": self.destination.path,
-            "state": self.state,
-            "why": self.why,
-        }
-        if self.state != "lost":
-            congestion = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
-            facts["congestion"] = congestion.split(b"\0")[0].decode()
-            facts["sndbuf"] = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            facts["retransmits"] = total_retransmits(self.sock)
-            facts["local"] = list(self.sock.getsockname()[:2])
-        return facts
+    def facts(self) -> dict[str, str]:
+        """Return where the connection leads, its state, and why it is lost."""
+        there = self.destination
+        return {"peer": there.peer, "path": there.path, "state": self.state, "why": self.why}
 
     def transfer(self, mask: int) -> None:
         """Greet the peer, read acknowledgements and send queued transfers."""
         if self.state == "connecting" and mask & (OUT | BROKEN):
             self._greet()
         if mask & (IN | BROKEN) and self.state != "lost":
-            self._read_acknowledgements()
+            self._read_answers()
         if mask & OUT and self.state == "up":
             try:
                 self._push()
             except OSError:
                 with suppress(OSError):  # a relay sends its reason before it closes
-                    self._read_acknowledgements()
+                    self._read_answers()
                 if self.state != "lost":
                     raise
 
@@ -138,7 +123,7 @@ class OutgoingConnection(DataConnection):
         A transfer that has not begun sends its first frame only: the agent begins all transfers of
         a collective before it fills their buffers.
         """
-        has_begun = bool(self.queue) and self.queue[0].payload is not None
+        has_begun = bool(self.queue) and self.queue[0].first_ns is not None
         most = TURN if has_begun else self.segment
         try:
             while self.queue and most > 0:
@@ -161,10 +146,7 @@ class OutgoingConnection(DataConnection):
             return
         self.state, self.why = "lost", why
         unfinished = [*self.unacknowledged, *self.queue]
-        self.loop.forget(self.sock.fileno())
-        if unfinished:  # reset, or the kernel would send its buffer at the old pace
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.sock.close()
+        self.close(reset=bool(unfinished))  # or the kernel would send its buffer at the old pace
         self.queue.clear()
         self.unacknowledged.clear()
         for send in unfinished:
@@ -183,39 +165,33 @@ class OutgoingConnection(DataConnection):
         there = self.destination
         names = self.resources.name, there.peer, there.path
         secrets = there.secret, there.relay, there.relay_secret
-        greeting = Greeting(*names, there.reply_dscp, *secrets)
-        self.sock.sendall(greeting.to_bytes())
+        self.sock.sendall(Greeting(*names, *secrets, there.reply_dscp).to_bytes())
         self.state = "greeting"
         self.watch()
 
-    def _read_acknowledgements(self) -> None:
-        data = self.sock.recv(64 * wire.ACKNOWLEDGEMENT.size)
-        if not data:
-            raise ConnectionResetError(errno.ECONNRESET, "closed by the peer")
-        self.inbox += data
-        while len(self.inbox) >= wire.ACKNOWLEDGEMENT.size and self.state != "lost":
-            raw = self.inbox[: wire.ACKNOWLEDGEMENT.size]
-            self.inbox = self.inbox[wire.ACKNOWLEDGEMENT.size :]
-            self._handle_acknowledgement(raw)
+    def _read_answers(self) -> None:
+        for raw in self.read_answers():
+            if self.state != "lost":
+                self._handle_answer(raw)
 
-    def _handle_acknowledgement(self, raw: bytes) -> None:
-        fields = wire.ACKNOWLEDGEMENT.unpack(raw)
-        if fields is None:
-            grant = wire.GRANT.unpack(raw)
-            if grant is not None:
-                number, message = grant
-                if number in self.resources.runs:  # it may have ended
-                    self.resources.runs[number].granted(message)
-                return
-            loss = wire.LOSS.unpack(raw)
-            text = loss[0].rstrip(b"\0").decode(errors="replace") if loss else ""
-            relay = f"{self.destination.relay} {text}"
-            self.lose(relay if loss else "the peer's answer is not an agent's")
-            return
-        collective, sequence, verdict, resent = fields
-        if self.state != "greeting":
-            self._acknowledge(collective, sequence, verdict, resent)
-        elif verdict:
+    def _handle_answer(self, raw: bytes) -> None:
+        if answer := wire.ACKNOWLEDGEMENT.unpack(raw):
+            if self.state == "greeting":
+                self._greeted(accepted=answer[2])
+            else:
+                self._acknowledge(*answer)
+        elif grant := wire.GRANT.unpack(raw):
+            number, message = grant
+            if number in self.resources.runs:  # it may have ended
+                self.resources.runs[number].granted(message)
+        elif loss := wire.LOSS.unpack(raw):
+            text = loss[0].rstrip(b"\0").decode(errors="replace")
+            self.lose(f"{self.destination.relay} {text}")
+        else:
+            self.lose("the peer's answer is not an agent's")
+
+    def _greeted(self, *, accepted: int) -> None:
+        if accepted:
             self.state = "up"
             self.segment = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
             self.on_settled(self)
@@ -227,10 +203,10 @@ class OutgoingConnection(DataConnection):
         for send in self.unacknowledged:
             if (send.collective, send.sequence) == (collective, sequence):
                 self.unacknowledged.remove(send)
-                send.acked_ns = NOW()
-                send.retransmits = total_retransmits(self.sock) - self.retransmits + resent
-                why = "" if verdict else f"{self.destination.peer} found it corrupt"
-                send.end(why, corrupt=not verdict)
+                if send.ok is None:  # else it is a message, of which nobody asks for more
+                    send.retransmits = total_retransmits(self.sock) - self.retransmits + resent
+                    why = "" if verdict else f"{self.destination.peer} found it corrupt"
+                    send.end(why, corrupt=not verdict)
                 self._reset_pace()
                 return
 
@@ -247,7 +223,9 @@ class OutgoingConnection(DataConnection):
 
     def _send_next(self, send: Send, most: int) -> int:
         """Give the kernel the next bytes of a transfer; return how many it took."""
-        payload = send.payload or self._begin(send)
+        payload = send.payload
+        if payload is None or send.first_ns is None:
+            payload = self._begin(send)
         if send.frame:
             count = self.sock.send(send.frame, 0 if send.in_trailer else socket.MSG_MORE)
             send.frame = send.frame[count:]
@@ -256,8 +234,7 @@ class OutgoingConnection(DataConnection):
             try:
                 self._send_payload(payload, most)
             finally:
-                send.moved = payload.position
-                count = send.moved - before
+                count = payload.position - before
                 self.resources.counters["bytes_sent"] += count
         else:
             count = 0
@@ -265,7 +242,7 @@ class OutgoingConnection(DataConnection):
             self._finish(send, payload)
         return count
 
-    def _send_payload(self, payload: Payload | Pieces, most: int) -> None:
+    def _send_payload(self, payload: Position, most: int) -> None:
         """Give the kernel payload of one frame or, far from both ends, of several.
 
         The first and the last frame are small.
@@ -297,7 +274,7 @@ class OutgoingConnection(DataConnection):
             if count < size:
                 raise BlockingIOError
 
-    def _begin(self, send: Send) -> Payload | Pieces:
+    def _begin(self, send: Send) -> Position:
         if send.rate_bps is not None or self.is_paced:
             pacing = pacing_option(send.rate_bps)
             self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
@@ -305,18 +282,17 @@ class OutgoingConnection(DataConnection):
         if not self.unacknowledged:
             self.retransmits = total_retransmits(self.sock)
         fields: tuple[int, ...] = (send.collective, send.sequence, send.bytes)
-        payload: Payload | Pieces | None = send.content
+        payload = send.payload
         if payload is None:
             name, pattern = self.resources.name, self.resources.pattern
             seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
             fields = (*fields, seed, pattern.identity)
-            payload = Payload(pattern, seed, send.bytes)
-        send.frame = send.form.pack(*fields)
+            payload = send.payload = Payload(pattern, seed, send.bytes)
+        send.frame = payload.form.pack(*fields)
         send.first_ns = NOW()
-        send.payload = payload
         return payload
 
-    def _finish(self, send: Send, payload: Payload | Pieces) -> None:
+    def _finish(self, send: Send, payload: Position) -> None:
         if not send.in_trailer:
             send.in_trailer = True
             trailer = wire.TRAILER.pack(send.bytes, send.sequence, payload.checksum)
@@ -324,5 +300,5 @@ class OutgoingConnection(DataConnection):
         else:
             send.last_ns = NOW()
             self.unacknowledged.append(self.queue.popleft())
-            if send.form is wire.MESSAGE:
+            if payload.form is wire.MESSAGE:
                 send.end()  # its bytes are the kernel's; its receiver reports what goes wrong

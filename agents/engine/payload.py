@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 
+from moefabric.agents.engine import wire
+
 CHUNK = 128 * 1024
 STARTS = 127  # a prime, so that every stride reaches every start
 STEP = 64
@@ -60,22 +62,65 @@ def shared_pattern() -> Pattern:
     return Pattern()
 
 
-class Payload:
-    """Position in one transfer's payload, and the checksum up to there."""
+class Position:
+    """Position in the bytes of a transfer. By itself, it counts and drops bytes that it receives.
 
-    room = 0  # received bytes are compared, and stored nowhere
+    Attributes:
+        length: Number of all bytes.
+        position: Number of bytes that have moved.
+        checksum: Checksum of the bytes that have moved; 0 for bytes without one.
+        form: Frame that announces such bytes.
+    """
 
-    def __init__(self, pattern: Pattern, seed: int, length: int, position: int = 0) -> None:
-        self.pattern, self.length = pattern, length
-        self.first, self.stride = seed % STARTS, 1 + seed // STARTS % (STARTS - 1)
-        self.position = position
-        self.checksum = 0
-        self._enter_chunk()
+    checksum = 0
+    form = wire.HEADER
+
+    def __init__(self, length: int, position: int = 0) -> None:
+        self.length, self.position = length, position
 
     @property
     def remaining(self) -> int:
         """Number of bytes after the position."""
         return self.length - self.position
+
+    @property
+    def room(self) -> int:
+        """Number of bytes that may be read straight into memory at the position."""
+        return 0
+
+    def view(self, _most: int) -> memoryview:
+        """Return the next bytes in memory, up to `_most`."""
+        return memoryview(b"")
+
+    def advance(self, count: int) -> None:
+        """Advance by `count` bytes."""
+        self.position += count
+
+    def accept(self, _buffer: bytearray, _offset: int, count: int) -> int | None:
+        """Take received bytes.
+
+        Args:
+            _buffer: Buffer with the received bytes.
+            _offset: Where they begin in the buffer.
+            count: Number of received bytes.
+
+        Returns:
+            Position of the first wrong byte; None if all are right, or if that isn't known yet.
+        """
+        self.position += count
+        return None
+
+
+class Payload(Position):
+    """Position in the payload of a transfer that carries a pattern.
+
+    Received bytes are compared, and stored nowhere.
+    """
+
+    def __init__(self, pattern: Pattern, seed: int, length: int, position: int = 0) -> None:
+        self.pattern, self.length, self.position = pattern, length, position
+        self.first, self.stride = seed % STARTS, 1 + seed // STARTS % (STARTS - 1)
+        self._enter_chunk()
 
     def _enter_chunk(self) -> None:
         """Compute the place of the position's chunk in the block and its end in the payload."""
@@ -95,13 +140,11 @@ class Payload:
         self.position += count
         if count and self.position == self.chunk_end:
             rest = self.length % CHUNK
-            is_whole = not rest or self.position != self.length
-            crc = self.pattern.crcs[self.start] if is_whole else self._tail_crc(rest)
+            crc = self.pattern.crcs[self.start]
+            if rest and self.position == self.length:
+                crc = struct.pack("!I", zlib.crc32(self.pattern.chunk(self.start)[:rest]))
             self.checksum = zlib.crc32(crc, self.checksum)
             self._enter_chunk()
-
-    def _tail_crc(self, size: int) -> bytes:
-        return struct.pack("!I", zlib.crc32(self.pattern.chunk(self.start)[:size]))
 
     def view(self, most: int) -> memoryview:
         """Return the next bytes: up to `most`, of one chunk."""
@@ -109,16 +152,7 @@ class Payload:
         return self.pattern.view[begin : begin + size]
 
     def accept(self, buffer: bytearray, offset: int, count: int) -> int | None:
-        """Compare received bytes with the expected ones and advance the position.
-
-        Args:
-            buffer: Buffer with the received bytes.
-            offset: Where they begin in the buffer.
-            count: Number of received bytes.
-
-        Returns:
-            Position of the first wrong byte in the payload; None if all are right.
-        """
+        """Compare received bytes with the expected ones and advance the position."""
         wrong, end, view = None, offset + count, self.pattern.view
         while offset < end:
             begin, size = self.extent(end - offset)

@@ -17,9 +17,8 @@ from moefabric.agents.engine import wire
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.control import ControlChannel
-from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.memory import Content, add, allocate
-from moefabric.agents.engine.pieces import Pieces, Sum
+from moefabric.agents.engine.pieces import Place, Sum
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.transfers import Receive, Send, Transfer, TransferKey
@@ -142,7 +141,7 @@ class Program:
         groups: dict[Any, list[tuple[int, Content, memoryview]]] = {}
         for result in self.expected:
             _, content, place = result
-            groups.setdefault((content.terms, content.element, len(place)), []).append(result)
+            groups.setdefault((content, len(place)), []).append(result)
         for group in groups.values():
             ranks, contents, places = zip(*group)
             for rank, count in zip(ranks, contents[0].wrong(resources.pattern, places)):
@@ -151,9 +150,8 @@ class Program:
 
 
 def _content(fields: Fields, buffers: list[bytearray]) -> tuple[Content, memoryview]:
-    return Content(fields.integer_pairs("terms"), fields.integer("element", 1, 8, 1)), _range(
-        fields, "", buffers
-    )
+    terms, element = fields.integer_pairs("terms"), fields.integer("element", 1, 8, 1)
+    return Content(tuple(terms), element), _range(fields, "", buffers)
 
 
 class Run:
@@ -189,7 +187,7 @@ class Run:
         self.due: deque[int] = deque()
         self.is_working = False
         self.why = ""
-        self.start_ns = self.began_ns = 0
+        self.began_ns = 0
         self.timers: list[Timer] = []
         self.send_event: Callable[[dict[str, Any]], object] = lambda _event: None
         self.with_times = False
@@ -198,30 +196,27 @@ class Run:
                 continue
             key = TransferKey(number, step.peer, step.path, step.message)
             is_sum = step.kind == "receive_add"
-            place = (
-                Sum(step.place, step.element) if is_sum else Pieces([step.place], is_checked=False)
-            )
+            place = Sum(step.place, step.element) if is_sum else Place(step.place)
+            transfer: Send | Receive
             if step.kind == "send":
-                send = Send(key, place.length, step.rate_bps, place, wire.MESSAGE)
-                self.sends[position] = send
-                send.on_end = partial(self._transfer_ended, position, send)
+                transfer = self.sends[position] = Send(key, place.length, step.rate_bps, place)
                 if step.granted:
                     self.grants.add(step.message)
             else:
-                receive = Receive(key, place.length, place)
-                self.receives[position] = resources.arrivals.expected[key] = receive
-                receive.on_end = partial(self._transfer_ended, position, receive)
+                transfer = self.receives[position] = Receive(key, place.length, place)
+                resources.arrivals.expected[key] = transfer
+            transfer.on_end = partial(self._transfer_ended, position, transfer)
         resources.runs[number] = self
 
     def start(self, request: Fields, send_event: Callable[[dict[str, Any]], object]) -> None:
         """Begin at `start_ns`; an event reports the end, at `deadline_ns` at the latest."""
-        self.start_ns = request.integer("start_ns", 0, 1 << 63)
+        start_ns = request.integer("start_ns", 0, 1 << 63)
         deadline_ns = request.integer("deadline_ns", 0, 1 << 63)
         self.with_times = bool(request.values.get("times"))
         self.send_event = send_event
         call_at = self.resources.loop.call_at
         self.timers += [
-            call_at(self.start_ns, self._begin, precise=True),
+            call_at(start_ns, self._begin, precise=True),
             call_at(deadline_ns, self._deadline),
         ]
 
@@ -285,10 +280,10 @@ class Run:
             self._ended([position])
         elif not step.granted:
             connection = self.resources.incoming.get((step.peer, step.path))
-            if isinstance(connection, IncomingConnection):
-                connection.grant(self.number, step.message)
-            else:
+            if connection is None:
                 self.fail(f"{step.peer} has no connection to here by {step.path}")
+            else:
+                connection.send_bytes(wire.GRANT.pack(self.number, step.message))
 
     def _meet(self, position: int) -> None:
         """Copy a message between two GPUs of this server.
@@ -368,7 +363,6 @@ class Run:
             "collective": self.number,
             "why": self.why,
             "began_ns": self.began_ns,
-            "start_late_ns": self.began_ns - self.start_ns if self.began_ns else 0,
             "ranks": [{"rank": rank, "ended_ns": end_ns} for rank, end_ns in ends.items()],
         }
         if self.with_times:
@@ -377,12 +371,11 @@ class Run:
 
 
 class Programs:
-    """The programs that are loaded at this agent, and the last run of each."""
+    """The programs that are loaded at this agent."""
 
     def __init__(self, resources: Resources, connections: Connections) -> None:
         self.resources, self.connections = resources, connections
         self.programs: dict[int, Program] = {}
-        self.runs: dict[int, Run] = {}
 
     def load(self, request: Fields) -> dict[str, Any]:
         """Load a program; return the bytes of its buffers."""
@@ -397,12 +390,12 @@ class Programs:
         program, run = self._program(request), request.integer("run", 0, (1 << 64) - 1)
         if request.values.get("fill"):
             program.fill(self.resources)
-        self.runs[run] = Run(run, program, self.resources, self.connections)
+        Run(run, program, self.resources, self.connections)
 
     def start(self, request: Fields, control: ControlChannel) -> dict[str, Any]:
         """Start a run that is prepared; an event by the channel reports its end."""
-        run = self.runs.pop(request.integer("run", 0, (1 << 64) - 1), None)
-        if run is None:
+        run = self.resources.runs.get(request.integer("run", 0, (1 << 64) - 1))
+        if run is None or run.timers:
             raise RefusedError(f"run {request.values['run']} is not prepared")
         run.start(request, control.send)
         return {}
@@ -412,26 +405,25 @@ class Programs:
         wrong = self._program(request).wrong(self.resources)
         return {"wrong": [[rank, count] for rank, count in wrong.items()]}
 
-    def release(self, number: int) -> bool:
-        """End all runs of a program and free its memory; return whether it was loaded."""
-        program = self.programs.pop(number, None)
-        for run in list(self.resources.runs.values()):
-            if run.program is program:
-                run.fail("its program was released")
-        self.runs = {n: run for n, run in self.runs.items() if run.program is not program}
-        return program is not None
+    def release(self, request: Fields) -> None:
+        """End all runs of a program, if it is loaded, and free its memory."""
+        self._release(request.integer("program", 0, (1 << 64) - 1))
 
-    def abandon(self, number: int) -> bool:
-        """End a run; return whether it was under way."""
-        run = self.resources.runs.get(number)
-        if run is not None:
-            run.fail("it was abandoned")
-        return run is not None
+    def abandon(self, number: int) -> None:
+        """End a run, if it is under way."""
+        if number in self.resources.runs:
+            self.resources.runs[number].fail("it was abandoned")
 
     def close(self) -> None:
         """Release all programs."""
         for number in list(self.programs):
-            self.release(number)
+            self._release(number)
+
+    def _release(self, number: int) -> None:
+        program = self.programs.pop(number, None)
+        for run in list(self.resources.runs.values()):
+            if run.program is program:
+                run.fail("its program was released")
 
     def _program(self, request: Fields) -> Program:
         number = request.integer("program", 0, (1 << 64) - 1)

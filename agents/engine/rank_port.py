@@ -136,21 +136,16 @@ class RankConnection(DataConnection):
             with suppress(OSError):  # the loop reports the end of a rank
                 self._flush()
 
-    def close(self) -> None:
-        """Close the connection."""
-        if not self.closed:
-            self.closed = True
-            self.loop.forget(self.sock.fileno())
-            self.sock.close()
-            self.port.connections.discard(self)
-            if self.port.ranks.get(self.rank) is self:
-                del self.port.ranks[self.rank]
+    def close(self, *, reset: bool = False) -> bool:
+        """Close the connection; return whether it was open."""
+        self.port.connections.discard(self)
+        if self.port.ranks.get(self.rank) is self:
+            del self.port.ranks[self.rank]
+        return super().close(reset=reset)
 
     def lose(self, why: str) -> None:
         """Close the connection, and report that the rank has ended without leaving."""
-        joined = self.port.ranks.get(self.rank) is self
-        self.close()
-        if joined:
+        if self.close() and self.rank >= 0:
             self.port.send_event({"event": "rank_lost", "rank": self.rank, "why": why})
 
     def watch(self) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from abc import abstractmethod
 
 from moefabric.agents.engine import wire
@@ -25,7 +24,6 @@ from moefabric.runtime.event_loop import BROKEN, IN, OUT
 PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE
 PIECE = 128 * 1024
 LINGER_NS = 5_000_000_000  # how long a sender may take to close a connection that its relay ended
-ANSWERS = 64 * wire.ACKNOWLEDGEMENT.size  # bytes of acknowledgements read at once
 
 
 class Relay:
@@ -56,6 +54,7 @@ class Relay:
             self.lose(self.far_lost(os_error_text(error)))
             return
         self.near.other, self.far.other = self.far, self.near
+        self.far.watch()
         self.far.send_bytes(greeting.to_bytes())
 
     def far_lost(self, why: str) -> str:
@@ -107,15 +106,6 @@ class RelayEnd(DataConnection):
                 reads = IN if other is not None and not other.unsent else 0
                 mask = (OUT if end.unsent else 0) | reads
                 self.loop.watch(end.sock.fileno(), mask, end.ready)
-
-    def close(self, *, reset: bool = False) -> None:
-        """Close the connection."""
-        if not self.closed:
-            self.closed = True
-            self.loop.forget(self.sock.fileno())
-            if reset:
-                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.sock.close()
 
     @abstractmethod
     def _read(self) -> None:
@@ -223,27 +213,15 @@ class FarEnd(RelayEnd):
     Each gets the number of segments that this connection sent again, so that the sender knows them.
     """
 
-    def __init__(self, relay: Relay, sock: socket.socket) -> None:
-        super().__init__(relay, sock)
-        self.inbox = b""
-        self.retransmits = 0
+    retransmits = 0  # segments that were sent again until the last acknowledgement
 
     def lose(self, why: str) -> None:
         """Tell the sender that its receiver is lost."""
         self.relay.lose(self.relay.far_lost(why))
 
     def _read(self) -> None:
-        data = self.sock.recv(ANSWERS)
-        if not data:
-            self.lose("closed by the peer")
-            return
-        self.inbox += data
-        size = wire.ACKNOWLEDGEMENT.size
-        whole = len(self.inbox) // size * size
-        frames = [self.inbox[place : place + size] for place in range(0, whole, size)]
-        self.inbox = self.inbox[whole:]
         assert self.other is not None
-        self.other.send_bytes(b"".join(map(self._counted, frames)))
+        self.other.send_bytes(b"".join(map(self._counted, self.read_answers())))
 
     def _counted(self, raw: bytes) -> bytes:
         """Return an acknowledgement with the segments sent again since the one before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 _MISSING = object()
@@ -61,10 +62,8 @@ class Fields:
 
     def objects(self, name: str) -> list[Fields]:
         """Return a list of objects; a missing field is an empty list."""
-        value = self.values.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise RefusedError(f"{self.place}{name}: a list of objects is needed")
-        return [Fields(item, f"{self.place}{name}[{i}].") for i, item in enumerate(value)]
+        values = self._list(name, "objects", lambda item: isinstance(item, dict), [])
+        return [Fields(item, f"{self.place}{name}[{i}].") for i, item in enumerate(values)]
 
     def item(self, name: str) -> Fields:
         """Return an object."""
@@ -75,34 +74,38 @@ class Fields:
 
     def texts(self, name: str) -> list[str]:
         """Return a list of strings."""
-        value = self._value(name, _MISSING)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise RefusedError(f"{self.place}{name}: a list of texts is needed")
-        return value
+        return self._list(name, "texts", lambda item: isinstance(item, str))
 
     def integers(self, name: str, default: Any = _MISSING) -> list[int]:
         """Return a list of whole numbers that are not negative."""
-        value = self._value(name, default)
-        if not isinstance(value, list) or not all(
-            type(item) is int and item >= 0 for item in value
-        ):
-            raise RefusedError(f"{self.place}{name}: a list of whole numbers is needed")
-        return value
+        return self._list(name, "whole numbers", _is_count, default)
 
     def integer_pairs(self, name: str) -> list[tuple[int, int]]:
         """Return a list of pairs of whole numbers; a missing field is an empty list."""
-        value = self.values.get(name, [])
-        if not isinstance(value, list) or not all(
-            isinstance(pair, list) and [type(item) for item in pair] == [int, int] for pair in value
-        ):
-            raise RefusedError(f"{self.place}{name}: a list of pairs of whole numbers is needed")
-        return [(first, second) for first, second in value]
+        pairs = self._list(name, "pairs of whole numbers", _is_pair, [])
+        return [(first, second) for first, second in pairs]
+
+    def _list(
+        self, name: str, what: str, fits: Callable[[Any], bool], default: Any = _MISSING
+    ) -> list[Any]:
+        value = self._value(name, default)
+        if not isinstance(value, list) or not all(map(fits, value)):
+            raise RefusedError(f"{self.place}{name}: a list of {what} is needed")
+        return value
 
     def _value(self, name: str, default: Any) -> Any:
         value = self.values.get(name, default)
         if value is _MISSING:
             raise RefusedError(f"{self.place}{name} is missing")
         return value
+
+
+def _is_count(item: Any) -> bool:
+    return type(item) is int and item >= 0
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list) and [type(number) for number in item] == [int, int]
 
 
 def parse_request(line: bytes) -> Fields:

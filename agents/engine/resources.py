@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import secrets
 import socket
 from abc import abstractmethod
@@ -10,19 +11,19 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from moefabric.agents.engine.payload import shared_pattern
-from moefabric.agents.engine.pieces import Discarded, Pieces
+from moefabric.agents.engine.payload import Position, shared_pattern
 from moefabric.agents.engine.requests import os_error_text
-from moefabric.agents.engine.sockets import Destination
+from moefabric.agents.engine.sockets import NO_LINGER, Destination
 from moefabric.agents.engine.transfers import Receive, TransferKey
-from moefabric.agents.engine.wire import LINE
+from moefabric.agents.engine.wire import ACKNOWLEDGEMENT, LINE
 from moefabric.runtime.event_loop import CallbackOwner, EventLoop
 
 if TYPE_CHECKING:
-    from moefabric.agents.engine.incoming import IncomingConnection
+    from moefabric.agents.engine.connections import UnnamedConnection
     from moefabric.agents.engine.programs import Run
 
 COUNTERS = ("bytes_sent", "bytes_received", "corrupt", "strays", "bytes_forwarded", "refused")
+ANSWERS = 64 * ACKNOWLEDGEMENT.size  # bytes of answers that are read at once
 READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
 
 
@@ -33,6 +34,7 @@ class Arrivals:
     """The transfers that a server expects from its peers.
 
     Attributes:
+        ended: Numbers of collectives whose transfers are late from now on.
         held: By transfer of ranks' bytes that came too early, what reads it once it is expected.
     """
 
@@ -47,8 +49,7 @@ class Arrivals:
         """Expect a transfer; return the one that has already begun, if any, else this one."""
         early = self.early.pop(receive.key, None)
         if early is not None:
-            if early.bytes != receive.bytes:
-                sizes = f"{early.bytes} bytes were sent where {receive.bytes} are expected"
+            if sizes := receive.size_fault(early.bytes):
                 early.ok, early.why = False, sizes
             receive = early
         if receive.ok is None:
@@ -77,32 +78,26 @@ class Arrivals:
         return key not in self.expected and key.collective not in self.ended
 
     def begin_content(
-        self, key: TransferKey, length: int, *, is_checked: bool
-    ) -> tuple[Receive, Pieces]:
+        self, key: TransferKey, length: int, unexpected: str
+    ) -> tuple[Receive, Position]:
         """Return the transfer of ranks' bytes that a header announces, and their places.
 
-        Unexpected bytes are discarded. `why` of the transfer says what is wrong with it; an
-        unexpected message, which has no checksum, is only counted.
+        `why` of the transfer says what is wrong with it, or what `unexpected` says of one that
+        nobody expects. Bytes of a wrong transfer are discarded.
         """
         receive = self.expected.get(key)
-        content = None if receive is None else receive.content
+        content = None if receive is None else receive.payload
         if receive is None or content is None or receive.ok is not None or receive.first_ns:
             self.counters["strays"] += 1
             receive = Receive(key, length)
-            receive.why = "nobody expects it" if is_checked else ""
-            return receive, Discarded(length, is_checked=is_checked)
-        if receive.bytes != length:
-            receive.why = f"{length} bytes were sent where {receive.bytes} are expected"
-            return receive, Discarded(length, is_checked=is_checked)
-        return receive, content
+            receive.why = unexpected
+            return receive, Position(length)
+        receive.why = receive.size_fault(length)
+        return receive, Position(length) if receive.why else content
 
     def expected_from(self, peer: str, path: str) -> list[Receive]:
         """Return the transfers that are expected from a peer by a path."""
         return [r for r in self.expected.values() if (r.peer, r.path) == (peer, path)]
-
-    def collective_armed(self, number: int) -> None:
-        """Accept transfers of a collective, whose number may have been used before."""
-        self.ended.pop(number, None)
 
     def collective_ended(self, number: int, receives: list[Receive]) -> None:
         """Treat transfers of a collective as late from now on."""
@@ -155,7 +150,7 @@ class Resources:
         self.arrivals = Arrivals(self.counters)
         self.runs: dict[int, Run] = {}
         self.incoming: dict[tuple[str, str], DataConnection] = {}
-        self.unnamed: dict[IncomingConnection, None] = {}
+        self.unnamed: dict[UnnamedConnection, None] = {}
         self.relays: dict[tuple[str, str, str], DataConnection] = {}
         self.destinations: dict[str, Destination] = {}
 
@@ -166,6 +161,7 @@ class DataConnection(CallbackOwner):
     Attributes:
         sock: The connection's socket.
         unsent: Bytes that the kernel has not taken yet.
+        incomplete: First bytes of an answer whose others have not arrived.
         closed: Whether the connection is closed, or another one's.
     """
 
@@ -173,7 +169,7 @@ class DataConnection(CallbackOwner):
 
     def __init__(self, resources: Resources) -> None:
         self.resources, self.loop = resources, resources.loop
-        self.unsent, self.closed = b"", False
+        self.unsent, self.incomplete, self.closed = b"", b"", False
         self.least = 0  # bytes for which the kernel wakes this process; 0 if that isn't known
 
     def ready(self, mask: int) -> None:
@@ -191,7 +187,8 @@ class DataConnection(CallbackOwner):
 
     def send_bytes(self, data: memoryview | bytes = b"") -> None:
         """Send bytes after those that are unsent; keep what the kernel doesn't take."""
-        left = memoryview(self.unsent + data if self.unsent else data)
+        before = self.unsent
+        left = memoryview(before + data if before else data)
         try:
             while left:
                 left = left[self.sock.send(left) :]
@@ -200,8 +197,20 @@ class DataConnection(CallbackOwner):
         except OSError as error:
             self.lose(os_error_text(error))
             return
-        self.unsent = bytes(left)
-        self.watch()
+        if before or left:
+            self.unsent = bytes(left)
+            self.watch()
+
+    def read_answers(self) -> list[bytes]:
+        """Read the peer's answers to transfers; raise OSError if the connection broke."""
+        data = self.sock.recv(ANSWERS)
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, "closed by the peer")
+        answers = self.incomplete + data
+        whole = len(answers) // ACKNOWLEDGEMENT.size * ACKNOWLEDGEMENT.size
+        self.incomplete = answers[whole:]
+        places = range(0, whole, ACKNOWLEDGEMENT.size)
+        return [answers[place : place + ACKNOWLEDGEMENT.size] for place in places]
 
     @abstractmethod
     def watch(self) -> None:
@@ -212,6 +221,21 @@ class DataConnection(CallbackOwner):
         if count != self.least:
             self.least = count
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    def close(self, *, reset: bool = False) -> bool:
+        """Close the socket, and drop what its kernel has not sent if it is reset.
+
+        Returns:
+            Whether the connection was open.
+        """
+        if self.closed:
+            return False
+        self.closed = True
+        self.loop.forget(self.sock.fileno())
+        if reset:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        self.sock.close()
+        return True
 
     @abstractmethod
     def lose(self, why: str) -> None:

@@ -7,12 +7,9 @@ import os
 import resource
 import socket
 import struct
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.requests import Fields, RefusedError
@@ -49,7 +46,6 @@ class Listener:
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self.loop, self.sock, self.accepted, self.make_room = loop, sock, accepted, make_room
-        self.shortages = 0
         self.closed = False
         self._resume()
 
@@ -59,11 +55,9 @@ class Listener:
             try:
                 sock, _ = self.sock.accept()
             except OSError as error:
-                if error.errno in _SHORTAGES:
-                    self.shortages += 1
-                    if not self.make_room():
-                        self.loop.forget(self.sock.fileno())
-                        self.loop.call_at(NOW() + PAUSE_NS, self._resume)
+                if error.errno in _SHORTAGES and not self.make_room():
+                    self.loop.forget(self.sock.fileno())
+                    self.loop.call_at(NOW() + PAUSE_NS, self._resume)
                 return
             sock.setblocking(False)
             self.accepted(sock)
@@ -83,6 +77,7 @@ class Listener:
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it
 TOTAL_RETRANS = 100  # offset of tcpi_total_retrans in struct tcp_info, linux/tcp.h
 UNPACED = struct.pack("=I", 0xFFFFFFFF)
+NO_LINGER = struct.pack("ii", 1, 0)  # SO_LINGER by which a socket is reset when it is closed
 
 
 def tcp_socket(address: str) -> socket.socket:
@@ -134,7 +129,6 @@ class Destination:
         self.address, self.port = fields.text("address"), fields.integer("port", 1, 65535)
         self.dscp = fields.integer("dscp", 0, 63, 0)
         self.reply_dscp = fields.integer("reply_dscp", 0, 63, 0)
-        self.bind = fields.text("bind", "")
         self.secret = fields.text("secret", "")
         self.relay = fields.text("relay", "")
         self.relay_secret = fields.text("relay_secret", "")
@@ -152,52 +146,12 @@ class Destination:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             set_congestion_control(sock, self.congestion)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.sndbuf)
-            if self.bind:
-                sock.bind((self.bind, 0))
             with suppress(BlockingIOError):  # in progress
                 sock.connect((self.address, self.port))
         except OSError:
             sock.close()
             raise
         return sock
-
-
-_FOLDER: Final = "moefabric-"
-"""Prefix of the names of folders for sockets."""
-_START_S: Final = 60.0
-"""Age from which a socket without a listener is one that was left, and not one that starts."""
-
-
-@contextmanager
-def socket_folder(name: str) -> Iterator[str]:
-    """Yield the path of a socket in a folder of its own, which only its owner may enter.
-
-    Folders of agents that were killed are removed first.
-
-    Args:
-        name: name of the socket in the folder.
-    """
-    with suppress(OSError):
-        for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-            facts = folder.lstat()
-            is_old = time.time() - facts.st_mtime > _START_S
-            if facts.st_uid == os.getuid() and is_old and _is_dead(folder / name):
-                (folder / name).unlink(missing_ok=True)
-                folder.rmdir()
-    with tempfile.TemporaryDirectory(prefix=_FOLDER) as own:
-        yield f"{own}/{name}"
-
-
-def _is_dead(path: Path) -> bool:
-    """Whether there is a Unix socket at which no process listens."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
 
 
 def listen_unix(path: str, kind: int = socket.SOCK_STREAM) -> socket.socket:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from moefabric.agents.engine import wire
-from moefabric.agents.engine.payload import Payload
-from moefabric.agents.engine.pieces import Pieces
+from moefabric.agents.engine.payload import Position
 
 
 class TransferKey(NamedTuple):
@@ -24,21 +22,30 @@ class TransferKey(NamedTuple):
 
 
 class Transfer:
-    """A transfer. `ok` is None until it has ended; `moved` is how many bytes have moved.
+    """A transfer. `ok` is None until it has ended.
 
     `corrupt` says that all bytes arrived, but not those that were sent.
+
+    Args:
+        key: Its identity.
+        size: Its bytes.
+        payload: Bytes of ranks; None for a pattern, which follows when the transfer begins.
     """
 
-    def __init__(self, key: TransferKey, size: int) -> None:
-        self.key, self.bytes = key, size
+    def __init__(self, key: TransferKey, size: int, payload: Position | None = None) -> None:
+        self.key, self.bytes, self.payload = key, size, payload
         self.collective, self.peer, self.path, self.sequence = key
         self.on_end: Callable[[], None] | None = None
-        self.moved = 0
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.ok: bool | None = None
         self.why = ""
         self.corrupt = False
+
+    @property
+    def moved(self) -> int:
+        """Number of bytes that have moved."""
+        return 0 if self.payload is None else self.payload.position
 
     def end(self, why: str = "", *, corrupt: bool = False) -> None:
         """End the transfer, with success if `why` is empty; later calls do nothing."""
@@ -50,47 +57,33 @@ class Transfer:
     def to_json(self) -> dict[str, Any]:
         """Return its part of the collective's report."""
         return {
-            "peer": self.peer, "path": self.path, "bytes": self.bytes, "first_ns": self.first_ns,
-            "last_ns": self.last_ns, "ok": bool(self.ok), "why": self.why, "moved": self.moved,
-            "corrupt": self.corrupt,
+            "first_ns": self.first_ns, "last_ns": self.last_ns, "moved": self.moved,
+            "ok": bool(self.ok), "why": self.why, "corrupt": self.corrupt,
         }  # fmt: skip
 
 
 class Send(Transfer):
-    """A transfer to a peer.
-
-    `last_ns` is when the kernel took the last byte; `acked_ns` is when the acknowledgement arrived.
+    """A transfer to a peer. `last_ns` is when the kernel took the last byte.
 
     Args:
         key: Its identity.
         size: Its bytes.
         rate_bps: Its rate; None for unlimited.
-        content: Bytes of ranks; None for a pattern.
-        form: Frame that announces it.
+        payload: Bytes of ranks; None for a pattern.
     """
 
     def __init__(
-        self,
-        key: TransferKey,
-        size: int,
-        rate_bps: float | None,
-        content: Pieces | None = None,
-        form: wire.Frame = wire.HEADER,
+        self, key: TransferKey, size: int, rate_bps: float | None, payload: Position | None = None
     ) -> None:
-        super().__init__(key, size)
-        self.rate_bps, self.content, self.form = rate_bps, content, form
-        self.acked_ns: int | None = None
+        super().__init__(key, size, payload)
+        self.rate_bps = rate_bps
         self.retransmits = 0
         self.frame = b""  # unsent bytes of the header or trailer
-        self.payload: Payload | Pieces | None = None
         self.in_trailer = False
 
     def to_json(self) -> dict[str, Any]:
         """Return its part of the collective's report."""
-        return {
-            **super().to_json(), "acked_ns": self.acked_ns, "retransmits": self.retransmits,
-            "rate_bps": self.rate_bps,
-        }  # fmt: skip
+        return {**super().to_json(), "retransmits": self.retransmits}
 
     def deadline_error(self) -> str:
         """Describe the bytes that were not transferred by the deadline."""
@@ -101,20 +94,12 @@ class Send(Transfer):
 
 
 class Receive(Transfer):
-    """A transfer from a peer. `last_ns` is when the last byte was read.
+    """A transfer from a peer. `last_ns` is when the last byte was read."""
 
-    Args:
-        key: Its identity.
-        size: Its bytes.
-        content: Where bytes of ranks are stored; None for a pattern.
-        offset: Where they begin among all bytes that the peer owes this server.
-    """
-
-    def __init__(
-        self, key: TransferKey, size: int, content: Pieces | None = None, offset: int = 0
-    ) -> None:
-        super().__init__(key, size)
-        self.content, self.offset = content, offset
+    def size_fault(self, sent: int) -> str:
+        """Return what is wrong if the peer sends this number of bytes; empty if that is right."""
+        fault = f"{sent} bytes were sent where {self.bytes} are expected"
+        return fault if sent != self.bytes else ""
 
     def deadline_error(self, *, connected: bool) -> str:
         """Describe the bytes that were not transferred by the deadline."""

@@ -9,6 +9,7 @@ import hmac
 import json
 import struct
 import zlib
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from moefabric.agents.engine.requests import RefusedError, parse_request
@@ -78,19 +79,19 @@ class Greeting(NamedTuple):
         sender: The server that opens the connection.
         receiver: The server that receives its transfers.
         path: The path's name.
-        dscp: Mark of the receiver's packets.
         secret: The receiver's secret.
         relay: The server that sends transfers on; empty without one.
         relay_secret: The relay's secret.
+        dscp: Mark of the receiver's packets.
     """
 
     sender: str
     receiver: str
     path: str
-    dscp: int = 0
     secret: str = ""
     relay: str = ""
     relay_secret: str = ""
+    dscp: int = 0
 
     def to_bytes(self) -> bytes:
         """Return the first bytes of the connection."""
@@ -98,51 +99,31 @@ class Greeting(NamedTuple):
         body += b" " * padding(len(body))
         return GREETING.pack(_GREETING_MAGIC, len(body), zlib.crc32(body)) + body
 
-    def check(self, name: str, secret: str) -> None:
-        """Check that the sender may send to an agent, or over it.
-
-        Args:
-            name: The agent's server.
-            secret: The agent's secret.
-
-        Raises:
-            RefusedError: if it looks for another agent, or doesn't know the secret.
-        """
-        if name not in (self.relay, self.receiver):
-            raise RefusedError(f"it looks for {self.receiver}")
+    def admits(self, name: str, secret: str) -> bool:
+        """Return whether the sender may send to an agent with this name and secret, or over it."""
         given = self.relay_secret if name == self.relay else self.secret
-        if not hmac.compare_digest(given.encode(errors="replace"), secret.encode()):
-            raise RefusedError("its secret is wrong")
+        knows = hmac.compare_digest(given.encode(errors="replace"), secret.encode())
+        return knows and name in (self.relay, self.receiver)
 
 
-def greeting_length(head: bytes) -> int:
-    """Return the length of a greeting's JSON object.
-
-    Raises:
-        RefusedError: if no greeting begins with these bytes.
-    """
-    magic, length, _ = GREETING.unpack(head)
-    if magic != _GREETING_MAGIC or not 0 < length <= _LONGEST_GREETING:
-        raise RefusedError("it opened with something other than an agent's greeting")
-    return int(length)
+def greeting_size(raw: bytes) -> int:
+    """Return how long a greeting is that begins with these bytes; 0 if none does."""
+    if len(raw) < GREETING.size:
+        return GREETING.size
+    magic, length, _ = GREETING.unpack_from(raw)
+    is_greeting = magic == _GREETING_MAGIC and 0 < length <= _LONGEST_GREETING
+    return GREETING.size + int(length) if is_greeting else 0
 
 
-def parse_greeting(head: bytes, body: bytes) -> Greeting:
-    """Return a greeting.
-
-    Raises:
-        RefusedError: if it is corrupt, malformed or of another version.
-    """
-    if zlib.crc32(body) != GREETING.unpack(head)[2]:
-        raise RefusedError("its greeting is corrupt")
-    try:
+def parse_greeting(raw: bytes) -> Greeting | None:
+    """Return a greeting; None if it is corrupt, malformed or of another version."""
+    body = raw[GREETING.size :]
+    if zlib.crc32(body) != GREETING.unpack_from(raw)[2]:
+        return None
+    with suppress(RefusedError, ValueError):
         fields = parse_request(body)
-    except ValueError as error:
-        raise RefusedError("its greeting is not JSON") from error
-    version = fields.integer("version", 0, 1 << 32)
-    if version != VERSION:
-        raise RefusedError(f"it is of version {version}, not {VERSION}")
-    sender, receiver, path = map(fields.text, ("sender", "receiver", "path"))
-    dscp, secret = fields.integer("dscp", 0, 63), fields.text("secret")
-    relay = fields.text("relay", ""), fields.text("relay_secret", "")
-    return Greeting(sender, receiver, path, dscp, secret, *relay)
+        texts = {name: fields.text(name) for name in Greeting._fields if name != "dscp"}
+        greeting = Greeting(**texts, dscp=fields.integer("dscp", 0, 63))
+        if fields.values.get("version") == VERSION:
+            return greeting
+    return None

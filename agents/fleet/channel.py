@@ -215,8 +215,28 @@ def check_open(channels: Collection[Channel]) -> None:
         raise ServerLossError(reasons, [channel.name for channel in gone])
 
 
+def ask_all(
+    requests: Mapping[Channel, tuple[str, Message]], deadline_s: float
+) -> dict[Channel, Message]:
+    """Send a request to each channel at the same time; return the replies of those that answer.
+
+    Args:
+        requests: Operation and fields for each channel.
+        deadline_s: How long the replies may take; later ones are dropped.
+    """
+    numbers = dict[Channel, int]()
+    for channel, (op, fields) in requests.items():
+        with suppress(ServerLossError):
+            numbers[channel] = channel.post(op, **fields)
+    silent = wait(numbers, lambda channel: numbers[channel] in channel.replies, deadline_s)
+    for channel in silent:
+        channel.forget(numbers.pop(channel))
+    answered = [channel for channel, number in numbers.items() if number in channel.replies]
+    return {channel: channel.replies.pop(numbers[channel]) for channel in answered}
+
+
 def request_all(
-    requests: dict[Channel, tuple[str, Message]], deadline_s: float
+    requests: Mapping[Channel, tuple[str, Message]], deadline_s: float
 ) -> dict[str, Message]:
     """Send a request to each channel at the same time; return the replies by agent.
 
@@ -228,17 +248,15 @@ def request_all(
         ServerLossError: if agents are gone or silent; names them all.
         AgentError: if agents refuse; names them all.
     """
-    numbers = {channel: channel.post(op, **fields) for channel, (op, fields) in requests.items()}
-    silent = wait(numbers, lambda channel: numbers[channel] in channel.replies, deadline_s)
-    check_open(numbers)
-    if silent:
+    replies = ask_all(requests, deadline_s)
+    check_open(requests)
+    if silent := sorted(requests.keys() - replies, key=lambda channel: channel.name):
         names = [channel.name for channel in silent]
         what = f"no answer to {requests[silent[0]][0]} within {deadline_s:g} s"
         raise ServerLossError(f"agents {', '.join(names)}: {what}", names)
-    replies = {channel.name: channel.replies.pop(number) for channel, number in numbers.items()}
     if refusals := [reply["error"] for reply in replies.values() if not reply["ok"]]:
         raise AgentError("agent " + "; agent ".join(refusals))
-    return replies
+    return {channel.name: reply for channel, reply in replies.items()}
 
 
 def read_statistics(paths: Mapping[str, Path], timeout_s: float) -> dict[str, dict[str, Any]]:
@@ -248,16 +266,14 @@ def read_statistics(paths: Mapping[str, Path], timeout_s: float) -> dict[str, di
         paths: Control sockets of the agents, by server.
         timeout_s: Time for all of them together.
     """
-    numbers: dict[Channel, int] = {}
+    requests: dict[Channel, tuple[str, Message]] = {}
     with ExitStack() as sockets:
         for server, path in paths.items():
             stream = sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             stream.setblocking(False)
             # An agent that has ended, or for which too many others wait, is left out.
-            with suppress(OSError, ServerLossError):
+            with suppress(OSError):
                 stream.connect(str(path))
-                channel = Channel(server, stream)
-                numbers[channel] = channel.post("stats")
-        wait(numbers, lambda channel: numbers[channel] in channel.replies, timeout_s)
-        replies = {channel.name: channel.replies.get(n) for channel, n in numbers.items()}
-    return {server: reply for server, reply in replies.items() if reply and reply["ok"]}
+                requests[Channel(server, stream)] = "stats", {}
+        replies = ask_all(requests, timeout_s)
+    return {channel.name: reply for channel, reply in replies.items() if reply["ok"]}

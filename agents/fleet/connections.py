@@ -28,7 +28,6 @@ class DataPath:
         address: An address of the receiver or, if there is one, of the relay.
         dscp: Selects the sender's NIC.
         reply_dscp: Selects the receiver's NIC for its packets, including TCP acknowledgements.
-        bind: Address to send from, on hosts that select NICs by source address.
         relay: Server whose agent receives the path's transfers and sends them on. It needs a path
             of its own to the receiver.
     """
@@ -39,7 +38,6 @@ class DataPath:
     address: str
     dscp: int = 0
     reply_dscp: int = 0
-    bind: str = ""
     relay: str = ""
 
     @property
@@ -71,7 +69,7 @@ class DataConnections:
         deadline_s: float = 10.0,
         congestion: str = "cubic",
         sndbuf: int = 512 * 1024,
-    ) -> dict[str, Message]:
+    ) -> None:
         """Open a data connection for every path; those over relays after the others.
 
         Args:
@@ -80,9 +78,6 @@ class DataConnections:
             congestion: TCP congestion control.
             sndbuf: Socket send buffer in bytes: at least the path's bandwidth-delay product, yet
                 small enough that bytes which count as sent have nearly left.
-
-        Returns:
-            The kernel's data about each connection, by sending server.
         """
         addresses: dict[str, set[str]] = {}
         for path in paths:
@@ -95,14 +90,10 @@ class DataConnections:
         self._paths |= {(path.src, path.dst, path.path): path for path in paths}
         self._options = {"congestion": congestion, "sndbuf": sndbuf}
         until_ns = time.monotonic_ns() + duration_ns(deadline_s)
-        direct = self._open([path for path in paths if not path.relay], until_ns)
-        relayed = self._open([path for path in paths if path.relay], until_ns)
-        for src, reply in relayed.items():
-            reply["paths"] = direct.get(src, {"paths": []})["paths"] + reply["paths"]
-        return direct | relayed
+        self._open([path for path in paths if not path.relay], until_ns)
+        self._open([path for path in paths if path.relay], until_ns)
 
-    def _open(self, paths: Sequence[DataPath], until_ns: int) -> dict[str, Message]:
-        """Open connections; return the kernel's data about each, by sending server."""
+    def _open(self, paths: Sequence[DataPath], until_ns: int) -> None:
         by_sender: dict[str, list[Message]] = {}
         for path in paths:
             by_sender.setdefault(path.src, []).append(self.destination(path))
@@ -111,7 +102,7 @@ class DataConnections:
             fields = {"paths": destinations, "deadline_ns": self._clocks.their_time(src, until_ns)}
             requests[self._channel(src)] = "connect", {**fields, **self._options}
         left_s = (until_ns - time.monotonic_ns()) / NS_PER_S
-        return request_all(requests, max(0.0, left_s) + REPORT_S)
+        request_all(requests, max(0.0, left_s) + REPORT_S)
 
     def destination(self, path: DataPath) -> Message:
         """Return a path as requests name it, with the port and secrets of those who listen."""
@@ -128,20 +119,19 @@ class DataConnections:
 
     def open_broken(self, stats: Mapping[str, Message]) -> None:
         """Open broken connections again between the servers that have sent their statistics."""
-        broken = {
+        intact = {
             (src, connection["peer"], connection["path"])
             for src, reply in stats.items()
             for connection in reply["connections"]
-            if connection["state"] != "up"
+            if connection["state"] == "up"
         }
-        paths = [self._paths[key] for key in sorted(broken) if key in self._paths]
-        self._open_again([path for path in paths if path.servers <= stats.keys()])
+        broken = [path for key, path in self._paths.items() if key not in intact]
+        self._open_again(broken, frozenset(stats))
 
     def open_of(self, returned: frozenset[str], present: frozenset[str]) -> None:
         """Open the connections of servers that have returned to all servers that are present."""
-        paths = [path for path in self._paths.values() if path.servers & returned]
-        self._open_again([path for path in paths if path.servers <= present])
+        self._open_again([p for p in self._paths.values() if p.servers & returned], present)
 
-    def _open_again(self, paths: Sequence[DataPath]) -> None:
-        if paths:
+    def _open_again(self, paths: Sequence[DataPath], present: frozenset[str]) -> None:
+        if paths := [path for path in paths if path.servers <= present]:
             self.connect(paths, RECONNECT_S, **self._options)

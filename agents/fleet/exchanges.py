@@ -3,14 +3,13 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from moefabric.agents.engine.exchanges import ExchangeKey
 from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.messages import Message
 from moefabric.core.errors import AgentError
-from moefabric.core.exchange import Exchange, Pair
-from moefabric.core.flows import PacedFlow
+from moefabric.core.exchange import Exchange
 
 
 def exchange_key(exchange: Exchange) -> ExchangeKey:
@@ -18,17 +17,11 @@ def exchange_key(exchange: Exchange) -> ExchangeKey:
     return ExchangeKey(exchange.name, exchange.group, exchange.number)
 
 
+_Ask = tuple[str, Message]
+"""The server of a rank that has asked for an exchange, and the event that says so."""
 DISMISS_S: Final = 5.0
 REMEMBERED: Final = 1024
 """Number of failed exchanges whose late ranks learn the error at once."""
-
-
-class _Ask(NamedTuple):
-    """Request of one rank for an exchange: its event, its server, and when it asked."""
-
-    event: Message
-    server: str
-    asked_ns: int
 
 
 class RankService:
@@ -139,8 +132,7 @@ class RankService:
             if kind == "overdue":
                 self._overdue(key, event["seconds"])
             else:
-                ask = _Ask(event, server, self._our_time(server, event["asked_ns"]))
-                self._ask(key, key.group.index(rank), ask)
+                self._ask(key, key.group.index(rank), (server, event))
 
     def _ask(self, key: ExchangeKey, member: int, ask: _Ask) -> None:
         asks = self._pending.setdefault(key, {})
@@ -155,10 +147,10 @@ class RankService:
             self._fail(key, why)
         elif len(asks) == len(key.group):
             ordered = [asks[number] for number in range(len(key.group))]
-            if disagreement := _disagreement(key, [one.event for one in ordered]):
+            if disagreement := _disagreement(key, [event for _, event in ordered]):
                 self._fail(key, disagreement)
             else:
-                self._complete.append(_exchange(key, ordered))
+                self._complete.append(self._exchange(key, ordered))
 
     def _overdue(self, key: ExchangeKey, seconds: float) -> None:
         if (asks := self._pending.get(key)) is None:
@@ -192,7 +184,7 @@ class RankService:
             self._fail(key, why)
 
     def _fail(self, key: ExchangeKey, error: str) -> None:
-        servers = [ask.server for ask in self._pending.pop(key).values()]
+        servers = [server for server, _ in self._pending.pop(key).values()]
         self._failed[key] = error
         while len(self._failed) > REMEMBERED:
             self._failed.popitem(last=False)
@@ -204,18 +196,17 @@ class RankService:
         fields = {**key._asdict(), "error": f"{key}: {error}"}
         for server in {*servers} & self._channels.keys():
             channel = self._channels[server]
-            if not channel.gone:
-                with suppress(AgentError):  # later requests report an agent that is gone
-                    channel.forget(channel.post("finish", **fields))
+            with suppress(AgentError):  # later requests report an agent that is gone
+                channel.forget(channel.post("finish", **fields))
 
-
-def _exchange(key: ExchangeKey, asks: Sequence[_Ask]) -> Exchange:
-    events, servers, asked_ns = zip(*asks, strict=True)
-    sends = tuple(tuple(event["sends"]) for event in events)
-    tokens = tuple(tuple(event["tokens"]) for event in events if event["tokens"] is not None)
-    counts = tokens if len(tokens) == len(asks) else None
-    dtype = events[0]["dtype"]
-    return Exchange(key.group, key.number, servers, sends, dtype, counts, asked_ns, key.name)
+    def _exchange(self, key: ExchangeKey, asks: Sequence[_Ask]) -> Exchange:
+        servers, events = zip(*asks, strict=True)
+        asked_ns = tuple(self._our_time(server, event["asked_ns"]) for server, event in asks)
+        sends = tuple(tuple(event["sends"]) for event in events)
+        tokens = tuple(tuple(event["tokens"]) for event in events if event["tokens"] is not None)
+        counts = tokens if len(tokens) == len(asks) else None
+        dtype = events[0]["dtype"]
+        return Exchange(key.group, key.number, servers, sends, dtype, counts, asked_ns, key.name)
 
 
 def _disagreement(key: ExchangeKey, events: Sequence[Message]) -> str:
@@ -234,37 +225,3 @@ def _disagreement(key: ExchangeKey, events: Sequence[Message]) -> str:
                     "compare their split sizes"
                 )
     return ""
-
-
-def flow_offsets(exchange: Exchange, flows: Sequence[PacedFlow]) -> list[int]:
-    """Return where each flow's bytes begin among those of its pair of servers.
-
-    Args:
-        exchange: What the flows carry.
-        flows: The flows of one launch.
-
-    Raises:
-        AgentError: if flows without explicit offsets don't add up to the bytes of a pair, or a flow
-            ends beyond them.
-    """
-    ends: dict[Pair, int] = {}
-    explicit = {(flow.src, flow.dst) for flow in flows if flow.offset >= 0}
-    offsets = []
-    for flow in flows:
-        pair = flow.src, flow.dst
-        offsets.append(ends.get(pair, 0) if flow.offset < 0 else flow.offset)
-        ends[pair] = offsets[-1] + flow.bytes
-        _check_sum(exchange, pair, ends[pair], is_whole=False)
-    for pair in ends.keys() - explicit:
-        _check_sum(exchange, pair, ends[pair], is_whole=True)
-    return offsets
-
-
-def _check_sum(exchange: Exchange, pair: Pair, planned: int, *, is_whole: bool) -> None:
-    """Raise AgentError if flows carry more, or not all, of the bytes of their pair."""
-    owed = exchange.owed.get(pair, 0)
-    if planned > owed or (is_whole and planned < owed):
-        raise AgentError(
-            f"{exchange_key(exchange)}: {pair[0]} owes {pair[1]} {owed} bytes, and the flows "
-            f"carry {planned}; plan exactly the bytes of each pair"
-        )

@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final, Self
 
 from moefabric.agents.engine.clock import clock_identity
-from moefabric.agents.fleet.channel import Channel, request_all, wait
+from moefabric.agents.fleet.channel import Channel, ask_all, request_all
 from moefabric.agents.fleet.clocks import FleetClocks
 from moefabric.agents.fleet.connections import REPORT_S, DataConnections
-from moefabric.agents.fleet.exchanges import RankService, exchange_key, flow_offsets
+from moefabric.agents.fleet.exchanges import RankService, exchange_key
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
 from moefabric.agents.fleet.liveness import LivenessMonitor, LostAgents
 from moefabric.agents.fleet.messages import Message
@@ -33,7 +32,6 @@ class Fleet:
 
     Args:
         channels: The agents' control channels.
-        clock: Identity of our clock; an agent that reports the same one has the same clock.
         liveness: Notices lost agents.
 
     Attributes:
@@ -42,18 +40,23 @@ class Fleet:
         clocks: The agents' clocks.
         connections: The data connections between agents.
         connect: Opens a data connection for each path.
+        wake: Ends `wait_ended`; any thread may call it.
+        new_number: Returns a number that no collective, program or run has had before.
         ranks: The ranks of programs that the agents serve.
+        take_exchanges: Returns the exchanges that all their members have asked for since the last
+            call.
+        lost_ranks: Returns the ranks that have ended without leaving, with server and reason.
     """
 
     def __init__(
-        self, channels: Iterable[Channel], clock: str = "", liveness: LivenessMonitor | None = None
+        self, channels: Iterable[Channel], liveness: LivenessMonitor | None = None
     ) -> None:
         self.channels = {channel.name: channel for channel in channels}
         self.facts = self.request("hello")
         for name, fact in self.facts.items():
             if fact["name"] != name:
                 raise AgentError(f"agent {name}: it calls itself {fact['name']}")
-        clock = clock or clock_identity()
+        clock = clock_identity()
         ours = {name for name, fact in self.facts.items() if clock and fact["clock"] == clock}
         self.clocks = FleetClocks(self.channels.values(), frozenset(ours))
         self.connections = DataConnections(self.channel, self.clocks)
@@ -61,7 +64,9 @@ class Fleet:
         self.liveness, self._lost = liveness or LivenessMonitor(), LostAgents()
         self._dead = {f"{name}/{gpu}" for name, fact in self.facts.items() for gpu in fact["dead"]}
         self._inflight = InflightCollectives(self.clocks.our_time)
+        self.wake, self.new_number = self._inflight.wake, self._inflight.new_number
         self.ranks = RankService(self.channels, self.clocks.our_time)
+        self.take_exchanges, self.lost_ranks = self.ranks.take, self.ranks.lost
 
     def __enter__(self) -> Self:
         return self
@@ -120,9 +125,8 @@ class Fleet:
         transfers: dict[str, dict[str, list[Message]]] = {
             name: {"sends": [], "receives": []} for name in _servers(flows)
         }
-        offsets = [0] * len(flows) if exchange is None else flow_offsets(exchange, flows)
-        for flow, offset in zip(flows, offsets, strict=True):
-            common = {"path": flow.path, "bytes": flow.bytes, "offset": offset}
+        for flow in flows:
+            common = {"path": flow.path, "bytes": flow.bytes, "offset": flow.offset}
             send = {"peer": flow.dst, "rate_bps": flow.rate_bps, **common}
             transfers[flow.src]["sends"].append(send)
             transfers[flow.dst]["receives"].append({"peer": flow.src, **common})
@@ -155,14 +159,11 @@ class Fleet:
             flows: The flows.
             start_ns: When they start; None for as soon as each agent has its request.
             deadline_s: Time after the start by which flows have to arrive to be ok.
-            exchange: The exchange whose bytes they carry. The flows of a pair of servers, in their
-                order, carry all bytes of the pair: the blocks from the sender's to the receiver's
-                ranks, ordered by sending and then by receiving member. Flows with offsets carry
-                parts of them.
+            exchange: The exchange whose bytes they carry. The bytes of a pair of servers are the
+                blocks from the sender's to the receiver's ranks, ordered by sending and then by
+                receiving member; each flow carries a part of them. Agents refuse a flow that ends
+                beyond them.
             number: The collective's number; None for a new one.
-
-        Raises:
-            AgentError: if the flows don't fit the bytes of the exchange.
         """
         number = self._inflight.new_number() if number is None else number
         until_ns = (time.monotonic_ns() if start_ns is None else start_ns) + duration_ns(deadline_s)
@@ -202,24 +203,6 @@ class Fleet:
             self.ranks.servers_lost(error.servers)
             raise
 
-    def wake(self) -> None:
-        """End `wait_ended`; any thread may call it."""
-        self._inflight.wake()
-
-    def new_number(self) -> int:
-        """Return a number that no collective, program or run has had before."""
-        return self._inflight.new_number()
-
-    # --- exchanges of ranks ----------------------------------------------------------------------
-
-    def take_exchanges(self) -> list[Exchange]:
-        """Return the exchanges that all their members have asked for since the last call."""
-        return self.ranks.take()
-
-    def lost_ranks(self) -> dict[int, str]:
-        """Return the ranks that have ended without leaving, with server and reason."""
-        return self.ranks.lost()
-
     def finish(self, exchange: Exchange, error: str = "") -> None:
         """End an exchange, whose ranks go on, or raise the error; nothing if it has failed before.
 
@@ -251,13 +234,9 @@ class Fleet:
     def abandon(self, collective: int) -> None:
         """End a collective at all agents that are left, as far as they are not gone."""
         self._inflight.forget(collective)
-        requests = dict[Channel, int]()
+        request = "abandon", {"collective": collective}
+        ask_all(dict.fromkeys(self.channels.values(), request), ABANDON_S)
         for channel in self.channels.values():
-            with suppress(AgentError):
-                requests[channel] = channel.post("abandon", collective=collective)
-        wait(requests, lambda channel: requests[channel] in channel.replies, ABANDON_S)
-        for channel, number in requests.items():
-            channel.forget(number)
             channel.reports.pop(collective, None)
 
     def reconnect(self) -> None:

@@ -148,12 +148,12 @@ class InflightCollectives:
                 liveness.check_relays(
                     collective.relays, [c.reports[number] for c in collective.requests]
                 )
-        ended = [number for number in self.collectives if not self._unreported(number)]
-        return {number: self._records(number, self.collectives.pop(number)) for number in ended}
-
-    def _records(self, number: int, collective: InflightCollective) -> list[FlowRecord]:
-        reports = {channel.name: channel.reports.pop(number) for channel in collective.requests}
-        return flow_records(number, collective.flows, reports, self._our_time)
+        records = dict[int, list[FlowRecord]]()
+        for number in [n for n in self.collectives if not self._unreported(n)]:
+            collective = self.collectives.pop(number)
+            reports = {channel.name: channel.reports.pop(number) for channel in collective.requests}
+            records[number] = flow_records(number, collective.flows, reports, self._our_time)
+        return records
 
     def _check_deadlines(self) -> None:
         """Raise AgentError if the earliest deadline has passed."""

@@ -124,14 +124,12 @@ class LivenessMonitor:
 
     def _probe(self, waiting: Iterable[Channel]) -> None:
         """Probe agents without an open probe; raise ServerLossError for those silent too long."""
-        now_s, silent = time.monotonic(), list[str]()
-        longest_s = 0.0
+        now_s, silent = time.monotonic(), dict[str, float]()
         for channel in waiting:
             number, sent_s = self._probes.get(channel, (0, now_s - self.interval_s))
             if number and channel.replies.pop(number, None) is None:
                 if now_s - sent_s > self.silence_s:
-                    silent.append(channel.name)
-                    longest_s = max(longest_s, now_s - sent_s)
+                    silent[channel.name] = now_s - sent_s
             elif now_s - sent_s >= self.interval_s:
                 self._probes[channel] = channel.post("clock"), now_s
             else:
@@ -140,7 +138,7 @@ class LivenessMonitor:
             raise ServerLossError(
                 f"agents {', '.join(silent)}: no sign of life for {self.silence_s:g} s",
                 silent,
-                silent_s=longest_s,
+                silent_s=max(silent.values()),
             )
 
     def _forget(self, channels: Iterable[Channel]) -> None:

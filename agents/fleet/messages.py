@@ -37,7 +37,6 @@ class _Done(_Shape):
     """The end of a collective, with its transfers, or of a program's run, with its ranks."""
 
     collective: int
-    start_late_ns: int
     sends: list[_Transfer] = []
     receives: list[_Transfer] = []
     why: str = ""

@@ -4,12 +4,12 @@ The command ends with this process or the connection, and its input is empty. It
 folder of this name, if the host has one.
 """
 
-import argparse
 import json
 import shlex
 import signal
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,15 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The command's exit status; 255 if SSH failed.
     """
-    parser = argparse.ArgumentParser(prog="command", description=__doc__)
-    parser.add_argument(
-        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
-    )
+    parser = login_parser("command", __doc__)
     parser.add_argument("--interface", default="", help="its interface in the fabric")
     parser.add_argument("--facts", type=Path, help="JSON file with the agent's reply to hello")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
-    host = SshHost.of(options.login)
+    host = SshHost(**vars(options.login))
     words = [*_words_there(options.command, host, options.interface, options.facts)]
     source = Path(guarded_process.__file__).read_text()
     silence = f"{host.silence_s:g}"
@@ -56,6 +53,15 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return _SSH_FAILED
     return _run(argv, host.silence_s / 4)
+
+
+def login_parser(program: str, description: str | None) -> ArgumentParser:
+    """Return the parser of a program's command line that names a host's login."""
+    parser = ArgumentParser(prog=program, description=description)
+    parser.add_argument(
+        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
+    )
+    return parser
 
 
 def _words_there(

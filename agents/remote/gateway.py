@@ -4,7 +4,6 @@ The process starts the agent over SSH and ends with it; it prints why. OpenSSH f
 connection with the socket to the agent.
 """
 
-import argparse
 import json
 import secrets
 import signal
@@ -16,9 +15,9 @@ from typing import Any
 
 from moefabric.agents.fleet.channel import Channel, request_all, wait
 from moefabric.agents.remote.bundle import bundle
+from moefabric.agents.remote.command import login_parser
 from moefabric.agents.remote.ssh import DEPLOY_S, SshHost
 from moefabric.core.errors import AgentError
-from moefabric.core.server_host import HostLogin
 
 _LOOK_S = 3600.0
 
@@ -32,18 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit status: 1 once the agent has ended.
     """
-    parser = argparse.ArgumentParser(prog="gateway", description=__doc__)
+    parser = login_parser("gateway", __doc__)
     parser.add_argument("--server", required=True, help="name of the server, such as s3")
     parser.add_argument("--control", required=True, type=Path, help="the Unix socket")
-    parser.add_argument(
-        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
-    )
     parser.add_argument("--link", type=json.loads, help="facts of the agent's HostLink as JSON")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    login: HostLogin = options.login
     try:
-        _serve(options.server, options.control, SshHost.of(login), options.link)
+        _serve(options.server, options.control, SshHost(**vars(options.login)), options.link)
     except AgentError as error:
         sys.stderr.write(f"{error}\n")
     return 1

@@ -4,7 +4,6 @@ Its use, exit status and messages are those of `ssh`, so that sessions, remote c
 `moefabric.agents.remote.ssh_errors` need not know which client runs.
 """
 
-import argparse
 import os
 import socket
 import sys
@@ -17,10 +16,10 @@ from typing import Final
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
+from moefabric.agents.remote.command import login_parser
 from moefabric.agents.remote.ssh import DEPLOY_S, KEEPALIVE_S, KEEPALIVES
 from moefabric.agents.remote.ssh_config import Hop, route
 from moefabric.core.errors import AgentError
-from moefabric.core.server_host import HostLogin
 
 _SSH_FAILED: Final = 255
 _CHUNK: Final = 1 << 16
@@ -41,16 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The command's exit status; 255 if SSH failed.
     """
-    parser = argparse.ArgumentParser(prog="paramiko_client", description=__doc__)
-    parser.add_argument(
-        "--login", required=True, type=HostLogin.from_json, help="a HostLogin as JSON"
-    )
+    parser = login_parser("paramiko_client", __doc__)
     parser.add_argument("command", help="for the login shell")
     options = parser.parse_args(arguments)
-    login: HostLogin = options.login
     transports: list[paramiko.Transport] = []
     try:
-        hops = route(login)
+        hops = route(options.login)
         for hop in hops:
             transports.append(_logged_in(hop, transports[-1] if transports else None))
         return _run(transports[-1], options.command, hops[-1])

@@ -6,15 +6,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from moefabric.agents.fleet.channel import Channel, wait
+from moefabric.agents.fleet.channel import Channel, ask_all
 from moefabric.agents.remote.bundle import bundle
 from moefabric.agents.remote.session import Session
 from moefabric.agents.remote.ssh_errors import Destination, failure
-from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.core.errors import AgentError
 from moefabric.core.server_host import HostLogin
 
 DEPLOY_S: Final = 20.0
@@ -92,15 +93,6 @@ class SshHost(HostLogin):
         words = [*_option_words([*_SESSION_OPTIONS, clear]), *forwarding, *self._destination()]
         return [*self.through, *self._ssh(self.jump), *words, "--", command]
 
-    @classmethod
-    def of(cls, login: HostLogin) -> "SshHost":
-        """Return the host that a login leads to."""
-        return cls(**vars(login))
-
-    def login(self) -> HostLogin:
-        """Return how to log in, without the command that runs the client."""
-        return HostLogin(**{field.name: getattr(self, field.name) for field in fields(HostLogin)})
-
     def start(
         self, words: list[str], source: bytes, forward: tuple[str, str] | None = None
     ) -> Session:
@@ -122,8 +114,12 @@ class SshHost(HostLogin):
 
     def target(self) -> Destination:
         """Return user, address and port as the SSH configuration completes them."""
+        options: dict[str, str] = {}
         if self._uses_paramiko():
-            options = self._paramiko_options()
+            from moefabric.agents.remote.ssh_config import route  # most runs do without Paramiko
+
+            with suppress(AgentError):  # the client itself says what is wrong
+                return route(self)[-1]
         else:
             completed = subprocess.run(
                 [*self._ssh(()), "-G", *self._destination()],
@@ -141,15 +137,6 @@ class SshHost(HostLogin):
     def _uses_paramiko(self) -> bool:
         return self.client == "paramiko" or (self.client == "auto" and shutil.which("ssh") is None)
 
-    def _paramiko_options(self) -> dict[str, str]:
-        from moefabric.agents.remote.ssh_config import route  # most runs do without Paramiko
-
-        try:
-            last = route(self)[-1]
-        except AgentError:  # the client itself says what is wrong
-            return {}
-        return {"hostname": last.hostname, "port": str(last.port), "user": last.user}
-
     def _paramiko(self, command: str, forwarding: Sequence[str]) -> list[str]:
         if forwarding:
             raise AgentError(
@@ -162,8 +149,7 @@ class SshHost(HostLogin):
                 "install openssh-client and no `client: paramiko`"
             )
         program = [sys.executable, "-m", "moefabric.agents.remote.paramiko_client"]
-        login = self.login().to_json()
-        return [*self.through, *program, "--login", login, "--", command]
+        return [*self.through, *program, "--login", self.to_json(), "--", command]
 
     def _destination(self) -> list[str]:
         port = ["-p", str(self.port)] if self.port else []
@@ -195,12 +181,11 @@ def _quoted(word: str) -> str:
     return shlex.quote(word.replace("%", "%%"))
 
 
-def agents_on(hosts: Mapping[str, SshHost], deadline_s: float = DEPLOY_S) -> list[Channel]:
+def agents_on(hosts: Mapping[str, SshHost]) -> list[Channel]:
     """Start the agents of servers on their hosts, all at the same time.
 
     Args:
         hosts: The host of each server.
-        deadline_s: How long all of it may take.
 
     Returns:
         The agents' control channels, in the order of `hosts`; an agent ends with its channel.
@@ -217,7 +202,7 @@ def agents_on(hosts: Mapping[str, SshHost], deadline_s: float = DEPLOY_S) -> lis
             channels.append(
                 Channel(server, session, lambda host=host, s=session: host.failure(s))  # type: ignore[misc]
             )
-        _await_agents(hosts, channels, deadline_s)
+        _await_agents(hosts, channels)
     except BaseException:
         for channel in channels:
             channel.close()
@@ -225,22 +210,15 @@ def agents_on(hosts: Mapping[str, SshHost], deadline_s: float = DEPLOY_S) -> lis
     return channels
 
 
-def _await_agents(hosts: Mapping[str, SshHost], channels: list[Channel], deadline_s: float) -> None:
+def _await_agents(hosts: Mapping[str, SshHost], channels: list[Channel]) -> None:
     """Wait until all agents answer; raise AgentError with all hosts that failed."""
-    asked: dict[Channel, int] = {}
+    replies = ask_all(dict.fromkeys(channels, ("clock", {})), DEPLOY_S)
+    faults = list[str]()
     for channel in channels:
-        try:
-            asked[channel] = channel.post("clock")
-        except ServerLossError:  # its session has ended, for the reason in `gone`
-            continue
-    silent = wait(asked, lambda channel: asked[channel] in channel.replies, deadline_s)
-    for channel, number in asked.items():
-        channel.forget(number)
-    faults = {channel.name: channel.gone for channel in channels if channel.gone}
-    for channel in silent:
-        where = hosts[channel.name].target().place
-        faults[channel.name] = (
-            f"{where}: no agent answers after {deadline_s:g} s; is it overloaded?"
-        )
+        if channel.gone:
+            faults.append(channel.gone)
+        elif channel not in replies:
+            where = hosts[channel.name].target().place
+            faults.append(f"{where}: no agent answers after {DEPLOY_S:g} s; is it overloaded?")
     if faults:
-        raise AgentError("\n".join(faults[server] for server in hosts if server in faults))
+        raise AgentError("\n".join(faults))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import paramiko
 
+from moefabric.agents.remote.ssh_errors import Destination
 from moefabric.core.errors import AgentError
 from moefabric.core.server_host import HostLogin
 
@@ -23,29 +24,18 @@ _IDENTITIES: Final = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 
 
 @dataclass(frozen=True)
-class Hop:
+class Hop(Destination):
     """A host on the way, or the last one.
 
     Attributes:
-        hostname: Its address or name in the network.
-        port: Port of the SSH server.
-        user: User to log in as.
         identities: Files of private keys.
         only_identities: Whether ssh-agent may use keys of these files only.
         known_hosts: Files of known host keys.
     """
 
-    hostname: str
-    port: int
-    user: str
     identities: tuple[Path, ...]
     only_identities: bool
     known_hosts: tuple[Path, ...]
-
-    @property
-    def known_as(self) -> str:
-        """Name of the host in files of known hosts."""
-        return self.hostname if self.port == 22 else f"[{self.hostname}]:{self.port}"
 
 
 def route(login: HostLogin) -> list[Hop]:
@@ -86,6 +76,7 @@ def _route(config: paramiko.SSHConfig, login: HostLogin, depth: int) -> list[Hop
     known = (shlex.split(options.get(key, default)) for key, default in _KNOWN_HOSTS.items())
     identities = [*given, *options.get("identityfile", [] if given else _IDENTITIES)]
     hop = Hop(
+        login.host,
         options["hostname"],
         login.port or int(options.get("port", 22)),
         login.user or named or options.get("user") or getpass.getuser(),

@@ -11,7 +11,14 @@ _NO_PROGRAM: Final = 127
 
 @dataclass(frozen=True)
 class Destination:
-    """A host as the user names it, and as the SSH configuration completes it."""
+    """A host as the user names it, and as the SSH configuration completes it.
+
+    Attributes:
+        host: Its name there.
+        hostname: Its address or name in the network.
+        port: Port of the SSH server.
+        user: User to log in as.
+    """
 
     host: str
     hostname: str

@@ -149,7 +149,7 @@ class PacedFlow:
         bytes: Bytes really sent.
         rate_bps: Rate at which the bytes are paced; None means no pacing.
         offset: Position of the flow's first byte among all bytes that the sender owes the receiver
-            in an exchange of ranks; -1 if it follows the last byte of the flow before.
+            in an exchange of ranks.
     """
 
     src: str
@@ -157,7 +157,7 @@ class PacedFlow:
     path: str
     bytes: int
     rate_bps: float | None
-    offset: int = -1
+    offset: int = 0
 
 
 @dataclass(frozen=True)

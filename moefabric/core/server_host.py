@@ -1,7 +1,7 @@
 """Real hosts in the place of emulated servers."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from annotated_types import Interval, MinLen
@@ -35,7 +35,7 @@ class HostLogin:
 
     def to_json(self) -> str:
         """Return the login as JSON, for the command line of a process."""
-        return json.dumps(asdict(self))
+        return json.dumps({field.name: getattr(self, field.name) for field in fields(HostLogin)})
 
     @classmethod
     def from_json(cls, text: str) -> "HostLogin":

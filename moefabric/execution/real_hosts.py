@@ -140,7 +140,7 @@ def host_fleet(
     hosts = dict(zip(fabric.servers, spec.hosts, strict=False))  # further hosts stay unused
     with ExitStack() as cleanup:
         logins = {server: login_of(host) for server, host in hosts.items()}
-        channels = agents_on({server: SshHost.of(login) for server, login in logins.items()})
+        channels = agents_on({server: SshHost(**vars(login)) for server, login in logins.items()})
         fleet = cleanup.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
         addresses = {
             server: host.address or fleet.facts[server]["address"] for server, host in hosts.items()

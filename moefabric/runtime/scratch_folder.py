@@ -1,4 +1,9 @@
-"""Temporary folders that don't outlive their processes for long, however these end."""
+"""Temporary folders that don't outlive their processes for long, however these end.
+
+The module travels with the agent, so it needs the standard library of Python 3.8 only.
+"""
+
+from __future__ import annotations
 
 import fcntl
 import os
@@ -7,9 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
-_LOCK: Final = "lock"
+_LOCK = "lock"
 
 
 @contextmanager
@@ -26,9 +30,11 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
             if os.fstat(lock.fileno()).st_uid == os.geteuid():
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(old, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=root, ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+    try:
         with (folder / "new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (folder / "new").rename(folder / _LOCK)  # locked before others can find it
             yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ import zlib
 from typing import cast
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.incoming import IncomingConnection
+from moefabric.agents.engine.connections import UnnamedConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import Fields
@@ -54,7 +54,7 @@ def read_at_receiver(data: bytes) -> None:
     resources.arrivals.expect(Receive(TransferKey(2, "s0", "o0", 0), 64, memory))
     near = MemorySocket(stream, most)
     destination = resources.destinations["s2"] = MemoryDestination(b"", 1)
-    IncomingConnection(resources, cast(socket.socket, near))
+    UnnamedConnection(resources, cast(socket.socket, near))
     _serve(near)
     for connection in [
         *resources.incoming.values(), *resources.unnamed, *resources.relays.values()

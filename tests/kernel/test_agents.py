@@ -59,19 +59,18 @@ def test_each_transfer_of_a_connection_has_its_own_rate(tmp_path: Path) -> None:
 
 def test_connection_has_its_dscp_and_congestion_control(tmp_path: Path) -> None:
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
-        replies = fleet.connect(
+        fleet.connect(
             [DataPath("s0", "s1", "o3", where.addresses["s1"], dscp=4, reply_dscp=2)],
             congestion="reno",
         )
-        assert replies["s0"]["paths"][0]["congestion"] == "reno"
-        assert replies["s0"]["paths"][0]["sndbuf"] == 1 << 20
-        sent = must(*where.inside("s0", "ss", "-tin", "-e", "--tos", "dst", where.addresses["s1"]))
+        sent = must(*where.inside("s0", "ss", "-tinem", "--tos", "dst", where.addresses["s1"]))
         replied = must(
             *where.inside("s1", "ss", "-tin", "-e", "--tos", "dst", where.addresses["s0"])
         )
         assert "tos:0x10" in sent
         assert "tos:0x8" in replied
         assert " reno " in sent
+        assert f",tb{1 << 20}," in sent  # Linux doubles what it is asked for (socket(7))
         assert " reno " in replied  # both ends choose it
 
 

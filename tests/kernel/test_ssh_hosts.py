@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -271,7 +271,7 @@ def test_stopped_ssh_server_ends_the_agent_and_the_session(lab: SshLab) -> None:
 
 @both_clients
 def test_command_there_has_its_output_and_status_here(lab: SshLab, client: SshClient) -> None:
-    login = json.dumps(asdict(lab.host("s1", client=client).login()))
+    login = lab.host("s1", client=client).to_json()
     module = [sys.executable, "-m", "moefabric.agents.remote.command", "--login", login, "--"]
     completed = subprocess.run(
         lab.where.inside("me", *module, "sh", "-c", "echo $SSH_CLIENT; echo oops >&2; exit 7"),

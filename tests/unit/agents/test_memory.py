@@ -56,8 +56,8 @@ def test_message_is_added_in_whatever_pieces_it_arrives(
     assert bytes(place) == sums(own, sent, element)
 
 
-@pytest.mark.parametrize("terms", [[(5, 0)], [(5, 64), (6, 64), (7, 128)]])
-def test_content_finds_each_wrong_number(terms: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize("terms", [((5, 0),), ((5, 64), (6, 64), (7, 128))])
+def test_content_finds_each_wrong_number(terms: tuple[tuple[int, int], ...]) -> None:
     content, right = Content(terms, 4), bytearray(200_000)
     content.write(PATTERN, memoryview(right))
     wrong = bytearray(right)
@@ -69,8 +69,8 @@ def test_content_finds_each_wrong_number(terms: list[tuple[int, int]]) -> None:
 
 def test_content_is_the_same_from_any_offset() -> None:
     whole, tail = bytearray(300_000), bytearray(100_000)
-    Content([(9, 0)], 4).write(PATTERN, memoryview(whole))
-    Content([(9, 200_000)], 4).write(PATTERN, memoryview(tail))
+    Content(((9, 0),), 4).write(PATTERN, memoryview(whole))
+    Content(((9, 200_000),), 4).write(PATTERN, memoryview(tail))
     assert whole[200_000:] == tail
 
 

@@ -14,7 +14,7 @@ TRANSFER = {
     "moved": 5, "first_ns": 1, "last_ns": None, "ok": True, "why": "", "corrupt": False,
 }  # fmt: skip
 DONE: Message = {
-    "event": "done", "collective": 1, "start_late_ns": 0, "sends": [TRANSFER], "receives": [],
+    "event": "done", "collective": 1, "sends": [TRANSFER], "receives": [],
 }  # fmt: skip
 EXCHANGE: Message = {
     "event": "exchange", "rank": 0, "name": "", "group": [0], "number": 0, "sends": [4],

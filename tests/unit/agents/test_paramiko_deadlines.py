@@ -11,7 +11,7 @@ from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 from moefabric.agents.remote import paramiko_client
 from moefabric.agents.remote.ssh_config import Hop
 
-HOP = Hop("gpu1", 22, "root", (), only_identities=False, known_hosts=())
+HOP = Hop("gpu1", "gpu1", 22, "root", (), only_identities=False, known_hosts=())
 
 
 class SilentServer(paramiko.ServerInterface):

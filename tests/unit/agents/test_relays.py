@@ -55,10 +55,9 @@ class Lab:
     def stats(self, name: str) -> Message:
         return request_all({self.fleet.channels[name]: ("stats", {})}, 5.0)[name]
 
-    def relays(self) -> list[dict[str, str]]:
-        """Return the connections that s1 relays."""
-        listed: list[dict[str, str]] = self.stats("s1")["relays"]
-        return listed
+    def relays(self) -> list[tuple[str, str, str]]:
+        """Return sender, receiver and path of each connection that s1 relays."""
+        return [(sender, receiver, path) for sender, receiver, path in self.stats("s1")["relays"]]
 
     def run(self, *flows: PacedFlow) -> list[str]:
         """Send flows; return why any failed."""
@@ -228,7 +227,7 @@ def test_receiver_that_dies_is_named_to_the_sender_by_the_relay(lab: Lab) -> Non
         why,
     )
     ends = time.monotonic() + 30
-    while any(p["path"] == "r1" and p["to"] == "s2" for p in lab.relays()):
+    while any(relay[1:] == ("s2", "r1") for relay in lab.relays()):
         assert time.monotonic() < ends, "the relay stays"
 
 
@@ -237,7 +236,7 @@ def test_sender_that_dies_ends_relay_and_receive(lab: Lab) -> None:
     lab.processes["s0"].kill()
     why = lab.why("s2", number, "receives")
     assert why.startswith("connection from s0 by r1 over s1: ")
-    assert not [p for p in lab.relays() if p["from"] == "s0"]
+    assert not [sender for sender, _, _ in lab.relays() if sender == "s0"]
 
 
 def test_abandoned_transfer_leaves_nothing_and_its_path_opens_again(lab: Lab) -> None:

@@ -421,8 +421,8 @@ def test_agent_removes_its_socket_and_replaces_a_stale_one(tmp_path: Path) -> No
         process.kill()
         process.wait(30)
     assert (tmp_path / "s0.sock").exists()
-    with agent("s0", tmp_path) as (channel, _):
-        assert request_all({channel: ("stop", {})}, 5)["s0"]["ok"]
+    with agent("s0", tmp_path):
+        pass
     assert not (tmp_path / "s0.sock").exists()
 
 

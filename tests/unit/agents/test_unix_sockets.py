@@ -2,13 +2,12 @@
 
 import os
 import socket
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from moefabric.agents.engine.requests import RefusedError
-from moefabric.agents.engine.sockets import listen_unix, socket_folder
+from moefabric.agents.engine.sockets import listen_unix
 
 KIND = socket.SOCK_SEQPACKET
 
@@ -33,24 +32,3 @@ def test_path_and_name_of_a_running_agent_are_refused(tmp_path: Path) -> None:
         for taken in (path, name):
             with pytest.raises(RefusedError, match="an agent answers there already"):
                 listen_unix(taken, KIND)
-
-
-def test_folders_of_killed_agents_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    killed, young, other = (tmp_path / f"moefabric-{name}" for name in ("killed", "young", "other"))
-    for folder in (killed, young, other):
-        folder.mkdir()
-    for folder in (killed, young):
-        listen_unix(str(folder / "ranks.sock"), KIND).close()
-    os.utime(killed, (0, 0))
-    os.utime(other, (0, 0))
-    with socket_folder("ranks.sock") as running, listen_unix(running, KIND):
-        os.utime(Path(running).parent, (0, 0))
-        assert not killed.exists()
-        assert young.exists(), "an agent may be about to listen"
-        assert other.exists(), "it has no socket of an agent"
-        with socket_folder("ranks.sock"):
-            assert Path(running).exists()
-    assert not Path(running).parent.exists()
