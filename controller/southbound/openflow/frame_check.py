@@ -20,6 +20,14 @@ from moefabric.core.openflow.messages import HEADER, Message, supports_version
 _OLDEST_VERSION: Final = 1
 _HELLO_FAILED: Final = b"\0\0"
 _LENGTHS: Final = {MessageType.FEATURES_REPLY: 32, MessageType.PORT_STATUS: 80}
+_READ_BY_CONTROLLER: Final = frozenset(
+    {
+        MessageType.PACKET_IN,
+        MessageType.BARRIER_REPLY,
+        MessageType.EXPERIMENTER,
+        MessageType.FLOW_REMOVED,
+    }
+)
 _PORT_BYTES: Final = 64
 _ERROR_BYTES: Final = 12
 
@@ -37,6 +45,8 @@ def check(message: Message) -> Message | None:
     kind, length = message.type, len(message.wire)
     if message.version != VERSION and kind != MessageType.HELLO:
         raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
+    if kind in _READ_BY_CONTROLLER:  # before the comparisons: a reconfiguration waits for dozens
+        return None
     match kind:
         case MessageType.HELLO:
             return _hello(message)
@@ -52,13 +62,6 @@ def check(message: Message) -> Message | None:
         case MessageType.ERROR:  # names the request that failed, at least by its header (7.5.4)
             is_hello_failed = message.body[:2] == _HELLO_FAILED
             message.require(_ERROR_BYTES + (0 if is_hello_failed else HEADER.size))
-            return None
-        case (
-            MessageType.EXPERIMENTER
-            | MessageType.PACKET_IN
-            | MessageType.FLOW_REMOVED
-            | MessageType.BARRIER_REPLY
-        ):
             return None
     detail = f"type {kind}, which a controller doesn't expect"
     raise OpenFlowError(ErrorCode.BAD_TYPE, detail)
