@@ -41,6 +41,8 @@ class OpenFlowConnection:
         self.sock, self.session, self._selector = sock, session, selector
         self.ready: Callable[[], None] = lambda: None
         """Called when the socket can be read or written."""
+        self.is_open = False
+        """Whether the peer has accepted the connection."""
         self._events, self._awaits_input = 0, False
 
     def receive(self, now_ns: int) -> str | None:
@@ -61,6 +63,7 @@ class OpenFlowConnection:
         """Send output and select the next events; return why the connection has ended, if so."""
         try:
             self.session.transmit(self.sock.send, now_ns)
+            self.is_open = True  # for each session begins with a hello
         except (BlockingIOError, ssl.SSLWantWriteError):
             pass
         except ssl.SSLWantReadError:  # TLS waits for the peer's part of the handshake
@@ -88,8 +91,10 @@ class OpenFlowConnection:
         self.sock.close()
 
 
-def connecting_socket(controller: tuple[str, int]) -> socket.socket:
+def connecting_socket(controller: tuple[str, int], tls: ssl.SSLContext | None) -> socket.socket:
     """Return a socket that is connecting to a controller.
+
+    Reading and writing drive the TLS handshake, if any.
 
     Raises:
         OSError: If the connection fails at once.
@@ -97,6 +102,8 @@ def connecting_socket(controller: tuple[str, int]) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if tls:
+        sock = tls.wrap_socket(sock, do_handshake_on_connect=False)
     status = sock.connect_ex(controller)
     if status not in {0, errno.EINPROGRESS}:
         sock.close()
@@ -132,7 +139,6 @@ log = logging.getLogger(__name__)
 
 MIN_RETRY_NS: Final = 50_000_000
 MAX_RETRY_NS: Final = 1_000_000_000
-CONNECT_NS: Final = 3_000_000_000
 EXPIRY_INTERVAL_NS: Final = 500_000_000
 """Interval between checks of flow timeouts, and so the longest delay of a removal."""
 MAX_PASSIVE_CONNECTIONS: Final = 16
@@ -149,10 +155,9 @@ class SwitchConnections:
         name: Name of the switch.
         switch: The switch.
         controller: Address of its controller.
-        connecting: A socket that is connecting to the controller.
-        connect_ns: When to connect, or to give up.
+        connect_ns: When to connect, unless there is a connection.
         retry_ns: How long to wait after the next failure.
-        active: The connection to the controller.
+        active: The connection to the controller, which may not be open yet.
         passive: Connections of management tools.
         expiry_ns: When to check the timeouts of flow entries next.
     """
@@ -160,7 +165,6 @@ class SwitchConnections:
     name: str
     switch: OpenFlowSwitch
     controller: Address | None = None
-    connecting: socket.socket | None = None
     connect_ns: int = NEVER
     retry_ns: int = MIN_RETRY_NS
     active: OpenFlowConnection | None = None
@@ -169,7 +173,7 @@ class SwitchConnections:
 
     @property
     def connections(self) -> list[OpenFlowConnection]:
-        """All established connections, the controller's first."""
+        """All connections, the controller's first."""
         return [self.active, *self.passive] if self.active else [*self.passive]
 
     @property
@@ -239,7 +243,8 @@ class OpenFlowAgent:
 
     def connected(self) -> tuple[str, ...]:
         """Names of the switches that are connected with their controllers."""
-        return tuple(name for name, connections in self._switches.items() if connections.active)
+        actives = ((name, connections.active) for name, connections in self._switches.items())
+        return tuple(name for name, active in actives if active and active.is_open)
 
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         """Call `ready` whenever a descriptor is readable."""
@@ -301,48 +306,27 @@ class OpenFlowAgent:
             self._expire(connections, now_ns)
         for connection in connections.connections:
             connection.session.tick(now_ns)
-        if connections.active is None and connections.connect_ns <= now_ns:
-            if connections.connecting:
-                self._fail(connections, "no answer")
-            elif connections.controller:
-                self._connect(connections, connections.controller, now_ns)
+        if connections.controller and not connections.active and connections.connect_ns <= now_ns:
+            self._connect(connections, connections.controller)
         self._update(connections)
 
     def _expire(self, connections: SwitchConnections, now_ns: int) -> None:
         connections.expiry_ns = NEVER  # until `_update`
         try:
-            removals = connections.switch.expire(now_ns)
+            connections.switch.expire(now_ns)
         except FabricError as fault:
             detail = {"switch": connections.name, "why": str(fault)}
             log.error("flow expiry postponed", extra=detail)  # noqa: TRY400 - the fault suffices
-            return
-        connections.switch.publish_removals(removals, now_ns)
 
     # --- the controller ---------------------------------------------------------------------------
 
-    def _connect(self, connections: SwitchConnections, address: Address, now_ns: int) -> None:
+    def _connect(self, connections: SwitchConnections, address: Address) -> None:
         try:
-            connections.connecting = connecting_socket(address)
+            sock = connecting_socket(address, self.tls)
         except OSError as fault:
             self._fail(connections, fault.strerror or str(fault))
-            return
-        connections.connect_ns = now_ns + CONNECT_NS
-        finish = partial(self._finish, connections)
-        self._selector.register(connections.connecting, selectors.EVENT_WRITE, finish)
-
-    def _finish(self, connections: SwitchConnections) -> None:
-        """Finish connecting after the controller has accepted or refused."""
-        sock = connections.connecting
-        assert sock is not None, "a selector calls this for the socket that is connecting"
-        if status := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._fail(connections, errno.errorcode.get(status, str(status)))
-            return
-        self._selector.unregister(sock)
-        connections.connecting = None
-        if self.tls:  # reading and writing drive the handshake
-            sock = self.tls.wrap_socket(sock, do_handshake_on_connect=False)
-        connections.active = self._connection(connections, sock, passive=False)
-        self._update(connections)
+        else:
+            connections.active = self._connection(connections, sock, passive=False)
 
     def _connection(
         self, connections: SwitchConnections, sock: socket.socket, *, passive: bool
@@ -355,7 +339,7 @@ class OpenFlowAgent:
     def _receive(self, connections: SwitchConnections, connection: OpenFlowConnection) -> None:
         if reason := connection.receive(time.monotonic_ns()):
             self._end(connections, connection, reason)
-        elif connection is connections.active:
+        elif connection is connections.active and connection.is_open:
             connections.retry_ns = MIN_RETRY_NS
         self._update(connections)
 
@@ -385,12 +369,9 @@ class OpenFlowAgent:
         self._disconnect(connections, retry_in_ns=retry_ns)
 
     def _disconnect(self, connections: SwitchConnections, retry_in_ns: int) -> None:
-        if connections.connecting:
-            self._selector.unregister(connections.connecting)
-            connections.connecting.close()
         if connections.active:
             connections.active.close()
-        connections.connecting = connections.active = None
+            connections.active = None
         retries = connections.controller and retry_in_ns < NEVER
         connections.connect_ns = time.monotonic_ns() + retry_in_ns if retries else NEVER
         self._due_ns[connections.name] = connections.due_ns
@@ -414,7 +395,7 @@ class OpenFlowAgent:
 
     def _read_packets(self, connections: SwitchConnections) -> None:
         """Send packets to the controller; without a controller they are lost."""
-        connections.switch.publish_packets(connections.switch.received())
+        connections.switch.publish_packets(connections.switch.datapath.received())
         self._update(connections)
 
     def _read_carrier(self) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from moefabric.core import switch_proof
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
-from moefabric.core.openflow.messages import Message, encode_reply
+from moefabric.core.openflow.messages import Message, encode_message, encode_reply
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.tables.flow_tables import TABLE_COUNT
 
@@ -55,6 +56,8 @@ class ConnectionSettings:
             ofp.MessageType.TABLE_MOD: self._modify_table,
             ofp.MessageType.METER_MOD: self._modify_meter,
             ofp.MessageType.QUEUE_GET_CONFIG_REQUEST: self._queue_config,
+            ofp.MessageType.ECHO_REQUEST: self._echo,
+            ofp.MessageType.EXPERIMENTER: self._experimenter,
         }
 
     def wants(self, kind: AsyncKind, reason: int) -> bool:
@@ -96,11 +99,25 @@ class ConnectionSettings:
             self._switch.generation_id = generation
         if role == ofp.ControllerRole.MASTER:
             for listener in self._switch.listeners:
-                listener.yield_mastership()
+                if listener.settings.role is ofp.ControllerRole.MASTER:
+                    listener.settings.role = ofp.ControllerRole.SLAVE
         if role:
             self.role = ofp.ControllerRole(role)
         generation = self._switch.generation_id & 0xFFFFFFFFFFFFFFFF
         return encode_reply(message, ofp.MessageType.ROLE_REPLY, "I4xQ", self.role, generation)
+
+    def _echo(self, message: Message) -> bytes:
+        return encode_message(ofp.MessageType.ECHO_REPLY, message.xid, message.body)
+
+    def _experimenter(self, message: Message) -> bytes:
+        """Answer a challenge of the fabric's controller; refuse all other experimenters."""
+        head, token = switch_proof.CHALLENGE_HEAD, self._switch.token
+        challenge, is_challenge = message.body[len(head) :], message.body.startswith(head)
+        is_known = is_challenge and token and len(challenge) == switch_proof.CHALLENGE_BYTES
+        refuse_if(not is_known, ErrorCode.BAD_EXPERIMENTER, f"message {message.xid}")
+        proof = switch_proof.proof(token, challenge, self._switch.datapath_id)
+        body = switch_proof.PROOF_HEAD + proof
+        return encode_message(ofp.MessageType.EXPERIMENTER, message.xid, body)
 
     def _set_async(self, message: Message) -> bytes:
         self._masks = message.fields("6I")

@@ -194,16 +194,16 @@ def _queue_stats(switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
 def _group_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
     (requested,) = struct.unpack_from("!I", body)
     counters, groups = switch.counters(now_ns), switch.tables.groups
-    for number, entry in sorted(groups.items()):
+    for number, group in sorted(groups.items()):
         if requested in {number, ofp.ALL_GROUPS}:
-            is_counted, places = is_group_counted(number, groups), range(len(entry.buckets))
+            is_counted, places = is_group_counted(number, groups), range(len(group.buckets))
             total = _packed_count(counters, (number, None)) if is_counted else _UNCOUNTED
             buckets = [_UNCOUNTED] * len(places)
-            if is_counted and executes_all_buckets(entry.group.kind):
+            if is_counted and executes_all_buckets(group.kind):
                 buckets = [_packed_count(counters, (number, place)) for place in places]
             length, references = 40 + 16 * len(places), _references(switch, number)
             head = struct.pack("!H2xII4x", length, number, references)
-            age = struct.pack("!II", *_age(entry.created_ns, now_ns))
+            age = struct.pack("!II", *_age(group.created_ns, now_ns))
             yield head + total + age + b"".join(buckets)
 
 
@@ -220,9 +220,9 @@ def _references(switch: OpenFlowSwitch, number: int) -> int:
 
 
 def _group_descriptions(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
-    for number, entry in sorted(switch.tables.groups.items()):
-        buckets = b"".join(bucket.encode() for bucket in entry.buckets)
-        yield struct.pack("!HBxI", 8 + len(buckets), entry.group.kind, number) + buckets
+    for number, group in sorted(switch.tables.groups.items()):
+        buckets = b"".join(bucket.encode() for bucket in group.buckets)
+        yield struct.pack("!HBxI", 8 + len(buckets), group.kind, number) + buckets
 
 
 def _group_features(_switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:

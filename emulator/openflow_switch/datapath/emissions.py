@@ -1,7 +1,7 @@
 """Executes a flow's actions: which copies of a packet leave the switch, by which ports."""
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,6 +64,22 @@ def slot_buckets(weights: Sequence[int]) -> tuple[int, ...]:
     return tuple(itertools.chain.from_iterable([i] * count for i, count in enumerate(slots)))
 
 
+def ordered_actions(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """Return an action set in its order of execution (OpenFlow 1.3.5, 5.10).
+
+    The last value set for each field comes first, then the group, or the output if there is no
+    group.
+    """
+    fields, outputs = dict[str, Action](), dict[type, Action]()
+    for action in actions:
+        if isinstance(action, SetField):
+            fields[action.name] = action
+        else:
+            outputs[type(action)] = action
+    last = outputs.get(ToGroup) or outputs.get(Output)
+    return (*fields.values(), *((last,) if last else ()))
+
+
 @dataclass(frozen=True)
 class Emission:
     """A copy of a packet that leaves the switch.
@@ -116,7 +132,8 @@ def emissions(flow: Flow, groups: Groups, slot: int, ports: Ports) -> tuple[Emis
                     if number in within:
                         raise FlowError(f"group {number} goes through itself")
                     for bucket in _chosen_buckets(groups[number], slot, ports):
-                        yield from execute(bucket.actions, fields, (*within, number))
+                        ordered = ordered_actions(bucket.actions)
+                        yield from execute(ordered, fields, (*within, number))
 
     try:
         return tuple(execute(flow.actions, {}, ()))
@@ -128,9 +145,8 @@ def uses_select(flow: Flow, groups: Groups) -> bool:
     """Whether the packets of a flow may reach a select group."""
     numbers = list(group_ids(flow.actions))
     for number in numbers:  # which grows by the groups that each group sends packets to
-        buckets = groups[number].buckets if number in groups else ()
-        following = {n for bucket in buckets for n in group_ids(bucket.actions)}
-        numbers += following.difference(numbers)
+        if number in groups:
+            numbers += groups[number].next_groups.difference(numbers)
     return any(n in groups and groups[n].kind is GroupType.SELECT for n in numbers)
 
 

@@ -39,7 +39,6 @@ _VERSION_BITMAP: Final = 1  # OFPHET_VERSIONBITMAP
 _TLV: Final = struct.Struct("!HH")
 _ERROR_DATA_BYTES: Final = 256  # of the refused request; OpenFlow requires at least 64
 _FLOW_MOD: Final = struct.Struct("!QQBBHHHIIIH2x")
-_FLOW_MOD_HEAD: Final = struct.Struct("!BBHIQQBBHHHIIIH2x")  # with the header
 _FLOW_MOD_TYPE: Final = int(ofp.MessageType.FLOW_MOD)  # an enumeration's member costs a look-up
 _ANY_OUTPUT: Final = (ofp.NO_BUFFER, int(ofp.PortNumber.ANY), ofp.ANY_GROUP, 0)
 _GROUP_MOD: Final = "HBxI"
@@ -238,10 +237,9 @@ def encode_flow_mod(
         cookie_mask: The bits of the cookie by which entries are deleted.
         table: Number of the table.
     """
-    length = HEADER.size + _FLOW_MOD.size + len(match) + len(instructions)
-    header = ofp.VERSION, _FLOW_MOD_TYPE, length, 0
     change = cookie, cookie_mask, table, command, 0, 0, priority
-    return _FLOW_MOD_HEAD.pack(*header, *change, *_ANY_OUTPUT) + match + instructions
+    body = _FLOW_MOD.pack(*change, *_ANY_OUTPUT) + match + instructions
+    return encode_message(_FLOW_MOD_TYPE, 0, body)
 
 
 # --- group-mods -----------------------------------------------------------------------------------

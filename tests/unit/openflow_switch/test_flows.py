@@ -91,7 +91,7 @@ def test_packet_fields_of_truncated_frame(length: int) -> None:
         pytest.param({"ipv4_dst": 1}, "match ipv4_dst without eth_type=0x0800", id="ipv4"),
         pytest.param({"ip_dscp": 1, "eth_type": 0x0806}, "ip_dscp without", id="dscp-of-arp"),
         pytest.param({"arp_op": 1, **IP}, "match arp_op without eth_type=0x0806", id="arp-of-ipv4"),
-        pytest.param({"tp_dst": 1, **IP}, "tp_dst without ip_proto 6, 17, 132", id="port-of-any"),
+        pytest.param({"tp_dst": 1, **IP}, "tp_dst without ip_proto=0x0006 or", id="port-of-any"),
         pytest.param({"tp_dst": 1, "ip_proto": 1, **IP}, "tp_dst without", id="port-of-icmp"),
         pytest.param({"eth_type": 1 << 16}, "the field has 16 bits", id="wide"),
         pytest.param({"in_port": (0, -1)}, "the field has 32 bits", id="negative"),
