@@ -15,6 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from moefabric.core.errors import FabricError
@@ -65,7 +66,7 @@ def _unknown(message: Message) -> bytes:
 
 
 class ControllerSession:
-    """A session from the first hello until `is_over`, which listens to the switch until `close`."""
+    """A session of a controller, which listens to the switch from its hello until `close`."""
 
     def __init__(self, switch: OpenFlowSwitch, now_ns: int, *, passive: bool = False) -> None:
         """Start a session.
@@ -81,7 +82,7 @@ class ControllerSession:
         self._now_ns = self._heard_ns = now_ns
         self._batch = list[tuple[Message, Mod]]()
         self._batch_first_ns = self._batch_last_ns = 0
-        self._xid = 1
+        self._xids = count(2)
         self._handlers: Mapping[int, Callable[[Message], bytes]] = {
             **self.settings.replies,
             **dict.fromkeys(_IGNORED, lambda _message: b""),
@@ -90,7 +91,6 @@ class ControllerSession:
             ofp.MessageType.MULTIPART_REQUEST: self._multipart,
             ofp.MessageType.BARRIER_REQUEST: self._barrier,
         }
-        switch.listeners.append(self)
 
     def close(self) -> None:
         """Make the batched changes and end the session; may be repeated."""
@@ -174,8 +174,8 @@ class ControllerSession:
             self.is_over = True
         else:
             self._echo_pending = True
-            self._xid = self._xid % 0xFFFFFFFF + 1
-            self._output += messages.encode_message(ofp.MessageType.ECHO_REQUEST, self._xid)
+            xid = next(self._xids) & ofp.MAX_XID
+            self._output += messages.encode_message(ofp.MessageType.ECHO_REQUEST, xid)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -207,6 +207,7 @@ class ControllerSession:
         with suppress(OpenFlowError):
             if message.type == ofp.MessageType.HELLO and messages.supports_version(message):
                 self._greeted = True
+                self.switch.listeners.append(self)
                 return
         why = ErrorCode.HELLO_INCOMPATIBLE.wire + b"this switch speaks OpenFlow 1.3 alone"
         self._output += messages.encode_message(ofp.MessageType.ERROR, message.xid, why)
@@ -251,13 +252,9 @@ class ControllerSession:
             listener.flush(self._now_ns)
         body = message.tail(messages.MULTIPART)
         bodies = multipart_bodies(self.switch, kind, body, self._now_ns)
-        replies = messages.encode_multipart_replies(ofp.MultipartType(kind), message.xid, bodies)
-        return b"".join(replies)
+        return messages.encode_multipart_replies(kind, message.xid, bodies)
 
     # --- asynchronous messages (7.4) --------------------------------------------------------------
-
-    def _wants(self, kind: AsyncKind, reason: int) -> bool:
-        return self._greeted and not self.is_over and self.settings.wants(kind, reason)
 
     def send_packet_ins(self, packets: Iterable[PuntedPacket]) -> None:
         """Send packets to the controller; they are lost while it leaves too much unread."""
@@ -266,7 +263,7 @@ class ControllerSession:
             is_miss = entry is not None and entry.is_table_miss
             reason = ofp.PacketInReason.NO_MATCH if is_miss else ofp.PacketInReason.ACTION
             has_room = self.unsent_bytes <= MAX_UNSENT_BYTES
-            if has_room and self._wants(AsyncKind.PACKET_IN, reason):
+            if has_room and self.settings.wants(AsyncKind.PACKET_IN, reason):
                 table, cookie = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
                 self._output += messages.encode_packet_in(
                     reason, table, cookie, packet.in_port, packet.frame, packet.length
@@ -275,12 +272,12 @@ class ControllerSession:
     def send_flows_removed(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
         """Report the removed entries that have OFPFF_SEND_FLOW_REM."""
         for removal in removals:
-            if self._wants(AsyncKind.FLOW_REMOVED, removal.reason):
+            if self.settings.wants(AsyncKind.FLOW_REMOVED, removal.reason):
                 body = flow_removed(removal, now_ns)
                 self._output += messages.encode_message(ofp.MessageType.FLOW_REMOVED, 0, body)
 
     def send_port_status(self, port: Port) -> None:
         """Report the carrier of a port."""
-        if self._wants(AsyncKind.PORT_STATUS, _MODIFIED):
+        if self.settings.wants(AsyncKind.PORT_STATUS, _MODIFIED):
             body = struct.pack("!B7x", _MODIFIED) + port_description(self.switch, port)
             self._output += messages.encode_message(ofp.MessageType.PORT_STATUS, 0, body)

@@ -374,9 +374,7 @@ def _port_match(in_port: int) -> bytes:
 # --- multipart messages and flow statistics -------------------------------------------------------
 
 
-def encode_multipart_replies(
-    kind: ofp.MultipartType, xid: int, bodies: Iterable[bytes]
-) -> list[bytes]:
+def encode_multipart_replies(kind: int, xid: int, bodies: Iterable[bytes]) -> bytes:
     """Encode the replies to a multipart request; each takes as many bodies as fit (7.3.5)."""
     limit = ofp.MAX_LENGTH - HEADER.size - _MULTIPART.size
     parts = [bytearray()]
@@ -385,9 +383,10 @@ def encode_multipart_replies(
             parts.append(bytearray())
         parts[-1] += body
     flags = [MORE] * (len(parts) - 1) + [0]
-    heads = (_MULTIPART.pack(kind, flag) for flag in flags)
-    wires = (head + part for head, part in zip(heads, parts, strict=True))
-    return [encode_message(ofp.MessageType.MULTIPART_REPLY, xid, wire) for wire in wires]
+    return b"".join(
+        encode_message(ofp.MessageType.MULTIPART_REPLY, xid, _MULTIPART.pack(kind, flag) + part)
+        for flag, part in zip(flags, parts, strict=True)
+    )
 
 
 @dataclass(frozen=True)
