@@ -27,12 +27,11 @@ class PortCount(NamedTuple):
 
 @dataclass(frozen=True)
 class Interface:
-    """The present state of an interface. `rate_kbps` is 0 if it is unknown."""
+    """The present state of an interface."""
 
     up: bool = True
     address: bytes = bytes(6)
     count: PortCount = field(default_factory=PortCount)
-    rate_kbps: int = 0
 
 
 class Interfaces(Protocol):

@@ -173,11 +173,10 @@ def _port_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
 
 
 def port_description(switch: OpenFlowSwitch, port: Port) -> bytes:
-    """Return an ofp_port (7.2.1) with its speed but no features: no feature bit fits a veth."""
-    interface, name = switch.interface(port), port.name.encode()[:15]
-    state, rate = 0 if port.up else ofp.LINK_DOWN, interface.rate_kbps
-    head = struct.pack("!I4x6s2x16s", port.number, interface.address, name)
-    return head + struct.pack("!II4I2I", 0, state, 0, 0, 0, 0, rate, rate)
+    """Return an ofp_port (7.2.1) without features and speeds, since none fits a veth."""
+    address, name = switch.interface(port).address, port.name.encode()[:15]
+    state = 0 if port.up else ofp.LINK_DOWN
+    return struct.pack("!I4x6s2x16s4xI24x", port.number, address, name, state)
 
 
 def _queue_stats(switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:

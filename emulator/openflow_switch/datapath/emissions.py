@@ -143,11 +143,17 @@ def emissions(flow: Flow, groups: Groups, slot: int, ports: Ports) -> tuple[Emis
 
 def uses_select(flow: Flow, groups: Groups) -> bool:
     """Whether the packets of a flow may reach a select group."""
-    numbers = list(group_ids(flow.actions))
-    for number in numbers:  # which grows by the groups that each group sends packets to
-        if number in groups:
-            numbers += groups[number].next_groups.difference(numbers)
+    numbers = reachable_groups(group_ids(flow.actions), groups)
     return any(n in groups and groups[n].kind is GroupType.SELECT for n in numbers)
+
+
+def reachable_groups(numbers: Iterable[int], groups: Groups) -> list[int]:
+    """Return the numbers of some groups, and of those that they lead to."""
+    reached = list(numbers)
+    for number in reached:  # which grows meanwhile
+        if number in groups:
+            reached += groups[number].next_groups.difference(reached)
+    return reached
 
 
 def _chosen_buckets(group: Group, slot: int, ports: Ports) -> Sequence[Bucket]:
