@@ -79,7 +79,7 @@ def _description(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
 
 
 def _table_stats(switch: OpenFlowSwitch, _body: bytes, now_ns: int) -> Bodies:
-    received = sum(switch.interface(port).count.packets_in for port in switch.ports.values())
+    received = sum(switch.interface(port).counts[0] for port in switch.ports.values())
     counters, active = switch.counters(now_ns), [0] * TABLE_COUNT
     for entry in switch.tables.entries.values():
         active[entry.table] += 1
@@ -167,7 +167,7 @@ def _requested_ports(switch: OpenFlowSwitch, body: bytes, missing: ErrorCode) ->
 def _port_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
     """Return port statistics; a veth has no framing, overrun or CRC errors or collisions."""
     for port in _requested_ports(switch, body, ErrorCode.BAD_PORT):
-        counts, age = switch.interface(port).count, _age(switch.created_ns, now_ns)
+        counts, age = switch.interface(port).counts, _age(switch.created_ns, now_ns)
         traffic, errors, dropped = counts[:4], counts[4:6], counts[6:]
         yield struct.pack("!I4x8Q32xII", port.number, *traffic, *dropped, *errors, *age)
 

@@ -134,8 +134,7 @@ def _elements(wire: bytes, bad_length: ErrorCode) -> Iterator[tuple[int, bytes]]
     """Yield types and bodies of instructions or actions, whose lengths are multiples of 8."""
     at = 0
     while at < len(wire):
-        if len(wire) - at < 8:
-            raise OpenFlowError(bad_length, "truncated header")
+        refuse_if(len(wire) - at < 8, bad_length, "truncated header")
         kind, length = struct.unpack_from("!HH", wire, at)
         if length < 8 or length % 8 or at + length > len(wire):
             raise OpenFlowError(bad_length, f"type {kind} of {length} bytes")
@@ -172,13 +171,12 @@ def _action(kind: int, body: bytes) -> Action:
         case ofp.ActionType.OUTPUT:
             return _output(*struct.unpack_from("!IH", body))
         case ofp.ActionType.GROUP:
-            if (number := int.from_bytes(body)) > ofp.MAX_GROUP:
-                raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_GROUP, f"group {number:#x}")
+            number, code = int.from_bytes(body), ErrorCode.ACTION_BAD_OUT_GROUP
+            refuse_if(number > ofp.MAX_GROUP, code, f"group {number:#x}")
             return ToGroup(number)
         case ofp.ActionType.SET_FIELD:
             name, value = decode_set_field(body)
-            if name not in REWRITABLE:
-                raise OpenFlowError(ErrorCode.ACTION_BAD_SET_TYPE, name)
+            refuse_if(name not in REWRITABLE, ErrorCode.ACTION_BAD_SET_TYPE, name)
             return SetField(name, value)
         case ofp.ActionType.EXPERIMENTER:
             raise OpenFlowError(ErrorCode.ACTION_BAD_EXPERIMENTER)

@@ -228,8 +228,7 @@ def decode_match(wire: bytes) -> Match:
         OpenFlowError: With an error code of type OFPET_BAD_MATCH (7.4.4).
     """
     (kind,) = struct.unpack_from("!H", wire)
-    if kind != _STANDARD:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_TYPE, f"type {kind}")
+    refuse_if(kind != _STANDARD, ErrorCode.MATCH_BAD_TYPE, f"type {kind}")
     decoded = dict[str, Masked]()
     for header, payload in _elements(wire):
         field, masked = _decode_field(header, payload)
@@ -251,12 +250,10 @@ def _decode_field(header: bytes, payload: bytes) -> tuple[OxmField, Masked]:
     field, has_mask = _BY_HEADER[header]
     value = int.from_bytes(payload[: field.octets])
     mask = int.from_bytes(payload[field.octets :]) if has_mask else field.ones
-    if value > field.ones:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_VALUE, f"{field.name} {value:#x}")
+    refuse_if(value > field.ones, ErrorCode.MATCH_BAD_VALUE, f"{field.name} {value:#x}")
     if mask > field.ones or (mask != field.ones and not field.maskable):
         raise OpenFlowError(ErrorCode.MATCH_BAD_MASK, f"{field.name} mask {mask:#x}")
-    if value & ~mask:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_WILDCARDS, field.name)
+    refuse_if(value & ~mask, ErrorCode.MATCH_BAD_WILDCARDS, field.name)
     return field, (value, mask)
 
 
@@ -299,8 +296,7 @@ def decode_set_field(wire: bytes) -> tuple[str, int]:
     if number & 1 or length != field.octets or len(wire) < 4 + length:
         raise OpenFlowError(ErrorCode.ACTION_BAD_SET_LEN, field.name)
     value = int.from_bytes(wire[4 : 4 + length])
-    if value > field.ones:
-        raise OpenFlowError(ErrorCode.ACTION_BAD_SET_ARGUMENT, f"{field.name} {value:#x}")
+    refuse_if(value > field.ones, ErrorCode.ACTION_BAD_SET_ARGUMENT, f"{field.name} {value:#x}")
     return field.name, value
 
 

@@ -23,7 +23,7 @@ from moefabric.core.openflow.actions import (
     decode_packet_out_actions,
     encode_actions,
 )
-from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
 from moefabric.core.openflow.match import (
     IN_PORT_HEADER,
     Match,
@@ -89,8 +89,7 @@ class Message(NamedTuple):
 
     def require_empty_body(self) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message has a body."""
-        if len(self.wire) != HEADER.size:
-            raise OpenFlowError(ErrorCode.BAD_LEN, f"{len(self.wire)} bytes")
+        refuse_if(len(self.wire) != HEADER.size, ErrorCode.BAD_LEN, f"{len(self.wire)} bytes")
 
 
 @lru_cache(maxsize=32)
@@ -295,8 +294,7 @@ def decode_group_mod(message: Message) -> GroupMod:
 def _buckets(wire: bytes) -> Iterator[Bucket]:
     at = 0
     while at < len(wire):
-        if len(wire) - at < _BUCKET.size:
-            raise OpenFlowError(ErrorCode.BAD_LEN, "truncated bucket")
+        refuse_if(len(wire) - at < _BUCKET.size, ErrorCode.BAD_LEN, "truncated bucket")
         length, weight, watch_port, watch_group = _BUCKET.unpack_from(wire, at)
         if length < _BUCKET.size or length % 8 or at + length > len(wire):
             raise OpenFlowError(ErrorCode.GROUP_BAD_BUCKET, f"a bucket of {length} bytes")
@@ -352,8 +350,7 @@ def decode_packet_in(message: Message) -> tuple[int, bytes]:
 @lru_cache(maxsize=1024)
 def _in_port(match: bytes) -> int:
     port = match_fields(match).get(IN_PORT_HEADER, b"")
-    if len(port) != 4:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_FIELD, "a packet-in without a port")
+    refuse_if(len(port) != 4, ErrorCode.MATCH_BAD_FIELD, "a packet-in without a port")
     return int.from_bytes(port)
 
 
