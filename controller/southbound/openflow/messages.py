@@ -37,7 +37,7 @@ Buckets = tuple[tuple[int, int], ...]
 """Ports with their weights, over which a group spreads flows."""
 COOKIE_BITS: Final = 64
 _ERROR: Final = struct.Struct("!HH")  # type, code; the failed request follows
-_IN_IPV4: Final = oxm.BY_NAME["eth_type"].encoded(IPV4, 0xFFFF)
+_IN_IPV4: Final = oxm.BY_NAME["eth_type"].encoded(IPV4)
 _DSCP: Final = oxm.BY_NAME["ip_dscp"].header()
 _TO_ADDRESS: Final = oxm.BY_NAME["ipv4_dst"].header()
 _TO_NETWORK: Final = oxm.BY_NAME["ipv4_dst"].header(masked=True)

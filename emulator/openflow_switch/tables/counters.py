@@ -28,11 +28,9 @@ Visited = Mapping[FlowKey, Iterable[CounterKey]]
 
 
 @dataclass(frozen=True)
-class TrafficCount:
+class TrafficCount(FlowCount):
     """Packets and bytes, and the time when an increase was last observed."""
 
-    packets: int = 0
-    bytes: int = 0
     used_ns: int = 0
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, PortNumber, refuse_if
-from moefabric.core.openflow.match import FIELD_BITS, FlowError, decode_set_field, encode_set_field
+from moefabric.core.openflow.match import BY_NAME, FlowError, decode_set_field
 
 _EXPERIMENTER: Final = 0xFFFF
 _INSTRUCTIONS: Final = frozenset(ofp.InstructionType)
@@ -57,7 +57,7 @@ class SetField:
     def __post_init__(self) -> None:
         if self.name not in REWRITABLE:
             raise FlowError(f"set_field {self.name}: only {', '.join(REWRITABLE)} can be set")
-        if not 0 <= self.value < 1 << (bits := FIELD_BITS[self.name]):
+        if not 0 <= self.value < 1 << (bits := BY_NAME[self.name].bits):
             raise FlowError(f"set_field {self.name}={self.value:#x}: the field has {bits} bits")
 
     def __str__(self) -> str:
@@ -201,7 +201,7 @@ def _encode_action(action: Action) -> bytes:
         return _OUTPUT.pack(ofp.ActionType.OUTPUT, _OUTPUT.size, action.port, action.max_len)
     if isinstance(action, ToGroup):
         return struct.pack("!HHI", ofp.ActionType.GROUP, 8, action.id)
-    encoded = encode_set_field(action.name, action.value)
+    encoded = BY_NAME[action.name].encoded(action.value)
     length = (4 + len(encoded) + 7) // 8 * 8
     return struct.pack("!HH", ofp.ActionType.SET_FIELD, length) + encoded.ljust(length - 4, b"\0")
 

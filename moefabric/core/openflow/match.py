@@ -57,9 +57,9 @@ class OxmField:
         """Return the OXM header, which table features list by itself (7.3.5.5.2)."""
         return _HEADER.pack(_BASIC, self.number << 1 | masked, self.octets * (1 + masked))
 
-    def encoded(self, value: int, mask: int) -> bytes:
+    def encoded(self, value: int, mask: int | None = None) -> bytes:
         """Return the field with its header, and with the mask unless all bits count."""
-        if mask == self.ones:
+        if mask is None or mask == self.ones:
             return self.header() + value.to_bytes(self.octets)
         return self.header(masked=True) + value.to_bytes(self.octets) + mask.to_bytes(self.octets)
 
@@ -298,9 +298,3 @@ def decode_set_field(wire: bytes) -> tuple[str, int]:
     value = int.from_bytes(wire[4 : 4 + length])
     refuse_if(value > field.ones, ErrorCode.ACTION_BAD_SET_ARGUMENT, f"{field.name} {value:#x}")
     return field.name, value
-
-
-def encode_set_field(name: str, value: int) -> bytes:
-    """Encode the field of a set-field action without padding."""
-    field = BY_NAME[name]
-    return field.encoded(value, field.ones)
