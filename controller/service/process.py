@@ -17,7 +17,7 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.controller_processes import BEAT_S
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
-from moefabric.controller.southbound.ocs.login import RetryDelays
+from moefabric.controller.southbound.ocs.connection import RetryDelays
 from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
 from moefabric.controller.southbound.ocs.remote_ocs import (
     TIMEOUT_S,
