@@ -59,7 +59,7 @@ _DECODERS: Final[Mapping[int, Callable[[Message], Mod]]] = {
 }
 
 
-def _unknown(message: Message) -> bytes:
+def _unknown(message: Message) -> None:
     if message.version != ofp.VERSION:
         raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
     raise OpenFlowError(ErrorCode.BAD_TYPE, f"type {message.type}")
@@ -83,9 +83,9 @@ class ControllerSession:
         self._batch = list[tuple[Message, Mod]]()
         self._batch_first_ns = self._batch_last_ns = 0
         self._xids = count(2)
-        self._handlers: Mapping[int, Callable[[Message], bytes]] = {
+        self._handlers: Mapping[int, Callable[[Message], bytes | None]] = {
             **self.settings.replies,
-            **dict.fromkeys(_IGNORED, lambda _message: b""),
+            **dict.fromkeys(_IGNORED, lambda _message: None),
             ofp.MessageType.PACKET_OUT: self._packet_out,
             **dict.fromkeys(_DECODERS, self._mod),
             ofp.MessageType.MULTIPART_REQUEST: self._multipart,
@@ -186,7 +186,8 @@ class ControllerSession:
             return
         try:
             is_known = message.version == ofp.VERSION and message.type in self._handlers
-            self._output += (self._handlers[message.type] if is_known else _unknown)(message)
+            handler = self._handlers[message.type] if is_known else _unknown
+            self._output += handler(message) or b""
         except OpenFlowError as error:
             self._refuse(message, error)
         except struct.error as error:
@@ -218,7 +219,7 @@ class ControllerSession:
         self.flush(self._now_ns)
         return messages.encode_message(ofp.MessageType.BARRIER_REPLY, message.xid)
 
-    def _mod(self, message: Message) -> bytes:
+    def _mod(self, message: Message) -> None:
         """Add a change to the batch."""
         self.settings.check_write_access()
         mod = _DECODERS[message.type](message)
@@ -228,7 +229,6 @@ class ControllerSession:
         self._batch.append((message, mod))
         if len(self._batch) >= BATCH_MAX_MESSAGES:
             self.flush(self._now_ns)
-        return b""
 
     def flush(self, now_ns: int) -> None:
         """Make the batched changes; the datapath has them when this method returns."""
@@ -236,13 +236,12 @@ class ControllerSession:
         for place, error in self.switch.change([mod for _, mod in batch], now_ns):
             self._refuse(batch[place][0], error)
 
-    def _packet_out(self, message: Message) -> bytes:
+    def _packet_out(self, message: Message) -> None:
         self.settings.check_write_access()
         out = messages.decode_packet_out(message)
         if any(isinstance(action, ToGroup) or action == TO_TABLE for action in out.actions):
             self.flush(self._now_ns)
         self.switch.send(out)
-        return b""
 
     def _multipart(self, message: Message) -> bytes:
         kind, flags = message.fields(messages.MULTIPART)

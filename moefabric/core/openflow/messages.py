@@ -125,9 +125,12 @@ def encode_message(kind: int, xid: int, body: bytes = b"") -> bytes:
     return HEADER.pack(ofp.VERSION, kind, HEADER.size + len(body), xid) + body
 
 
-def encode_reply(request: Message, kind: ofp.MessageType, layout: str, *fields: int) -> bytes:
-    """Encode a reply whose body has these fields, in the format of `struct`."""
-    return encode_message(kind, request.xid, struct.pack("!" + layout, *fields))
+def encode_reply(request: Message, layout: str, *fields: int) -> bytes:
+    """Encode a reply whose body has these fields, in the format of `struct`.
+
+    The type of a reply follows that of its request (7.1).
+    """
+    return encode_message(request.type + 1, request.xid, struct.pack("!" + layout, *fields))
 
 
 # --- hello and error ------------------------------------------------------------------------------
