@@ -186,7 +186,7 @@ class RyuSwitches:
 
     def prepare(self, change: RuleChange) -> None:
         """Encode a change that `apply` will probably get next; no switch is concerned yet."""
-        self._messages.prepare(change)
+        self._messages.of_change(change)
 
     def counters(self) -> dict[str, list[RuleCounter]]:
         """Return each rule's counters, by switch; raise ControlError if one doesn't answer."""

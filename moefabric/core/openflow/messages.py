@@ -85,7 +85,8 @@ class Message(NamedTuple):
 
     def require(self, length: int) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message is shorter than `length`."""
-        _require_length(self.wire, length)
+        if (own := len(self.wire)) < length:
+            raise OpenFlowError(ErrorCode.BAD_LEN, f"{own} bytes instead of {length} or more")
 
     def require_empty_body(self) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message has a body."""
@@ -95,11 +96,6 @@ class Message(NamedTuple):
 @lru_cache(maxsize=32)
 def _struct(layout: str) -> struct.Struct:
     return struct.Struct(layout)
-
-
-def _require_length(wire: bytes, length: int) -> None:
-    if len(wire) < length:
-        raise OpenFlowError(ErrorCode.BAD_LEN, f"{len(wire)} bytes instead of {length} or more")
 
 
 def split_messages(received: bytes) -> tuple[list[Message], bytes]:
@@ -152,7 +148,7 @@ def supports_version(hello: Message) -> bool:
     """
     wire, at, supports = hello.wire, HEADER.size, hello.version >= ofp.VERSION
     while at < len(wire):
-        _require_length(wire, at + _TLV.size)
+        hello.require(at + _TLV.size)
         kind, length = _TLV.unpack_from(wire, at)
         if not _TLV.size <= length <= len(wire) - at:
             raise OpenFlowError(ErrorCode.BAD_LEN, f"a hello element of {length} bytes")
