@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moefabric.core.openflow.actions import Action, Output, SetField, ToGroup, group_ids
+from moefabric.core.openflow.actions import Action, Output, SetField, ToGroup
 from moefabric.core.openflow.constants import WHOLE_FRAME, GroupType, PortNumber
 from moefabric.core.openflow.match import FlowError
 from moefabric.core.openflow.messages import Bucket
@@ -139,21 +139,6 @@ def emissions(flow: Flow, groups: Groups, slot: int, ports: Ports) -> tuple[Emis
         return tuple(execute(flow.actions, {}, ()))
     except FlowError as fault:
         raise FlowError(f"flow {flow}: {fault}") from None
-
-
-def uses_select(flow: Flow, groups: Groups) -> bool:
-    """Whether the packets of a flow may reach a select group."""
-    numbers = reachable_groups(group_ids(flow.actions), groups)
-    return any(n in groups and groups[n].kind is GroupType.SELECT for n in numbers)
-
-
-def reachable_groups(numbers: Iterable[int], groups: Groups) -> list[int]:
-    """Return the numbers of some groups, and of those that they lead to."""
-    reached = list(numbers)
-    for number in reached:  # which grows meanwhile
-        if number in groups:
-            reached += groups[number].next_groups.difference(reached)
-    return reached
 
 
 def _chosen_buckets(group: Group, slot: int, ports: Ports) -> Sequence[Bucket]:

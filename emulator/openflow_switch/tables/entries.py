@@ -11,7 +11,7 @@ from moefabric.core.openflow.actions import Action, Instructions, Output, group_
 from moefabric.core.openflow.constants import ErrorCode, GroupType, OpenFlowError, refuse_if
 from moefabric.core.openflow.match import Match
 from moefabric.core.openflow.messages import Bucket, GroupMod
-from moefabric.emulator.openflow_switch.datapath.emissions import ordered_actions, reachable_groups
+from moefabric.emulator.openflow_switch.datapath.emissions import ordered_actions
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group, Groups
 
 MAX_BUCKETS: Final = 256
@@ -56,7 +56,10 @@ def new_group(mod: GroupMod, groups: Groups, ports: AbstractSet[int], created_ns
         _check_bucket(bucket, kind, ports)
         check_groups(bucket.actions, groups)
     group = Group(mod.group, kind, mod.buckets, created_ns)
-    is_loop = mod.group in reachable_groups(group.next_groups, groups)
+    reached = list(group.next_groups)
+    for number in reached:  # which grows meanwhile
+        reached += groups[number].next_groups.difference(reached)
+    is_loop = mod.group in reached
     refuse_if(is_loop, ErrorCode.GROUP_LOOP, f"group {mod.group} sends packets to itself")
     return group
 

@@ -11,11 +11,7 @@ from moefabric.core.openflow.actions import ALL, CONTROLLER, IN_PORT, Output, Se
 from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FIELD_BITS, FlowError, Match
 from moefabric.core.openflow.messages import Bucket
-from moefabric.emulator.openflow_switch.datapath.emissions import (
-    select_slot,
-    slot_buckets,
-    uses_select,
-)
+from moefabric.emulator.openflow_switch.datapath.emissions import select_slot, slot_buckets
 from moefabric.emulator.openflow_switch.datapath.interface import (
     Flow,
     FlowCount,
@@ -248,7 +244,6 @@ def test_load_refuses_missing_group_and_loop() -> None:
             datapath.load([Flow(Match(), 0, (ToGroup(1),))], loop)
         with pytest.raises(FlowError, match="flow any @0 -> group:3: no group 3"):
             datapath.load([Flow(Match(), 0, (ToGroup(3),))], loop)
-    assert not uses_select(Flow(Match(), 0, (ToGroup(1),)), {group.id: group for group in loop})
 
 
 @pytest.mark.parametrize("proto", [6, 17])
