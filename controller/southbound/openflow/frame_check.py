@@ -8,13 +8,8 @@ and only with lengths that add up.
 
 from typing import Final
 
-from moefabric.core.openflow.constants import (
-    VERSION,
-    ErrorCode,
-    MessageType,
-    MultipartType,
-    OpenFlowError,
-)
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.constants import ErrorCode, MessageType, OpenFlowError
 from moefabric.core.openflow.messages import HEADER, Message, supports_version
 
 _OLDEST_VERSION: Final = 1
@@ -43,7 +38,7 @@ def check(message: Message) -> Message | None:
             a message, and nothing after it can be trusted.
     """
     kind, length = message.type, len(message.wire)
-    if message.version != VERSION and kind != MessageType.HELLO:
+    if message.version != ofp.VERSION and kind != MessageType.HELLO:
         raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
     if kind in _READ_BY_CONTROLLER:  # before the comparisons: a reconfiguration waits for dozens
         return None
@@ -72,16 +67,16 @@ def _hello(message: Message) -> Message:
 
     The frameworks don't skip the padding of elements, nor know all versions.
     """
-    version = VERSION if supports_version(message) else _OLDEST_VERSION
+    version = ofp.VERSION if supports_version(message) else _OLDEST_VERSION
     wire = HEADER.pack(version, MessageType.HELLO, HEADER.size, message.xid)
     return Message(version, MessageType.HELLO, message.xid, wire)
 
 
 def _multipart(message: Message) -> Message | None:
     (kind,) = message.fields("H6x")
-    if kind == MultipartType.FLOW:
+    if kind == ofp.MultipartType.FLOW:
         return None
-    if kind != MultipartType.PORT_DESC:
+    if kind != ofp.MultipartType.PORT_DESC:
         detail = f"a multipart reply of type {kind}, which a controller doesn't expect"
         raise OpenFlowError(ErrorCode.BAD_MULTIPART, detail)
     if len(message.tail("H6x")) % _PORT_BYTES:
