@@ -401,11 +401,6 @@ class BpfDatapath:
             frame = frame[:12] + header + frame[12:]
         return PuntedPacket(in_port, frame[:max_len], length, flow)
 
-    @property
-    def exhausted(self) -> int:
-        """Number of packets dropped because table changes interrupted all their searches."""
-        return int.from_bytes(self._memory.view[MemoryLayout.EXHAUSTED :][:8], "little")
-
     def close(self) -> None:
         """Close the switch's descriptors; may be repeated. The switch continues to forward."""
         if hasattr(self, "_select"):

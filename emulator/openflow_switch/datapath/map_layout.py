@@ -114,7 +114,6 @@ class MemoryLayout:
     flows: int
 
     SELECT = 0  # u32
-    EXHAUSTED = 8  # u64: packets dropped because changes interrupted all searches
     GENERATIONS = 64
 
     @property
