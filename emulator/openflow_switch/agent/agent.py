@@ -97,8 +97,7 @@ class OpenFlowConnection:
     def close(self) -> None:
         """End the session and close the socket; unsent output is lost."""
         if self._events:
-            with suppress(KeyError):
-                self._selector.unregister(self.sock)
+            self._selector.unregister(self.sock)
         self._events = 0
         self.session.close()
         self.sock.close()

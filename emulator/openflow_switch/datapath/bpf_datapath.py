@@ -194,14 +194,11 @@ class RingReader:
                 yield record
 
     def close(self) -> None:
-        """Close the ring; may be repeated."""
-        if self.fd < 0:
-            return
+        """Close the ring."""
         del self._position
         self._consumer.close()
         self._producer.close()
         os.close(self.fd)
-        self.fd = -1
 
 
 _ETH_P_ALL: Final = 0x0003
