@@ -26,7 +26,6 @@ from moefabric.controller.southbound.ocs.remote_ocs import (
     device_address,
     make_driver,
 )
-from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
 from moefabric.controller.southbound.openflow import green
 from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 from moefabric.core.circuits import CircuitSet
@@ -237,7 +236,7 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
         log.info("no port alarms: ocs.user and ocs.password_env have no account for TL1")
         return
     address = device_address(control, wiring.management.ocs_address(region))
-    login, dial = account(control, FACTORY_ACCOUNT), green.create_connection
+    login, dial = account(control), green.create_connection
     delays, retry_s, fault = RetryDelays(), 0.0, None
     while True:
         try:

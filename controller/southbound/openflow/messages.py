@@ -36,7 +36,6 @@ _of = framework.module("ofproto.ofproto_v1_3")
 Buckets = tuple[tuple[int, int], ...]
 """Ports with their weights, over which a group spreads flows."""
 COOKIE_BITS: Final = 64
-_ERROR: Final = struct.Struct("!HH")  # type, code; the failed request follows
 _IN_IPV4: Final = oxm.BY_NAME["eth_type"].encoded(IPV4)
 _DSCP: Final = oxm.BY_NAME["ip_dscp"].header()
 _TO_ADDRESS: Final = oxm.BY_NAME["ipv4_dst"].header()
@@ -161,8 +160,8 @@ def _output(port: int) -> bytes:
 
 def error(message: Message) -> tuple[int, str]:
     """Return the transaction number of a request that failed, and why it did."""
-    kind, code = _ERROR.unpack_from(message.body)
-    failed = message.body[_ERROR.size :]
+    kind, code = message.fields("HH")
+    failed = message.tail("HH")
     return int.from_bytes(failed[4:8]), str(_of.ofp_error_code_to_str(kind, code))
 
 
