@@ -44,12 +44,10 @@ def _control(options: argparse.Namespace) -> int:
 
     if options.watch:
         structured_log.start("controllers")
-        supervisor.block_stop_signals()
         return supervisor.watch(options.watch)
     run = RunDirectory(options.run_dir)
     if not (options.region or options.eps):
         structured_log.start("controllers", run.log_folder)
-        supervisor.block_stop_signals()
         return supervisor.supervise(run)
     wiring = supervisor.read_wiring(run)
     if wiring is None:

@@ -81,8 +81,9 @@ class ControllerClient:
         wiring: FabricWiring,
         region: Region | None,
         timeout_s: float = 60.0,
-        dial: Dial | None = None,
         run_dir: RunDirectory | None = None,
+        dial: Dial = _dial,
+        wrap: TlsWrap = SSLContext.wrap_socket,
     ) -> Self:
         """Return a client of a region's controller.
 
@@ -90,14 +91,15 @@ class ControllerClient:
             wiring: The running fabric.
             region: The region; None for the EPS.
             timeout_s: As for the constructor.
-            dial: As for the constructor. Default: over TLS if the fabric has certificates.
             run_dir: The fabric's run directory, which has the token. Default: the one of its name.
+            dial: As for the constructor.
+            wrap: As for `tls_dial`, which is used if the fabric has certificates.
 
         Raises:
             ControlError: If the caller may not read the fabric's token.
         """
         token = (run_dir or RunDirectory.of_fabric(wiring.fabric.name)).read_token()
-        dial = dial or (tls_dial(wiring.control_tls) if wiring.control_tls else _dial)
+        dial = tls_dial(wiring.control_tls, dial, wrap) if wiring.control_tls else dial
         return cls(wiring.management.northbound_endpoint(region), token, timeout_s, dial)
 
     def with_timeout(self, timeout_s: float) -> "ControllerClient":

@@ -126,7 +126,8 @@ class Controller:
     def __post_init__(self) -> None:
         """Begin without a request for circuits."""
         self.region, self.reconciler = self.recovery.region, self.recovery.reconciler
-        self._adopted = self.reconciler is None
+        self.adopted = self.reconciler is None
+        """Whether traffic is on the circuits that are lit; always so without an OCS."""
         self._target: CircuitTarget = lambda _, lit, reserved: _beside(reserved, lit)
         """The target of the last request."""
 
@@ -139,15 +140,10 @@ class Controller:
         with self.lock:
             self._adopt()
 
-    @property
-    def adopted(self) -> bool:
-        """Whether traffic is on the circuits that are lit; always so without an OCS."""
-        return self._adopted
-
     def _adopt(self) -> None:
-        if not self._adopted and self.reconciler is not None:
+        if not self.adopted and self.reconciler is not None:
             self.reconciler.adopt()
-            self._adopted = True
+            self.adopted = True
             self.recovery.history.publish()
 
     # --- state -----------------------------------------------------------------------------------
@@ -157,10 +153,10 @@ class Controller:
         ready = self.switches.ready
         return {
             "region": self.region.name if self.region else None,
-            "ready": self._adopted and len(ready) == len(self.switches.switches),
+            "ready": self.adopted and len(ready) == len(self.switches.switches),
             "switches": list(ready),
             "expected": list(self.switches.switches),
-            "ocs": self._adopted if self.reconciler else None,
+            "ocs": self.adopted if self.reconciler else None,
         }
 
     def circuits(self) -> dict[str, Any]:
@@ -188,7 +184,7 @@ class Controller:
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Reply to `GET /failures`, once the version is later than `after` or `wait_s` is over."""
         reply = self.recovery.history.to_json(after, wait_s)
-        known = self.reconciler is not None and self._adopted
+        known = self.reconciler is not None and self.adopted
         return reply | {"circuits": self.circuits()["circuits"] if known else None}
 
     def relays(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -115,35 +115,30 @@ class _Controller(Process):
         os.close(self.beats)
 
 
-@dataclass
-class ControllerProcesses:
+class ControllerProcesses(Supervisor[Key, _Controller]):
     """Controller processes. Each ends when this process ends, for any reason.
 
-    Attributes:
+    Args:
         run_controller: What a process does.
         reports_failed_start: Whether `reap` returns the status of a controller that fails before it
             has worked; otherwise it is started again.
+
+    Attributes:
         ended: Controllers that have ended and have not been ready again since.
         proven: Controllers that have worked.
     """
 
-    run_controller: RunController
-    reports_failed_start: bool = True
-    ended: dict[Key, Region | None] = field(default_factory=dict)
-    proven: set[Key] = field(default_factory=set)
-    _supervisor: Supervisor[Key, _Controller] = field(default_factory=Supervisor)
-
-    @property
-    def running(self) -> dict[Key, _Controller]:
-        """The processes that have not ended."""
-        return self._supervisor.running
+    def __init__(self, run_controller: RunController, *, reports_failed_start: bool = True) -> None:
+        super().__init__()
+        self._run_controller, self.reports_failed_start = run_controller, reports_failed_start
+        self.ended, self.proven = dict[Key, Region | None](), set[Key]()
 
     def start_missing(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Start the controllers of a fabric that don't run and need not wait."""
         for region in (*wiring.fabric.regions, *([None] if wiring.fabric.leaves else [])):
             key = run, controller_name(region)
             start = partial(self._start, run, wiring, region)
-            self._supervisor.start_due(key, f"controller of {key[1]}", start)
+            self.start_due(key, f"controller of {key[1]}", start)
 
     def _start(self, run: RunDirectory, wiring: FabricWiring, region: Region | None) -> _Controller:
         name = controller_name(region)
@@ -181,7 +176,7 @@ class ControllerProcesses:
             with suppress(BlockingIOError):  # the supervisor has not read earlier beats yet
                 os.write(writer, b".")
 
-        return self.run_controller(run, wiring, region, beat)
+        return self._run_controller(run, wiring, region, beat)
 
     def reap(self) -> int:
         """Remove ended processes, and kill those that hang.
@@ -202,7 +197,7 @@ class ControllerProcesses:
                 process.signal(signal.SIGKILL)
             if (code := process.exit_status) is None:
                 continue
-            delay_s = self._supervisor.note_end(key)
+            delay_s = self.note_end(key)
             process.reap()
             if code > 0 and self.reports_failed_start and key not in self.proven:
                 return code  # its own error message shall be the last line
@@ -246,10 +241,10 @@ class ControllerProcesses:
                 log.warning("controller of %s ignores SIGTERM: it is killed", key[1])
             process.reap()
             del self.running[key]
-        for key in {*self.ended, *self._supervisor.restarts, *self.proven}:
+        for key in {*self.ended, *self.restarts, *self.proven}:
             if run in (None, key[0]):
                 self.ended.pop(key, None)
-                self._supervisor.restarts.pop(key, None)
+                self.restarts.pop(key, None)
                 self.proven.discard(key)
 
     def _note(self, key: Key, phase: FailurePhase, why: str) -> None:

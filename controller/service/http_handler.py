@@ -103,8 +103,6 @@ class ConnectionLimit(Generic[C]):
         self._close = close
         self._most_strangers, self._most_trusted = most_strangers, most_trusted
         self._states: dict[C, Literal["stranger", "idle", "busy"]] = {}
-        self.evicted = 0
-        """Connections that were closed for others."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -143,7 +141,6 @@ class ConnectionLimit(Generic[C]):
         connections = [one for one, current in self._states.items() if current == state]
         if len(connections) > most:
             self.remove(connections[0])
-            self.evicted += 1
             self._close(connections[0])
 
 

@@ -4,12 +4,11 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from moefabric.controller.client import ControllerClient, tls_dial
-from moefabric.controller.http_client import Dial
+from moefabric.controller.client import ControllerClient
 from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.failure_events import NicEventDispatcher
@@ -18,7 +17,7 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.controller_processes import BEAT_S
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
-from moefabric.controller.southbound.ocs.login import RetryDelays
+from moefabric.controller.southbound.ocs.connection import RetryDelays
 from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
 from moefabric.controller.southbound.ocs.remote_ocs import (
     TIMEOUT_S,
@@ -27,7 +26,6 @@ from moefabric.controller.southbound.ocs.remote_ocs import (
     device_address,
     make_driver,
 )
-from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT
 from moefabric.controller.southbound.openflow import green
 from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 from moefabric.core.circuits import CircuitSet
@@ -82,6 +80,9 @@ def serve(
         signal.signal(number, lambda *_: None)  # makes the wake-up descriptor readable
 
     fabric, history = wiring.fabric, FailureHistory(event=green.GreenEvent)
+    dial, wrap = green.create_connection, green.wrap_tls
+    client = partial(ControllerClient.of_region, wiring, timeout_s=TIMEOUT_S, run_dir=run)
+    client = partial(client, dial=dial, wrap=wrap)
     recovery: RegionRecovery | EpsRecovery
     own_switches = wiring.switch == "bpf"  # Open vSwitch can't prove anything
     make_switches = partial(RyuSwitches, fabric, token=token if own_switches else None)
@@ -90,7 +91,7 @@ def serve(
         rules = server_rules(fabric, region) | circuit_rules(fabric, lit)
         switches = make_switches(region.servers, rules)
         reconciler = _reconciler(wiring, region, switches, lit)
-        announce = partial(_announce_relays, _client(wiring, None, token), region)
+        announce = partial(_announce_relays, client(None), region)
         announce_relays = announce if fabric.leaves else None
         recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
     else:
@@ -113,12 +114,12 @@ def serve(
     service = NorthboundService(controller, HttpAccess(token, northbound))
     green.serve_connections(northbound, "requests", service.serve, tls)
     if beat:
-        green.spawn(_beat, _client(wiring, region, token), beat)
+        green.spawn(_beat, client(region), beat)
     green.spawn(_adopt, controller)
     if region:
         green.spawn(_read_alarms, wiring, region, events)
     else:
-        green.spawn(_read_relays, wiring, controller, token)
+        green.spawn(_read_relays, wiring.fabric.regions, controller, client)
     log.info("listening for switches on %s:%d, for requests on %s:%d", *openflow, *northbound)
     with stop_receiver, stop_sender:
         while True:
@@ -178,14 +179,6 @@ def _announce_relays(eps: ControllerClient, region: Region, relays: Mapping[str,
         eps.relay(region.name, relays)
 
 
-def _client(wiring: FabricWiring, region: Region | None, token: str) -> ControllerClient:
-    address = wiring.management.northbound_endpoint(region)
-    dial: Dial = green.create_connection
-    if wiring.control_tls:
-        dial = tls_dial(wiring.control_tls, dial, green.wrap_tls)
-    return ControllerClient(address, token, TIMEOUT_S, dial)
-
-
 def _beat(own: ControllerClient, beat: Callable[[], None]) -> None:
     """Ask this controller for its health, as any client does, and report each answer."""
     while True:
@@ -221,12 +214,14 @@ def _noted(fault: ControlError, last: ControlError | None, what: str) -> Control
     return fault
 
 
-def _read_relays(wiring: FabricWiring, controller: Controller, token: str) -> None:
+def _read_relays(
+    regions: Sequence[Region], controller: Controller, client: Callable[[Region], ControllerClient]
+) -> None:
     """Ask running region controllers for their relays; the others announce theirs later."""
-    for region in wiring.fabric.regions:
+    for region in regions:
         try:
-            with _client(wiring, region, token) as client:
-                if relays := client.relays():
+            with client(region) as other:
+                if relays := other.relays():
                     controller.announce_relays({"region": region.name, "relays": relays})
         except ControlError as error:
             log.info("%s announces no relays: %s", region.name, error)
@@ -241,7 +236,7 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
         log.info("no port alarms: ocs.user and ocs.password_env have no account for TL1")
         return
     address = device_address(control, wiring.management.ocs_address(region))
-    login, dial = account(control, FACTORY_ACCOUNT), green.create_connection
+    login, dial = account(control), green.create_connection
     delays, retry_s, fault = RetryDelays(), 0.0, None
     while True:
         try:

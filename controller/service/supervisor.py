@@ -88,6 +88,7 @@ def watch(root: Path) -> int:
 
 
 def _supervise(runs: Callable[[], Iterable[RunDirectory]], *, watches: bool) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # pending until `sigtimedwait`
     processes = ControllerProcesses(_run_controller, reports_failed_start=not watches)
     try:
         # Polls, because no single event covers folders, processes and controllers' health.
@@ -103,8 +104,3 @@ def _supervise(runs: Callable[[], Iterable[RunDirectory]], *, watches: bool) -> 
         return 0
     finally:
         processes.stop()
-
-
-def block_stop_signals() -> None:
-    """Block stop signals, so that they stay pending until `sigtimedwait`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)

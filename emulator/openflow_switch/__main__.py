@@ -6,7 +6,6 @@ as long as their interfaces exist.
 """
 
 import gc
-import os
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -17,8 +16,6 @@ from moefabric.emulator.openflow_switch.agent.interfaces import KernelInterfaces
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.map_layout import CLASS_BITS
 from moefabric.runtime import structured_log
-
-_READ_BYTES = 1 << 16
 
 
 def datapaths(specs: Sequence[SwitchSpec]) -> Iterator[BpfDatapath]:
@@ -47,20 +44,16 @@ def main() -> int:
     try:
         agent = OpenFlowAgent(KernelInterfaces())
         commands = ControlCommands(agent, datapaths)
-        partial = b""
 
-        def read_commands() -> None:
-            nonlocal partial
-            received = os.read(sys.stdin.fileno(), _READ_BYTES)
-            if not received:
-                agent.stop()
-                return
-            *lines, partial = (partial + received).split(b"\n")
-            for line in lines:
+        def read_command() -> None:
+            """Read a line, and reply; the next command comes after the reply."""
+            if line := sys.stdin.buffer.readline():
                 sys.stdout.buffer.write(commands.reply(line))
                 sys.stdout.buffer.flush()
+            else:
+                agent.stop()
 
-        agent.watch(sys.stdin.fileno(), read_commands)
+        agent.watch(sys.stdin.fileno(), read_command)
         agent.serve()
         agent.close()
     except MoefabricError as fault:

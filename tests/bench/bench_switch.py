@@ -73,7 +73,8 @@ def chain(
         for host, number in zip(wires.hosts, numbers, strict=True):
             link(wires, f"e{host}", f"o{host}")
             switch = undo.enter_context(closing(BpfDatapath(program, number)))
-            switch.attach({HOST: hosts[host], NIC: f"e{host}"}, place)
+            interfaces = {HOST: hosts[host], NIC: f"e{host}"}
+            namespaces.run_in(place, partial(switch.attach, interfaces))
             switches.append(switch)
         crossbar = undo.enter_context(closing(BpfCrossbar.create(Ports(2, 2))))
         crossbar.attach({1: "o1", 2: "o2"}, place)

@@ -6,7 +6,12 @@ from typing import Any
 
 from moefabric.controller.southbound.openflow import frame_check, framework, messages
 from moefabric.core.openflow.constants import VERSION, MessageType, OpenFlowError
-from moefabric.core.openflow.messages import Message, decode_packet_in, split_messages
+from moefabric.core.openflow.messages import (
+    Message,
+    decode_flow_stats,
+    decode_packet_in,
+    split_messages,
+)
 from tests.support.fuzzing import FuzzTarget
 
 _ANY_SWITCH: Any = framework.module("ofproto.ofproto_protocol").ProtocolDesc(VERSION)
@@ -38,7 +43,7 @@ def _read_message(message: Message) -> None:
         case MessageType.EXPERIMENTER:
             messages.proved_id("token", bytes(32), message)
         case MessageType.MULTIPART_REPLY:
-            list(messages.flow_counts(message))
+            list(map(messages.counted_match, decode_flow_stats(message)))
 
 
 TARGETS = (FuzzTarget("openflow-controller", read_stream),)

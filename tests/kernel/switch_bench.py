@@ -85,7 +85,8 @@ def lab(
         switch = BpfDatapath(program, number)
         undo.callback(switch.close)
         there = wires.plug_in()
-        switch.attach({port: there[port] for port in list(there)[:ports]}, wires.path(wires.ocs))
+        interfaces = {port: there[port] for port in list(there)[:ports]}
+        namespaces.run_in(wires.path(wires.ocs), partial(switch.attach, interfaces))
         nics = {h: namespaces.run_in(wires.path(wires.host(h)), partial(_raw)) for h in wires.hosts}
         for nic in nics.values():
             undo.callback(nic.close)

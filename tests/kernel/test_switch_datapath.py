@@ -2,12 +2,14 @@
 
 import os
 from contextlib import closing
+from functools import partial
 
 import pytest
 
 from moefabric.core.errors import FabricError
 from moefabric.core.openflow.actions import ALL, CONTROLLER, Output, SetField
 from moefabric.core.openflow.match import Match
+from moefabric.emulator.linux import bpf_assembler, namespaces
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount
@@ -24,6 +26,11 @@ pytestmark = [
 ]
 
 
+def attach(bench: Lab, interfaces: dict[int, str]) -> None:
+    place = bench.hosts.path(bench.hosts.ocs)
+    namespaces.run_in(place, partial(bench.switch.attach, interfaces))
+
+
 def test_switch_outlives_its_owner(program: SharedProgram) -> None:
     with lab(2, program, number=3) as bench:
         bench.switch.load([Flow(Match(), 0, (Output(2),))])
@@ -36,7 +43,7 @@ def test_flood_includes_port_attached_later(program: SharedProgram) -> None:
     with lab(3, program, number=4, ports=2) as bench:
         bench.switch.load([flow])
         assert heard_by(bench, 1, ipv4()) == [2, 2]
-        bench.switch.attach({3: "p3"}, bench.hosts.path(bench.hosts.ocs))
+        attach(bench, {3: "p3"})
         assert heard_by(bench, 1, ipv4()) == [2, 2, 3, 3]
         assert bench.switch.counters() == {flow.key: FlowCount(2, 2 * len(ipv4()))}
 
@@ -49,17 +56,21 @@ def test_invalid_numbers_and_interfaces_are_refused(program: SharedProgram, benc
     with pytest.raises(FabricError, match=r"ports \[0, 256\] are not among 1\.\.255"):
         bench.switch.attach({0: "p1", 256: "p2"})
     with pytest.raises(FabricError, match="no interface nix"):
-        bench.switch.attach({1: "nix"}, bench.hosts.path(bench.hosts.ocs))
+        attach(bench, {1: "nix"})
     with pytest.raises(FabricError, match="512 switches of 255 ports: a program serves 256"):
         SharedProgram(512)
 
 
-def test_program_with_barriers_is_accepted(program: SharedProgram) -> None:
+def test_program_with_barriers_is_accepted(
+    program: SharedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with closing(SharedProgram(1)) as other, closing(BpfDatapath(other, 0)) as switch:
         switch.load([Flow(Match(), 0, (Output(CONTROLLER),))])
+        monkeypatch.setattr(bpf_assembler, "IS_STRONGLY_ORDERED", False)
         descriptor = bpf_calls.load_program(
-            "ordered", switch_program(other.layout, other.maps, other.cache, barriers=True)
+            "ordered", switch_program(other.layout, other.maps, other.cache)
         )
+        monkeypatch.undo()
         try:
             bpf_calls.run_classifier(descriptor, lldp(), 1)
         finally:

@@ -116,8 +116,7 @@ def controllers_with_switches(
         undo.callback(end, controllers)
         interfaces = MemoryInterfaces()
         undo.callback(interfaces.close)
-        agent = OpenFlowAgent(interfaces)
-        agent.tls = tls.context(server_side=False) if tls else None
+        agent, context = OpenFlowAgent(interfaces), tls.context(server_side=False) if tls else None
         datapaths, switches = dict[str, CountingDatapath](), dict[str, OpenFlowSwitch]()
         token = run.read_token() if switch == "bpf" else ""
         for name in FABRIC.switches:
@@ -129,7 +128,7 @@ def controllers_with_switches(
             switches[name] = OpenFlowSwitch(
                 FABRIC.openflow.dpid(name), datapaths[name], interfaces, time.monotonic_ns(), token
             )
-            agent.add(name, switches[name])
+            agent.add(name, switches[name], tls=context)
         controller_of = {
             name: management.openflow_endpoint(FABRIC.region_of.get(name))
             for name in FABRIC.switches

@@ -12,6 +12,12 @@ from moefabric.core.topology import Fabric
 _MOST_HOPS = 8
 
 
+def matches(entry: FlowEntry, address: int, mark: int) -> bool:
+    """Return whether an entry matches a packet with this destination and DSCP."""
+    is_destination = (address ^ entry.network) >> (32 - entry.length) == 0
+    return is_destination and entry.dscp in (None, mark)
+
+
 class MemorySwitches:
     """All packet switches of a fabric, with the rules that need no circuits.
 
@@ -92,7 +98,7 @@ class MemorySwitches:
         return ()
 
     def _out_port(self, switch: str, address: int, mark: int) -> str | None:
-        matching = [e for e in self._tables[switch].values() if e.matches(address, mark)]
+        matching = [e for e in self._tables[switch].values() if matches(e, address, mark)]
         if not matching:
             return None
         port = max(matching, key=lambda e: e.priority).port

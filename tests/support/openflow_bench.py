@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
-from moefabric.emulator.openflow_switch.agent.interfaces import Interface, PortCount
+from moefabric.emulator.openflow_switch.agent.interfaces import Interface
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group, Port
 from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
@@ -67,7 +67,7 @@ def bench_of(datapath: RecordingDatapath, undo: ExitStack) -> Bench:
     listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
     listener.settimeout(TIMEOUT_S)
     interfaces = MemoryInterfaces(
-        {"a": Interface(True, bytes(5) + b"\7", PortCount(5, 6, 500, 600))}
+        {"a": Interface(True, bytes(5) + b"\7", (5, 6, 500, 600, 0, 0, 0, 0))}
     )
     undo.callback(interfaces.close)
     undo.callback(datapath.close)

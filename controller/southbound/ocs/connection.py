@@ -1,4 +1,7 @@
-"""TCP connections to devices: opened on demand, closed after errors, with a deadline per answer."""
+"""TCP connections to devices: opened on demand, closed after errors, with a deadline per answer.
+
+Logins that a device refuses are repeated rarely.
+"""
 
 import re
 import socket
@@ -7,10 +10,39 @@ from math import inf
 from typing import Final, Self
 
 from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
+from moefabric.core.errors import ControlError
 from moefabric.core.ocs_dialect import DriverSettings
 from moefabric.runtime.waiting import Deadline
 
 _MOST_BYTES: Final = 1 << 20
+
+
+class LoginRefusedError(ControlError):
+    """The device refuses the account. Frequent attempts may lock it."""
+
+
+@dataclass(frozen=True)
+class RetryDelays:
+    """Delays between attempts to reach a device, in s.
+
+    Attributes:
+        lost: First and longest delay after any other error.
+        refused: First and longest delay after a refused login. Devices lock accounts for minutes
+            after 3 to 5 refusals within minutes.
+    """
+
+    lost: tuple[float, float] = (0.05, 5.0)
+    refused: tuple[float, float] = (300.0, 3600.0)
+
+    def after(self, error: ControlError | None, previous_s: float) -> float:
+        """Return the next delay.
+
+        Args:
+            error: Why the attempt failed or the session ended.
+            previous_s: The delay before it; 0 if the device had been reached.
+        """
+        first, longest = self.refused if isinstance(error, LoginRefusedError) else self.lost
+        return min(max(first, 2 * previous_s), longest)
 
 
 @dataclass(eq=False)

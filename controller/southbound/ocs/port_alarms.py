@@ -12,8 +12,7 @@ from math import inf
 from typing import Final
 
 from moefabric.controller.http_client import Dial
-from moefabric.controller.southbound.ocs.connection import DeviceConnection
-from moefabric.controller.southbound.ocs.login import LoginRefusedError
+from moefabric.controller.southbound.ocs.connection import DeviceConnection, LoginRefusedError
 from moefabric.controller.southbound.ocs.tl1 import FACTORY_ACCOUNT, MESSAGE_END, check_account
 from moefabric.core.errors import ControlError
 from moefabric.core.nic import Nic

@@ -204,7 +204,7 @@ def device_address(control: OcsControl, emulated_host: str) -> tuple[str, int]:
     return control.address or emulated_host, control.port or _factory(control).default_port
 
 
-def account(control: OcsControl, factory: tuple[str, str]) -> tuple[str, str]:
+def account(control: OcsControl) -> tuple[str, str]:
     """Return the configured user and password, else the factory's.
 
     The configuration names an environment variable that contains the password.
@@ -212,7 +212,8 @@ def account(control: OcsControl, factory: tuple[str, str]) -> tuple[str, str]:
     Raises:
         ControlError: if that variable is not set.
     """
-    user, password = control.user or factory[0], factory[1]
+    user, password = _factory(control).factory_account
+    user = control.user or user
     if (name := control.password_env) is not None:
         if name not in os.environ:
             raise ControlError(f"ocs.password_env: {name} is not in the controller's environment")
@@ -236,8 +237,7 @@ def make_driver(
         dial: Opens TCP connections; in a process that runs on Eventlet, one of Eventlet's.
         sleep: Waits for a number of seconds; in a process that runs on Eventlet, Eventlet's.
     """
-    factory = _factory(ocs.control)
-    user, password = account(ocs.control, factory.factory_account)
+    user, password = account(ocs.control)
     settings = DriverSettings(ocs, address, timeout_s, user, password, dial, sleep)
-    driver: DeviceDriver = factory.open(settings)
+    driver: DeviceDriver = _factory(ocs.control).open(settings)
     return driver

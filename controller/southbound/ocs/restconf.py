@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from moefabric.controller.http_client import HttpClient
+from moefabric.controller.southbound.ocs.connection import LoginRefusedError
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
-from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs_dialect import DriverSettings
 

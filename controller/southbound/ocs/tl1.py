@@ -12,9 +12,8 @@ from itertools import count
 from typing import Final
 
 from moefabric.controller.http_client import NoResponseError
-from moefabric.controller.southbound.ocs.connection import DeviceConnection
+from moefabric.controller.southbound.ocs.connection import DeviceConnection, LoginRefusedError
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
-from moefabric.controller.southbound.ocs.login import LoginRefusedError
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs_dialect import DriverSettings
 from moefabric.runtime.waiting import Deadline

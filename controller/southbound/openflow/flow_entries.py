@@ -41,10 +41,6 @@ class FlowEntry:
         """The entry's identity: adding an entry replaces the one with the same identity."""
         return self.priority, self.network, self.length, self.dscp
 
-    def matches(self, address: int, mark: int) -> bool:
-        """Return whether the entry matches a packet with this destination and DSCP."""
-        return (address ^ self.network) >> (32 - self.length) == 0 and self.dscp in (None, mark)
-
 
 @dataclass(frozen=True)
 class RuleCounter:

@@ -8,18 +8,21 @@ and only with lengths that add up.
 
 from typing import Final
 
-from moefabric.core.openflow.constants import (
-    VERSION,
-    ErrorCode,
-    MessageType,
-    MultipartType,
-    OpenFlowError,
-)
+from moefabric.core.openflow import constants as ofp
+from moefabric.core.openflow.constants import ErrorCode, MessageType, OpenFlowError
 from moefabric.core.openflow.messages import HEADER, Message, supports_version
 
 _OLDEST_VERSION: Final = 1
 _HELLO_FAILED: Final = b"\0\0"
 _LENGTHS: Final = {MessageType.FEATURES_REPLY: 32, MessageType.PORT_STATUS: 80}
+_READ_BY_CONTROLLER: Final = frozenset(
+    {
+        MessageType.PACKET_IN,
+        MessageType.BARRIER_REPLY,
+        MessageType.EXPERIMENTER,
+        MessageType.FLOW_REMOVED,
+    }
+)
 _PORT_BYTES: Final = 64
 _ERROR_BYTES: Final = 12
 
@@ -35,8 +38,10 @@ def check(message: Message) -> Message | None:
             a message, and nothing after it can be trusted.
     """
     kind, length = message.type, len(message.wire)
-    if message.version != VERSION and kind != MessageType.HELLO:
+    if message.version != ofp.VERSION and kind != MessageType.HELLO:
         raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
+    if kind in _READ_BY_CONTROLLER:  # before the comparisons: a reconfiguration waits for dozens
+        return None
     match kind:
         case MessageType.HELLO:
             return _hello(message)
@@ -53,13 +58,6 @@ def check(message: Message) -> Message | None:
             is_hello_failed = message.body[:2] == _HELLO_FAILED
             message.require(_ERROR_BYTES + (0 if is_hello_failed else HEADER.size))
             return None
-        case (
-            MessageType.EXPERIMENTER
-            | MessageType.PACKET_IN
-            | MessageType.FLOW_REMOVED
-            | MessageType.BARRIER_REPLY
-        ):
-            return None
     detail = f"type {kind}, which a controller doesn't expect"
     raise OpenFlowError(ErrorCode.BAD_TYPE, detail)
 
@@ -69,16 +67,16 @@ def _hello(message: Message) -> Message:
 
     The frameworks don't skip the padding of elements, nor know all versions.
     """
-    version = VERSION if supports_version(message) else _OLDEST_VERSION
+    version = ofp.VERSION if supports_version(message) else _OLDEST_VERSION
     wire = HEADER.pack(version, MessageType.HELLO, HEADER.size, message.xid)
     return Message(version, MessageType.HELLO, message.xid, wire)
 
 
 def _multipart(message: Message) -> Message | None:
     (kind,) = message.fields("H6x")
-    if kind == MultipartType.FLOW:
+    if kind == ofp.MultipartType.FLOW:
         return None
-    if kind != MultipartType.PORT_DESC:
+    if kind != ofp.MultipartType.PORT_DESC:
         detail = f"a multipart reply of type {kind}, which a controller doesn't expect"
         raise OpenFlowError(ErrorCode.BAD_MULTIPART, detail)
     if len(message.tail("H6x")) % _PORT_BYTES:

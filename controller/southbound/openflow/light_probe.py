@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from moefabric.core.circuits import Circuit, CircuitSet
@@ -110,8 +111,12 @@ class OpenFlowProbe:
     event: Callable[[], Any]
     clock: Callable[[], float] = time.perf_counter
     _state: _Probing | None = None
-    _prepared: tuple[CircuitSet, tuple[Fibre, ...]] | None = None
     _all_arrived: Any = None
+
+    def __post_init__(self) -> None:
+        """Keep the fibres of the circuits that were looked up last."""
+        self._fibres: Callable[[CircuitSet], tuple[Fibre, ...]]
+        self._fibres = lru_cache(maxsize=1)(partial(fibres, self.fabric))
 
     def frame_received(self, switch: str, port: int, frame: bytes) -> bool:
         """Take a packet-in; return whether it is a probe, of this probing or an earlier one."""
@@ -126,7 +131,7 @@ class OpenFlowProbe:
 
     def prepare(self, circuits: CircuitSet) -> None:
         """Look up the ports of circuits that will probably be probed next."""
-        self._prepared = circuits, fibres(self.fabric, circuits)
+        self._fibres(circuits)
 
     def probe(self, circuits: CircuitSet, timeout_s: float) -> ProbeResult:
         """Probe circuits until each carries frames, or none has arrived for `timeout_s`.
@@ -136,10 +141,7 @@ class OpenFlowProbe:
         Raises:
             ControlError: if a packet switch is absent.
         """
-        if self._prepared is None or self._prepared[0] != circuits:
-            self.prepare(circuits)
-        assert self._prepared is not None
-        (_, probed), self._prepared = self._prepared, None
+        probed = self._fibres(circuits)
         state = _Probing(secrets.randbits(64), probed, set(range(len(probed))))
         self._state, self._all_arrived = state, self.event()
         started_s, waited_s, last_arrival_s = self.clock(), 0.0, 0.0

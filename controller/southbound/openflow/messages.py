@@ -4,9 +4,8 @@ Transaction numbers are set when messages are sent.
 """
 
 import struct
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from moefabric.controller.southbound.openflow import framework
 from moefabric.controller.southbound.openflow.flow_entries import (
@@ -37,8 +36,7 @@ _of = framework.module("ofproto.ofproto_v1_3")
 Buckets = tuple[tuple[int, int], ...]
 """Ports with their weights, over which a group spreads flows."""
 COOKIE_BITS: Final = 64
-_ERROR: Final = struct.Struct("!HH")  # type, code; the failed request follows
-_IN_IPV4: Final = oxm.BY_NAME["eth_type"].encoded(IPV4, 0xFFFF)
+_IN_IPV4: Final = oxm.BY_NAME["eth_type"].encoded(IPV4)
 _DSCP: Final = oxm.BY_NAME["ip_dscp"].header()
 _TO_ADDRESS: Final = oxm.BY_NAME["ipv4_dst"].header()
 _TO_NETWORK: Final = oxm.BY_NAME["ipv4_dst"].header(masked=True)
@@ -162,8 +160,8 @@ def _output(port: int) -> bytes:
 
 def error(message: Message) -> tuple[int, str]:
     """Return the transaction number of a request that failed, and why it did."""
-    kind, code = _ERROR.unpack_from(message.body)
-    failed = message.body[_ERROR.size :]
+    kind, code = message.fields("HH")
+    failed = message.tail("HH")
     return int.from_bytes(failed[4:8]), str(_of.ofp_error_code_to_str(kind, code))
 
 
@@ -193,26 +191,11 @@ def deletions_of_others(cookie: int) -> list[bytes]:
     ]
 
 
-class FlowCount(NamedTuple):
-    """Packets and bytes of the entry with a `FlowEntry.match`."""
-
-    match: tuple[int, int, int, int | None]
-    packets: int
-    bytes: int
-
-
-def flow_counts(message: Message) -> Iterator[FlowCount]:
-    """Yield the counts of each entry in flow statistics.
-
-    Raises:
-        OpenFlowError: If a length is wrong.
-    """
-    for entry in codec.decode_flow_stats(message):
-        destination = entry.match.get(_TO_NETWORK, bytes(8))
-        if address := entry.match.get(_TO_ADDRESS):
-            destination = address + b"\xff\xff\xff\xff"
-        mark = entry.match.get(_DSCP)
-        network, mask = int.from_bytes(destination[:4]), int.from_bytes(destination[4:])
-        dscp = int.from_bytes(mark) if mark else None
-        identity = entry.priority, network, mask.bit_count(), dscp
-        yield FlowCount(identity, entry.packets, entry.bytes)
+def counted_match(entry: codec.FlowStats) -> tuple[int, int, int, int | None]:
+    """Return the `FlowEntry.match` of the entry that statistics are of."""
+    destination = entry.match.get(_TO_NETWORK, bytes(8))
+    if address := entry.match.get(_TO_ADDRESS):
+        destination = address + b"\xff\xff\xff\xff"
+    mark = entry.match.get(_DSCP)
+    network, mask = int.from_bytes(destination[:4]), int.from_bytes(destination[4:])
+    return entry.priority, network, mask.bit_count(), int.from_bytes(mark) if mark else None

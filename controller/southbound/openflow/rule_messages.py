@@ -1,7 +1,8 @@
 """The flow-mods of rules, which are encoded once and sent many times."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from itertools import count
 
 from moefabric.controller.southbound.openflow import messages
@@ -28,20 +29,12 @@ class RuleMessages:
         """Number of each group, which stands for the same buckets on every switch."""
         self._present: defaultdict[str, set[Buckets]] = defaultdict(set)  # groups by switch
         self._flow_mods: dict[tuple[Rule, bool], bytes] = {}
-        self._prepared: tuple[RuleChange, dict[str, list[Request]]] | None = None
+        self.of_change: Callable[[RuleChange], dict[str, list[Request]]]
+        """Returns the flow-mods of a change, and keeps them for the next call."""
+        self.of_change = lru_cache(maxsize=1)(self._of_change)
 
-    def prepare(self, change: RuleChange) -> None:
-        """Encode a change for the next call of `of_change`."""
-        self._prepared = change, self._encode(change)
-
-    def of_change(self, change: RuleChange) -> dict[str, list[Request]]:
+    def _of_change(self, change: RuleChange) -> dict[str, list[Request]]:
         """Return the flow-mods of a change by switch, in the order of `ordered_rules`."""
-        prepared, self._prepared = self._prepared, None
-        if prepared and prepared[0] is change:
-            return prepared[1]
-        return self._encode(change)
-
-    def _encode(self, change: RuleChange) -> dict[str, list[Request]]:
         return {
             switch: [(self.of_rule(rule, add=add), rule) for rule, add in rules]
             for switch, rules in sorted(ordered_rules(self._fabric, change).items())

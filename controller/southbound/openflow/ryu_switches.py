@@ -26,7 +26,7 @@ from moefabric.controller.southbound.openflow.rule_messages import Request, Rule
 from moefabric.core.errors import ControlError, UnconfirmedError
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow.constants import MessageType
-from moefabric.core.openflow.messages import Message, decode_packet_in
+from moefabric.core.openflow.messages import FlowStats, Message, decode_flow_stats, decode_packet_in
 from moefabric.core.rules import Rule, RuleChange
 from moefabric.core.topology import Fabric
 
@@ -58,7 +58,7 @@ class _Batch:
     subjects: Mapping[int, Rule | str]
     ended: green.GreenEvent = field(default_factory=green.GreenEvent)
     errors: list[str] = field(default_factory=list)
-    counts: list[messages.FlowCount] = field(default_factory=list)
+    counts: list[FlowStats] = field(default_factory=list)
 
 
 class RyuEventHandler(Application):
@@ -186,7 +186,7 @@ class RyuSwitches:
 
     def prepare(self, change: RuleChange) -> None:
         """Encode a change that `apply` will probably get next; no switch is concerned yet."""
-        self._messages.prepare(change)
+        self._messages.of_change(change)
 
     def counters(self) -> dict[str, list[RuleCounter]]:
         """Return each rule's counters, by switch; raise ControlError if one doesn't answer."""
@@ -215,9 +215,9 @@ class RyuSwitches:
             for rule in self._rules.values()
             if rule.switch == batch.switch
         }
-        counts = [(by_match[one.match], one) for one in batch.counts if one.match in by_match]
-        counts.sort(key=lambda counted: counted[0].match)
-        return [RuleCounter(rule, count.packets, count.bytes) for rule, count in counts]
+        counts = ((by_match.get(messages.counted_match(one)), one) for one in batch.counts)
+        counters = [RuleCounter(rule, one.packets, one.bytes) for rule, one in counts if rule]
+        return sorted(counters, key=lambda counter: counter.rule.match)
 
     # --- Ryu's events ----------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class RyuSwitches:
                     batch.errors.append(f"{switch} refuses {batch.subjects[failed]}: {why}")
             case MessageType.MULTIPART_REPLY:  # statistics may come in parts
                 for batch in self._batches_with(switch, message.xid):
-                    batch.counts.extend(messages.flow_counts(message))
+                    batch.counts.extend(decode_flow_stats(message))
 
     def _batches_with(self, switch: str, xid: int) -> Iterator[_Batch]:
         """Yield the batch that waits for a switch's reply to a request, if one does."""

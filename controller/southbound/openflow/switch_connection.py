@@ -128,14 +128,13 @@ class SwitchConnection(Datapath):
                 green.sleep(0)  # a switch that sends without end must not stop the others
 
     def _process_message(self, message: Message) -> None:
-        for_framework = frame_check.check(message)
-        kind = message.type
-        if kind == MessageType.FEATURES_REPLY and self._token and self.proved_id is None:
+        for_framework, kind = frame_check.check(message), message.type
+        if for_framework is None and self.state == IN_USE:
+            self._handle(self, message)
+        elif kind == MessageType.FEATURES_REPLY and self._token and self.proved_id is None:
             self.refuse("the switch doesn't prove that it belongs to the fabric")
         elif for_framework is not None:
             self._process_by_framework(for_framework)
-        elif self.state == IN_USE:
-            self._handle(self, message)
         elif kind == MessageType.EXPERIMENTER and self._token:
             self.proved_id = messages.proved_id(self._token, self._challenge, message)
         elif kind == MessageType.MULTIPART_REPLY:

@@ -25,7 +25,17 @@ from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
 from moefabric.emulator.openflow_switch.agent.session import NEVER, ControllerSession
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 
+log = logging.getLogger(__name__)
+
 _READ_BYTES: Final = 1 << 16  # larger buffers would be mapped and unmapped for each read
+MIN_RETRY_NS: Final = 50_000_000
+MAX_RETRY_NS: Final = 1_000_000_000
+EXPIRY_INTERVAL_NS: Final = 500_000_000
+"""Interval between checks of flow timeouts, and so the longest delay of a removal."""
+MAX_PASSIVE_CONNECTIONS: Final = 16
+_MOST_POSTPONED: Final = 16
+"""Turns of the loop for which packets wait for controllers' messages, so that they go together."""
+Address = tuple[str, int]
 
 
 class OpenFlowConnection:
@@ -35,12 +45,17 @@ class OpenFlowConnection:
     """
 
     def __init__(
-        self, sock: socket.socket, session: ControllerSession, selector: selectors.BaseSelector
+        self,
+        sock: socket.socket,
+        session: ControllerSession,
+        selector: selectors.BaseSelector,
+        ready: Callable[["OpenFlowConnection"], None],
     ) -> None:
-        """Take ownership of the socket."""
+        """Take ownership of the socket; `ready` is called when it can be read or written."""
         self.sock, self.session, self._selector = sock, session, selector
-        self.ready: Callable[[], None] = lambda: None
-        """Called when the socket can be read or written."""
+        self._ready = partial(ready, self)
+        self.is_open = False
+        """Whether the peer has accepted the connection."""
         self._events, self._awaits_input = 0, False
 
     def receive(self, now_ns: int) -> str | None:
@@ -61,6 +76,7 @@ class OpenFlowConnection:
         """Send output and select the next events; return why the connection has ended, if so."""
         try:
             self.session.transmit(self.sock.send, now_ns)
+            self.is_open = True  # for each session begins with a hello
         except (BlockingIOError, ssl.SSLWantWriteError):
             pass
         except ssl.SSLWantReadError:  # TLS waits for the peer's part of the handshake
@@ -74,22 +90,23 @@ class OpenFlowConnection:
         events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
         if events != self._events:
             select = self._selector.modify if self._events else self._selector.register
-            select(self.sock, events, self.ready)
+            select(self.sock, events, self._ready)
             self._events = events
         return None
 
     def close(self) -> None:
         """End the session and close the socket; unsent output is lost."""
         if self._events:
-            with suppress(KeyError):
-                self._selector.unregister(self.sock)
+            self._selector.unregister(self.sock)
         self._events = 0
         self.session.close()
         self.sock.close()
 
 
-def connecting_socket(controller: tuple[str, int]) -> socket.socket:
+def connecting_socket(controller: Address, tls: ssl.SSLContext | None) -> socket.socket:
     """Return a socket that is connecting to a controller.
+
+    Reading and writing drive the TLS handshake, if any.
 
     Raises:
         OSError: If the connection fails at once.
@@ -97,6 +114,8 @@ def connecting_socket(controller: tuple[str, int]) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if tls:
+        sock = tls.wrap_socket(sock, do_handshake_on_connect=False)
     status = sock.connect_ex(controller)
     if status not in {0, errno.EINPROGRESS}:
         sock.close()
@@ -128,19 +147,6 @@ def management_listener(path: Path) -> socket.socket:
     return sock
 
 
-log = logging.getLogger(__name__)
-
-MIN_RETRY_NS: Final = 50_000_000
-MAX_RETRY_NS: Final = 1_000_000_000
-CONNECT_NS: Final = 3_000_000_000
-EXPIRY_INTERVAL_NS: Final = 500_000_000
-"""Interval between checks of flow timeouts, and so the longest delay of a removal."""
-MAX_PASSIVE_CONNECTIONS: Final = 16
-Address = tuple[str, int]
-_MOST_POSTPONED: Final = 16
-"""Turns of the loop for which packets wait for controllers' messages, so that they go together."""
-
-
 @dataclass(eq=False)
 class SwitchConnections:
     """A switch and its connections: one to its controller, and passive ones from tools.
@@ -148,43 +154,135 @@ class SwitchConnections:
     Attributes:
         name: Name of the switch.
         switch: The switch.
-        controller: Address of its controller.
-        connecting: A socket that is connecting to the controller.
-        connect_ns: When to connect, or to give up.
+        selector: Waits for the sockets.
+        tls: For connections to the controller; None for plain TCP.
+        controller: Address of the controller.
+        connect_ns: When to connect, unless there is a connection.
         retry_ns: How long to wait after the next failure.
-        active: The connection to the controller.
+        active: The connection to the controller, which may not be open yet.
         passive: Connections of management tools.
         expiry_ns: When to check the timeouts of flow entries next.
+        due_ns: When to call `tick` next.
     """
 
     name: str
     switch: OpenFlowSwitch
+    selector: selectors.BaseSelector
+    tls: ssl.SSLContext | None
     controller: Address | None = None
-    connecting: socket.socket | None = None
     connect_ns: int = NEVER
     retry_ns: int = MIN_RETRY_NS
     active: OpenFlowConnection | None = None
     passive: list[OpenFlowConnection] = field(default_factory=list)
     expiry_ns: int = NEVER
+    due_ns: int = NEVER
 
     @property
     def connections(self) -> list[OpenFlowConnection]:
-        """All established connections, the controller's first."""
+        """All connections, the controller's first."""
         return [self.active, *self.passive] if self.active else [*self.passive]
 
-    @property
-    def due_ns(self) -> int:
-        """Time of the next timer of the switch."""
-        connect_ns = NEVER if self.active else self.connect_ns
-        sessions = (connection.session.due_ns for connection in self.connections)
-        return min(connect_ns, self.expiry_ns, *sessions)
+    def tick(self, now_ns: int) -> None:
+        """Run the due timers: flow timeouts, sessions and reconnection."""
+        if self.expiry_ns <= now_ns:
+            self._expire(now_ns)
+        for connection in self.connections:
+            connection.session.tick(now_ns)
+        if self.controller and not self.active and self.connect_ns <= now_ns:
+            self._connect(self.controller)
+        self.update()
 
-    def schedule_expiry(self, now_ns: int) -> None:
-        """Schedule the next check of timeouts if any entry has a timeout."""
+    def _expire(self, now_ns: int) -> None:
+        self.expiry_ns = NEVER  # until `update`
+        try:
+            self.switch.expire(now_ns)
+        except FabricError as fault:
+            detail = {"switch": self.name, "why": str(fault)}
+            log.error("flow expiry postponed", extra=detail)  # noqa: TRY400 - the fault suffices
+
+    def update(self) -> None:
+        """Send output, and select the events and times to wait for."""
+        now_ns = time.monotonic_ns()
+        for connection in self.connections:
+            if reason := connection.update(now_ns):
+                self._end(connection, reason)
         if not self.switch.has_timeouts:
             self.expiry_ns = NEVER
         elif self.expiry_ns == NEVER:
             self.expiry_ns = now_ns + EXPIRY_INTERVAL_NS
+        connect_ns = NEVER if self.active else self.connect_ns
+        sessions = (connection.session.due_ns for connection in self.connections)
+        self.due_ns = min(connect_ns, self.expiry_ns, *sessions)
+
+    def _connection(self, sock: socket.socket, *, passive: bool) -> OpenFlowConnection:
+        session = ControllerSession(self.switch, time.monotonic_ns(), passive=passive)
+        return OpenFlowConnection(sock, session, self.selector, self._receive)
+
+    def _receive(self, connection: OpenFlowConnection) -> None:
+        if reason := connection.receive(time.monotonic_ns()):
+            self._end(connection, reason)
+        elif connection is self.active and connection.is_open:
+            self.retry_ns = MIN_RETRY_NS
+        self.update()
+
+    def _end(self, connection: OpenFlowConnection, reason: str) -> None:
+        if connection is self.active:
+            self._fail(reason)
+            return
+        with suppress(ValueError):
+            self.passive.remove(connection)
+        connection.close()
+
+    # --- the controller ---------------------------------------------------------------------------
+
+    def connect(self, controller: Address) -> None:
+        """Connect with a controller, instead of an earlier one."""
+        self.controller, self.retry_ns = controller, MIN_RETRY_NS
+        self._disconnect(retry_in_ns=0)
+        self.update()
+
+    def _connect(self, controller: Address) -> None:
+        try:
+            sock = connecting_socket(controller, self.tls)
+        except OSError as fault:
+            self._fail(fault.strerror or str(fault))
+        else:
+            self.active = self._connection(sock, passive=False)
+
+    def _fail(self, reason: str) -> None:
+        log.info("not connected", extra={"switch": self.name, "why": reason})
+        self._disconnect(self.retry_ns)
+        self.retry_ns = min(2 * self.retry_ns, MAX_RETRY_NS)
+
+    def _disconnect(self, retry_in_ns: int) -> None:
+        if self.active:
+            self.active.close()
+        self.active, self.connect_ns = None, time.monotonic_ns() + retry_in_ns
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self.connections:
+            connection.close()
+
+    # --- tools and packets ------------------------------------------------------------------------
+
+    def accept(self, listener: socket.socket) -> None:
+        """Accept a tool, which has a controller's rights but gets no unrequested messages."""
+        try:
+            sock, _ = listener.accept()
+        except OSError:  # the tool has disconnected
+            return
+        if len(self.passive) >= MAX_PASSIVE_CONNECTIONS:
+            sock.close()
+            return
+        sock.setblocking(False)
+        self.passive.append(self._connection(sock, passive=True))
+        self.update()
+
+    def read_packets(self) -> None:
+        """Send packets to the controller; without a controller they are lost."""
+        self.switch.publish_packets(self.switch.datapath.received())
+        self.update()
 
 
 class OpenFlowAgent:
@@ -195,36 +293,39 @@ class OpenFlowAgent:
         self.interfaces = interfaces
         self._selector, self._stopped = selectors.DefaultSelector(), False
         self._switches = dict[str, SwitchConnections]()
-        self._due_ns = dict[str, int]()
         self._ports = dict[str, tuple[SwitchConnections, int]]()
         self._listeners = list[socket.socket]()
         self._packet_descriptors, self._postponed = set[int](), 0
-        self.tls: ssl.SSLContext | None = None
-        """For connections to controllers; None for plain TCP."""
         self.watch(interfaces.fileno(), self._read_carrier)
 
-    def add(self, name: str, switch: OpenFlowSwitch, management: Path | None = None) -> None:
+    def add(
+        self,
+        name: str,
+        switch: OpenFlowSwitch,
+        management: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         """Add a switch without a controller.
 
         Args:
             name: Name of the switch.
             switch: The switch.
             management: Path of a Unix socket on which tools may speak OpenFlow with it.
+            tls: For connections to controllers; None for plain TCP.
 
         Raises:
             FabricError: If the socket can't be created. The switch isn't added then.
         """
-        connections = SwitchConnections(name, switch)
+        connections = SwitchConnections(name, switch, self._selector, tls)
         if management:
             listener = management_listener(management)
             self._listeners.append(listener)
-            self.watch(listener.fileno(), lambda: self._accept(connections, listener))
+            self.watch(listener.fileno(), partial(connections.accept, listener))
         self._switches[name] = connections
         for port in switch.ports.values():
             self._ports[port.name] = (connections, port.number)
         self._packet_descriptors.add(switch.datapath.fileno())
-        self.watch(switch.datapath.fileno(), lambda: self._read_packets(connections))
-        self._due_ns[name] = connections.due_ns
+        self.watch(switch.datapath.fileno(), connections.read_packets)
 
     def connect(self, controllers: Mapping[str, Address]) -> None:
         """Connect switches, by name, with controllers, and close their earlier connections.
@@ -234,12 +335,12 @@ class OpenFlowAgent:
         """
         selected = [(self._switches[name], address) for name, address in controllers.items()]
         for connections, address in selected:
-            connections.controller, connections.retry_ns = address, MIN_RETRY_NS
-            self._disconnect(connections, retry_in_ns=0)
+            connections.connect(address)
 
     def connected(self) -> tuple[str, ...]:
         """Names of the switches that are connected with their controllers."""
-        return tuple(name for name, connections in self._switches.items() if connections.active)
+        actives = ((name, connections.active) for name, connections in self._switches.items())
+        return tuple(name for name, active in actives if active and active.is_open)
 
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         """Call `ready` whenever a descriptor is readable."""
@@ -258,7 +359,7 @@ class OpenFlowAgent:
 
     def run_once(self, timeout_s: float | None) -> None:
         """Wait once, at most `timeout_s`, then process ready sockets and due timers."""
-        due_ns = min(self._due_ns.values(), default=NEVER)
+        due_ns = min((switch.due_ns for switch in self._switches.values()), default=NEVER)
         waits_s = [] if timeout_s is None else [timeout_s]
         if due_ns < NEVER:
             waits_s.append(max(0, due_ns - time.monotonic_ns()) / 1e9)
@@ -267,9 +368,9 @@ class OpenFlowAgent:
         now_ns = time.monotonic_ns()
         for key in self._due([key for key, _ in ready]):
             key.data()
-        for name, due_ns in list(self._due_ns.items()):
-            if due_ns <= now_ns:
-                self._tick(self._switches[name], now_ns)
+        for connections in list(self._switches.values()):
+            if connections.due_ns <= now_ns:
+                connections.tick(now_ns)
 
     def _due(self, ready: list[selectors.SelectorKey]) -> list[selectors.SelectorKey]:
         """Return the keys to process now: messages first, since they make more packets arrive."""
@@ -280,147 +381,21 @@ class OpenFlowAgent:
         self._postponed = 0
         return ready
 
-    def close(self) -> None:
-        """Close all connections and listeners. The datapaths continue to forward."""
-        for connections in self._switches.values():
-            self._disconnect(connections, retry_in_ns=NEVER)
-            while connections.passive:
-                connections.passive.pop().close()
-        for listener in self._listeners:
-            path = Path(listener.getsockname())
-            listener.close()
-            path.unlink(missing_ok=True)
-        self._listeners.clear()
-        self._selector.close()
-
-    # --- time -------------------------------------------------------------------------------------
-
-    def _tick(self, connections: SwitchConnections, now_ns: int) -> None:
-        """Run the due timers of a switch: sessions, reconnection and flow timeouts."""
-        if connections.expiry_ns <= now_ns:
-            self._expire(connections, now_ns)
-        for connection in connections.connections:
-            connection.session.tick(now_ns)
-        if connections.active is None and connections.connect_ns <= now_ns:
-            if connections.connecting:
-                self._fail(connections, "no answer")
-            elif connections.controller:
-                self._connect(connections, connections.controller, now_ns)
-        self._update(connections)
-
-    def _expire(self, connections: SwitchConnections, now_ns: int) -> None:
-        connections.expiry_ns = NEVER  # until `_update`
-        try:
-            removals = connections.switch.expire(now_ns)
-        except FabricError as fault:
-            detail = {"switch": connections.name, "why": str(fault)}
-            log.error("flow expiry postponed", extra=detail)  # noqa: TRY400 - the fault suffices
-            return
-        connections.switch.publish_removals(removals, now_ns)
-
-    # --- the controller ---------------------------------------------------------------------------
-
-    def _connect(self, connections: SwitchConnections, address: Address, now_ns: int) -> None:
-        try:
-            connections.connecting = connecting_socket(address)
-        except OSError as fault:
-            self._fail(connections, fault.strerror or str(fault))
-            return
-        connections.connect_ns = now_ns + CONNECT_NS
-        finish = partial(self._finish, connections)
-        self._selector.register(connections.connecting, selectors.EVENT_WRITE, finish)
-
-    def _finish(self, connections: SwitchConnections) -> None:
-        """Finish connecting after the controller has accepted or refused."""
-        sock = connections.connecting
-        assert sock is not None, "a selector calls this for the socket that is connecting"
-        if status := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._fail(connections, errno.errorcode.get(status, str(status)))
-            return
-        self._selector.unregister(sock)
-        connections.connecting = None
-        if self.tls:  # reading and writing drive the handshake
-            sock = self.tls.wrap_socket(sock, do_handshake_on_connect=False)
-        connections.active = self._connection(connections, sock, passive=False)
-        self._update(connections)
-
-    def _connection(
-        self, connections: SwitchConnections, sock: socket.socket, *, passive: bool
-    ) -> OpenFlowConnection:
-        session = ControllerSession(connections.switch, time.monotonic_ns(), passive=passive)
-        connection = OpenFlowConnection(sock, session, self._selector)
-        connection.ready = partial(self._receive, connections, connection)
-        return connection
-
-    def _receive(self, connections: SwitchConnections, connection: OpenFlowConnection) -> None:
-        if reason := connection.receive(time.monotonic_ns()):
-            self._end(connections, connection, reason)
-        elif connection is connections.active:
-            connections.retry_ns = MIN_RETRY_NS
-        self._update(connections)
-
-    def _update(self, connections: SwitchConnections) -> None:
-        """Send output, and select the events to wait for."""
-        now_ns = time.monotonic_ns()
-        for connection in connections.connections:
-            if reason := connection.update(now_ns):
-                self._end(connections, connection, reason)
-        connections.schedule_expiry(now_ns)
-        self._due_ns[connections.name] = connections.due_ns
-
-    def _end(
-        self, connections: SwitchConnections, connection: OpenFlowConnection, reason: str
-    ) -> None:
-        if connection is connections.active:
-            self._fail(connections, reason)
-            return
-        with suppress(ValueError):
-            connections.passive.remove(connection)
-        connection.close()
-
-    def _fail(self, connections: SwitchConnections, reason: str) -> None:
-        log.info("not connected", extra={"switch": connections.name, "why": reason})
-        retry_ns = connections.retry_ns
-        connections.retry_ns = min(2 * retry_ns, MAX_RETRY_NS)
-        self._disconnect(connections, retry_in_ns=retry_ns)
-
-    def _disconnect(self, connections: SwitchConnections, retry_in_ns: int) -> None:
-        if connections.connecting:
-            self._selector.unregister(connections.connecting)
-            connections.connecting.close()
-        if connections.active:
-            connections.active.close()
-        connections.connecting = connections.active = None
-        retries = connections.controller and retry_in_ns < NEVER
-        connections.connect_ns = time.monotonic_ns() + retry_in_ns if retries else NEVER
-        self._due_ns[connections.name] = connections.due_ns
-
-    # --- passive connections ----------------------------------------------------------------------
-
-    def _accept(self, connections: SwitchConnections, listener: socket.socket) -> None:
-        """Accept a tool, which has a controller's rights but gets no unrequested messages."""
-        try:
-            sock, _ = listener.accept()
-        except OSError:  # the tool has disconnected
-            return
-        if len(connections.passive) >= MAX_PASSIVE_CONNECTIONS:
-            sock.close()
-            return
-        sock.setblocking(False)
-        connections.passive.append(self._connection(connections, sock, passive=True))
-        self._update(connections)
-
-    # --- events of switches -----------------------------------------------------------------------
-
-    def _read_packets(self, connections: SwitchConnections) -> None:
-        """Send packets to the controller; without a controller they are lost."""
-        connections.switch.publish_packets(connections.switch.received())
-        self._update(connections)
-
     def _read_carrier(self) -> None:
         for name, up in self.interfaces.changed().items():
             connections, number = self._ports.get(name, (None, 0))
             if connections and (port := connections.switch.port_changed(number, up=up)):
                 for listener in connections.switch.listeners:
                     listener.send_port_status(port)
-                self._update(connections)
+                connections.update()
+
+    def close(self) -> None:
+        """Close all connections and listeners. The datapaths continue to forward."""
+        for connections in self._switches.values():
+            connections.close()
+        for listener in self._listeners:
+            path = Path(listener.getsockname())
+            listener.close()
+            path.unlink(missing_ok=True)
+        self._listeners.clear()
+        self._selector.close()

@@ -67,12 +67,7 @@ class ControlCommands:
     def _execute(self, command: Mapping[str, Any]) -> dict[str, Any]:
         match command:
             case {"make": documents}:
-                folder = command.get("management")
-                specs = [SwitchSpec.parse(document) for document in documents]
-                token = str(command.get("token") or "")
-                if tls := command.get("tls"):
-                    self._agent.tls = ControlTls(**tls).context(server_side=False)
-                return self._make(specs, Path(folder) if folder else None, token)
+                return self._make([SwitchSpec.parse(document) for document in documents], command)
             case {"connect": controllers}:
                 given = controllers.items()
                 self._agent.connect({name: (str(host), int(port)) for name, (host, port) in given})
@@ -86,15 +81,17 @@ class ControlCommands:
                 return {"switches": switches}
         raise ValueError("neither make nor connect nor show")
 
-    def _make(
-        self, specs: Sequence[SwitchSpec], management: Path | None, token: str
-    ) -> dict[str, Any]:
+    def _make(self, specs: Sequence[SwitchSpec], command: Mapping[str, Any]) -> dict[str, Any]:
+        token, folder, tls = (command.get(key) for key in ("token", "management", "tls"))
+        context = ControlTls(**tls).context(server_side=False) if tls else None
         if duplicates := sorted(spec.name for spec in specs if spec.name in self._switches):
             raise FabricError(f"{', '.join(duplicates)}: made before")
         for spec, datapath in zip(specs, self._datapaths(specs), strict=True):
             interfaces, now_ns = self._agent.interfaces, time.monotonic_ns()
-            switch = OpenFlowSwitch(spec.datapath_id, datapath, interfaces, now_ns, token)
-            socket_path = management / f"{spec.name}.mgmt" if management else None
-            self._agent.add(spec.name, switch, socket_path)
+            switch = OpenFlowSwitch(
+                spec.datapath_id, datapath, interfaces, now_ns, str(token or "")
+            )
+            socket_path = Path(folder) / f"{spec.name}.mgmt" if folder else None
+            self._agent.add(spec.name, switch, socket_path, context)
             self._switches[spec.name] = switch
         return {"made": len(specs)}

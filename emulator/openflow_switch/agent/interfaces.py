@@ -4,35 +4,28 @@ import errno
 import socket
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.netlink import Request
 
 
-class PortCount(NamedTuple):
-    """Counters since the creation of an interface, with directions as seen from the switch."""
-
-    packets_in: int = 0
-    packets_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    errors_in: int = 0
-    errors_out: int = 0
-    dropped_in: int = 0
-    dropped_out: int = 0
-
-
 @dataclass(frozen=True)
 class Interface:
-    """The present state of an interface. `rate_kbps` is 0 if it is unknown."""
+    """The present state of an interface.
+
+    Attributes:
+        up: Whether it has carrier.
+        address: Its MAC address.
+        counts: Packets, bytes, errors and drops since its creation, each as the switch sees them:
+            in, then out.
+    """
 
     up: bool = True
     address: bytes = bytes(6)
-    count: PortCount = field(default_factory=PortCount)
-    rate_kbps: int = 0
+    counts: tuple[int, ...] = (0,) * 8
 
 
 class Interfaces(Protocol):
@@ -53,7 +46,7 @@ class Interfaces(Protocol):
 
 
 _IFINFO: Final = struct.Struct("=BxHiII")
-_STATISTICS: Final = struct.Struct("=8Q")
+_STATISTICS: Final = struct.Struct("=8Q")  # the first fields of struct rtnl_link_stats64
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
 _EVENTS: Final = {_NEWLINK, _DELLINK}
 _ADDRESS, _NAME, _STATISTICS64 = 1, 3, 23
@@ -120,6 +113,5 @@ def _is_up(link: netlink.Message) -> bool:
 
 def _interface(link: netlink.Message) -> Interface:
     attributes = netlink.attributes(link.body, _IFINFO.size)
-    # struct rtnl_link_stats64: received, sent, in and out alternating
-    count = PortCount(*_STATISTICS.unpack_from(attributes[_STATISTICS64]))
-    return Interface(_is_up(link), attributes.get(_ADDRESS, bytes(6)), count)
+    counts = _STATISTICS.unpack_from(attributes[_STATISTICS64])
+    return Interface(_is_up(link), attributes.get(_ADDRESS, bytes(6)), counts)

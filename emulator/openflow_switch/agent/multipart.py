@@ -79,7 +79,7 @@ def _description(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
 
 
 def _table_stats(switch: OpenFlowSwitch, _body: bytes, now_ns: int) -> Bodies:
-    received = sum(switch.interface(port).count.packets_in for port in switch.ports.values())
+    received = sum(switch.interface(port).counts[0] for port in switch.ports.values())
     counters, active = switch.counters(now_ns), [0] * TABLE_COUNT
     for entry in switch.tables.entries.values():
         active[entry.table] += 1
@@ -167,17 +167,16 @@ def _requested_ports(switch: OpenFlowSwitch, body: bytes, missing: ErrorCode) ->
 def _port_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
     """Return port statistics; a veth has no framing, overrun or CRC errors or collisions."""
     for port in _requested_ports(switch, body, ErrorCode.BAD_PORT):
-        counts, age = switch.interface(port).count, _age(switch.created_ns, now_ns)
+        counts, age = switch.interface(port).counts, _age(switch.created_ns, now_ns)
         traffic, errors, dropped = counts[:4], counts[4:6], counts[6:]
         yield struct.pack("!I4x8Q32xII", port.number, *traffic, *dropped, *errors, *age)
 
 
 def port_description(switch: OpenFlowSwitch, port: Port) -> bytes:
-    """Return an ofp_port (7.2.1) with its speed but no features: no feature bit fits a veth."""
-    interface, name = switch.interface(port), port.name.encode()[:15]
-    state, rate = 0 if port.up else ofp.LINK_DOWN, interface.rate_kbps
-    head = struct.pack("!I4x6s2x16s", port.number, interface.address, name)
-    return head + struct.pack("!II4I2I", 0, state, 0, 0, 0, 0, rate, rate)
+    """Return an ofp_port (7.2.1) without features and speeds, since none fits a veth."""
+    address, name = switch.interface(port).address, port.name.encode()[:15]
+    state = 0 if port.up else ofp.LINK_DOWN
+    return struct.pack("!I4x6s2x16s4xI24x", port.number, address, name, state)
 
 
 def _queue_stats(switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
@@ -194,16 +193,16 @@ def _queue_stats(switch: OpenFlowSwitch, body: bytes, _now_ns: int) -> Bodies:
 def _group_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
     (requested,) = struct.unpack_from("!I", body)
     counters, groups = switch.counters(now_ns), switch.tables.groups
-    for number, entry in sorted(groups.items()):
+    for number, group in sorted(groups.items()):
         if requested in {number, ofp.ALL_GROUPS}:
-            is_counted, places = is_group_counted(number, groups), range(len(entry.buckets))
+            is_counted, places = is_group_counted(number, groups), range(len(group.buckets))
             total = _packed_count(counters, (number, None)) if is_counted else _UNCOUNTED
             buckets = [_UNCOUNTED] * len(places)
-            if is_counted and executes_all_buckets(entry.group.kind):
+            if is_counted and executes_all_buckets(group.kind):
                 buckets = [_packed_count(counters, (number, place)) for place in places]
             length, references = 40 + 16 * len(places), _references(switch, number)
             head = struct.pack("!H2xII4x", length, number, references)
-            age = struct.pack("!II", *_age(entry.created_ns, now_ns))
+            age = struct.pack("!II", *_age(group.created_ns, now_ns))
             yield head + total + age + b"".join(buckets)
 
 
@@ -220,9 +219,9 @@ def _references(switch: OpenFlowSwitch, number: int) -> int:
 
 
 def _group_descriptions(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
-    for number, entry in sorted(switch.tables.groups.items()):
-        buckets = b"".join(bucket.encode() for bucket in entry.buckets)
-        yield struct.pack("!HBxI", 8 + len(buckets), entry.group.kind, number) + buckets
+    for number, group in sorted(switch.tables.groups.items()):
+        buckets = b"".join(bucket.encode() for bucket in group.buckets)
+        yield struct.pack("!HBxI", 8 + len(buckets), group.kind, number) + buckets
 
 
 def _group_features(_switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:

@@ -15,9 +15,9 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
-from moefabric.core import switch_proof
 from moefabric.core.errors import FabricError
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow import messages
@@ -34,8 +34,8 @@ from moefabric.emulator.openflow_switch.agent.multipart import (
     multipart_bodies,
     port_description,
 )
-from moefabric.emulator.openflow_switch.agent.switch import ControllerPacket, Mod, OpenFlowSwitch
-from moefabric.emulator.openflow_switch.datapath.interface import Port
+from moefabric.emulator.openflow_switch.agent.switch import Mod, OpenFlowSwitch
+from moefabric.emulator.openflow_switch.datapath.interface import Port, PuntedPacket
 from moefabric.emulator.openflow_switch.tables.flow_tables import RemovedEntry
 
 log = logging.getLogger(__name__)
@@ -59,8 +59,14 @@ _DECODERS: Final[Mapping[int, Callable[[Message], Mod]]] = {
 }
 
 
+def _unknown(message: Message) -> None:
+    if message.version != ofp.VERSION:
+        raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
+    raise OpenFlowError(ErrorCode.BAD_TYPE, f"type {message.type}")
+
+
 class ControllerSession:
-    """A session from the first hello until `is_over`, which listens to the switch until `close`."""
+    """A session of a controller, which listens to the switch from its hello until `close`."""
 
     def __init__(self, switch: OpenFlowSwitch, now_ns: int, *, passive: bool = False) -> None:
         """Start a session.
@@ -69,30 +75,27 @@ class ControllerSession:
         """
         self.switch, self.is_over = switch, False
         self._passive = passive
-        self._settings = ConnectionSettings(switch, passive=passive)
+        self.settings = ConnectionSettings(switch, passive=passive)
         self._partial, self._output = b"", bytearray(messages.encode_hello(1))
         self._pending = deque[Message]()
         self._greeted, self._echo_pending, self._output_blocked = False, False, False
         self._now_ns = self._heard_ns = now_ns
         self._batch = list[tuple[Message, Mod]]()
         self._batch_first_ns = self._batch_last_ns = 0
-        self._xid = 1
-        self._handlers: Mapping[int, Callable[[Message], bytes]] = {
-            **self._settings.replies,
-            **dict.fromkeys(_IGNORED, lambda _message: b""),
-            ofp.MessageType.ECHO_REQUEST: self._echo,
-            ofp.MessageType.EXPERIMENTER: self._experimenter,
+        self._xids = count(2)
+        self._handlers: Mapping[int, Callable[[Message], bytes | None]] = {
+            **self.settings.replies,
+            **dict.fromkeys(_IGNORED, lambda _message: None),
             ofp.MessageType.PACKET_OUT: self._packet_out,
             **dict.fromkeys(_DECODERS, self._mod),
             ofp.MessageType.MULTIPART_REQUEST: self._multipart,
             ofp.MessageType.BARRIER_REQUEST: self._barrier,
         }
-        switch.listeners.append(self)
 
     def close(self) -> None:
         """Make the batched changes and end the session; may be repeated."""
         try:
-            self._commit()
+            self.flush(self._now_ns)
         except FabricError as fault:
             log.error("changes lost", extra={"why": str(fault)})  # noqa: TRY400 - fault suffices
         self.is_over = True
@@ -112,11 +115,10 @@ class ControllerSession:
             self.is_over = True
             return
         self._pending.extend(received_messages)
-        self._process_pending(now_ns)
+        self._process_pending()
 
-    def _process_pending(self, now_ns: int) -> None:
+    def _process_pending(self) -> None:
         """Process messages until the unsent output exceeds its limit."""
-        self._now_ns = now_ns
         while self._pending and not self.is_over and self.unsent_bytes < MAX_UNSENT_BYTES:
             self._process(self._pending.popleft())
 
@@ -143,16 +145,8 @@ class ControllerSession:
             self._heard_ns, self._echo_pending = now_ns, False
         self._output_blocked = bool(self._output)
         if self._pending and sent:
-            self._process_pending(now_ns)
-
-    def take_output(self) -> bytes:
-        """Take all output."""
-        output = bytes(self._output)
-        self._output.clear()
-        return output
-
-    def _send(self, kind: ofp.MessageType, xid: int, body: bytes = b"") -> None:
-        self._output += messages.encode_message(kind, xid, body)
+            self._now_ns = now_ns
+            self._process_pending()
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -173,15 +167,15 @@ class ControllerSession:
             return
         self._now_ns = now_ns
         if self._batch:
-            self._commit()
+            self.flush(self._now_ns)
         elif self._echo_pending or not self._greeted:
             datapath = f"{self.switch.datapath_id:016x}"
             log.warning("controller is silent", extra={"datapath": datapath})
             self.is_over = True
         else:
             self._echo_pending = True
-            self._xid = self._xid % 0xFFFFFFFF + 1
-            self._send(ofp.MessageType.ECHO_REQUEST, self._xid)
+            xid = next(self._xids) & ofp.MAX_XID
+            self._output += messages.encode_message(ofp.MessageType.ECHO_REQUEST, xid)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -191,7 +185,9 @@ class ControllerSession:
             self._greet(message)
             return
         try:
-            self._output += self._handler(message)(message)
+            is_known = message.version == ofp.VERSION and message.type in self._handlers
+            handler = self._handlers[message.type] if is_known else _unknown
+            self._output += handler(message) or b""
         except OpenFlowError as error:
             self._refuse(message, error)
         except struct.error as error:
@@ -201,13 +197,6 @@ class ControllerSession:
         except FabricError as error:  # the kernel doesn't answer
             log.error("request failed", extra={"why": str(error)})  # noqa: TRY400 - as above
             self._refuse(message, OpenFlowError(ErrorCode.REQUEST_NOT_PERMITTED, str(error)))
-
-    def _handler(self, message: Message) -> Callable[[Message], bytes]:
-        if message.version != ofp.VERSION:
-            raise OpenFlowError(ErrorCode.BAD_VERSION, f"version {message.version}")
-        if message.type not in self._handlers:
-            raise OpenFlowError(ErrorCode.BAD_TYPE, f"type {message.type}")
-        return self._handlers[message.type]
 
     def _refuse(self, message: Message, error: OpenFlowError) -> None:
         datapath = f"{self.switch.datapath_id:016x}"
@@ -219,61 +208,40 @@ class ControllerSession:
         with suppress(OpenFlowError):
             if message.type == ofp.MessageType.HELLO and messages.supports_version(message):
                 self._greeted = True
+                self.switch.listeners.append(self)
                 return
-        why = b"this switch speaks OpenFlow 1.3 alone"
-        self._send(ofp.MessageType.ERROR, message.xid, ErrorCode.HELLO_INCOMPATIBLE.wire + why)
+        why = ErrorCode.HELLO_INCOMPATIBLE.wire + b"this switch speaks OpenFlow 1.3 alone"
+        self._output += messages.encode_message(ofp.MessageType.ERROR, message.xid, why)
         self.is_over = True
-
-    def _echo(self, message: Message) -> bytes:
-        return messages.encode_message(ofp.MessageType.ECHO_REPLY, message.xid, message.body)
-
-    def _experimenter(self, message: Message) -> bytes:
-        """Answer a challenge of the fabric's controller; refuse all other experimenters."""
-        challenge, token = message.body.removeprefix(switch_proof.CHALLENGE_HEAD), self.switch.token
-        is_challenge = message.body.startswith(switch_proof.CHALLENGE_HEAD)
-        is_known = is_challenge and token and len(challenge) == switch_proof.CHALLENGE_BYTES
-        refuse_if(not is_known, ErrorCode.BAD_EXPERIMENTER, f"message {message.xid}")
-        proof = switch_proof.proof(token, challenge, self.switch.datapath_id)
-        body = switch_proof.PROOF_HEAD + proof
-        return messages.encode_message(ofp.MessageType.EXPERIMENTER, message.xid, body)
 
     def _barrier(self, message: Message) -> bytes:
         message.require_empty_body()
-        self._commit()
+        self.flush(self._now_ns)
         return messages.encode_message(ofp.MessageType.BARRIER_REPLY, message.xid)
 
-    def _mod(self, message: Message) -> bytes:
+    def _mod(self, message: Message) -> None:
         """Add a change to the batch."""
-        self._settings.check_write_access()
+        self.settings.check_write_access()
         mod = _DECODERS[message.type](message)
         if not self._batch:
             self._batch_first_ns = self._now_ns
         self._batch_last_ns = self._now_ns
         self._batch.append((message, mod))
         if len(self._batch) >= BATCH_MAX_MESSAGES:
-            self._commit()
-        return b""
+            self.flush(self._now_ns)
 
     def flush(self, now_ns: int) -> None:
-        """Make the batched changes because another session reads the tables."""
-        self._now_ns = now_ns
-        self._commit()
-
-    def _commit(self) -> None:
         """Make the batched changes; the datapath has them when this method returns."""
         batch, self._batch = self._batch, []
-        result = self.switch.change([mod for _, mod in batch], self._now_ns)
-        for place, error in result.refused:
+        for place, error in self.switch.change([mod for _, mod in batch], now_ns):
             self._refuse(batch[place][0], error)
-        self.switch.publish_removals(result.removals, self._now_ns)
 
-    def _packet_out(self, message: Message) -> bytes:
-        self._settings.check_write_access()
+    def _packet_out(self, message: Message) -> None:
+        self.settings.check_write_access()
         out = messages.decode_packet_out(message)
         if any(isinstance(action, ToGroup) or action == TO_TABLE for action in out.actions):
-            self._commit()
-        self.switch.publish_packets(self.switch.send(out))
-        return b""
+            self.flush(self._now_ns)
+        self.switch.send(out)
 
     def _multipart(self, message: Message) -> bytes:
         kind, flags = message.fields(messages.MULTIPART)
@@ -283,38 +251,32 @@ class ControllerSession:
             listener.flush(self._now_ns)
         body = message.tail(messages.MULTIPART)
         bodies = multipart_bodies(self.switch, kind, body, self._now_ns)
-        replies = messages.encode_multipart_replies(ofp.MultipartType(kind), message.xid, bodies)
-        return b"".join(replies)
+        return messages.encode_multipart_replies(kind, message.xid, bodies)
 
     # --- asynchronous messages (7.4) --------------------------------------------------------------
 
-    def yield_mastership(self) -> None:
-        """Become slave if master, because another controller becomes master (6.3.6)."""
-        if self._settings.role is ofp.ControllerRole.MASTER:
-            self._settings.role = ofp.ControllerRole.SLAVE
-
-    def _wants(self, kind: AsyncKind, reason: int) -> bool:
-        return self._greeted and not self.is_over and self._settings.wants(kind, reason)
-
-    def send_packet_ins(self, packets: Iterable[ControllerPacket]) -> None:
+    def send_packet_ins(self, packets: Iterable[PuntedPacket]) -> None:
         """Send packets to the controller; they are lost while it leaves too much unread."""
         for packet in packets:
+            entry = self.switch.last_entry(packet.flow)
+            is_miss = entry is not None and entry.is_table_miss
+            reason = ofp.PacketInReason.NO_MATCH if is_miss else ofp.PacketInReason.ACTION
             has_room = self.unsent_bytes <= MAX_UNSENT_BYTES
-            if has_room and self._wants(AsyncKind.PACKET_IN, packet.reason):
-                entry = packet.entry
+            if has_room and self.settings.wants(AsyncKind.PACKET_IN, reason):
                 table, cookie = (entry.table, entry.cookie) if entry else (0, _NO_COOKIE)
                 self._output += messages.encode_packet_in(
-                    packet.reason, table, cookie, packet.in_port, packet.frame, packet.length
+                    reason, table, cookie, packet.in_port, packet.frame, packet.length
                 )
 
     def send_flows_removed(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
         """Report the removed entries that have OFPFF_SEND_FLOW_REM."""
         for removal in removals:
-            if self._wants(AsyncKind.FLOW_REMOVED, removal.reason):
-                self._send(ofp.MessageType.FLOW_REMOVED, 0, flow_removed(removal, now_ns))
+            if self.settings.wants(AsyncKind.FLOW_REMOVED, removal.reason):
+                body = flow_removed(removal, now_ns)
+                self._output += messages.encode_message(ofp.MessageType.FLOW_REMOVED, 0, body)
 
     def send_port_status(self, port: Port) -> None:
         """Report the carrier of a port."""
-        if self._wants(AsyncKind.PORT_STATUS, _MODIFIED):
+        if self.settings.wants(AsyncKind.PORT_STATUS, _MODIFIED):
             body = struct.pack("!B7x", _MODIFIED) + port_description(self.switch, port)
-            self._send(ofp.MessageType.PORT_STATUS, 0, body)
+            self._output += messages.encode_message(ofp.MessageType.PORT_STATUS, 0, body)

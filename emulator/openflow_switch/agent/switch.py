@@ -5,7 +5,7 @@ A switch outlives the connections of its controllers.
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from moefabric.core.errors import FabricError
@@ -20,8 +20,8 @@ from moefabric.emulator.openflow_switch.datapath.interface import (
     Datapath,
     Flow,
     FlowKey,
-    Group,
     Port,
+    PuntedPacket,
 )
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.tables.counters import (
@@ -31,11 +31,7 @@ from moefabric.emulator.openflow_switch.tables.counters import (
     entry_counters,
 )
 from moefabric.emulator.openflow_switch.tables.entries import FlowEntry, check_groups, check_ports
-from moefabric.emulator.openflow_switch.tables.flow_tables import (
-    FlowTables,
-    RemovedEntry,
-    TableUpdate,
-)
+from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables, TableUpdate
 from moefabric.emulator.openflow_switch.tables.pipeline import Pipeline, pipeline
 
 if TYPE_CHECKING:
@@ -45,37 +41,6 @@ log = logging.getLogger(__name__)
 
 Mod = FlowMod | GroupMod
 _ANY: Final = Match()
-
-
-@dataclass(frozen=True)
-class ControllerPacket:
-    """A packet for the controller.
-
-    Attributes:
-        entry: The flow entry that sent it; None for a packet-out.
-        in_port: The port where it arrived.
-        frame: Its first bytes.
-        length: Its length in bytes.
-    """
-
-    entry: FlowEntry | None
-    in_port: int
-    frame: bytes
-    length: int
-
-    @property
-    def reason(self) -> ofp.PacketInReason:
-        """Why the packet is sent to the controller."""
-        is_miss = self.entry is not None and self.entry.is_table_miss
-        return ofp.PacketInReason.NO_MATCH if is_miss else ofp.PacketInReason.ACTION
-
-
-@dataclass(frozen=True)
-class ChangeResult:
-    """The result of some flow-mods and group-mods: errors by index, and removed entries."""
-
-    refused: tuple[tuple[int, OpenFlowError], ...] = ()
-    removals: tuple[RemovedEntry, ...] = ()
 
 
 class OpenFlowSwitch:
@@ -110,33 +75,36 @@ class OpenFlowSwitch:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def change(self, mods: Sequence[Mod], now_ns: int) -> ChangeResult:
+    def change(self, mods: Sequence[Mod], now_ns: int) -> list[tuple[int, OpenFlowError]]:
         """Make changes by one load of the datapath, so that packets meet all of them or none.
 
         If the datapath lacks room, the changes that fit are made and the others are refused.
+
+        Returns:
+            The refused changes, by their index, with their errors.
         """
         if not mods:
-            return ChangeResult()
+            return []
         update = TableUpdate(self.tables, self.ports.keys(), now_ns)
         update.make(mods)
         try:
-            removals = self._load(update, now_ns)
+            self._load(update, now_ns)
         except (FabricError, OpenFlowError) as fault:
             if len(mods) == 1:
-                return ChangeResult(((0, _refusal(mods[0], fault)),))
-            return self._change_by_halves(mods, now_ns)
-        return ChangeResult(tuple(update.refused), removals)
+                return [(0, _refusal(mods[0], fault))]
+            middle = len(mods) // 2
+            first = self.change(mods[:middle], now_ns)
+            later = self.change(mods[middle:], now_ns)
+            return first + [(place + middle, error) for place, error in later]
+        return update.refused
 
-    def _change_by_halves(self, mods: Sequence[Mod], now_ns: int) -> ChangeResult:
-        middle = len(mods) // 2
-        first, second = self.change(mods[:middle], now_ns), self.change(mods[middle:], now_ns)
-        later = tuple((place + middle, error) for place, error in second.refused)
-        return ChangeResult((*first.refused, *later), (*first.removals, *second.removals))
+    def _load(self, update: TableUpdate, now_ns: int) -> None:
+        """Load updated tables, and report removed entries to all controllers.
 
-    def _load(self, update: TableUpdate, now_ns: int) -> tuple[RemovedEntry, ...]:
-        """Load updated tables; nothing has changed if FabricError or OpenFlowError is raised."""
+        Nothing has changed if FabricError or OpenFlowError is raised.
+        """
         if not update.is_changed:
-            return ()
+            return
         tables = update.tables
         after = pipeline(tables)
         is_multi_table = after.is_multi_table or self._pipeline.is_multi_table
@@ -146,7 +114,7 @@ class OpenFlowSwitch:
         elif removed:
             visited = {entry.flow.key: entry_counters((entry,)) for entry in removed}
             self._read_counters(now_ns, visited)
-        self.datapath.load(after.flows, after.groups)
+        self.datapath.load(after.flows, tuple(after.groups.values()))
         removals = tuple(
             replace(removal, count=self._counters.count(removal.entry.serial))
             for removal in update.removed
@@ -163,15 +131,16 @@ class OpenFlowSwitch:
             self._counters.remove(removed, flows, groups)
         self.tables, self._pipeline = tables, after
         self.has_timeouts = any(one.idle_s or one.hard_s for one in tables.entries.values())
-        return removals
+        for listener in self.listeners:
+            listener.send_flows_removed(removals, now_ns)
 
-    def expire(self, now_ns: int) -> tuple[RemovedEntry, ...]:
+    def expire(self, now_ns: int) -> None:
         """Remove the entries whose timeout has passed."""
         if any(entry.idle_s for entry in self.tables.entries.values()):
             self._read_counters(now_ns)
         update = TableUpdate(self.tables, self.ports.keys(), now_ns)
         update.expire({key: count.used_ns for key, count in self._counters.counts.items()})
-        return self._load(update, now_ns)
+        self._load(update, now_ns)
 
     # --- counters ---------------------------------------------------------------------------------
 
@@ -199,11 +168,8 @@ class OpenFlowSwitch:
 
     # --- packets ----------------------------------------------------------------------------------
 
-    def send(self, out: PacketOut) -> list[ControllerPacket]:
+    def send(self, out: PacketOut) -> None:
         """Execute a packet-out, which only port counters include.
-
-        Returns:
-            The packets that it sends to the controller.
 
         Raises:
             OpenFlowError: If the packet-out is invalid.
@@ -214,40 +180,33 @@ class OpenFlowSwitch:
             raise OpenFlowError(ErrorCode.BAD_PORT, f"port {out.in_port:#x}")
         if (port := _only_port(out.actions)) in self.ports and port != out.in_port:
             self._send(port, out.frame)
-            return []
+            return
         actions = tuple(action for action in out.actions if action != TO_TABLE)
         check_ports(actions, self.ports.keys())
         check_groups(actions, self.tables.groups)
-        packets = self._emit(Flow(_ANY, 0, actions), None, out.in_port, out.frame)
+        self._emit(Flow(_ANY, 0, actions), None, out.in_port, out.frame)
         for place, action in enumerate(out.actions):
             if action == TO_TABLE:
                 fields = (before for before in out.actions[:place] if isinstance(before, SetField))
                 frame = rewritten_frame(out.frame, ((field.name, field.value) for field in fields))
-                packets += self._process(out.in_port, frame)
-        return packets
+                self._process(out.in_port, frame)
 
-    def _process(self, in_port: int, frame: bytes) -> list[ControllerPacket]:
+    def _process(self, in_port: int, frame: bytes) -> None:
         """Process a packet by the flow tables."""
         packet = packet_fields(frame, in_port)
         fitting = (flow for flow in self._pipeline.flows if flow.match.fits(packet))
-        flow = max(fitting, key=lambda flow: flow.rank, default=None)
-        return self._emit(flow, self._last_entry(flow.key), in_port, frame) if flow else []
+        if flow := max(fitting, key=lambda flow: flow.rank, default=None):
+            self._emit(flow, flow.key, in_port, frame)
 
-    def _emit(
-        self, flow: Flow, entry: FlowEntry | None, in_port: int, frame: bytes
-    ) -> list[ControllerPacket]:
-        packets, groups, slot = list[ControllerPacket](), dict[int, Group](), 0
-        if flow.uses_groups:
-            groups = {number: group.group for number, group in self.tables.groups.items()}
-            slot = select_slot(packet_fields(frame, in_port))
-        for emission in emissions(flow, groups, slot, self.ports):
+    def _emit(self, flow: Flow, key: FlowKey | None, in_port: int, frame: bytes) -> None:
+        slot = select_slot(packet_fields(frame, in_port)) if flow.uses_groups else 0
+        for emission in emissions(flow, self.tables.groups, slot, self.ports):
             emitted = rewritten_frame(frame, emission.rewrites)
             if emission.port == CONTROLLER:
                 head = emitted[: emission.max_len]
-                packets.append(ControllerPacket(entry, in_port, head, len(emitted)))
+                self.publish_packets([PuntedPacket(in_port, head, len(emitted), key)])
             for port in emission.output_ports(in_port, self.ports):
                 self._send(port, emitted)
-        return packets
 
     def _send(self, port: int, frame: bytes) -> None:
         """Send a frame; OpenFlow has no error for a port that is down."""
@@ -256,13 +215,10 @@ class OpenFlowSwitch:
         except FabricError as fault:
             log.info("not sent", extra={"datapath": f"{self.datapath_id:016x}", "why": str(fault)})
 
-    def received(self) -> list[ControllerPacket]:
-        """Take the packets that flows have sent to the controller."""
-        received = ((self._last_entry(one.flow), one) for one in self.datapath.received())
-        return [ControllerPacket(e, one.in_port, one.frame, one.length) for e, one in received]
-
-    def _last_entry(self, key: FlowKey) -> FlowEntry | None:
+    def last_entry(self, key: FlowKey | None) -> FlowEntry | None:
         """Return the last entry that a flow's packets visit; None if the flow is removed."""
+        if key is None:
+            return None
         if not self._pipeline.is_multi_table:
             return self.tables.entries.get((0, key[1], key[0]))
         visited = self._pipeline.entries.get(key)
@@ -279,15 +235,10 @@ class OpenFlowSwitch:
         self.datapath.port_changed(number, up=up)
         return self.ports[number]
 
-    def publish_packets(self, packets: Iterable[ControllerPacket]) -> None:
+    def publish_packets(self, packets: Iterable[PuntedPacket]) -> None:
         """Send packets to all controllers."""
         for listener in self.listeners:
             listener.send_packet_ins(packets)
-
-    def publish_removals(self, removals: Iterable[RemovedEntry], now_ns: int) -> None:
-        """Report removed entries to all controllers."""
-        for listener in self.listeners:
-            listener.send_flows_removed(removals, now_ns)
 
 
 def _only_port(actions: Sequence[object]) -> int:

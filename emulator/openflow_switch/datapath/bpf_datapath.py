@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,7 @@ from moefabric.core.openflow.actions import Action
 from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.bpf_assembler import BpfError
 from moefabric.emulator.linux.bpf_syscalls import Memory
 from moefabric.emulator.openflow_switch.datapath import map_layout
@@ -41,7 +40,7 @@ from moefabric.emulator.openflow_switch.datapath.interface import (
 from moefabric.emulator.openflow_switch.datapath.map_layout import MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_parts import TAG_BYTES, MapDescriptors
 from moefabric.emulator.openflow_switch.datapath.switch_program import (
-    CACHE_SLOT,
+    CACHE_SLOT_BYTES,
     CACHE_SLOTS,
     switch_program,
 )
@@ -85,7 +84,7 @@ class SharedProgram:
             names = ("memories", "tables", "rings")
             columns = zip(names, zip(*self._unclaimed.values(), strict=True), strict=True)
             self.maps = MapDescriptors(*(_create_array(undo, *column) for column in columns))
-            sizes = 4, CACHE_SLOT.size, CACHE_SLOTS
+            sizes = 4, CACHE_SLOT_BYTES, CACHE_SLOTS
             self.cache = bpf_calls.create_map(bpf_calls.MAP_TYPE_PERCPU_ARRAY, "flow_cache", *sizes)
             undo.callback(os.close, self.cache)
             code = switch_program(self.layout, self.maps, self.cache)
@@ -195,14 +194,11 @@ class RingReader:
                 yield record
 
     def close(self) -> None:
-        """Close the ring; may be repeated."""
-        if self.fd < 0:
-            return
+        """Close the ring."""
         del self._position
         self._consumer.close()
         self._producer.close()
         os.close(self.fd)
-        self.fd = -1
 
 
 _ETH_P_ALL: Final = 0x0003
@@ -236,15 +232,14 @@ class BpfDatapath:
         self._free_counters = deque(range(self._layout.counters))
         self._sender: socket.socket | None = None
 
-    def attach(self, interfaces: Mapping[int, str], netns: str | None = None) -> None:
+    def attach(self, interfaces: Mapping[int, str]) -> None:
         """Attach interfaces, whose incoming frames all go to the switch from now on.
 
         Needs CAP_NET_ADMIN and CAP_NET_RAW.
 
         Args:
-            interfaces: Names of interfaces by port number.
-            netns: Path of their network namespace, such as /proc/PID/ns/net; None for the caller's.
-                It must be the same in all calls.
+            interfaces: Names of interfaces of the caller's network namespace, which must be the
+                same in all calls, by port number.
 
         Raises:
             FabricError: If a port or an interface doesn't exist.
@@ -252,10 +247,6 @@ class BpfDatapath:
         if invalid := sorted(n for n in interfaces if not 1 <= n <= self._layout.ports):
             among = f"are not among 1..{self._layout.ports}"
             raise FabricError(f"switch {self._number}: ports {invalid} {among}")
-        attach = partial(self._attach_here, interfaces)
-        namespaces.run_in(netns, attach) if netns else attach()
-
-    def _attach_here(self, interfaces: Mapping[int, str]) -> None:
         indices = {port: self._interface_index(name) for port, name in interfaces.items()}
         self._sender = self._program.packet_socket()
         requests = list[netlink.Request]()
@@ -406,11 +397,6 @@ class BpfDatapath:
             header = struct.pack("=H", tag_protocol) + struct.pack(">H", tag)
             frame = frame[:12] + header + frame[12:]
         return PuntedPacket(in_port, frame[:max_len], length, flow)
-
-    @property
-    def exhausted(self) -> int:
-        """Number of packets dropped because table changes interrupted all their searches."""
-        return int.from_bytes(self._memory.view[MemoryLayout.EXHAUSTED :][:8], "little")
 
     def close(self) -> None:
         """Close the switch's descriptors; may be repeated. The switch continues to forward."""

@@ -1,11 +1,11 @@
 """Executes a flow's actions: which copies of a packet leave the switch, by which ports."""
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moefabric.core.openflow.actions import Action, Output, SetField, ToGroup, group_ids
+from moefabric.core.openflow.actions import Action, Output, SetField, ToGroup
 from moefabric.core.openflow.constants import WHOLE_FRAME, GroupType, PortNumber
 from moefabric.core.openflow.match import FlowError
 from moefabric.core.openflow.messages import Bucket
@@ -64,6 +64,22 @@ def slot_buckets(weights: Sequence[int]) -> tuple[int, ...]:
     return tuple(itertools.chain.from_iterable([i] * count for i, count in enumerate(slots)))
 
 
+def ordered_actions(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """Return an action set in its order of execution (OpenFlow 1.3.5, 5.10).
+
+    The last value set for each field comes first, then the group, or the output if there is no
+    group.
+    """
+    fields, outputs = dict[str, Action](), dict[type, Action]()
+    for action in actions:
+        if isinstance(action, SetField):
+            fields[action.name] = action
+        else:
+            outputs[type(action)] = action
+    last = outputs.get(ToGroup) or outputs.get(Output)
+    return (*fields.values(), *((last,) if last else ()))
+
+
 @dataclass(frozen=True)
 class Emission:
     """A copy of a packet that leaves the switch.
@@ -116,22 +132,13 @@ def emissions(flow: Flow, groups: Groups, slot: int, ports: Ports) -> tuple[Emis
                     if number in within:
                         raise FlowError(f"group {number} goes through itself")
                     for bucket in _chosen_buckets(groups[number], slot, ports):
-                        yield from execute(bucket.actions, fields, (*within, number))
+                        ordered = ordered_actions(bucket.actions)
+                        yield from execute(ordered, fields, (*within, number))
 
     try:
         return tuple(execute(flow.actions, {}, ()))
     except FlowError as fault:
         raise FlowError(f"flow {flow}: {fault}") from None
-
-
-def uses_select(flow: Flow, groups: Groups) -> bool:
-    """Whether the packets of a flow may reach a select group."""
-    numbers = list(group_ids(flow.actions))
-    for number in numbers:  # which grows by the groups that each group sends packets to
-        buckets = groups[number].buckets if number in groups else ()
-        following = {n for bucket in buckets for n in group_ids(bucket.actions)}
-        numbers += following.difference(numbers)
-    return any(n in groups and groups[n].kind is GroupType.SELECT for n in numbers)
 
 
 def _chosen_buckets(group: Group, slot: int, ports: Ports) -> Sequence[Bucket]:

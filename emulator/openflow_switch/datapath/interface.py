@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
-from moefabric.core.openflow.actions import Action, ToGroup
+from moefabric.core.openflow.actions import Action, ToGroup, group_ids
 from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FlowError, Match
 from moefabric.core.openflow.messages import Bucket
@@ -64,6 +64,12 @@ class Group:
     id: int
     kind: GroupType
     buckets: tuple[Bucket, ...]
+    created_ns: int = field(default=0, compare=False)
+
+    @property
+    def next_groups(self) -> frozenset[int]:
+        """Numbers of the groups that the buckets send packets to."""
+        return frozenset(one for bucket in self.buckets for one in group_ids(bucket.actions))
 
     def __str__(self) -> str:
         return f"group {self.id} ({self.kind!s}, {len(self.buckets)} buckets)"
@@ -87,13 +93,13 @@ class PuntedPacket:
         frame: Its first bytes, at most as many as the flow's output action asks for. A datapath may
             truncate it further (OpenFlow 1.3.5, 7.4.1): the kernel's returns at most 16,360 bytes.
         length: Its length in bytes.
-        flow: The flow that sent it.
+        flow: The flow that sent it; None for a packet-out.
     """
 
     in_port: int
     frame: bytes
     length: int
-    flow: FlowKey
+    flow: FlowKey | None
 
 
 @dataclass(frozen=True)

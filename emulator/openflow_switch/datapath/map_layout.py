@@ -17,12 +17,7 @@ from typing import Final
 
 from moefabric.core.openflow.constants import PortNumber
 from moefabric.core.openflow.match import FIELD_BITS, FlowError, Match
-from moefabric.emulator.openflow_switch.datapath.emissions import (
-    SLOTS,
-    Emission,
-    emissions,
-    uses_select,
-)
+from moefabric.emulator.openflow_switch.datapath.emissions import SLOTS, Emission, emissions
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, Groups, Ports
 
 KEY_BYTES: Final = 40
@@ -119,7 +114,6 @@ class MemoryLayout:
     flows: int
 
     SELECT = 0  # u32
-    EXHAUSTED = 8  # u64: packets dropped because changes interrupted all searches
     GENERATIONS = 64
 
     @property
@@ -177,12 +171,11 @@ def flow_steps(flow: Flow, groups: Groups, ports: Ports) -> tuple[Step, ...]:
         FlowError: If the flow, which the error names, has too many steps or an invalid group.
     """
     slots: dict[tuple[Emission, ...], int] = {}
-    if uses_select(flow, groups):
-        for slot in range(SLOTS):
-            emitted = emissions(flow, groups, slot, ports)
-            slots[emitted] = slots.get(emitted, 0) | 1 << slot
-    else:
-        slots[emissions(flow, groups, 0, ports)] = EVERY_SLOT
+    for slot in range(SLOTS if flow.uses_groups else 1):
+        emitted = emissions(flow, groups, slot, ports)
+        slots[emitted] = slots.get(emitted, 0) | 1 << slot
+    if len(slots) == 1:
+        slots = dict.fromkeys(slots, EVERY_SLOT)
     sequences = (_sequence(emitted, bits, ports) for emitted, bits in slots.items())
     steps = tuple(itertools.chain.from_iterable(sequences))
     if (count := len(steps)) > MAX_STEPS:

@@ -32,22 +32,25 @@ class SkBuff(IntEnum):
 
 
 class Stack(IntEnum):
-    """Offsets from the top of the program's stack."""
+    """Offsets from the top of the program's stack.
 
-    KEY = -map_layout.KEY_BYTES  # the packet's key
+    A slot of the flow cache holds the places from KEY to FOUND_BY, in the same order.
+    """
+
+    KEY = -map_layout.KEY_BYTES - 24  # the packet's key
+    NUMBER = KEY + map_layout.KEY_BYTES  # the switch's number, and a zero at NUMBER + 4
+    SELECT = NUMBER + 8  # `select` when the search began
+    FOUND_BY = NUMBER + 16  # index of the mask under which a search found the flow
     MASKED_KEY = KEY - map_layout.KEY_BYTES
     FLOW = MASKED_KEY - map_layout.VALUE_BYTES  # a copy of the flow's value
     BEST_RANK = FLOW - 8
-    SELECT = FLOW - 16  # `select` when the search began
-    ATTEMPTS = FLOW - 24
-    IPV4_HEADER = FLOW - 48
-    SAVED = FLOW - 56  # a register during an inner loop
-    MEMORY = FLOW - 64  # address of the switch's memory
-    TABLE = FLOW - 72  # map of the switch's flows
-    NUMBER = FLOW - 80  # the switch's number, and a zero at NUMBER + 4
-    BARRIER = FLOW - 88
-    SLOT = FLOW - 96  # address of the packet's slot in the flow cache
-    FOUND_BY = FLOW - 104  # index of the mask under which a search found the flow
+    ATTEMPTS = FLOW - 16
+    IPV4_HEADER = FLOW - 40
+    SAVED = FLOW - 48  # a register during an inner loop
+    MEMORY = FLOW - 56  # address of the switch's memory
+    TABLE = FLOW - 64  # map of the switch's flows
+    BARRIER = FLOW - 72
+    SLOT = FLOW - 80  # address of the packet's slot in the flow cache
 
 
 class MapDescriptors(NamedTuple):
@@ -94,6 +97,13 @@ def load_frame(offset: int | Reg, place: int, length: int) -> Code:
     yield from call(bpf.SKB_LOAD_BYTES, SKB, offset, on_stack(place), length)
 
 
+def copy(to: Address, source: Address, length: int) -> Code:
+    """Copy words of 8 bytes; overwrite R1."""
+    for at in range(0, length, 8):
+        yield bpf.load(Size.DOUBLE, Reg.R1, source.base, source.offset + at)
+        yield bpf.store(Size.DOUBLE, to.base, to.offset + at, Reg.R1)
+
+
 def clear_stack(place: int, length: int) -> Code:
     """Set bytes of the stack to zero."""
     for at in range(place, place + length, 8):
@@ -126,13 +136,9 @@ def memory_address(dst: Reg, offset: int) -> Code:
     yield bpf.add(dst, offset)
 
 
-def load_barrier(*, always: bool) -> Code:
-    """Order earlier loads before later ones where the processor doesn't; overwrite R1.
-
-    Args:
-        always: Whether to emit the barrier for every processor.
-    """
-    if always or not bpf.IS_STRONGLY_ORDERED:
+def load_barrier() -> Code:
+    """Order earlier loads before later ones where the processor doesn't; overwrite R1."""
+    if not bpf.IS_STRONGLY_ORDERED:
         yield bpf.store(Size.DOUBLE, Reg.R10, Stack.BARRIER, 0)
         yield bpf.move(Reg.R1, 0)
         yield bpf.barrier(Reg.R1, Stack.BARRIER)

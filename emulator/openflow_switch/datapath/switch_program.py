@@ -14,13 +14,12 @@ The flow cache holds the mask by which the program found the flow of an earlier 
 The result of a search depends on the packet's key and on the table alone, and `select` numbers the
 changes of the table. A slot holds a key, the switch's number and `select` at the time, and the mask
 of the flow that was found. Until the table changes, a packet with this key is looked up under that
-mask only, however many masks and priorities the table has.
+mask only, however many masks and priorities the table has. A slot fills a cache line.
 
 Each key has one slot, which keys of other packets may take over. Each processor has slots of its
 own: it runs the program for one packet after the other, so that no slot is read while it changes.
 """
 
-import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -31,12 +30,14 @@ from moefabric.emulator.openflow_switch.datapath import emissions, map_layout
 from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_parts import (
     SKB,
+    Address,
     Code,
     MapDescriptors,
     SkBuff,
     Stack,
     call,
     clear_stack,
+    copy,
     execute_steps,
     frame_length,
     in_port,
@@ -48,45 +49,36 @@ from moefabric.emulator.openflow_switch.datapath.program_parts import (
     switch_map,
 )
 
-CACHE_SLOT: Final = struct.Struct(f"={map_layout.KEY_BYTES}sIIQQ")
-"""Key, the switch's number, `select`, index of the mask, and 8 bytes that fill a cache line."""
+CACHE_SLOT_BYTES: Final = -Stack.KEY
 _SLOT_BITS: Final = 12
 CACHE_SLOTS: Final = 1 << _SLOT_BITS
 """Slots of each processor, which all switches of a program share."""
-_NUMBER = map_layout.KEY_BYTES
-_SELECT, _MASK = _NUMBER + 4, _NUMBER + 8
-_CACHE_PRIMES: Final = (0x01000193, 0x2545F491, 0x3C6EF35F, 0x19D699A5, 0x5BD1E995)
-"""Multipliers of a key's words of 8 bytes, and MIX of their sum."""
-_NUMBER_PRIME: Final = 0x27D4EB2F
+_MASK: Final = Stack.FOUND_BY - Stack.KEY
+"""Offset of the index of the mask in a slot; what comes before it identifies the search."""
+_CACHE_PRIMES: Final = (0x01000193, 0x2545F491, 0x3C6EF35F, 0x19D699A5, 0x5BD1E995, 0x27D4EB2F)
+"""Multipliers of a key's words of 8 bytes and of the switch's number, and MIX of their sum."""
 ATTEMPTS = 4
 """Number of searches, each interrupted by a change of the table, before a packet is dropped."""
 
 
-def switch_program(
-    layout: MemoryLayout, maps: MapDescriptors, cache_fd: int, *, barriers: bool = False
-) -> Code:
+def switch_program(layout: MemoryLayout, maps: MapDescriptors, cache_fd: int) -> Code:
     """Return the program of all switches.
 
     Args:
         layout: The layout of the switches' memory.
         maps: Descriptors of the maps.
         cache_fd: Descriptor of the flow cache.
-        barriers: Whether to emit barriers also where the processor keeps the order of loads.
     """
     yield bpf.move(SKB, Reg.R1)
     yield from _find_maps(layout, maps)
     yield from _build_key(layout)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.ATTEMPTS, 0)
     yield from _find_cache_slot(cache_fd)
-    yield from _search(layout, barriers=barriers)
+    yield from _search(layout)
     yield from _remember_mask()
     yield from _count(layout)
     yield from _select_slot()
     yield from execute_steps(layout, maps)
-    yield Label("exhausted")
-    yield from memory_address(Reg.R3, layout.EXHAUSTED)
-    yield bpf.move(Reg.R4, 1)
-    yield bpf.atomic_add(Reg.R3, 0, Reg.R4)
     yield Label("drop")
     yield bpf.move(Reg.R0, bpf.TC_ACT_SHOT)
     yield bpf.exit_program()
@@ -156,14 +148,14 @@ def _build_ipv4_key() -> Code:
     yield from load_frame(Reg.R7, key + KeyOffset.TP_SRC, 4)
 
 
-def _search(layout: MemoryLayout, *, barriers: bool) -> Code:
+def _search(layout: MemoryLayout) -> Code:
     """Copy the matching flow of the highest rank to Stack.FLOW."""
     mask, best, index = Reg.R7, Reg.R8, Reg.R9
     yield Label("search")
     yield from memory_address(Reg.R1, layout.SELECT)
     yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.SELECT, Reg.R1)
-    yield from load_barrier(always=barriers)
+    yield from load_barrier()
     yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.SELECT)
     yield bpf.bit_and(Reg.R1, 1)
     yield bpf.multiply(Reg.R1, layout.generation_bytes)
@@ -179,13 +171,12 @@ def _search(layout: MemoryLayout, *, barriers: bool) -> Code:
     yield Label("search all masks")
     yield from _search_all_masks(mask, best, index)
     yield Label("searched")
-    yield from _copy_flow(layout, best, barriers=barriers)
+    yield from _copy_flow(layout, best)
 
 
 def _find_cache_slot(cache_fd: int) -> Code:
     """Store the address of the slot of a packet, whose key and switch are on the stack."""
-    yield bpf.load(Size.WORD, Reg.R2, Reg.R10, Stack.NUMBER)
-    yield bpf.multiply(Reg.R2, _NUMBER_PRIME)
+    yield bpf.move(Reg.R2, 0)
     for part, prime in enumerate(_CACHE_PRIMES):
         yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.KEY + 8 * part)
         yield bpf.multiply(Reg.R1, prime)
@@ -203,13 +194,9 @@ def _find_cache_slot(cache_fd: int) -> Code:
 def _load_cached_mask(index: Reg, otherwise: str) -> Code:
     """Set `index` to the mask in the packet's slot; jump if the slot is of another search."""
     yield bpf.load(Size.DOUBLE, Reg.R0, Reg.R10, Stack.SLOT)
-    for part in range(0, map_layout.KEY_BYTES, 8):
+    for part in range(0, _MASK, 8):
         yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R0, part)
         yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.KEY + part)
-        yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, Reg.R2, otherwise)
-    for place, of_search in ((_NUMBER, Stack.NUMBER), (_SELECT, Stack.SELECT)):
-        yield bpf.load(Size.WORD, Reg.R1, Reg.R0, place)
-        yield bpf.load(Size.WORD, Reg.R2, Reg.R10, of_search)
         yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, Reg.R2, otherwise)
     yield bpf.load(Size.DOUBLE, index, Reg.R0, _MASK)
     yield bpf.jump_if(Jump.GREATER_OR_EQUAL, index, map_layout.MAX_MASKS, otherwise)
@@ -218,14 +205,7 @@ def _load_cached_mask(index: Reg, otherwise: str) -> Code:
 def _remember_mask() -> Code:
     """Put the mask in Stack.FOUND_BY, with its key, switch and `select`, into the packet's slot."""
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.SLOT)
-    for part in range(0, map_layout.KEY_BYTES, 8):
-        yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.KEY + part)
-        yield bpf.store(Size.DOUBLE, Reg.R2, part, Reg.R1)
-    for place, of_search in ((_NUMBER, Stack.NUMBER), (_SELECT, Stack.SELECT)):
-        yield bpf.load(Size.WORD, Reg.R1, Reg.R10, of_search)
-        yield bpf.store(Size.WORD, Reg.R2, place, Reg.R1)
-    yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.FOUND_BY)
-    yield bpf.store(Size.DOUBLE, Reg.R2, _MASK, Reg.R1)
+    yield from copy(Address(Reg.R2, 0), on_stack(Stack.KEY), CACHE_SLOT_BYTES)
 
 
 def _look_up(mask: Reg) -> Code:
@@ -263,14 +243,12 @@ def _search_all_masks(mask: Reg, best: Reg, index: Reg) -> Code:
     yield bpf.jump("mask")
 
 
-def _copy_flow(layout: MemoryLayout, best: Reg, *, barriers: bool) -> Code:
+def _copy_flow(layout: MemoryLayout, best: Reg) -> Code:
     """Copy the flow, and search again if the table has changed meanwhile."""
     yield bpf.jump_if(Jump.EQUAL, best, 0, "copied")
-    for part in range(0, map_layout.VALUE_BYTES, 8):
-        yield bpf.load(Size.DOUBLE, Reg.R1, best, part)
-        yield bpf.store(Size.DOUBLE, Reg.R10, Stack.FLOW + part, Reg.R1)
+    yield from copy(on_stack(Stack.FLOW), Address(best, 0), map_layout.VALUE_BYTES)
     yield Label("copied")
-    yield from load_barrier(always=barriers)
+    yield from load_barrier()
     yield from memory_address(Reg.R1, layout.SELECT)
     yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R10, Stack.SELECT)
@@ -278,7 +256,7 @@ def _copy_flow(layout: MemoryLayout, best: Reg, *, barriers: bool) -> Code:
     yield bpf.load(Size.DOUBLE, Reg.R1, Reg.R10, Stack.ATTEMPTS)
     yield bpf.add(Reg.R1, 1)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.ATTEMPTS, Reg.R1)
-    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R1, ATTEMPTS, "exhausted")
+    yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R1, ATTEMPTS, "drop")
     yield bpf.jump("search")
     yield Label("unchanged")
     yield bpf.jump_if(Jump.EQUAL, best, 0, "drop")  # no flow matches the packet

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from moefabric.core.openflow.actions import Action, group_ids
 from moefabric.core.openflow.constants import GroupType
-from moefabric.emulator.openflow_switch.datapath.interface import FlowCount, FlowKey
-from moefabric.emulator.openflow_switch.tables.entries import FlowEntry, GroupEntry
+from moefabric.emulator.openflow_switch.datapath.emissions import ordered_actions
+from moefabric.emulator.openflow_switch.datapath.interface import FlowCount, FlowKey, Groups
+from moefabric.emulator.openflow_switch.tables.entries import FlowEntry
 
 CounterKey = int | tuple[str | int, int | None]
 """What a counter counts.
@@ -27,11 +28,9 @@ Visited = Mapping[FlowKey, Iterable[CounterKey]]
 
 
 @dataclass(frozen=True)
-class TrafficCount:
+class TrafficCount(FlowCount):
     """Packets and bytes, and the time when an increase was last observed."""
 
-    packets: int = 0
-    bytes: int = 0
     used_ns: int = 0
 
 
@@ -85,9 +84,7 @@ def entry_counters(entries: Iterable[FlowEntry]) -> Iterator[CounterKey]:
             yield "lookups", entry.instructions.goto
 
 
-def group_counters(
-    actions: Iterable[Action], groups: Mapping[int, GroupEntry]
-) -> Iterator[CounterKey]:
+def group_counters(actions: Iterable[Action], groups: Groups) -> Iterator[CounterKey]:
     """Yield the counters of the groups and buckets that every packet of these actions visits.
 
     For a select or fast-failover group, it is the group's only: the datapath alone knows which
@@ -96,12 +93,12 @@ def group_counters(
     for number in group_ids(actions):
         if number not in groups:
             continue
-        group = groups[number].group
+        group = groups[number]
         yield group.id, None
         if executes_all_buckets(group.kind):
             for place, bucket in enumerate(group.buckets):
                 yield group.id, place
-                yield from group_counters(bucket.actions, groups)
+                yield from group_counters(ordered_actions(bucket.actions), groups)
 
 
 def executes_all_buckets(kind: GroupType) -> bool:
@@ -109,12 +106,12 @@ def executes_all_buckets(kind: GroupType) -> bool:
     return kind in {GroupType.ALL, GroupType.INDIRECT}
 
 
-def is_group_counted(number: int, groups: Mapping[int, GroupEntry]) -> bool:
+def is_group_counted(number: int, groups: Groups) -> bool:
     """Whether all packets of a group are counted.
 
     Some packets are not counted if a select or fast-failover group leads to the group, directly or
     through other groups.
     """
-    previous = [other for other, entry in groups.items() if number in entry.next_groups]
-    are_executed = all(executes_all_buckets(groups[other].group.kind) for other in previous)
+    previous = [other for other, group in groups.items() if number in group.next_groups]
+    are_executed = all(executes_all_buckets(groups[other].kind) for other in previous)
     return are_executed and all(is_group_counted(other, groups) for other in previous)

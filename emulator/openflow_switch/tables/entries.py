@@ -1,57 +1,21 @@
 """Entries of flow tables and of the group table (OpenFlow 1.3.5, 5.2, 5.6 and 6.5)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
 from moefabric.core.openflow import constants as ofp
-from moefabric.core.openflow.actions import (
-    Action,
-    Instructions,
-    Output,
-    SetField,
-    ToGroup,
-    group_ids,
-)
+from moefabric.core.openflow.actions import Action, Instructions, Output, group_ids
 from moefabric.core.openflow.constants import ErrorCode, GroupType, OpenFlowError, refuse_if
 from moefabric.core.openflow.match import Match
 from moefabric.core.openflow.messages import Bucket, GroupMod
-from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group
+from moefabric.emulator.openflow_switch.datapath.emissions import ordered_actions
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group, Groups
 
 MAX_BUCKETS: Final = 256
 MAX_GROUPS: Final = 4096
-
-
-@dataclass(frozen=True)
-class GroupEntry:
-    """A group: the buckets that the controller sent, and the datapath's group."""
-
-    buckets: tuple[Bucket, ...]
-    group: Group
-    created_ns: int = 0
-
-    @property
-    def next_groups(self) -> frozenset[int]:
-        """Numbers of the groups that the buckets send packets to."""
-        return frozenset(one for bucket in self.buckets for one in group_ids(bucket.actions))
-
-
-def ordered_actions(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Return an action set in its order of execution (5.10).
-
-    The last value set for each field comes first, then the group, or the output if there is no
-    group.
-    """
-    fields, outputs = dict[str, Action](), dict[type, Action]()
-    for action in actions:
-        if isinstance(action, SetField):
-            fields[action.name] = action
-        else:
-            outputs[type(action)] = action
-    last = outputs.get(ToGroup) or outputs.get(Output)
-    return (*fields.values(), *((last,) if last else ()))
 
 
 def check_ports(actions: Iterable[Action], ports: AbstractSet[int]) -> None:
@@ -61,16 +25,14 @@ def check_ports(actions: Iterable[Action], ports: AbstractSet[int]) -> None:
             raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_PORT, f"port {action.port}")
 
 
-def check_groups(actions: Iterable[Action], groups: Mapping[int, GroupEntry]) -> None:
+def check_groups(actions: Iterable[Action], groups: Groups) -> None:
     """Raise OpenFlowError for a group that the switch doesn't have."""
     for number in group_ids(actions):
         if number not in groups:
             raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_GROUP, f"group {number}")
 
 
-def group_entry(
-    mod: GroupMod, groups: Mapping[int, GroupEntry], ports: AbstractSet[int], created_ns: int
-) -> GroupEntry:
+def new_group(mod: GroupMod, groups: Groups, ports: AbstractSet[int], created_ns: int) -> Group:
     """Build the group that a group-mod asks for.
 
     Args:
@@ -93,17 +55,13 @@ def group_entry(
     for bucket in mod.buckets:
         _check_bucket(bucket, kind, ports)
         check_groups(bucket.actions, groups)
-    buckets = tuple(replace(one, actions=ordered_actions(one.actions)) for one in mod.buckets)
-    entry = GroupEntry(mod.buckets, Group(mod.group, kind, buckets), created_ns)
-    pending, visited = list(entry.next_groups), set[int]()
-    while pending:
-        number = pending.pop()
-        detail = f"group {number} sends packets to itself"
-        refuse_if(number == mod.group, ErrorCode.GROUP_LOOP, detail)
-        if number not in visited:
-            visited.add(number)
-            pending += groups[number].next_groups
-    return entry
+    group = Group(mod.group, kind, mod.buckets, created_ns)
+    reached = list(group.next_groups)
+    for number in reached:  # which grows meanwhile
+        reached += groups[number].next_groups.difference(reached)
+    is_loop = mod.group in reached
+    refuse_if(is_loop, ErrorCode.GROUP_LOOP, f"group {mod.group} sends packets to itself")
+    return group
 
 
 def _check_bucket(bucket: Bucket, kind: GroupType, ports: AbstractSet[int]) -> None:

@@ -7,6 +7,7 @@ Section numbers refer to OpenFlow 1.3.5.
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Final
 
 from moefabric.core.openflow import constants as ofp
@@ -14,14 +15,14 @@ from moefabric.core.openflow.actions import SetField, group_ids
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
 from moefabric.core.openflow.match import IPV4
 from moefabric.core.openflow.messages import FlowMod, FlowStatsRequest, GroupMod
+from moefabric.emulator.openflow_switch.datapath.interface import Group
 from moefabric.emulator.openflow_switch.tables.counters import CounterKey, TrafficCount
 from moefabric.emulator.openflow_switch.tables.entries import (
     EntryKey,
     FlowEntry,
-    GroupEntry,
     check_groups,
     check_ports,
-    group_entry,
+    new_group,
 )
 
 TABLE_COUNT: Final = 8
@@ -44,11 +45,14 @@ class RemovedEntry:
 
 @dataclass(frozen=True)
 class FlowTables:
-    """All flow entries and groups of a switch."""
+    """All flow entries and groups of a switch.
 
-    entries: Mapping[EntryKey, FlowEntry] = field(default_factory=dict)
-    groups: Mapping[int, GroupEntry] = field(default_factory=dict)
-    last_serial: int = 0
+    `serials` numbers further entries, also those of later tables.
+    """
+
+    entries: dict[EntryKey, FlowEntry] = field(default_factory=dict)
+    groups: dict[int, Group] = field(default_factory=dict)
+    serials: Iterator[int] = field(default_factory=lambda: count(1), compare=False)
 
     def selected(self, request: FlowStatsRequest) -> Iterator[FlowEntry]:
         """Return the entries that a statistics request selects."""
@@ -59,6 +63,7 @@ class TableUpdate:
     """New tables, copied once for many messages. Each message succeeds or is refused by itself.
 
     Attributes:
+        tables: The tables after the changes.
         refused: The refused messages, by their index, with their errors.
         removed: The removed entries.
         resets_counters: Whether an entry whose key existed before starts its counters at zero,
@@ -70,14 +75,9 @@ class TableUpdate:
         """Start without changes; outputs may name these `ports` of the switch only."""
         self.refused, self.removed = list[tuple[int, OpenFlowError]](), list[RemovedEntry]()
         self.resets_counters, self.is_changed = False, False
-        self._entries, self._groups = dict(tables.entries), dict(tables.groups)
-        self._last_serial, self._ports, self._now_ns = tables.last_serial, ports, now_ns
-        self._removed_keys = set[EntryKey]()
-
-    @property
-    def tables(self) -> FlowTables:
-        """The tables after the changes."""
-        return FlowTables(self._entries, self._groups, self._last_serial)
+        self.tables = FlowTables(dict(tables.entries), dict(tables.groups), tables.serials)
+        self._entries, self._groups = self.tables.entries, self.tables.groups
+        self._removed_keys, self._ports, self._now_ns = set[EntryKey](), ports, now_ns
 
     def make(self, mods: Iterable[FlowMod | GroupMod]) -> None:
         """Apply flow-mods and group-mods in order."""
@@ -142,7 +142,7 @@ class TableUpdate:
         if old is None and len(self._entries) >= MAX_ENTRIES:
             raise OpenFlowError(ErrorCode.FLOW_TABLE_FULL, f"{MAX_ENTRIES} entries")
         resets = mod.flags and mod.flags & ofp.FlowFlag.RESET_COUNTS
-        serial = old.serial if old and not resets else self._new_serial()
+        serial = old.serial if old and not resets else next(self.tables.serials)
         self.resets_counters |= key in self._removed_keys or bool(old and old.serial != serial)
         self.is_changed = True
         rest = mod.cookie, mod.flags, mod.idle_s, mod.hard_s, self._now_ns
@@ -152,10 +152,6 @@ class TableUpdate:
         place, entries = (mod.table, mod.priority), self._entries.values()
         return any((e.table, e.priority) == place and e.match.overlaps(mod.match) for e in entries)
 
-    def _new_serial(self) -> int:
-        self._last_serial += 1
-        return self._last_serial
-
     def _modify(self, entry: FlowEntry, mod: FlowMod) -> None:
         """Replace the instructions; keep cookie, timeouts and flags.
 
@@ -163,7 +159,7 @@ class TableUpdate:
         """
         serial = entry.serial
         if mod.flags & ofp.FlowFlag.RESET_COUNTS:
-            serial, self.resets_counters = self._new_serial(), True
+            serial, self.resets_counters = next(self.tables.serials), True
         self.is_changed = True
         self._entries[entry.key] = replace(entry, serial=serial, instructions=mod.instructions)
 
@@ -204,7 +200,7 @@ class TableUpdate:
             code = ErrorCode.GROUP_EXISTS if adds else ErrorCode.GROUP_UNKNOWN
             raise OpenFlowError(code, f"group {mod.group}")
         created_ns = old.created_ns if old else self._now_ns
-        self._groups[mod.group] = group_entry(mod, self._groups, self._ports, created_ns)
+        self._groups[mod.group] = new_group(mod, self._groups, self._ports, created_ns)
         self.is_changed = True
 
     def _delete_groups(self, number: int) -> None:

@@ -16,13 +16,14 @@ from typing import Final
 from moefabric.core.openflow.actions import Action, SetField
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
 from moefabric.core.openflow.match import Match
-from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowKey, Group
+from moefabric.emulator.openflow_switch.datapath.emissions import ordered_actions
+from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowKey, Groups
 from moefabric.emulator.openflow_switch.tables.counters import (
     CounterKey,
     entry_counters,
     group_counters,
 )
-from moefabric.emulator.openflow_switch.tables.entries import FlowEntry, GroupEntry, ordered_actions
+from moefabric.emulator.openflow_switch.tables.entries import FlowEntry
 from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables
 
 MAX_FLOWS: Final = 65536
@@ -55,14 +56,9 @@ class Pipeline:
     """
 
     flows: tuple[Flow, ...]
-    group_entries: Mapping[int, GroupEntry]
+    groups: Groups
     visited: tuple[tuple[FlowEntry, ...], ...]
     is_multi_table: bool = False
-
-    @cached_property
-    def groups(self) -> tuple[Group, ...]:
-        """The groups for the datapath."""
-        return tuple(entry.group for entry in self.group_entries.values())
 
     @cached_property
     def entries(self) -> Mapping[FlowKey, tuple[FlowEntry, ...]]:
@@ -75,7 +71,7 @@ class Pipeline:
         return {
             flow.key: (
                 *entry_counters(entries),
-                *(group_counters(flow.actions, self.group_entries) if flow.uses_groups else ()),
+                *(group_counters(flow.actions, self.groups) if flow.uses_groups else ()),
             )
             for flow, entries in zip(self.flows, self.visited, strict=True)
         }

@@ -8,7 +8,7 @@ from typing import Final
 
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, PortNumber, refuse_if
-from moefabric.core.openflow.match import FIELD_BITS, FlowError, decode_set_field, encode_set_field
+from moefabric.core.openflow.match import BY_NAME, FlowError, decode_set_field
 
 _EXPERIMENTER: Final = 0xFFFF
 _INSTRUCTIONS: Final = frozenset(ofp.InstructionType)
@@ -57,7 +57,7 @@ class SetField:
     def __post_init__(self) -> None:
         if self.name not in REWRITABLE:
             raise FlowError(f"set_field {self.name}: only {', '.join(REWRITABLE)} can be set")
-        if not 0 <= self.value < 1 << (bits := FIELD_BITS[self.name]):
+        if not 0 <= self.value < 1 << (bits := BY_NAME[self.name].bits):
             raise FlowError(f"set_field {self.name}={self.value:#x}: the field has {bits} bits")
 
     def __str__(self) -> str:
@@ -134,8 +134,7 @@ def _elements(wire: bytes, bad_length: ErrorCode) -> Iterator[tuple[int, bytes]]
     """Yield types and bodies of instructions or actions, whose lengths are multiples of 8."""
     at = 0
     while at < len(wire):
-        if len(wire) - at < 8:
-            raise OpenFlowError(bad_length, "truncated header")
+        refuse_if(len(wire) - at < 8, bad_length, "truncated header")
         kind, length = struct.unpack_from("!HH", wire, at)
         if length < 8 or length % 8 or at + length > len(wire):
             raise OpenFlowError(bad_length, f"type {kind} of {length} bytes")
@@ -172,13 +171,12 @@ def _action(kind: int, body: bytes) -> Action:
         case ofp.ActionType.OUTPUT:
             return _output(*struct.unpack_from("!IH", body))
         case ofp.ActionType.GROUP:
-            if (number := int.from_bytes(body)) > ofp.MAX_GROUP:
-                raise OpenFlowError(ErrorCode.ACTION_BAD_OUT_GROUP, f"group {number:#x}")
+            number, code = int.from_bytes(body), ErrorCode.ACTION_BAD_OUT_GROUP
+            refuse_if(number > ofp.MAX_GROUP, code, f"group {number:#x}")
             return ToGroup(number)
         case ofp.ActionType.SET_FIELD:
             name, value = decode_set_field(body)
-            if name not in REWRITABLE:
-                raise OpenFlowError(ErrorCode.ACTION_BAD_SET_TYPE, name)
+            refuse_if(name not in REWRITABLE, ErrorCode.ACTION_BAD_SET_TYPE, name)
             return SetField(name, value)
         case ofp.ActionType.EXPERIMENTER:
             raise OpenFlowError(ErrorCode.ACTION_BAD_EXPERIMENTER)
@@ -203,7 +201,7 @@ def _encode_action(action: Action) -> bytes:
         return _OUTPUT.pack(ofp.ActionType.OUTPUT, _OUTPUT.size, action.port, action.max_len)
     if isinstance(action, ToGroup):
         return struct.pack("!HHI", ofp.ActionType.GROUP, 8, action.id)
-    encoded = encode_set_field(action.name, action.value)
+    encoded = BY_NAME[action.name].encoded(action.value)
     length = (4 + len(encoded) + 7) // 8 * 8
     return struct.pack("!HH", ofp.ActionType.SET_FIELD, length) + encoded.ljust(length - 4, b"\0")
 

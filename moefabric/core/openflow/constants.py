@@ -19,7 +19,7 @@ WHOLE_FRAME: Final = 0xFFFF
 
 
 class MessageType(IntEnum):
-    """Type of a message (7.1)."""
+    """Type of a message (7.1). Replies without a name here follow the type of their request."""
 
     HELLO = 0
     ERROR = 1
@@ -29,7 +29,6 @@ class MessageType(IntEnum):
     FEATURES_REQUEST = 5
     FEATURES_REPLY = 6
     GET_CONFIG_REQUEST = 7
-    GET_CONFIG_REPLY = 8
     SET_CONFIG = 9
     PACKET_IN = 10
     FLOW_REMOVED = 11
@@ -44,11 +43,8 @@ class MessageType(IntEnum):
     BARRIER_REQUEST = 20
     BARRIER_REPLY = 21
     QUEUE_GET_CONFIG_REQUEST = 22
-    QUEUE_GET_CONFIG_REPLY = 23
     ROLE_REQUEST = 24
-    ROLE_REPLY = 25
     GET_ASYNC_REQUEST = 26
-    GET_ASYNC_REPLY = 27
     SET_ASYNC = 28
     METER_MOD = 29
 

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from moefabric.core.errors import FabricError
-from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
 
 ARP, IPV4, IPV6 = 0x0806, 0x0800, 0x86DD
 TCP, UDP, SCTP = 6, 17, 132
@@ -21,21 +21,27 @@ WITH_PORTS: Final = (TCP, UDP, SCTP)
 
 _BASIC: Final = 0x8000  # OFPXMC_OPENFLOW_BASIC
 _HEADER: Final = struct.Struct("!HBB")  # class, field number and has-mask bit, length
-_ETH_TYPE, _IP_PROTO = 5, 10
+
+Masked = tuple[int, int]
+"""A value, and a mask of the bits that must agree."""
 
 
 @dataclass(frozen=True)
 class OxmField:
     """An OXM field (OpenFlow 1.3.5, 7.2.3.7): number, name, bits, and whether it takes a mask.
 
-    `prerequisite` is the number of another field and the value that it must have (7.2.3.8).
+    `prerequisite` is another field and what it must be (7.2.3.8).
     """
 
     number: int
     name: str
     bits: int
     maskable: bool = False
-    prerequisite: tuple[int, int] | None = None
+    prerequisite: tuple[str, Masked] | None = None
+
+    def applies(self, masked: Mapping[str, Masked]) -> bool:
+        """Whether packets with these restrictions have the header that holds the field."""
+        return not self.prerequisite or masked.get(self.prerequisite[0]) == self.prerequisite[1]
 
     @cached_property
     def octets(self) -> int:
@@ -51,41 +57,39 @@ class OxmField:
         """Return the OXM header, which table features list by itself (7.3.5.5.2)."""
         return _HEADER.pack(_BASIC, self.number << 1 | masked, self.octets * (1 + masked))
 
-    def encoded(self, value: int, mask: int) -> bytes:
+    def encoded(self, value: int, mask: int | None = None) -> bytes:
         """Return the field with its header, and with the mask unless all bits count."""
-        if mask == self.ones:
+        if mask is None or mask == self.ones:
             return self.header() + value.to_bytes(self.octets)
         return self.header(masked=True) + value.to_bytes(self.octets) + mask.to_bytes(self.octets)
 
 
-_IN_IPV4: Final = (_ETH_TYPE, IPV4)
-_IN_ARP: Final = (_ETH_TYPE, ARP)
+_IN_IPV4: Final = ("eth_type", (IPV4, 0xFFFF))
+_IN_ARP: Final = ("eth_type", (ARP, 0xFFFF))
+_IN_TCP, _IN_UDP, _IN_SCTP = (("ip_proto", (protocol, 0xFF)) for protocol in WITH_PORTS)
 
 FIELDS: Final = (
     OxmField(0, "in_port", 32),
     OxmField(3, "eth_dst", 48, maskable=True),
     OxmField(4, "eth_src", 48, maskable=True),
-    OxmField(_ETH_TYPE, "eth_type", 16),
+    OxmField(5, "eth_type", 16),
     OxmField(8, "ip_dscp", 6, prerequisite=_IN_IPV4),
-    OxmField(_IP_PROTO, "ip_proto", 8, prerequisite=_IN_IPV4),
+    OxmField(10, "ip_proto", 8, prerequisite=_IN_IPV4),
     OxmField(11, "ipv4_src", 32, maskable=True, prerequisite=_IN_IPV4),
     OxmField(12, "ipv4_dst", 32, maskable=True, prerequisite=_IN_IPV4),
-    OxmField(13, "tp_src", 16, prerequisite=(_IP_PROTO, TCP)),
-    OxmField(14, "tp_dst", 16, prerequisite=(_IP_PROTO, TCP)),
-    OxmField(15, "tp_src", 16, prerequisite=(_IP_PROTO, UDP)),
-    OxmField(16, "tp_dst", 16, prerequisite=(_IP_PROTO, UDP)),
-    OxmField(17, "tp_src", 16, prerequisite=(_IP_PROTO, SCTP)),
-    OxmField(18, "tp_dst", 16, prerequisite=(_IP_PROTO, SCTP)),
+    OxmField(13, "tp_src", 16, prerequisite=_IN_TCP),
+    OxmField(14, "tp_dst", 16, prerequisite=_IN_TCP),
+    OxmField(15, "tp_src", 16, prerequisite=_IN_UDP),
+    OxmField(16, "tp_dst", 16, prerequisite=_IN_UDP),
+    OxmField(17, "tp_src", 16, prerequisite=_IN_SCTP),
+    OxmField(18, "tp_dst", 16, prerequisite=_IN_SCTP),
     OxmField(21, "arp_op", 16, prerequisite=_IN_ARP),
     OxmField(22, "arp_spa", 32, maskable=True, prerequisite=_IN_ARP),
     OxmField(23, "arp_tpa", 32, maskable=True, prerequisite=_IN_ARP),
 )
 FIELD_BITS: Final[Mapping[str, int]] = {field.name: field.bits for field in FIELDS}
 """The fields of a packet and their widths in bits."""
-
-Masked = tuple[int, int]
-"""A value, and a mask of the bits that must agree."""
-_EXACT_WITH_PORTS: Final = frozenset((protocol, 0xFF) for protocol in WITH_PORTS)
+_FIELDS_OF: Final = {name: [one for one in FIELDS if one.name == name] for name in FIELD_BITS}
 
 
 class FlowError(FabricError):
@@ -121,7 +125,10 @@ class Match:
         self.masked: Mapping[str, Masked] = masked
         self.mask = tuple(masks)
         for name in masked:
-            self._check_prerequisite(name)
+            if not any(field.applies(masked) for field in _FIELDS_OF[name]):
+                others = (field.prerequisite for field in _FIELDS_OF[name] if field.prerequisite)
+                required = " or ".join(f"{other}={value:#06x}" for other, (value, _) in others)
+                raise FlowError(f"match {name} without {required}")
         self._hash = hash(tuple(masked.items()))
 
     def __eq__(self, other: object) -> bool:
@@ -129,15 +136,6 @@ class Match:
 
     def __hash__(self) -> int:
         return self._hash  # computed once: flow tables are dictionaries of matches
-
-    def _check_prerequisite(self, name: str) -> None:
-        eth_type, ip_proto = self.masked.get("eth_type"), self.masked.get("ip_proto")
-        if name.startswith("arp") and eth_type != (ARP, 0xFFFF):
-            raise FlowError(f"match {name} without eth_type={ARP:#06x}")
-        if name.startswith("ip") and eth_type != (IPV4, 0xFFFF):
-            raise FlowError(f"match {name} without eth_type={IPV4:#06x}")
-        if name.startswith("tp") and ip_proto not in _EXACT_WITH_PORTS:
-            raise FlowError(f"match {name} without ip_proto {', '.join(map(str, WITH_PORTS))}")
 
     @classmethod
     def of(cls, **restrictions: int | Masked) -> "Match":
@@ -191,6 +189,7 @@ class Match:
 
 
 _STANDARD: Final = 1  # OFPMT_OXM
+_OF_IPV6: Final = {"ip_dscp", "ip_proto"}  # which this codec reads in IPv4 only
 _MATCH: Final = struct.Struct("!HH")
 _BY_NUMBER: Final = {field.number: field for field in FIELDS}
 BY_NAME: Final = {field.name: field for field in FIELDS}
@@ -229,29 +228,17 @@ def decode_match(wire: bytes) -> Match:
         OpenFlowError: With an error code of type OFPET_BAD_MATCH (7.4.4).
     """
     (kind,) = struct.unpack_from("!H", wire)
-    if kind != _STANDARD:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_TYPE, f"type {kind}")
-    decoded = dict[int, Masked]()
+    refuse_if(kind != _STANDARD, ErrorCode.MATCH_BAD_TYPE, f"type {kind}")
+    decoded = dict[str, Masked]()
     for header, payload in _elements(wire):
         field, masked = _decode_field(header, payload)
-        if field.number in decoded:
-            raise OpenFlowError(ErrorCode.MATCH_DUPLICATE_FIELD, field.name)
-        _check_prerequisite(field, decoded)
-        decoded[field.number] = masked
-    return Match(**{_BY_NUMBER[number].name: masked for number, masked in decoded.items()})
-
-
-def _check_prerequisite(field: OxmField, decoded: dict[int, Masked]) -> None:
-    """Raise OpenFlowError if the fields that this field depends on are absent (7.2.3.6)."""
-    if field.prerequisite is None:
-        return
-    number, required = field.prerequisite
-    value, _ = decoded.get(number, (None, 0))
-    if value == required:
-        return
-    if value == IPV6 and field.name in {"ip_dscp", "ip_proto"}:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_FIELD, f"{field.name} of IPv6")
-    raise OpenFlowError(ErrorCode.MATCH_BAD_PREREQUISITE, field.name)
+        if not field.applies(decoded):  # its prerequisite comes before it (7.2.3.6)
+            is_ipv6 = decoded.get("eth_type") == (IPV6, 0xFFFF)
+            refuse_if(is_ipv6 and field.name in _OF_IPV6, ErrorCode.MATCH_BAD_FIELD, field.name)
+            raise OpenFlowError(ErrorCode.MATCH_BAD_PREREQUISITE, field.name)
+        refuse_if(field.name in decoded, ErrorCode.MATCH_DUPLICATE_FIELD, field.name)
+        decoded[field.name] = masked
+    return Match(**decoded)
 
 
 def _decode_field(header: bytes, payload: bytes) -> tuple[OxmField, Masked]:
@@ -263,12 +250,10 @@ def _decode_field(header: bytes, payload: bytes) -> tuple[OxmField, Masked]:
     field, has_mask = _BY_HEADER[header]
     value = int.from_bytes(payload[: field.octets])
     mask = int.from_bytes(payload[field.octets :]) if has_mask else field.ones
-    if value > field.ones:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_VALUE, f"{field.name} {value:#x}")
+    refuse_if(value > field.ones, ErrorCode.MATCH_BAD_VALUE, f"{field.name} {value:#x}")
     if mask > field.ones or (mask != field.ones and not field.maskable):
         raise OpenFlowError(ErrorCode.MATCH_BAD_MASK, f"{field.name} mask {mask:#x}")
-    if value & ~mask:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_WILDCARDS, field.name)
+    refuse_if(value & ~mask, ErrorCode.MATCH_BAD_WILDCARDS, field.name)
     return field, (value, mask)
 
 
@@ -286,7 +271,7 @@ def encode_match(match: Match) -> bytes:
     body = b"".join(
         field.encoded(*masked)
         for field in FIELDS
-        if (masked := match.masked.get(field.name)) and _applies(field, match)
+        if (masked := match.masked.get(field.name)) and field.applies(match.masked)
     )
     return padded_match(body)
 
@@ -295,14 +280,6 @@ def padded_match(fields: bytes) -> bytes:
     """Encode an `ofp_match` with its padding from encoded fields."""
     length = 4 + len(fields)
     return _MATCH.pack(_STANDARD, length) + fields + bytes(-length % 8)
-
-
-def _applies(field: OxmField, match: Match) -> bool:
-    """Whether a field fits the match's protocol; transport ports have a field per protocol."""
-    if field.prerequisite is None or field.prerequisite[0] != _IP_PROTO:
-        return True
-    ip_proto, _ = match.masked.get("ip_proto", (None, 0))
-    return ip_proto == field.prerequisite[1]
 
 
 def decode_set_field(wire: bytes) -> tuple[str, int]:
@@ -319,12 +296,5 @@ def decode_set_field(wire: bytes) -> tuple[str, int]:
     if number & 1 or length != field.octets or len(wire) < 4 + length:
         raise OpenFlowError(ErrorCode.ACTION_BAD_SET_LEN, field.name)
     value = int.from_bytes(wire[4 : 4 + length])
-    if value > field.ones:
-        raise OpenFlowError(ErrorCode.ACTION_BAD_SET_ARGUMENT, f"{field.name} {value:#x}")
+    refuse_if(value > field.ones, ErrorCode.ACTION_BAD_SET_ARGUMENT, f"{field.name} {value:#x}")
     return field.name, value
-
-
-def encode_set_field(name: str, value: int) -> bytes:
-    """Encode the field of a set-field action without padding."""
-    field = BY_NAME[name]
-    return field.encoded(value, field.ones)

@@ -23,7 +23,7 @@ from moefabric.core.openflow.actions import (
     decode_packet_out_actions,
     encode_actions,
 )
-from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
 from moefabric.core.openflow.match import (
     IN_PORT_HEADER,
     Match,
@@ -39,7 +39,6 @@ _VERSION_BITMAP: Final = 1  # OFPHET_VERSIONBITMAP
 _TLV: Final = struct.Struct("!HH")
 _ERROR_DATA_BYTES: Final = 256  # of the refused request; OpenFlow requires at least 64
 _FLOW_MOD: Final = struct.Struct("!QQBBHHHIIIH2x")
-_FLOW_MOD_HEAD: Final = struct.Struct("!BBHIQQBBHHHIIIH2x")  # with the header
 _FLOW_MOD_TYPE: Final = int(ofp.MessageType.FLOW_MOD)  # an enumeration's member costs a look-up
 _ANY_OUTPUT: Final = (ofp.NO_BUFFER, int(ofp.PortNumber.ANY), ofp.ANY_GROUP, 0)
 _GROUP_MOD: Final = "HBxI"
@@ -86,22 +85,17 @@ class Message(NamedTuple):
 
     def require(self, length: int) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message is shorter than `length`."""
-        _require_length(self.wire, length)
+        if (own := len(self.wire)) < length:
+            raise OpenFlowError(ErrorCode.BAD_LEN, f"{own} bytes instead of {length} or more")
 
     def require_empty_body(self) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message has a body."""
-        if len(self.wire) != HEADER.size:
-            raise OpenFlowError(ErrorCode.BAD_LEN, f"{len(self.wire)} bytes")
+        refuse_if(len(self.wire) != HEADER.size, ErrorCode.BAD_LEN, f"{len(self.wire)} bytes")
 
 
 @lru_cache(maxsize=32)
 def _struct(layout: str) -> struct.Struct:
     return struct.Struct(layout)
-
-
-def _require_length(wire: bytes, length: int) -> None:
-    if len(wire) < length:
-        raise OpenFlowError(ErrorCode.BAD_LEN, f"{len(wire)} bytes instead of {length} or more")
 
 
 def split_messages(received: bytes) -> tuple[list[Message], bytes]:
@@ -127,9 +121,12 @@ def encode_message(kind: int, xid: int, body: bytes = b"") -> bytes:
     return HEADER.pack(ofp.VERSION, kind, HEADER.size + len(body), xid) + body
 
 
-def encode_reply(request: Message, kind: ofp.MessageType, layout: str, *fields: int) -> bytes:
-    """Encode a reply whose body has these fields, in the format of `struct`."""
-    return encode_message(kind, request.xid, struct.pack("!" + layout, *fields))
+def encode_reply(request: Message, layout: str, *fields: int) -> bytes:
+    """Encode a reply whose body has these fields, in the format of `struct`.
+
+    The type of a reply follows that of its request (7.1).
+    """
+    return encode_message(request.type + 1, request.xid, struct.pack("!" + layout, *fields))
 
 
 # --- hello and error ------------------------------------------------------------------------------
@@ -151,7 +148,7 @@ def supports_version(hello: Message) -> bool:
     """
     wire, at, supports = hello.wire, HEADER.size, hello.version >= ofp.VERSION
     while at < len(wire):
-        _require_length(wire, at + _TLV.size)
+        hello.require(at + _TLV.size)
         kind, length = _TLV.unpack_from(wire, at)
         if not _TLV.size <= length <= len(wire) - at:
             raise OpenFlowError(ErrorCode.BAD_LEN, f"a hello element of {length} bytes")
@@ -238,10 +235,9 @@ def encode_flow_mod(
         cookie_mask: The bits of the cookie by which entries are deleted.
         table: Number of the table.
     """
-    length = HEADER.size + _FLOW_MOD.size + len(match) + len(instructions)
-    header = ofp.VERSION, _FLOW_MOD_TYPE, length, 0
     change = cookie, cookie_mask, table, command, 0, 0, priority
-    return _FLOW_MOD_HEAD.pack(*header, *change, *_ANY_OUTPUT) + match + instructions
+    body = _FLOW_MOD.pack(*change, *_ANY_OUTPUT) + match + instructions
+    return encode_message(_FLOW_MOD_TYPE, 0, body)
 
 
 # --- group-mods -----------------------------------------------------------------------------------
@@ -297,8 +293,7 @@ def decode_group_mod(message: Message) -> GroupMod:
 def _buckets(wire: bytes) -> Iterator[Bucket]:
     at = 0
     while at < len(wire):
-        if len(wire) - at < _BUCKET.size:
-            raise OpenFlowError(ErrorCode.BAD_LEN, "truncated bucket")
+        refuse_if(len(wire) - at < _BUCKET.size, ErrorCode.BAD_LEN, "truncated bucket")
         length, weight, watch_port, watch_group = _BUCKET.unpack_from(wire, at)
         if length < _BUCKET.size or length % 8 or at + length > len(wire):
             raise OpenFlowError(ErrorCode.GROUP_BAD_BUCKET, f"a bucket of {length} bytes")
@@ -354,8 +349,7 @@ def decode_packet_in(message: Message) -> tuple[int, bytes]:
 @lru_cache(maxsize=1024)
 def _in_port(match: bytes) -> int:
     port = match_fields(match).get(IN_PORT_HEADER, b"")
-    if len(port) != 4:
-        raise OpenFlowError(ErrorCode.MATCH_BAD_FIELD, "a packet-in without a port")
+    refuse_if(len(port) != 4, ErrorCode.MATCH_BAD_FIELD, "a packet-in without a port")
     return int.from_bytes(port)
 
 
@@ -376,9 +370,7 @@ def _port_match(in_port: int) -> bytes:
 # --- multipart messages and flow statistics -------------------------------------------------------
 
 
-def encode_multipart_replies(
-    kind: ofp.MultipartType, xid: int, bodies: Iterable[bytes]
-) -> list[bytes]:
+def encode_multipart_replies(kind: int, xid: int, bodies: Iterable[bytes]) -> bytes:
     """Encode the replies to a multipart request; each takes as many bodies as fit (7.3.5)."""
     limit = ofp.MAX_LENGTH - HEADER.size - _MULTIPART.size
     parts = [bytearray()]
@@ -387,9 +379,10 @@ def encode_multipart_replies(
             parts.append(bytearray())
         parts[-1] += body
     flags = [MORE] * (len(parts) - 1) + [0]
-    heads = (_MULTIPART.pack(kind, flag) for flag in flags)
-    wires = (head + part for head, part in zip(heads, parts, strict=True))
-    return [encode_message(ofp.MessageType.MULTIPART_REPLY, xid, wire) for wire in wires]
+    return b"".join(
+        encode_message(ofp.MessageType.MULTIPART_REPLY, xid, _MULTIPART.pack(kind, flag) + part)
+        for flag, part in zip(flags, parts, strict=True)
+    )
 
 
 @dataclass(frozen=True)

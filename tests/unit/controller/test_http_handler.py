@@ -152,7 +152,7 @@ def test_flood_of_peers_without_token_leaves_clients_connected() -> None:
         peers = [undo.enter_context(socket.create_connection(address, 10)) for _ in range(40)]
         assert [peer.recv(1) for peer in peers[:36]] == [b""] * 36
         client.health()
-        assert (client._http.sock, len(connections), connections.evicted) == (connection, 5, 36)
+        assert (client._http.sock, len(connections)) == (connection, 5)
         assert undo.enter_context(ControllerClient(address, TOKEN)).health()["region"] == "r0"
 
 
@@ -163,7 +163,7 @@ def test_client_that_is_idle_for_longest_makes_room() -> None:
         limit.add(name)
         assert limit.begin_request(name)
         limit.end_request(name)
-    assert (closed, len(limit), limit.evicted) == (["a"], 2, 1)
+    assert (closed, len(limit)) == (["a"], 2)
 
 
 def test_request_beyond_the_limit_of_busy_ones_is_not_served() -> None:

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from moefabric.controller.southbound.openflow import messages
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
 from moefabric.core.openflow.constants import OpenFlowError
-from moefabric.core.openflow.messages import HEADER, Message, decode_packet_in, split_messages
+from moefabric.core.openflow.messages import (
+    HEADER,
+    Message,
+    decode_flow_stats,
+    decode_packet_in,
+    split_messages,
+)
 from tests.support.openflow_lab import DATAPATH as SWITCH
 from tests.support.openflow_lab import of, ofproto_parser, parser
 
@@ -209,18 +215,19 @@ def test_flow_statistics_read_as_by_ryu(flows: list[FlowEntry], count: int) -> N
     reply = [(entry.priority, entry_match(entry), counts, apply) for entry in flows]
     wire = statistics_reply(*reply)
     by_ryu = ofproto_parser.msg(SWITCH, of.OFP_VERSION, of.OFPT_MULTIPART_REPLY, len(wire), 7, wire)
-    counted = list(messages.flow_counts(read(wire)))
+    counted = list(decode_flow_stats(read(wire)))
     assert [(flow.priority, flow.packet_count, flow.byte_count) for flow in by_ryu.body] == [
-        (one.match[0], one.packets, one.bytes) for one in counted
+        (one.priority, one.packets, one.bytes) for one in counted
     ]
-    assert [one.match for one in counted] == [entry.match for entry in flows]
+    assert list(map(messages.counted_match, counted)) == [entry.match for entry in flows]
 
 
 def test_flow_statistics_of_exact_and_absent_destinations() -> None:
     exact = parser.OFPMatch(eth_type=0x0800, ipv4_dst="10.0.1.3")
     wire = statistics_reply((5, exact, (1, 2), []), (0, parser.OFPMatch(), (3, 4), []))
     address = int(IPv4Address("10.0.1.3"))
-    assert list(messages.flow_counts(read(wire))) == [
+    counted = [(messages.counted_match(one), one) for one in decode_flow_stats(read(wire))]
+    assert [(match, one.packets, one.bytes) for match, one in counted] == [
         ((5, address, 32, None), 1, 2),
         ((0, 0, 0, None), 3, 4),
     ]

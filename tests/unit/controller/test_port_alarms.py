@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from moefabric.controller.southbound.ocs.login import LoginRefusedError, RetryDelays
+from moefabric.controller.southbound.ocs.connection import LoginRefusedError, RetryDelays
 from moefabric.controller.southbound.ocs.port_alarms import (
     alarm_control,
     nic_states,

@@ -281,9 +281,8 @@ def test_flow_mod_with_changed_byte_is_decoded_or_refused(data: st.DataObject) -
 
 
 def test_multipart_replies_fill_messages() -> None:
-    parts = messages.encode_multipart_replies(MultipartType.FLOW, 1, [bytes(30_000)] * 5)
-    assert [len(part) - 16 for part in parts] == [60_000, 60_000, 30_000]
-    assert [struct.unpack_from("!H", part, 10)[0] for part in parts] == [1, 1, 0]
-    assert [len(part) for part in messages.encode_multipart_replies(MultipartType.FLOW, 1, [])] == [
-        16
-    ]
+    wire = messages.encode_multipart_replies(MultipartType.FLOW, 1, [bytes(30_000)] * 5)
+    parts, rest = messages.split_messages(wire)
+    assert ([len(part.body) - 8 for part in parts], rest) == ([60_000, 60_000, 30_000], b"")
+    assert [part.fields("2xH") for part in parts] == [(1,), (1,), (0,)]
+    assert len(messages.encode_multipart_replies(MultipartType.FLOW, 1, [])) == 16

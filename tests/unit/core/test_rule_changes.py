@@ -20,6 +20,7 @@ from moefabric.core.paths import dscp, relay_path
 from moefabric.core.rules import Rule, RuleChange, server_rules
 from moefabric.core.topology import Fabric
 from tests.support.fabrics import MESH, fabric
+from tests.support.memory_switches import matches
 
 Table = Mapping[tuple[int, int, int, int | None], FlowEntry]
 RuleChanges = Callable[[frozenset[Rule], frozenset[Rule]], Sequence[RuleChange]]
@@ -87,7 +88,7 @@ class Region:
 
     def _port(self, table: Table, switch: str, dst: str, mark: str) -> str | None:
         address = int(self.fabric.addressing.prefix(dst).network_address) + 1
-        matching = [e for e in table.values() if e.matches(address, dscp(self.fabric, mark))]
+        matching = [e for e in table.values() if matches(e, address, dscp(self.fabric, mark))]
         number = max(matching, key=lambda e: e.priority).port if matching else None
         ports = self.fabric.openflow.ports(switch).items()
         return next((name for name, port in ports if port == number), None)

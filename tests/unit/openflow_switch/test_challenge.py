@@ -11,7 +11,7 @@ from moefabric.emulator.openflow_switch.agent.session import ControllerSession
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
 from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
-from tests.support.openflow_frames import ERROR, EXPERIMENTER, HELLO, frame
+from tests.support.openflow_frames import ERROR, EXPERIMENTER, HELLO, frame, taken_output
 
 RANDOM = bytes(range(32))
 
@@ -32,9 +32,9 @@ def reply(interfaces: MemoryInterfaces, token: str, wire: bytes) -> bytes:
     datapath = MemoryDatapath([Port(1, "a")])
     session = ControllerSession(OpenFlowSwitch(5, datapath, interfaces, 0, token), 0)
     session.receive(frame(HELLO), 0)
-    session.take_output()
+    taken_output(session)
     session.receive(wire, 0)
-    output = session.take_output()
+    output = taken_output(session)
     datapath.close()
     return output
 

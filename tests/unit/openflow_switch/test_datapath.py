@@ -83,7 +83,6 @@ def test_key_has_fields_in_network_order() -> None:
 def test_memory_layout_does_not_overlap() -> None:
     places = [
         (LAYOUT.SELECT, 4),
-        (LAYOUT.EXHAUSTED, 8),
         *((LAYOUT.masks(generation), LAYOUT.generation_bytes) for generation in (0, 1)),
         *((LAYOUT.interface(port), 4) for port in range(1, 11)),
         *((LAYOUT.counter(place), 16) for place in range(LAYOUT.counters)),
@@ -91,7 +90,7 @@ def test_memory_layout_does_not_overlap() -> None:
     ends = [0, *(start + length for start, length in places)]
     assert all(end <= start for end, (start, _) in zip(ends, places, strict=False))
     assert ends[-1] == LAYOUT.length
-    assert LAYOUT.counter(0) % 8 == LAYOUT.masks(0) % 8 == LAYOUT.EXHAUSTED % 8 == 0
+    assert LAYOUT.counter(0) % 8 == LAYOUT.masks(0) % 8 == 0
 
 
 def test_last_output_redirects_and_earlier_ones_copy() -> None:

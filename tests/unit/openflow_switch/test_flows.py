@@ -11,11 +11,7 @@ from moefabric.core.openflow.actions import ALL, CONTROLLER, IN_PORT, Output, Se
 from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FIELD_BITS, FlowError, Match
 from moefabric.core.openflow.messages import Bucket
-from moefabric.emulator.openflow_switch.datapath.emissions import (
-    select_slot,
-    slot_buckets,
-    uses_select,
-)
+from moefabric.emulator.openflow_switch.datapath.emissions import select_slot, slot_buckets
 from moefabric.emulator.openflow_switch.datapath.interface import (
     Flow,
     FlowCount,
@@ -91,7 +87,7 @@ def test_packet_fields_of_truncated_frame(length: int) -> None:
         pytest.param({"ipv4_dst": 1}, "match ipv4_dst without eth_type=0x0800", id="ipv4"),
         pytest.param({"ip_dscp": 1, "eth_type": 0x0806}, "ip_dscp without", id="dscp-of-arp"),
         pytest.param({"arp_op": 1, **IP}, "match arp_op without eth_type=0x0806", id="arp-of-ipv4"),
-        pytest.param({"tp_dst": 1, **IP}, "tp_dst without ip_proto 6, 17, 132", id="port-of-any"),
+        pytest.param({"tp_dst": 1, **IP}, "tp_dst without ip_proto=0x0006 or", id="port-of-any"),
         pytest.param({"tp_dst": 1, "ip_proto": 1, **IP}, "tp_dst without", id="port-of-icmp"),
         pytest.param({"eth_type": 1 << 16}, "the field has 16 bits", id="wide"),
         pytest.param({"in_port": (0, -1)}, "the field has 32 bits", id="negative"),
@@ -248,7 +244,6 @@ def test_load_refuses_missing_group_and_loop() -> None:
             datapath.load([Flow(Match(), 0, (ToGroup(1),))], loop)
         with pytest.raises(FlowError, match="flow any @0 -> group:3: no group 3"):
             datapath.load([Flow(Match(), 0, (ToGroup(3),))], loop)
-    assert not uses_select(Flow(Match(), 0, (ToGroup(1),)), {group.id: group for group in loop})
 
 
 @pytest.mark.parametrize("proto", [6, 17])

@@ -22,6 +22,7 @@ from moefabric.emulator.openflow_switch.agent.session import (
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
 from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
+from tests.support.openflow_frames import taken_output
 from tests.support.openflow_lab import DATAPATH, flow_mod, flows_request, output
 
 # isort: split
@@ -53,7 +54,7 @@ class SessionBench:
         self.switch = OpenFlowSwitch(5, self.datapath, self.interfaces, 0)
         self.session = ControllerSession(self.switch, 0, passive=passive)
         self.session.receive(HELLO, 0)
-        self.session.take_output()
+        taken_output(self.session)
         self.datapath.loads.clear()
 
     def request(self, wire: bytes, now_ns: int = 0) -> list[Any]:
@@ -62,7 +63,7 @@ class SessionBench:
         return self.replies()
 
     def replies(self) -> list[Any]:
-        replies, rest = messages.split_messages(self.session.take_output())
+        replies, rest = messages.split_messages(taken_output(self.session))
         assert rest == b""
         return [
             ofproto_parser.msg(DATAPATH, m.version, m.type, len(m.wire), m.xid, m.wire)
@@ -133,7 +134,7 @@ def test_statistics_request_commits_changes_of_other_sessions(bench: SessionBenc
     bench.request(ADD)
     other = ControllerSession(bench.switch, 0, passive=True)
     other.receive(HELLO, 0)
-    other.take_output()
+    taken_output(other)
     request = parser.OFPFlowStatsRequest(
         DATAPATH, 0, of.OFPTT_ALL, of.OFPP_ANY, of.OFPG_ANY, 0, 0, parser.OFPMatch()
     )

@@ -28,11 +28,10 @@ from moefabric.core.openflow.constants import (
 )
 from moefabric.core.openflow.match import Match
 from moefabric.core.openflow.messages import Bucket, FlowMod, FlowStatsRequest, GroupMod
-from moefabric.emulator.openflow_switch.datapath.emissions import emissions
+from moefabric.emulator.openflow_switch.datapath.emissions import emissions, ordered_actions
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.tables.counters import SwitchCounters, TrafficCount
-from moefabric.emulator.openflow_switch.tables.entries import ordered_actions
 from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables, TableUpdate
 from moefabric.emulator.openflow_switch.tables.pipeline import pipeline
 
