@@ -148,45 +148,17 @@ def _control_time(changes: Sequence[parts.ReconfigurationResult]) -> parts.Contr
     return parts.ControlTime(count=len(moved_s), unchanged_count=len(unchanged_s), **figures)
 
 
-def summed_result(
-    fabric: Fabric,
-    name: str,
-    policy: str,
-    outcomes: Sequence[IterationOutcome],
-    *,
-    remarks: Iterable[str] = (),
-    findings: Iterable[RunFinding] = (),
-    failures: RunFailures | None = None,
-    failed: Sequence[IterationRun] = (),
-    cpu_idle: Sequence[float] = (),
-    paced: bool = True,
+def with_cost_and_failures(
+    result: FabricResult, fabric: Fabric, failures: RunFailures, failed: Sequence[IterationRun]
 ) -> FabricResult:
-    """Return the result of a fabric, with its costs and its failures.
+    """Return a result with the cost of the network and the failures during the replay.
 
     Args:
+        result: The sum of the outcomes.
         fabric: The fabric on which the workload was replayed.
-        name: Name of the fabric in the experiment.
-        policy: Name of the policy that chose the circuits.
-        outcomes: Outcomes of the iterations.
-        remarks: Circumstances for which the run is degraded whatever was measured.
-        findings: Findings on the machine and the testbed.
-        failures: Failures during the replay. The collectives that they disturbed are reported
-            but excluded from the verdict.
+        failures: Failures during the replay.
         failed: Records of the iterations with failures.
-        cpu_idle: Idle shares of the machine besides those of the outcomes.
-        paced: Whether flows were paced.
     """
-    failures = failures or RunFailures()
-    result = summed_outcomes(
-        wiring_summary(fabric),
-        name,
-        policy,
-        outcomes,
-        [*reasons.CIRCUMSTANCE.judge_each(remarks), *findings],
-        paced=paced,
-        failures=bool(failures.failures),
-        cpu_idle=cpu_idle,
-    )
     seconds = [iteration.measured_s or 0.0 for iteration in result.iterations]
     cost = network_cost(fabric, median(seconds) if seconds else None)
     return result.model_copy(update={"cost": cost, "failures": _failures(fabric, failures, failed)})
@@ -202,17 +174,29 @@ def fabric_result(
     remarks: Sequence[str],
     failures: RunFailures | None = None,
 ) -> FabricResult:
-    """Convert the records of all iterations on one fabric; the arguments as in `summed_result`."""
-    return summed_result(
-        fabric,
+    """Convert the records of all iterations on one fabric.
+
+    Args:
+        fabric: The fabric on which the workload was replayed.
+        name: Name of the fabric in the experiment.
+        policy: Name of the policy that chose the circuits.
+        runs: Records of the iterations.
+        cpu_idle: Idle shares of the machine.
+        remarks: Circumstances for which the run is degraded whatever was measured.
+        failures: Failures during the replay. The collectives that they disturbed are reported
+            but excluded from the verdict.
+    """
+    failures = failures or RunFailures()
+    summed = summed_outcomes(
+        wiring_summary(fabric),
         name,
         policy,
         outcomes_of(fabric, runs, failures),
-        remarks=remarks,
-        failures=failures,
-        failed=runs,
+        [*reasons.CIRCUMSTANCE.judge_each(remarks)],
+        failures=bool(failures.failures),
         cpu_idle=cpu_idle,
     )
+    return with_cost_and_failures(summed, fabric, failures, runs)
 
 
 def with_findings(result: FabricResult, findings: Iterable[RunFinding]) -> FabricResult:
