@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from markupsafe import Markup
 
+from moefabric.core.spans import Span, merged
 from moefabric.report.chart import Legend, Panel, figure
 from moefabric.report.formatting import counted, deviation, printable, seconds
 from moefabric.report.marks import Axis, Box, Mark, Rule, Text, opacity
@@ -52,8 +53,6 @@ _PASSES: Final = (
 )
 _FAILURE_MARKS: Final = ("injected", "detected", "recovered")
 
-Span = tuple[float, float]
-"""Start and end in seconds."""
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -281,7 +280,7 @@ def _passes(region: str, row: int, intervals: Iterable[ServerInterval]) -> Itera
         title = printable(f"{region} · micro-batch {number} {way}: {begin}")
         yield Box((start, end), y, f"{way} pale", title, radius=2)
         computing = [(p.start_s, p.end_s) for p in parts if p.kind in ("attention", "expert")]
-        yield from (Box(busy, y, way, title) for busy in _union(computing))
+        yield from (Box(busy, y, way, title) for busy in merged(computing))
         yield Box((start, end), y, "clear", texts=[str(number)], text_class="micro")
 
 
@@ -294,17 +293,6 @@ def _transfers(region: str, row: int, intervals: Iterable[ServerInterval]) -> It
         way, duration = "backward" if backward else "forward", seconds(end - start)
         title = printable(f"{region} · {kind} {way}, micro-batch {number}: {duration}")
         yield Box((start, end), (row + 0.68, row + 0.86), f"k-{kind}", title, least=0.8)
-
-
-def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Merge overlapping spans."""
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end)
-        else:
-            merged.append((start, end))
-    return merged
 
 
 # --- failures ------------------------------------------------------------------------------------

@@ -31,9 +31,10 @@ class FabricSource:
         self._status_ns = 0
 
     def circuits(self, region: Region) -> Json:
-        """Return the names of `lit` and `dark` circuits, and the controller's `fault` if any."""
-        if region.ocs is None:
-            return {"lit": [], "dark": []}
+        """Return the names of `lit` and `dark` circuits, and the controller's `fault` if any.
+
+        The region has an OCS.
+        """
         try:
             return self._reader.ask(
                 region, lambda client: {"lit": client.circuits(), "dark": client.dark()}

@@ -12,7 +12,7 @@ from moefabric import NS_PER_S, Fabric, MoefabricError, Region, rate_text
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import FailureEvent
 from moefabric.core.nic import NicKind
-from moefabric.core.ocs_ports import nic_at
+from moefabric.core.ocs_ports import wired_nics
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
 from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource
@@ -167,13 +167,10 @@ class FabricMonitor:
     def _ocs_event(self, event: Json) -> Json:
         fabric, ocs = self.source.fabric, event["ocs"]
         region = next(r for r in fabric.regions if r.ocs is not None and r.ocs.name == ocs)
-        assert region.ocs is not None
-        fibres = region.ocs.ports
+        nics = wired_nics(fabric, region)
 
         def nic(port: int) -> str:
-            wired = port - fibres if port > fibres else port
-            is_wired = wired <= len(region.servers) * fabric.optical
-            return str(nic_at(fabric, region, wired)) if is_wired else f"port {port}"
+            return str(nics.get(port, f"port {port}"))
 
         def pairs(key: str) -> str:
             listed: Sequence[Sequence[int]] = event.get(key, ())
@@ -234,8 +231,6 @@ def topology_view(fabric: Fabric) -> Json:
         "nic_rate": " to ".join(
             rate_text(bps) for bps in sorted({min(fabric.rates_bps), max(fabric.rates_bps)})
         ),
-        "scale": {"bytes": fabric.scale.bytes, "dilation": fabric.scale.dilation},
-        "gpus": fabric.gpus,
         "leaves": list(fabric.leaves),
         "spines": list(fabric.spines),
         "regions": [_region_view(fabric, region) for region in fabric.regions],
