@@ -233,10 +233,11 @@ class RunFailures:
             for failure in self.failures
         )
 
-    def iteration_of(self, failure: FailureRecord) -> int | None:
-        """Return the number of the iteration in which a failure was injected; None after all."""
+    def iteration_of(self, failure: FailureRecord) -> IterationWindow | None:
+        """Return the iteration in which a failure was injected, or the next; None after all."""
         at = failure.injected_ns
-        return next((window.number for window in self.windows if at <= window.end_ns), None)
+        later = [window for window in self.windows if at <= window.end_ns]
+        return next((window for window in later if window.start_ns <= at), next(iter(later), None))
 
     def had_cut_off(self, run: CollectiveRun) -> bool:
         """Return whether a loss had cut off transfers before the end of a collective."""
