@@ -16,11 +16,7 @@ from moefabric.results.model import EpsSummary, FabricResult, FidelityResult, Ve
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict import reasons
 from moefabric.results.verdict.failure_results import failure_results
-from moefabric.results.verdict.iteration_outcome import (
-    IterationOutcome,
-    joined_rows,
-    outcomes_of,
-)
+from moefabric.results.verdict.iteration_outcome import IterationOutcome, joined_rows, outcomes_of
 from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.results.verdict.reasons import RunFinding
 from moefabric.results.verdict.verdict import judge, worst_verdict
@@ -155,7 +151,9 @@ def with_cost_and_failures(
     """
     seconds = [iteration.measured_s or 0.0 for iteration in result.iterations]
     cost = network_cost(fabric, median(seconds) if seconds else None)
-    return result.model_copy(update={"cost": cost, "failures": failure_results(fabric, failures, failed)})
+    return result.model_copy(
+        update={"cost": cost, "failures": failure_results(fabric, failures, failed)}
+    )
 
 
 def fabric_result(

@@ -5,7 +5,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from ipaddress import ip_address
 from typing import Any, Final
 
 import uvicorn
@@ -23,7 +22,7 @@ from moefabric import ControlError, Lab, MoefabricError
 from moefabric.api.fabric_view import FabricReader
 from moefabric.api.running_fabrics import running_fabrics
 from moefabric.core.port_counts import counted_nics
-from moefabric.ui.dashboard.access import Guard
+from moefabric.ui.dashboard.access import Guard, parsed_address
 from moefabric.ui.dashboard.server import server_config
 from moefabric.ui.metrics import parts
 
@@ -133,10 +132,8 @@ def application(registry: CollectorRegistry, host: str, token: str | None) -> AS
 
 def is_loopback(host: str) -> bool:
     """Return whether only processes of this machine reach a listener at this address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = parsed_address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def serve(registry: CollectorRegistry, listener: socket.socket, token: str | None) -> None:
