@@ -309,8 +309,8 @@ def _failure(failure: FailureResult) -> Panel:
     heading = printable(f"{failure.name}, iteration {failure.iteration}")
     note = f"{_recovery(failure)}\n{printable(failure.action)}"
     marks.append(_end(length_s, deviation(failure.slow_down)))
-    x, y = Axis(0.0, length_s), Axis.rows(servers)
-    return Panel(x, y, marks, 19.0 * len(servers), heading, note)
+    rows, height = Axis.rows(servers), 19.0 * len(servers)
+    return Panel(Axis(0.0, length_s), rows, marks, height, heading, note)
 
 
 def _recovery(failure: FailureResult) -> str:
@@ -369,8 +369,8 @@ def _light(fabric: FabricSummary, ends: Sequence[float]) -> Panel:
     each = f", {_moved(changed):.1f} each" if changed else ""
     note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{each}"
     names = [*lit, "", "moved"]
-    x, y = Axis(0.0, ends[-1]), Axis.rows(names)
-    return Panel(x, y, marks, 15.0 * len(names), fabric.name, note)
+    rows, height = Axis.rows(names), 15.0 * len(names)
+    return Panel(Axis(0.0, ends[-1]), rows, marks, height, fabric.name, note)
 
 
 def _circuits_by_pair(
