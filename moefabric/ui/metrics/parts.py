@@ -12,6 +12,7 @@ from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, Por
 from moefabric.core.units import NS_PER_S
 from moefabric.runtime.run_status import RunStatus
 
+_RUN_COUNTS: Final = ("collectives", "reconfigurations", "lost_transfers", "corrupt")
 TEXTS: Final = {
     "fabric_up": "Whether the fabric runs.",
     "scrape_success": "Whether a part of the fabric could be read.",
@@ -62,10 +63,7 @@ TEXTS: Final = {
     "run_exposed_seconds": "Exposed duration of the last iteration, model seconds.",
     "run_bytes_total": "The model's bytes by path, as counted at ports.",
     "run_iterations_total": "Finished iterations of the run.",
-    "run_collectives_total": "collectives of the run.",
-    "run_reconfigurations_total": "reconfigurations of the run.",
-    "run_lost_transfers_total": "lost_transfers of the run.",
-    "run_corrupt_total": "corrupt of the run.",
+    **{f"run_{name}_total": f"{name} of the run." for name in _RUN_COUNTS},
     "process_resident_memory_bytes": "Resident memory.",
     "process_open_fds": "Open file descriptors.",
     "process_cpu_seconds_total": "CPU time.",
@@ -193,7 +191,7 @@ def run_samples(status: RunStatus | None) -> Samples:
     totals = status.totals
     yield {"path": "light"}, {"run_bytes_total": totals.bytes_by_light}
     yield {"path": "eps"}, {"run_bytes_total": totals.bytes_by_eps}
-    for name in ("iterations", "collectives", "reconfigurations", "lost_transfers", "corrupt"):
+    for name in ("iterations", *_RUN_COUNTS):
         yield {}, {f"run_{name}_total": getattr(totals, name)}
 
 
