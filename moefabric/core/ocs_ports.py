@@ -17,11 +17,3 @@ def nic_at(fabric: Fabric, region: Region, port: int) -> Nic:
     """Return the optical NIC behind an input of a region's OCS."""
     position, index = divmod(port - 1, fabric.optical)
     return Nic(region.servers[position], NicKind.OPTICAL, index)
-
-
-def wired_nics(fabric: Fabric, region: Region) -> dict[int, Nic]:
-    """Return the optical NIC at each input and output of a region's OCS that has a fibre."""
-    assert region.ocs is not None
-    nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
-    inputs = dict(enumerate(nics, 1))
-    return inputs | {region.ocs.ports + port: nic for port, nic in inputs.items()}

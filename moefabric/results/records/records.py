@@ -212,11 +212,11 @@ class RunFailures:
         listed = list(runs)
         changes = (c for run in listed for c in run.reconfigurations if not c.change.error)
         planned_ns = {*self.planned_ns, *(self.wall_ns(change.end_ns) for change in changes)}
-        reopened_ns = {*self.reopened_ns}
-        for run in listed:
-            if run.lost_ns and run.collectives:
-                first_ns = min(c.end_ns + c.harness_ns for c in run.collectives)
-                reopened_ns.add(self.wall_ns(first_ns))
+        reopened_ns = {*self.reopened_ns} | {
+            self.wall_ns(min(c.end_ns + c.harness_ns for c in run.collectives))
+            for run in listed
+            if run.lost_ns and run.collectives
+        }
         planned, reopened = tuple(sorted(planned_ns)), tuple(sorted(reopened_ns))
         return replace(self, planned_ns=planned, reopened_ns=reopened)
 

@@ -10,7 +10,7 @@ import click
 from moefabric.api.commands import FILE, print_result
 from moefabric.core.errors import FabricError
 from moefabric.core.fabric_description import fabric_description
-from moefabric.core.ocs_ports import wired_nics
+from moefabric.core.ocs_ports import nic_at
 from moefabric.core.topology import Fabric, Region
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.ui.cli.options import json_option, name_option, placement_options, running_lab
@@ -185,11 +185,11 @@ def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None
 
     lab = running_lab(name)
     reply = lab.ocs(ocs_name)
-    region = region_of_ocs(lab.fabric, ocs_name)
+    fabric, region = lab.fabric, region_of_ocs(lab.fabric, ocs_name)
     identity = reply["identity"]
     device = " ".join(identity[key] for key in ("vendor", "model", "serial", "firmware"))
     ports = [
-        f"  {_port_line(port, lab.fabric, region)}"
+        f"  {_port_line(port, fabric, region)}"
         for port in reply["ports"]
         if all_ports or port["state"] != "blocked" or port["admin"] != "enabled"
     ]
@@ -198,12 +198,10 @@ def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None
 
 
 def _port_line(port: dict[str, Any], fabric: Fabric, region: Region) -> str:
-    state, admin, nics = port["state"], port["admin"], wired_nics(fabric, region)
-    is_input = region.ocs is not None and port["port"] <= region.ocs.ports
-    nic = nics.get(port["port"])
+    state, admin = port["state"], port["admin"]
     words = (
         str(port["port"]),
-        f"{nic} {'out' if is_input else 'in'}" if nic is not None else "",
+        _nic_fibre(port["port"], fabric, region),
         state,
         "" if admin in ("enabled", state) else f"({admin})",
         f"-> {port['partner']}" if port["partner"] is not None else "",
@@ -211,3 +209,13 @@ def _port_line(port: dict[str, Any], fabric: Fabric, region: Region) -> str:
         port["label"],
     )
     return "  ".join(filter(None, words))
+
+
+def _nic_fibre(port: int, fabric: Fabric, region: Region) -> str:
+    """Return the NIC that sends into an input, or receives from an output."""
+    assert region.ocs is not None
+    is_input = port <= region.ocs.ports
+    number = port if is_input else port - region.ocs.ports
+    if number > len(region.servers) * fabric.optical:
+        return ""
+    return f"{nic_at(fabric, region, number)} {'out' if is_input else 'in'}"

@@ -12,7 +12,7 @@ from moefabric import NS_PER_S, Fabric, MoefabricError, Region, rate_text
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import FailureEvent
 from moefabric.core.nic import NicKind
-from moefabric.core.ocs_ports import wired_nics
+from moefabric.core.ocs_ports import nic_at
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
 from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource
@@ -167,10 +167,13 @@ class FabricMonitor:
     def _ocs_event(self, event: Json) -> Json:
         fabric, ocs = self.source.fabric, event["ocs"]
         region = next(r for r in fabric.regions if r.ocs is not None and r.ocs.name == ocs)
-        nics = wired_nics(fabric, region)
+        assert region.ocs is not None
+        fibres = region.ocs.ports
 
         def nic(port: int) -> str:
-            return str(nics.get(port, f"port {port}"))
+            wired = port - fibres if port > fibres else port
+            is_wired = wired <= len(region.servers) * fabric.optical
+            return str(nic_at(fabric, region, wired)) if is_wired else f"port {port}"
 
         def pairs(key: str) -> str:
             listed: Sequence[Sequence[int]] = event.get(key, ())

@@ -154,11 +154,10 @@ def agent_samples(servers: Iterable[str], statistics: Mapping[str, Any]) -> Samp
             continue
         for direction, key in (("out", "connections"), ("in", "from")):
             yield labels | {"direction": direction}, {"agent_connections": len(counts[key])}
+        sizes, totals = ("sent", "received", "forwarded"), ("corrupt", "strays", "faults")
         yield labels, {"agent_collectives": len(counts["armed"])}
-        for name in ("sent", "received", "forwarded"):
-            yield labels, {f"agent_{name}_bytes_total": counts[f"bytes_{name}"]}
-        for name in ("corrupt", "strays", "faults"):
-            yield labels, {f"agent_{name}_total": counts[name]}
+        yield labels, {f"agent_{name}_bytes_total": counts[f"bytes_{name}"] for name in sizes}
+        yield labels, {f"agent_{name}_total": counts[name] for name in totals}
 
 
 def machine_samples(clocks: Mapping[str, Mapping[str, int] | None]) -> Samples:
@@ -191,8 +190,7 @@ def run_samples(status: RunStatus | None) -> Samples:
     totals = status.totals
     yield {"path": "light"}, {"run_bytes_total": totals.bytes_by_light}
     yield {"path": "eps"}, {"run_bytes_total": totals.bytes_by_eps}
-    for name in ("iterations", *_RUN_COUNTS):
-        yield {}, {f"run_{name}_total": getattr(totals, name)}
+    yield {}, {f"run_{name}_total": getattr(totals, name) for name in ("iterations", *_RUN_COUNTS)}
 
 
 def process_samples(usage: Mapping[str, Mapping[str, ProcessUsage]]) -> Samples:
