@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from moefabric import ControlError, Lab, MoefabricError
+from moefabric import Lab, MoefabricError
 from moefabric.api.fabric_view import FabricReader
 from moefabric.api.running_fabrics import running_fabrics
 from moefabric.core.port_counts import counted_nics
@@ -95,11 +95,9 @@ def _ocs_samples(lab: Lab, _reader: FabricReader) -> parts.Samples:
 
 def _controller_samples(_lab: Lab, reader: FabricReader) -> parts.Samples:
     for region in reader.controllers:
-        try:
-            statistics = reader.ask(region, lambda client: client.statistics())
-        except ControlError:
-            statistics = None
-        yield from parts.controller_samples(region.name if region else "eps", statistics)
+        state = reader.controller_state(region)
+        name = region.name if region else "eps"
+        yield from parts.controller_samples(name, None if "fault" in state else state)
 
 
 _PARTS: Final[Mapping[str, Callable[[Lab, FabricReader], parts.Samples]]] = {
