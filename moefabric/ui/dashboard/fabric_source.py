@@ -44,8 +44,8 @@ class FabricSource:
         hardware, controllers = self._reader.hardware(), list[Json]()
         for region in self._reader.controllers:
             state, name = self._reader.controller_state(region), region.name if region else "eps"
-            shown = {key: state[key] for key in ("ready", "fault") if key in state}
-            controllers.append({"region": name, **shown})
+            fault = {"fault": state["fault"]} if "fault" in state else {}
+            controllers.append({"region": name, "ready": state["ready"], **fault})
         shown = {key: hardware[key] for key in ("servers", "processes")}
         lost = hardware.get("lost_machines", {})
         return shown | {"controllers": controllers, "lost_machines": lost}
