@@ -11,7 +11,7 @@ import uvicorn
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,10 +43,6 @@ class FabricCollector(Collector):
 
     def __init__(self, only: str | None = None) -> None:
         self._only = only
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registration reads no fabric."""
-        return ()
 
     def collect(self) -> Iterable[Metric]:
         """Read the fabrics."""
@@ -112,17 +108,17 @@ _PARTS: Final[Mapping[str, Callable[[Lab, FabricReader], parts.Samples]]] = {
 }
 
 
-def application(registry: CollectorRegistry, host: str, token: str | None) -> ASGIApp:
+def application(collector: Collector, host: str, token: str | None) -> ASGIApp:
     """Return the ASGI application of `/metrics`.
 
     Args:
-        registry: The metrics.
+        collector: The metrics.
         host: Address that the server listens on.
         token: The token that requests need; None if they need none.
     """
 
     def metrics(_request: Request) -> Response:
-        return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(collector), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = Starlette(routes=[Route("/metrics", metrics)])
     return Guard(app, token or secrets.token_hex(), host, lambda _path: token is not None)
@@ -134,9 +130,9 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" if address is None else address.is_loopback
 
 
-def serve(registry: CollectorRegistry, listener: socket.socket, token: str | None) -> None:
+def serve(collector: Collector, listener: socket.socket, token: str | None) -> None:
     """Serve metrics until Ctrl-C or SIGTERM."""
-    app = application(registry, listener.getsockname()[0], token)
+    app = application(collector, listener.getsockname()[0], token)
     config = server_config(app, _MOST_CONNECTIONS, keep_alive_s=75)  # Prometheus asks each minute
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
