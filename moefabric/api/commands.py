@@ -150,9 +150,9 @@ def _write_interrupted(journal: Path, json_file: Path | None, report: Path | Non
 
 def print_tables(run: "RunResult") -> None:
     """Print the tables of a run."""
-    from moefabric.report.table import table
+    from moefabric.report.table import RunTables
 
-    print_renderable(table(run))
+    print_renderable(RunTables(run))
 
 
 def print_renderable(renderable: RenderableType) -> None:

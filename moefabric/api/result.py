@@ -19,8 +19,7 @@ from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
 from moefabric.report.side_by_side import run_columns, runs_bars, runs_page, runs_table
 from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results import model
-from moefabric.results.journal import JOURNAL_SUFFIX
-from moefabric.results.partial_result import read_journal
+from moefabric.results.journal import JOURNAL_SUFFIX, read_journal
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces.gating_files import write_gating
 from moefabric.workload.gating.traces import GatingTrace

@@ -1,15 +1,13 @@
 """Failures: plans and events of failures, and the records that the event log yields."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from moefabric.core.failure_kinds import FailureKind
-from moefabric.core.units import NS_PER_S
 
 FailurePhase = Literal["inject", "clear", "detected", "recovered"]
 
@@ -214,23 +212,6 @@ def _recovered_ns(injection: FailureEvent, recoveries: Sequence[FailureEvent]) -
     return max(recovered) if len(recovered) == len(firsts) else None
 
 
-def failures_json(
-    failures: Sequence[FailureRecord],
-    windows: Sequence[IterationWindow],
-    model_s: Callable[[int, int], float] = lambda start_ns, end_ns: (end_ns - start_ns) / NS_PER_S,
-) -> list[dict[str, Any]]:
-    """Return the `failures` of a run's JSON; `model_s` gives the model seconds between instants.
-
-    `injected_s` counts from the start of the failure's `iteration`; `detected_s`, `recovered_s` and
-    `cleared_s` count from the injection. `slow_down` compares the failure's iteration with the
-    median of the healthy ones, `slow_down_after` does so for the later iterations in which the
-    failure lasted. Either is None without such iterations.
-    """
-    healthy = [window.seconds for window in healthy_windows(failures, windows)]
-    base = median(healthy) if healthy else None
-    return [_failure_json(failure, windows, base, model_s) for failure in failures]
-
-
 def healthy_windows(
     failures: Sequence[FailureRecord], windows: Iterable[IterationWindow]
 ) -> list[IterationWindow]:
@@ -241,39 +222,3 @@ def healthy_windows(
         return not any(failure.overlaps(*span) or failure.disturbs(*span) for failure in failures)
 
     return list(filter(is_healthy, windows))
-
-
-def _failure_json(
-    failure: FailureRecord,
-    windows: Sequence[IterationWindow],
-    base: float | None,
-    model_s: Callable[[int, int], float],
-) -> dict[str, Any]:
-    def after_injection(instant_ns: int | None) -> float | None:
-        return None if instant_ns is None else model_s(at, instant_ns)
-
-    at = failure.injected_ns
-    iteration = next((w for w in windows if w.start_ns <= at <= w.end_ns), None)
-    iteration = iteration or next((w for w in windows if at <= w.start_ns), None)
-    after = [
-        window.seconds
-        for window in windows
-        if iteration
-        and window.number > iteration.number
-        and failure.overlaps(window.start_ns, window.end_ns)
-        and (failure.cleared_ns is None or window.end_ns < failure.cleared_ns)
-    ]
-    return {
-        "kind": failure.kind,
-        "what": list(failure.what),
-        "iteration": iteration.number if iteration else None,
-        "injected_s": max(0.0, model_s(iteration.start_ns, at)) if iteration else None,
-        "detected_s": after_injection(failure.detected_ns),
-        "recovered_s": after_injection(failure.recovered_ns),
-        "cleared_s": after_injection(failure.cleared_ns),
-        "detected_by": failure.detected_by,
-        "action": failure.action,
-        "slow_down": iteration.seconds / base - 1 if iteration and base else None,
-        "slow_down_after": sum(after) / len(after) / base - 1 if after and base else None,
-        "ok": failure.recovered_ns is not None,
-    }

@@ -95,7 +95,8 @@ class FabricRecorder(RunObserver):
         """Replace the outcomes during failures that are over, and forget the records."""
         if len(self.failed) > 1:
             self._append(self._outcomes(self.failed, failures, []))
-        numbers = {failures.iteration_of(failure) for failure in failures.failures}
+        windows = (failures.iteration_of(failure) for failure in failures.failures)
+        numbers = {window.number for window in windows if window is not None}
         shown = (run.without_transfers() for run in self.failed if run.number in numbers)
         self.shown += islice(shown, MOST_SHOWN - len(self.shown))
         self.failed.clear()

@@ -51,8 +51,8 @@ from moefabric.results.verdict import reasons
 from moefabric.results.verdict.fabric_result import (
     control_time_findings,
     summed_outcomes,
-    summed_result,
     wiring_summary,
+    with_cost_and_failures,
     with_findings,
 )
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
@@ -253,7 +253,7 @@ class RunContext:
     def result(self, replay: "Replay") -> result_model.FabricResult:
         """Return the fabric's result, from the outcomes in the journal."""
         fabric, choice, work = self.fabric, self.choice, self.work
-        outcomes = list(self.setup.journal.read().outcomes(choice.name))
+        outcomes = list(JournalReader(self.setup.journal.path).outcomes(choice.name))
         collectives = [one for outcome in outcomes for one in outcome.collectives]
         changes = [one for outcome in outcomes for one in outcome.reconfigurations]
         dilated_ns = NS_PER_S * fabric.scale.dilation
@@ -261,14 +261,13 @@ class RunContext:
         if self.controllers is not None and self.wiring is not None:
             remarks = [*self.wiring.remarks, *self.setup.scale_faults, *remarks]
             remarks += self.controllers.faults.get(choice.policy, ())
-        result = summed_result(
-            fabric,
+        result = summed_outcomes(
+            wiring_summary(fabric),
             choice.name,
             choice.policy,
             outcomes,
-            cpu_idle=replay.idle,
-            remarks=remarks,
-            findings=(
+            (
+                *reasons.CIRCUMSTANCE.judge_each(remarks),
                 *(lateness_findings(fabric, replay.links) if replay.links else ()),
                 *control_time_findings(
                     [one.control_s or 0.0 for one in changes], self.spec.control_s
@@ -277,10 +276,11 @@ class RunContext:
                     [one.measured_s * dilated_ns for one in collectives], len(outcomes)
                 ),
             ),
-            failures=replay.failures,
-            failed=replay.failed,
             paced=self.paced,
+            failures=bool(replay.failures.failures),
+            cpu_idle=replay.idle,
         )
+        result = with_cost_and_failures(result, fabric, replay.failures, replay.failed)
         # The circuits at the end are those of layer 0, where the backward pass ends. One region
         # stands for all.
         region = next(region for region in fabric.regions if not region.modelled)

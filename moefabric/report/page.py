@@ -28,7 +28,6 @@ def page(run: RunResult) -> str:
     """Return the whole HTML file. Text of the run is escaped; equal runs give equal pages."""
     fabrics = summaries(run)
     return page_template("moefabric.report").render(
-        style=page_style(),
         run=run,
         verdict=overall_verdict(run),
         fabrics=fabrics,
@@ -38,13 +37,10 @@ def page(run: RunResult) -> str:
         timelines=timelines,
         tables=run_tables,
         remarks=remarks,
-        html=html_table,
-        pill=verdict_pill,
         settings=list(_settings(run.manifest, fabrics)),
         scale=_scale(fabrics),
         wiring=[text for fabric in fabrics for text in _wiring(fabric)],
         json=_embedded(run),
-        fmt=formatting,
     )
 
 
@@ -58,13 +54,16 @@ def page_style() -> Markup:
 
 @cache
 def page_template(package: str, name: str = "page.html.j2") -> Template:
-    """Return a template of a package."""
+    """Return a template of a package, which knows style, tables, verdicts and formats of pages."""
     environment = Environment(
         loader=PackageLoader(package, ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+    )
+    environment.globals.update(
+        style=page_style(), html=html_table, pill=verdict_pill, fmt=formatting
     )
     return environment.get_template(name)
 

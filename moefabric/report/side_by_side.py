@@ -13,9 +13,9 @@ from moefabric.report.bars import FIGURE, comparison_bars, missing
 from moefabric.report.chart import Panel
 from moefabric.report.formatting import printable
 from moefabric.report.marks import Axis, Box, Mark, Text
-from moefabric.report.page import page_style, page_template
+from moefabric.report.page import page_template
 from moefabric.report.summary import COLUMNS, FabricSummary, overall_verdict, summaries
-from moefabric.report.tables import Cell, Row, Table, html_table, rich_table, verdict_pill
+from moefabric.report.tables import Cell, Row, Table, html_table, rich_table
 from moefabric.results.model import RunResult, Verdict
 
 _FIGURES: Final = ("iteration_s", "exposed_comm_s", "all_to_all_s", "vs_eps", "optical_share")
@@ -97,15 +97,12 @@ def runs_page(runs: Mapping[str, RunResult]) -> str:
     """Return one self-contained HTML page of several runs. Text of the runs is escaped."""
     columns = run_columns(runs)
     return page_template("moefabric.report", "runs.html.j2").render(
-        style=page_style(),
         columns=columns,
         first=columns[0],
         figures=html_table(_figures(columns, wide=True)),
         bars=runs_bars(columns),
         pictures=[(c, comparison_bars(summaries(c.run))) for c in columns if c.run.results],
-        pill=verdict_pill,
         printable=printable,
-        fmt=formatting,
     )
 
 

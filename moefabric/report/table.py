@@ -30,21 +30,20 @@ _FIRST_LEGEND: Final = (
 _UNBOUNDED: Final = 10_000
 
 
-def table(run: RunResult) -> RenderableType:
-    """Return a run's tables, for a rich console of any width from 80 columns."""
-    return _RunTables(run)
-
-
 def text(renderable: RunResult | RenderableType, width: int = 120) -> str:
     """Return a run's tables without colour or control characters, for a file or a pipe."""
     out = StringIO()
-    shown = table(renderable) if isinstance(renderable, RunResult) else renderable
+    shown = RunTables(renderable) if isinstance(renderable, RunResult) else renderable
     Console(file=out, width=width, color_system=None, force_terminal=False).print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-class _RunTables:
-    """A run's tables, laid out as soon as the width is known."""
+class RunTables:
+    """A run's tables, laid out for a rich console as soon as its width is known.
+
+    Args:
+        run: The run. Its tables fit into 80 columns.
+    """
 
     def __init__(self, run: RunResult) -> None:
         self._run, self._fabrics = run, summary.summaries(run)

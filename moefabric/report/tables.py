@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from moefabric.report import svg
 from moefabric.results.model import Verdict
@@ -55,19 +55,14 @@ class Table:
 def rich_table(table: Table) -> "RichTable":
     """Return a table for a rich console."""
     from rich import box
-    from rich.table import Column
     from rich.table import Table as RichTable
     from rich.text import Text
 
     shown = [n for n, heading in enumerate(table.headings) if heading not in table.wide]
-    drawn = RichTable(
-        *(
-            Column(heading, justify="right" if n and heading not in table.texts else "left")
-            for n, heading in enumerate(table.headings)
-            if n in shown
-        ),
-        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False,
-    )  # fmt: skip
+    drawn = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for n in shown:
+        is_text = n == 0 or table.headings[n] in table.texts
+        drawn.add_column(table.headings[n], justify="left" if is_text else "right")
     for row in table.rows:
         cells = []
         for n in shown:
@@ -105,13 +100,10 @@ def _class(table: Table, heading: str) -> str | None:
 def _html_cell(table: Table, number: int, cell: Cell | str) -> Markup:
     name = "td" if number else "th"
     scope, class_ = None if number else "row", _class(table, table.headings[number])
+    parts: list[object] = [verdict_pill(cell) if isinstance(cell, Verdict) else cell]
     if isinstance(cell, Cell):
-        below = (svg.tag("small", cell.below),) if cell.below else ()
-        return svg.tag(name, cell.text, *below, scope=scope, class_=class_)
-    return svg.tag(
-        name, verdict_pill(cell) if isinstance(cell, Verdict) else escape(cell),
-        scope=scope, class_=class_,
-    )  # fmt: skip
+        parts = [cell.text, *([svg.tag("small", cell.below)] if cell.below else [])]
+    return svg.tag(name, *parts, scope=scope, class_=class_)
 
 
 def verdict_pill(verdict: Verdict) -> Markup:

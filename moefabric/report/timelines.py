@@ -3,13 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import accumulate, groupby
 from statistics import fmean, median_low
 from typing import Final, TypeVar
 
 from markupsafe import Markup
 
+from moefabric.core.spans import Span, merged
 from moefabric.report.chart import Legend, Panel, figure
 from moefabric.report.formatting import counted, deviation, printable, seconds
 from moefabric.report.marks import Axis, Box, Mark, Rule, Text, opacity
@@ -52,47 +53,31 @@ _PASSES: Final = (
 )
 _FAILURE_MARKS: Final = ("injected", "detected", "recovered")
 
-Span = tuple[float, float]
-"""Start and end in seconds."""
 Key = TypeVar("Key", bound=Hashable)
 
 
-@dataclass(frozen=True)
-class Strip:
-    """A part of a timeline, which begins at 0.
+def timeline(strips: Sequence[Panel], legend: Legend, label: str) -> Markup:
+    """Draw strips beneath each other on one time axis; empty if there are none.
 
-    Attributes:
-        rows: Names of its rows.
-        marks: What it shows; rows are 1 high.
-        height: Height of a row in pixels.
-        end: Text at its end.
-        top: Texts above it by their seconds.
+    Args:
+        strips: Panels whose time axes begin at 0 and end with their last mark, and whose vertical
+            axes have a name for each row.
+        legend: The legend above the strips.
+        label: Text for screen readers.
     """
-
-    heading: str
-    rows: Sequence[str]
-    length_s: float
-    marks: Sequence[Mark]
-    height: float
-    end: str = ""
-    note: str = ""
-    top: Mapping[float, str] = field(default_factory=dict)
-
-
-def timeline(strips: Sequence[Strip], legend: Legend, label: str) -> Markup:
-    """Draw strips beneath each other on one time axis; empty if there are none."""
-    axis = Axis.seconds(0.0, max((strip.length_s for strip in strips), default=0.0) or 1.0)
+    axis = Axis.seconds(0.0, max((strip.x.high for strip in strips), default=0.0) or 1.0)
     panels = []
     for strip in strips:
-        x, y = axis if strip is strips[-1] else axis.untitled, Axis.rows(strip.rows)
-        rows = range(len(strip.rows))
-        lanes = [Box((0.0, strip.length_s), (row, row + _LANE), "lane") for row in rows]
-        end = [Text(strip.length_s, 0.5, strip.end, "strong", dx=8)] if strip.end else []
-        marks, height = [*lanes, *strip.marks, *end], strip.height * len(strip.rows)
-        panels.append(
-            Panel(x, y, marks, height, strip.heading, strip.note, top=strip.top, right=78)
-        )
+        rows = range(len(strip.y.ticks))
+        lanes = [Box((0.0, strip.x.high), (row, row + _LANE), "lane") for row in rows]
+        x = axis if strip is strips[-1] else axis.untitled
+        panels.append(replace(strip, x=x, marks=[*lanes, *strip.marks], right=78))
     return figure(label, panels, legend=legend, gap=16)
+
+
+def _end(length_s: float, text: str) -> Text:
+    """Return the text at the end of a strip's first row."""
+    return Text(length_s, 0.5, text, "strong", dx=8)
 
 
 def _span(intervals: Iterable[ServerInterval]) -> Span:
@@ -188,14 +173,14 @@ def _servers(
     for (fabric, intervals), names in zip(parts, rows, strict=True):
         begin_s, end_s = _span(intervals)
         # Dark time is drawn last, over the reconfiguration that it is a part of.
-        marks = [
+        marks: list[Mark] = [
             _interval(i, names.index(i.server), begin_s, named=named and height >= 18)
             for i in sorted(intervals, key=lambda i: i.kind == "dark")
             if i.server in names
         ]
-        length_s, top = end_s - begin_s, _starts(intervals, begin_s)
-        end = seconds(length_s)
-        strips.append(Strip(fabric.name, names, length_s, marks, height, end, top=top))
+        x, y, top = Axis(0.0, end_s - begin_s), Axis.rows(names), _starts(intervals, begin_s)
+        marks.append(_end(x.high, seconds(x.high)))
+        strips.append(Panel(x, y, marks, height * len(names), fabric.name, top=top))
     return timeline(strips, _legend(i.kind for _, intervals in parts for i in intervals), label)
 
 
@@ -266,7 +251,9 @@ def pipeline_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
             marks += _passes(region, row, intervals)
             marks += _transfers(region, row, intervals)
             names.append(f"{region} stage {row % stages}" if stages > 1 else region)
-        strips.append(Strip(fabric.name, names, length_s, marks, 36.0, seconds(length_s)))
+        marks.append(_end(length_s, seconds(length_s)))
+        x, y = Axis(0.0, length_s), Axis.rows(names)
+        strips.append(Panel(x, y, marks, 36.0 * len(names), fabric.name))
     return timeline(strips, _PASSES, "Micro-batches in every region, by fabric")
 
 
@@ -281,7 +268,7 @@ def _passes(region: str, row: int, intervals: Iterable[ServerInterval]) -> Itera
         title = printable(f"{region} · micro-batch {number} {way}: {begin}")
         yield Box((start, end), y, f"{way} pale", title, radius=2)
         computing = [(p.start_s, p.end_s) for p in parts if p.kind in ("attention", "expert")]
-        yield from (Box(busy, y, way, title) for busy in _union(computing))
+        yield from (Box(busy, y, way, title) for busy in merged(computing))
         yield Box((start, end), y, "clear", texts=[str(number)], text_class="micro")
 
 
@@ -296,17 +283,6 @@ def _transfers(region: str, row: int, intervals: Iterable[ServerInterval]) -> It
         yield Box((start, end), (row + 0.68, row + 0.86), f"k-{kind}", title, least=0.8)
 
 
-def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Merge overlapping spans."""
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end)
-        else:
-            merged.append((start, end))
-    return merged
-
-
 # --- failures ------------------------------------------------------------------------------------
 
 
@@ -319,7 +295,7 @@ def failure_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
     return timeline([_failure(failure) for failure in shown], legend, "Iterations with failures")
 
 
-def _failure(failure: FailureResult) -> Strip:
+def _failure(failure: FailureResult) -> Panel:
     servers = list(dict.fromkeys(lane.server for lane in failure.lanes))
     length_s, marks = failure.measured_s or 0.0, list[Mark]()
     for lane in (lane for lane in failure.lanes if lane.kind not in _OPTICAL):
@@ -332,8 +308,9 @@ def _failure(failure: FailureResult) -> Strip:
             marks.append(Rule(f"m-{name}", x=at_s, title=f"{name} at {seconds(at_s)}"))
     heading = printable(f"{failure.name}, iteration {failure.iteration}")
     note = f"{_recovery(failure)}\n{printable(failure.action)}"
-    end = deviation(failure.slow_down)
-    return Strip(heading, servers, length_s, marks, 19.0, end, note)
+    marks.append(_end(length_s, deviation(failure.slow_down)))
+    rows, height = Axis.rows(servers), 19.0 * len(servers)
+    return Panel(Axis(0.0, length_s), rows, marks, height, heading, note)
 
 
 def _recovery(failure: FailureResult) -> str:
@@ -369,7 +346,7 @@ def _ends(fabric: FabricSummary) -> list[float]:
     return list(accumulate(known)) if len(known) == len(durations) else []
 
 
-def _light(fabric: FabricSummary, ends: Sequence[float]) -> Strip:
+def _light(fabric: FabricSummary, ends: Sequence[float]) -> Panel:
     ordered = sorted(fabric.result.reconfigurations, key=lambda one: one.iteration)
     by_iteration = {n: list(own) for n, own in groupby(ordered, key=lambda one: one.iteration)}
     lit = _circuits_by_pair(by_iteration)
@@ -391,7 +368,9 @@ def _light(fabric: FabricSummary, ends: Sequence[float]) -> Strip:
     changed = [one for one in ordered if changes_circuits(one)]
     each = f", {_moved(changed):.1f} each" if changed else ""
     note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{each}"
-    return Strip(fabric.name, [*lit, "", "moved"], ends[-1], marks, 15.0, note=note)
+    names = [*lit, "", "moved"]
+    rows, height = Axis.rows(names), 15.0 * len(names)
+    return Panel(Axis(0.0, ends[-1]), rows, marks, height, fabric.name, note)
 
 
 def _circuits_by_pair(

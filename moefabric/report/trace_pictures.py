@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from typing import Final
 
 import numpy as np
@@ -116,18 +116,16 @@ def _lane(intervals: Sequence[Interval], bin_s: float, y: tuple[float, float]) -
         for one in cover
     ]
     narrow: defaultdict[tuple[str, float], list[tuple[float, float]]] = defaultdict(list)
-    start = 0
-    for number in range(1, _BINS + 1):
-        if number < _BINS and chosen[number] == chosen[start] and number not in named:
+    starts = [n for n in range(_BINS) if not n or n in named or chosen[n] != chosen[n - 1]]
+    for start, end in pairwise([*starts, _BINS]):
+        if (look := chosen[start]) is None:
             continue
-        if (look := chosen[start]) is not None:
-            (class_, kind), shade = look
-            span = start * bin_s, number * bin_s
-            if start in named or number - start > _NARROW:
-                yield Box(span, y, class_, _tip(named.get(start), kind), shade)
-            else:
-                narrow[class_, shade].append(span)
-        start = number
+        (class_, kind), shade = look
+        span = start * bin_s, end * bin_s
+        if start in named or end - start > _NARROW:
+            yield Box(span, y, class_, _tip(named.get(start), kind), shade)
+        else:
+            narrow[class_, shade].append(span)
     for (class_, shade), spans in narrow.items():
         yield Boxes(spans, y, class_, shade)
 

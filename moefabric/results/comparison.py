@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from statistics import median
 from typing import Any, Final, TypeVar
-
-import numpy as np
 
 from moefabric.core.errors import SpecError
 from moefabric.core.network_cost import inventory, network_usd, performance_per_dollar
@@ -19,9 +18,6 @@ from moefabric.results.model import CPU_STEAL_LIMIT, FabricResult
 from moefabric.results.parts import CollectiveResult
 
 Entry = TypeVar("Entry", FabricResult, model.FabricPrediction)
-
-
-_KINDS: Final = ("measured", "predicted")
 
 
 def baseline(entries: Iterable[Entry]) -> Entry | None:
@@ -44,30 +40,24 @@ def with_ratios(results: Sequence[FabricResult]) -> list[FabricResult]:
     if base is None:
         return list(results)
 
-    all_to_alls = {
-        result.fabric: [
-            c
-            for c in joined_phases(result.collectives)
-            if c.cpu_steal <= CPU_STEAL_LIMIT and not c.failures
-        ]
-        for result in results
-    }
-
-    def median_ratio(result: FabricResult, field: str) -> float | None:
-        base_s = {collective_key(c): getattr(c, field) for c in all_to_alls[base.fabric]}
-        ratios = [
-            (getattr(c, field) or 0.0) / before_s
-            for c in all_to_alls[result.fabric]
-            if (before_s := base_s.get(collective_key(c)))
-        ]
-        return float(np.median(ratios)) if ratios else None
-
-    compared = []
+    base_s, compared = _undisturbed_s(base), []
     for result in results:
-        ratios = {f"{kind}_vs_eps": median_ratio(result, f"{kind}_s") for kind in _KINDS}
-        update = {"ratios": model.BaselineRatios.model_validate(ratios)}
-        compared.append(result.model_copy(update=update))
+        own_s = _undisturbed_s(result)
+        pairs = [(own, base_s[key]) for key, own in own_s.items() if key in base_s]
+        ratios = ([own[n] / before[n] for own, before in pairs if before[n]] for n in (0, 1))
+        measured, predicted = (median(each) if each else None for each in ratios)
+        update = model.BaselineRatios(measured_vs_eps=measured, predicted_vs_eps=predicted)
+        compared.append(result.model_copy(update={"ratios": update}))
     return compared
+
+
+def _undisturbed_s(result: FabricResult) -> dict[tuple[object, ...], tuple[float, float]]:
+    """Return measured and predicted times of the all-to-alls that nothing disturbed, by key."""
+    return {
+        collective_key(c): (c.measured_s, c.predicted_s or 0.0)
+        for c in joined_phases(result.collectives)
+        if c.cpu_steal <= CPU_STEAL_LIMIT and not c.failures
+    }
 
 
 def joined_phases(collectives: Iterable[CollectiveResult]) -> list[CollectiveResult]:

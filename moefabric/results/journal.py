@@ -19,9 +19,13 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from moefabric.core.errors import OutputError, SpecError
-from moefabric.results.model import FabricResult, Manifest, WiringSummary
+from moefabric.results.comparison import with_ratios
+from moefabric.results.model import FabricResult, Manifest, RunResult, Verdict, WiringSummary
 from moefabric.results.parts import ResultPart
+from moefabric.results.verdict import reasons
+from moefabric.results.verdict.fabric_result import summed_outcomes
 from moefabric.results.verdict.iteration_outcome import ROW_LISTS, IterationOutcome, joined_rows
+from moefabric.results.verdict.verdict import worst_verdict
 from moefabric.runtime.atomic_file import output_error
 
 JOURNAL_SUFFIX: Final = ".jsonl"
@@ -100,20 +104,24 @@ _LINE: Final = TypeAdapter[Line](Annotated[Line, Field(discriminator="type")])
 
 
 @dataclass
-class _FabricLines:
-    """Places of the lines about one fabric."""
+class FabricLines:
+    """Lines about one fabric.
+
+    Attributes:
+        begin: The line with which it began.
+        places: Offset and length of each iteration's line, by job and number.
+        result: Its result without rows; None if it isn't finished.
+    """
 
     begin: FabricLine
-    iterations: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """Offset and length of each iteration's line, by job and number."""
+    places: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     result: FabricResult | None = None
 
     def place(self, job: int, iteration: int, offset: int, length: int) -> None:
         """Record the place of an iteration's line; it replaces those of later iterations."""
-        replaced = [(j, n) for j, n in self.iterations if j == job and n >= iteration]
-        for known in replaced:
-            del self.iterations[known]
-        self.iterations[job, iteration] = offset, length
+        for known in [(j, n) for j, n in self.places if j == job and n >= iteration]:
+            del self.places[known]
+        self.places[job, iteration] = offset, length
 
 
 class JournalReader:
@@ -123,23 +131,22 @@ class JournalReader:
         path: The file.
         header: Its first line.
         segments: When the run went on.
+        fabrics: The lines about each fabric that began, in order.
         size: Bytes of the whole lines.
-        is_cut_off: Whether bytes of an unfinished line follow them.
 
     Raises:
         SpecError: If the file can't be read, isn't a journal, or has a wrong line before its end.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.size, self.is_cut_off = path, 0, False
+        self.path, self.size = path, 0
         self.segments: list[SegmentLine] = []
-        self._fabrics: dict[str, _FabricLines] = {}
+        self.fabrics: dict[str, FabricLines] = {}
         header: HeaderLine | None = None
         try:
             with path.open("rb") as file:
                 for number, text in enumerate(file, 1):
                     if not text.endswith(b"\n"):
-                        self.is_cut_off = True
                         break
                     line = self._parsed(text, number)
                     if header is not None:
@@ -155,47 +162,28 @@ class JournalReader:
             raise SpecError([(str(path), "is no journal: it has no header")])
         self.header = header
 
-    @property
-    def fabrics(self) -> list[FabricLine]:
-        """The fabrics that began, in order."""
-        return [lines.begin for lines in self._fabrics.values()]
-
-    @property
-    def manifest(self) -> Manifest:
-        """Circumstances of the run, with the instants at which it went on."""
-        if not self.segments:
-            return self.header.manifest
-        segments = [segment.started for segment in self.segments]
-        return self.header.manifest.model_copy(update={"resumed": segments})
-
     def resumed_manifest(self, last: Manifest) -> Manifest:
         """Return the manifest of the run, whose last segment has this one."""
         resumed = [*(segment.started for segment in self.segments), last.started]
         return last.model_copy(update={"started": self.header.manifest.started, "resumed": resumed})
 
-    def is_finished(self, fabric: str) -> bool:
-        """Return whether a fabric is finished."""
-        return self._lines(fabric).result is not None
-
     def result(self, fabric: str) -> FabricResult | None:
         """Return the result of a finished fabric, with its rows; None if it isn't finished."""
-        result = self._lines(fabric).result
-        return result and result.model_copy(update=joined_rows(self.outcomes(fabric)))
+        lines = self.fabrics.get(fabric)
+        if lines is None or lines.result is None:
+            return None
+        return lines.result.model_copy(update=joined_rows(self.outcomes(fabric)))
 
     def iterations(self, fabric: str) -> list[tuple[int, int]]:
         """Return job and number of the iterations of a fabric that have ended, in order."""
-        return list(self._lines(fabric).iterations)
-
-    def _lines(self, fabric: str) -> _FabricLines:
-        """Return the lines about a fabric; none if it hasn't begun."""
-        return self._fabrics.get(fabric) or _FabricLines(FabricLine(fabric=fabric, policy=""))
+        return list(self.fabrics[fabric].places) if fabric in self.fabrics else []
 
     def outcomes(self, fabric: str) -> Iterator[IterationOutcome]:
         """Yield the iterations of a fabric that have ended; one at a time is in memory."""
-        places = list(self._lines(fabric).iterations.values())
         try:
             with self.path.open("rb") as file:
-                for offset, length in places:
+                for place in self.iterations(fabric):
+                    offset, length = self.fabrics[fabric].places[place]
                     file.seek(offset)
                     line = self._parsed(file.read(length), 0)
                     assert isinstance(line, IterationLine)
@@ -215,7 +203,7 @@ class JournalReader:
     def _take(self, line: Line, number: int, length: int) -> None:
         match line:
             case FabricLine():
-                self._fabrics.setdefault(line.fabric, _FabricLines(line))
+                self.fabrics.setdefault(line.fabric, FabricLines(line))
             case IterationLine():
                 self._of(line.fabric, number).place(*line.place, self.size, length)
             case ResultLine():
@@ -225,10 +213,61 @@ class JournalReader:
             case HeaderLine():
                 raise SpecError([(f"{self.path}: line {number}", "a second header")])
 
-    def _of(self, fabric: str, number: int) -> _FabricLines:
-        if fabric not in self._fabrics:
+    def _of(self, fabric: str, number: int) -> FabricLines:
+        if fabric not in self.fabrics:
             raise SpecError([(f"{self.path}: line {number}", f"fabric {fabric!r} hasn't begun")])
-        return self._fabrics[fabric]
+        return self.fabrics[fabric]
+
+
+def read_journal(path: Path) -> RunResult:
+    """Return the result of a run from its journal.
+
+    Fabrics that were not finished have the iterations that ended, and are degraded at best. The
+    field `incomplete` says what is missing.
+
+    Raises:
+        SpecError: If the file can't be read, or is no journal.
+    """
+    reader = JournalReader(path)
+    header, manifest = reader.header, reader.header.manifest
+    if resumed := [segment.started for segment in reader.segments]:
+        manifest = manifest.model_copy(update={"resumed": resumed})
+    results = [reader.result(fabric) or _unfinished(reader, fabric) for fabric in reader.fabrics]
+    verdicts = [result.fidelity.verdict for result in results] or [Verdict.INVALID]
+    run = RunResult(
+        experiment=header.experiment,
+        version=header.version,
+        verdict=worst_verdict(verdicts),
+        manifest=manifest,
+        results=with_ratios(results),
+    )
+    missing = "; ".join(_missing(reader))
+    return run.model_copy(update={"incomplete": missing}) if missing else run
+
+
+def _missing(reader: JournalReader) -> Iterator[str]:
+    """Yield the missing parts of the experiment."""
+    for fabric, lines in reader.fabrics.items():
+        if lines.result is None:
+            ended = f"{_ended(lines)} of {lines.begin.iterations} iterations"
+            yield f"{fabric} was stopped after {ended}"
+    if absent := [name for name in reader.header.fabrics if name not in reader.fabrics]:
+        yield f"{', '.join(absent)} did not begin"
+
+
+def _ended(lines: FabricLines) -> int:
+    return len({number for _, number in lines.places})
+
+
+def _unfinished(reader: JournalReader, fabric: str) -> FabricResult:
+    """Return the result of a fabric that was stopped."""
+    lines, outcomes = reader.fabrics[fabric], list(reader.outcomes(fabric))
+    begun = lines.begin
+    stopped = reasons.STOPPED.judge(_ended(lines), planned=begun.iterations)
+    result = summed_outcomes(
+        begun.wiring, fabric, begun.policy, outcomes, list(stopped), paced=begun.paced
+    )
+    return result.model_copy(update={"circuits": outcomes[-1].circuits if outcomes else []})
 
 
 class Journal:
@@ -289,10 +328,6 @@ class Journal:
         self._size += len(text)
         if self._sync is None or self._sync.done():
             self._sync = self._disk.submit(os.fdatasync, self._descriptor)
-
-    def read(self) -> JournalReader:
-        """Return a reader of all lines so far."""
-        return JournalReader(self.path)
 
 
 def _json_line(line: Line) -> bytes:

@@ -296,13 +296,9 @@ class FabricEntry(result_parts.ResultPart):
     @staticmethod
     def choices(choice: object) -> Json:
         """Return the fields that repeat those of a fabric in the experiment."""
-        return {name: getattr(choice, name) for name in _CHOICES}
-
-
-_CHOICES: Final = (
-    "split_demand", "demand_error", "place", "transform", "collective", "copies", "copy_limit",
-    "experts", "transport",
-)  # fmt: skip
+        others = ("fabric", "policy", "wiring", "cost")
+        names = (name for name in FabricEntry.model_fields if name not in others)
+        return {name: getattr(choice, name) for name in names}
 
 
 class FabricResult(FabricEntry):

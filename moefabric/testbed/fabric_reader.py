@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from moefabric.agents.fleet.channel import read_statistics
 from moefabric.controller.client import ControllerClient
+from moefabric.core.errors import ControlError
 from moefabric.core.port_counts import PortReading, counted_nics
 from moefabric.core.topology import Region
 from moefabric.emulator.fabric import lifecycle
@@ -49,6 +50,16 @@ class FabricReader:
         """
         with ControllerClient.of_region(self._wiring, region, self._reply_s) as client:
             return question(client)
+
+    def controller_state(self, region: Region | None) -> Json:
+        """Return whether a controller is `ready`, its `circuits`, those `dark`, and its counts.
+
+        One that doesn't answer in time has no counts, but a `fault`.
+        """
+        try:
+            return self.ask(region, ControllerClient.statistics)
+        except ControlError as error:
+            return {"ready": False, "circuits": [], "dark": [], "fault": str(error)}
 
     def hardware(self) -> Json:
         """Return servers with NICs, OCSes, processes, and machines that were lost."""

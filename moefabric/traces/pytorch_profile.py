@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import TraceError
+from moefabric.core.spans import merged
 from moefabric.traces import recorded_calls as recorded
 from moefabric.traces.files import as_time, is_count, json_list, rank_files, read_json
 from moefabric.traces.recorded_calls import RecordedCall
@@ -265,18 +266,5 @@ def _waits(
     for start_s, end_s in [*((one.start_s, one.end_s) for one in compute), (inf, inf)]:
         if start_s > idle_s:
             ended = by_end[bisect_right(ends_s, idle_s) : bisect_right(ends_s, start_s)]
-            yield from _merged([(max(one.start_s, idle_s), one.end_s) for one in ended])
+            yield from merged((max(one.start_s, idle_s), one.end_s) for one in ended)
         idle_s = max(idle_s, end_s)
-
-
-def _merged(intervals: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    current: tuple[float, float] | None = None
-    for start, end in sorted(intervals):
-        if current is None or start > current[1]:
-            if current is not None:
-                yield current
-            current = (start, end)
-        else:
-            current = (current[0], max(current[1], end))
-    if current is not None:
-        yield current

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from moefabric.core.errors import SpecError
+from moefabric.results.journal import read_journal
 from moefabric.results.model import read_run
-from moefabric.results.partial_result import read_journal
 from tests.support.fuzzing import FuzzTarget
 
 _FILE = Path(f"/dev/shm/moefabric-fuzz-{os.getpid()}.jsonl")

@@ -198,19 +198,19 @@ class CountedTraffic:
         """
         if run.count is None or not run.planned:
             return CountedBytes()
-        own = [window for window in run.count.windows if _has_server(run, window.group[0])]
-        light = _total(self._light(run.count, window) for window in own if window.group[1])
-        eps = _total(self._eps(run.count, window) for window in own if not window.group[1])
-        if light is not None:
-            light *= self._model_bytes(run, optical=True) * self._share_once(run.count, light=True)
-        if eps is not None:
-            eps *= self._model_bytes(run, optical=False) * self._share_once(run.count, light=False)
-        return CountedBytes(light, eps)
+        by_light, by_eps = (self._bytes_by(run, run.count, light=one) for one in (True, False))
+        return CountedBytes(by_light, by_eps)
 
-    def _model_bytes(self, run: CollectiveRun, *, optical: bool) -> float:
-        """Return the model's bytes for each counted byte of the flows by one network."""
-        flows = [flow for flow in run.planned if flow.is_optical is optical] or run.planned
-        return sum(flow.bytes for flow in flows) / sum(map(self._size, flows))
+    def _bytes_by(self, run: CollectiveRun, count: TransferCount, *, light: bool) -> float | None:
+        """Return the model's bytes of a run that arrived by one network; None if not counted."""
+        windows = [window for window in count.windows if window.group[1] is light]
+        own = [window for window in windows if _has_server(run, window.group[0])]
+        counted = _total(self._arrived(count, window) for window in own)
+        if counted is None:
+            return None
+        flows = [flow for flow in run.planned if flow.is_optical is light] or run.planned
+        model_bytes = sum(flow.bytes for flow in flows) / sum(map(self._size, flows))
+        return counted * (model_bytes * self._share_once(count, light=light))
 
     def _share_once(self, transfer: TransferCount, *, light: bool) -> float:
         """Return the share of a network's received bytes that isn't forwarded on.
@@ -230,32 +230,26 @@ class CountedTraffic:
         )
         return min(1.0, once / received) if received else 1.0
 
-    def _light(self, transfer: TransferCount, window: PortWindow) -> float | None:
-        """Return a transfer's bytes that a server received by light; None if not counted."""
+    def _arrived(self, transfer: TransferCount, window: PortWindow) -> float | None:
+        """Return a transfer's bytes that a server received in a window; None if not counted."""
         if not window.is_complete:
             return None
+        server, is_light = window.group
         ports = [(row, OUT_OF_OCS) for row in self._rows[window.group]]
-        counted = float(self._counted[window][:, OUT_OF_OCS].sum())
-        weights = {
-            other: float(sum(self._use(other).bytes.get(port, 0) for port in ports))
-            for other in window.transfers
-        }
-        return counted * _share(weights, transfer)
-
-    def _eps(self, transfer: TransferCount, window: PortWindow) -> float | None:
-        """Return a transfer's bytes that a server received by EPS; None if not counted."""
-        if not window.is_complete:
-            return None
-        server, _ = window.group
-        counted = float(self._counted[window][:, RECEIVED].sum())
         weights = {}
         for other in window.transfers:
-            optical = [w for w in other.windows if w.group == (server, True)]
-            light = _total(self._light(other, w) for w in optical)
+            use = self._use(other)
+            if is_light:
+                weights[other] = float(sum(use.bytes.get(port, 0) for port in ports))
+                continue
+            optical = [one for one in other.windows if one.group == (server, True)]
+            light = _total(self._arrived(other, one) for one in optical)
             if light is None:
                 return None
-            weights[other] = max(0.0, self._use(other).owed.get(server, 0) - light)
-        return counted * _share(weights, transfer)
+            weights[other] = max(0.0, use.owed.get(server, 0) - light)
+        counted = float(self._counted[window][:, OUT_OF_OCS if is_light else RECEIVED].sum())
+        total = sum(weights.values())
+        return counted * (weights[transfer] / total if total else 1 / len(weights))
 
     # --- misrouted bytes --------------------------------------------------------------------------
 
@@ -359,9 +353,3 @@ def _total(parts: Iterable[float | None]) -> float | None:
     listed = list(parts)
     known = [part for part in listed if part is not None]
     return sum(known) if len(known) == len(listed) else None
-
-
-def _share(weights: dict[TransferCount, float], transfer: TransferCount) -> float:
-    """Return a transfer's share of the weights; equal shares if all weights are zero."""
-    total = sum(weights.values())
-    return weights[transfer] / total if total else 1 / len(weights)

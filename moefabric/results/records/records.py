@@ -212,11 +212,11 @@ class RunFailures:
         listed = list(runs)
         changes = (c for run in listed for c in run.reconfigurations if not c.change.error)
         planned_ns = {*self.planned_ns, *(self.wall_ns(change.end_ns) for change in changes)}
-        reopened_ns = {*self.reopened_ns}
-        for run in listed:
-            if run.lost_ns and run.collectives:
-                first_ns = min(c.end_ns + c.harness_ns for c in run.collectives)
-                reopened_ns.add(self.wall_ns(first_ns))
+        reopened_ns = {*self.reopened_ns} | {
+            self.wall_ns(min(c.end_ns + c.harness_ns for c in run.collectives))
+            for run in listed
+            if run.lost_ns and run.collectives
+        }
         planned, reopened = tuple(sorted(planned_ns)), tuple(sorted(reopened_ns))
         return replace(self, planned_ns=planned, reopened_ns=reopened)
 
@@ -233,10 +233,11 @@ class RunFailures:
             for failure in self.failures
         )
 
-    def iteration_of(self, failure: FailureRecord) -> int | None:
-        """Return the number of the iteration in which a failure was injected; None after all."""
+    def iteration_of(self, failure: FailureRecord) -> IterationWindow | None:
+        """Return the iteration in which a failure was injected, or the next; None after all."""
         at = failure.injected_ns
-        return next((window.number for window in self.windows if at <= window.end_ns), None)
+        later = [window for window in self.windows if at <= window.end_ns]
+        return next((window for window in later if window.start_ns <= at), next(iter(later), None))
 
     def had_cut_off(self, run: CollectiveRun) -> bool:
         """Return whether a loss had cut off transfers before the end of a collective."""

@@ -4,31 +4,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from statistics import median
-from typing import Final
 
 import numpy as np
 
 from moefabric.core.fabric_description import fabric_description
-from moefabric.core.failures import failures_json
 from moefabric.core.topology import Fabric, uplink_rate_bps
 from moefabric.results import parts
 from moefabric.results.comparison import network_cost
 from moefabric.results.model import EpsSummary, FabricResult, FidelityResult, Verdict, WiringSummary
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict import reasons
-from moefabric.results.verdict.iteration_outcome import (
-    IterationOutcome,
-    joined_rows,
-    model_seconds,
-    outcomes_of,
-    server_interval,
-)
+from moefabric.results.verdict.failure_results import failure_results
+from moefabric.results.verdict.iteration_outcome import IterationOutcome, joined_rows, outcomes_of
 from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.results.verdict.reasons import RunFinding
 from moefabric.results.verdict.verdict import judge, worst_verdict
-
-_INSTANTS: Final = ("injected", "detected", "recovered")
-"""Instants of a failure that are marked in the timeline of its iteration."""
 
 
 class FabricTotals:
@@ -147,48 +137,22 @@ def _control_time(changes: Sequence[parts.ReconfigurationResult]) -> parts.Contr
     return parts.ControlTime(count=len(moved_s), unchanged_count=len(unchanged_s), **figures)
 
 
-def summed_result(
-    fabric: Fabric,
-    name: str,
-    policy: str,
-    outcomes: Sequence[IterationOutcome],
-    *,
-    remarks: Iterable[str] = (),
-    findings: Iterable[RunFinding] = (),
-    failures: RunFailures | None = None,
-    failed: Sequence[IterationRun] = (),
-    cpu_idle: Sequence[float] = (),
-    paced: bool = True,
+def with_cost_and_failures(
+    result: FabricResult, fabric: Fabric, failures: RunFailures, failed: Sequence[IterationRun]
 ) -> FabricResult:
-    """Return the result of a fabric, with its costs and its failures.
+    """Return a result with the cost of the network and the failures during the replay.
 
     Args:
+        result: The sum of the outcomes.
         fabric: The fabric on which the workload was replayed.
-        name: Name of the fabric in the experiment.
-        policy: Name of the policy that chose the circuits.
-        outcomes: Outcomes of the iterations.
-        remarks: Circumstances for which the run is degraded whatever was measured.
-        findings: Findings on the machine and the testbed.
-        failures: Failures during the replay. The collectives that they disturbed are reported
-            but excluded from the verdict.
+        failures: Failures during the replay.
         failed: Records of the iterations with failures.
-        cpu_idle: Idle shares of the machine besides those of the outcomes.
-        paced: Whether flows were paced.
     """
-    failures = failures or RunFailures()
-    result = summed_outcomes(
-        wiring_summary(fabric),
-        name,
-        policy,
-        outcomes,
-        [*reasons.CIRCUMSTANCE.judge_each(remarks), *findings],
-        paced=paced,
-        failures=bool(failures.failures),
-        cpu_idle=cpu_idle,
-    )
     seconds = [iteration.measured_s or 0.0 for iteration in result.iterations]
     cost = network_cost(fabric, median(seconds) if seconds else None)
-    return result.model_copy(update={"cost": cost, "failures": _failures(fabric, failures, failed)})
+    return result.model_copy(
+        update={"cost": cost, "failures": failure_results(fabric, failures, failed)}
+    )
 
 
 def fabric_result(
@@ -201,17 +165,29 @@ def fabric_result(
     remarks: Sequence[str],
     failures: RunFailures | None = None,
 ) -> FabricResult:
-    """Convert the records of all iterations on one fabric; the arguments as in `summed_result`."""
-    return summed_result(
-        fabric,
+    """Convert the records of all iterations on one fabric.
+
+    Args:
+        fabric: The fabric on which the workload was replayed.
+        name: Name of the fabric in the experiment.
+        policy: Name of the policy that chose the circuits.
+        runs: Records of the iterations.
+        cpu_idle: Idle shares of the machine.
+        remarks: Circumstances for which the run is degraded whatever was measured.
+        failures: Failures during the replay. The collectives that they disturbed are reported
+            but excluded from the verdict.
+    """
+    failures = failures or RunFailures()
+    summed = summed_outcomes(
+        wiring_summary(fabric),
         name,
         policy,
         outcomes_of(fabric, runs, failures),
-        remarks=remarks,
-        failures=failures,
-        failed=runs,
+        [*reasons.CIRCUMSTANCE.judge_each(remarks)],
+        failures=bool(failures.failures),
         cpu_idle=cpu_idle,
     )
+    return with_cost_and_failures(summed, fabric, failures, runs)
 
 
 def with_findings(result: FabricResult, findings: Iterable[RunFinding]) -> FabricResult:
@@ -266,39 +242,3 @@ def _eps_summary(fabric: Fabric) -> EpsSummary | None:
         oversubscription=fabric.eps.oversubscription,
         uplink_rate_bps=uplink_rate_bps(fabric),
     )
-
-
-def _failures(
-    fabric: Fabric, failures: RunFailures, runs: Sequence[IterationRun]
-) -> list[parts.FailureResult]:
-    """Convert each failure, with the activity of the servers concerned in its iteration."""
-    model_s, by_number = model_seconds(fabric), {run.number: run for run in runs}
-    results = []
-    entries = failures_json(
-        failures.failures,
-        failures.windows,
-        lambda start_ns, end_ns: model_s(failures.run_ns(end_ns) - failures.run_ns(start_ns)),
-    )
-    for entry, failure in zip(entries, failures.failures, strict=True):
-        details: dict[str, object] = {"marks": {}, "measured_s": None, "lanes": []}
-        if run := by_number.get(entry["iteration"]):
-            instants_ns = {name: getattr(failure, f"{name}_ns") for name in _INSTANTS}
-            details["marks"] = {
-                name: model_s(failures.run_ns(instant_ns) - run.start_ns)
-                for name, instant_ns in instants_ns.items()
-                if instant_ns is not None
-            }
-            details["measured_s"] = model_s(run.end_ns - run.start_ns)
-            details["lanes"] = _lanes(fabric, run, failure.what)
-        results.append(parts.FailureResult.model_validate(entry | details))
-    return results
-
-
-def _lanes(fabric: Fabric, run: IterationRun, what: Sequence[str]) -> list[parts.ServerInterval]:
-    """Activity of the failed and the backup servers; of the first server if a switch failed."""
-    active = {span.server for span in run.spans}
-    failed = {name.partition("/")[0] for name in what} & active or {fabric.servers[0]}
-    shown = failed | (active & set(fabric.backup_servers))
-    return [
-        server_interval(fabric, span, run.start_ns) for span in run.spans if span.server in shown
-    ]

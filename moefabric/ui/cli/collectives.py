@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ import click
 from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writable, write_output
 from moefabric.core.errors import SpecError
 from moefabric.report.formatting import seconds
-from moefabric.ui.cli.options import lab_options, pacing_options, via_options
+from moefabric.ui.cli.options import lab_options, pacing_options, parse_option, via_options
 
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
@@ -24,28 +25,27 @@ _KINDS: Final = (
 _SUFFIXES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-class _Size(click.ParamType):  # type: ignore[type-arg] # click is generic in its stubs only
-    """Bytes, as nccl-tests takes them: `1M` is 1,048,576."""
+def _size(text: str) -> int:
+    """Return bytes, as nccl-tests takes them: `1M` is 1,048,576.
 
-    name = "size"
+    Raises:
+        ValueError: If the text is no size.
+    """
+    match = re.fullmatch(r"([0-9]+)([KMG]?)i?B?", text, re.IGNORECASE)
+    if not match:
+        raise ValueError(f"{text!r} is not a size such as 1048576, 1M or 1G")
+    return int(match[1]) * _SUFFIXES[match[2].upper()]
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"([0-9]+)([KMG]?)i?B?", str(value), re.IGNORECASE)
-        if not match:
-            self.fail(f"{value!r} is not a size such as 1048576, 1M or 1G", param, ctx)
-        return int(match[1]) * _SUFFIXES[match[2].upper()]
+
+_size_option: Final = partial(click.option, metavar="SIZE", callback=parse_option(_size))
 
 
 @click.command(short_help="Measure collectives as nccl-tests does.")
 @click.argument("kind", type=click.Choice(_KINDS))
-@click.option("-b", "--minbytes", type=_Size(), default="1M", help="Smallest size.")
-@click.option("-e", "--maxbytes", type=_Size(), default="1G", help="Largest size.")
+@_size_option("-b", "--minbytes", default="1M", help="Smallest size.")
+@_size_option("-e", "--maxbytes", default="1G", help="Largest size.")
 @click.option("-f", "--stepfactor", type=click.FloatRange(1.01), default=2.0, help="Size factor.")
-@click.option("-i", "--stepbytes", type=_Size(), default=0, help="Step instead of a factor.")
+@_size_option("-i", "--stepbytes", default="0", help="Step instead of a factor.")
 @click.option(
     "-n", "--iters", "iterations", type=click.IntRange(1, 10000), default=20, help="Iterations."
 )

@@ -3,7 +3,6 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,6 @@ from moefabric.core.errors import FabricError
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.structured_log import LEVELS
 from moefabric.ui.cli.options import json_option, listen_option, name_option, running_lab
-
-if TYPE_CHECKING:
-    from prometheus_client.registry import CollectorRegistry
 
 
 @click.command(short_help="Print the logs of a fabric's processes.")
@@ -74,11 +70,11 @@ def metrics(fabric: str | None, listen: tuple[str, int], *, once: bool) -> None:
     from prometheus_client.exposition import generate_latest
 
     from moefabric.ui.dashboard.server import address, listening_socket
-    from moefabric.ui.metrics.collector import is_loopback, serve
+    from moefabric.ui.metrics.collector import FabricCollector, is_loopback, serve
 
-    registry = _registry(fabric)
+    collector = FabricCollector(fabric)
     if once:
-        click.echo(generate_latest(registry), nl=False)
+        click.echo(generate_latest(collector), nl=False)
         return
     token = None
     if not is_loopback(listen[0]):
@@ -87,7 +83,7 @@ def metrics(fabric: str | None, listen: tuple[str, int], *, once: bool) -> None:
         token = RunDirectory.of_fabric(fabric).read_token()
     with listening_socket(*listen) as listener:
         click.echo(f"metrics: {address(listener)}/metrics", err=True)
-        serve(registry, listener, token)
+        serve(collector, listener, token)
 
 
 @click.command(short_help="Watch and control running fabrics in a browser.")
@@ -105,19 +101,9 @@ def dashboard(fabric: str | None, listen: tuple[str, int], results: Path) -> Non
     from moefabric.ui.dashboard.fabric_source import RunningFabrics
     from moefabric.ui.dashboard.saved_runs import SavedRuns
     from moefabric.ui.dashboard.server import Dashboard, listening_socket, serve
-
-    with listening_socket(*listen) as listener:
-        metrics = partial(generate_latest, _registry(fabric))
-        shown = Dashboard(RunningFabrics(fabric), SavedRuns(results), metrics)
-        serve(shown, listener, lambda link: click.echo(f"dashboard: {link}"))
-
-
-def _registry(fabric: str | None) -> "CollectorRegistry":
-    """Return the metrics of a running fabric, or of all."""
-    from prometheus_client.registry import CollectorRegistry
-
     from moefabric.ui.metrics.collector import FabricCollector
 
-    registry = CollectorRegistry()
-    registry.register(FabricCollector(fabric))
-    return registry
+    with listening_socket(*listen) as listener:
+        metrics = partial(generate_latest, FabricCollector(fabric))
+        shown = Dashboard(RunningFabrics(fabric), SavedRuns(results), metrics)
+        serve(shown, listener, lambda link: click.echo(f"dashboard: {link}"))

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,6 +15,7 @@ from moefabric.ui.cli.options import all_of, json_option, placement_options, set
 
 if TYPE_CHECKING:
     from moefabric.api.result import Result
+    from moefabric.results.model import FabricPrediction
 
 _MOST_ROWS = 60
 _experiment_options = all_of(
@@ -160,75 +161,72 @@ def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
     from moefabric.api.experiment import Experiment
 
     predicted = Experiment.load(experiment, settings).predict()
-    prediction = predicted.to_json()
     if as_json:
-        click.echo(json.dumps(prediction))
+        click.echo(json.dumps(predicted.to_json()))
         return
     from rich.console import Console
 
     from moefabric.report import run_tables, tables
 
-    console, fabrics = Console(), prediction["fabrics"]
+    console, fabrics = Console(), predicted.fabrics
     console.print(f"{predicted.experiment}: fluid prediction", highlight=False, markup=False)
     console.print(tables.rich_table(run_tables.prediction(predicted)))
-    faults = [f"{one['fabric']}: {fault}" for one in fabrics for fault in one["policy_faults"]]
+    faults = [f"{one.fabric}: {fault}" for one in fabrics for fault in one.policy_faults]
     described = (_dispatch_lines, _spine_lines, _cost_lines, _simulated_lines)
     for line in (*chain.from_iterable(lines(fabrics) for lines in described), *faults):
         console.print(line, highlight=False)
 
 
-def _dispatch_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _dispatch_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:
     """Yield the exposed time of first all-to-alls, unless all wait for demand and circuits."""
-    waiting = {"first": "block", "split_demand": "known", "demand_error": 0.0}
-    if all(entry[key] == value for entry in fabrics for key, value in waiting.items()):
+    waiting = ("block", "known", 0.0)
+    if all((one.first, one.split_demand, one.demand_error) == waiting for one in fabrics):
         return
     for entry in fabrics:
-        if not (first := entry["first_all_to_all"]):
+        first = entry.first_all_to_all
+        if first.predicted_exposed_s is None:
             continue
-        exposed, wait, ideal = (
-            formatting.seconds(first[key])
-            for key in ("predicted_exposed_s", "predicted_wait_s", "ideal_s")
-        )
+        times_s = first.predicted_exposed_s, first.predicted_wait_s, first.ideal_s
+        exposed, wait, ideal = map(formatting.seconds, times_s)
         times = f"exposed {exposed}, {wait} of it waiting; {ideal} if its demand were known in time"
-        line = f"{entry['fabric']}: first all-to-all {times}"
-        foresight = first.get("foresight") or {}
-        if foresight.get("guessed"):
-            busiest = f"the {foresight['top_k']} busiest experts"
-            hits = f"{formatting.percentage(foresight['top_k_hits'])} of {busiest}"
-            cost = formatting.seconds(foresight["wrong_guess_s"])
+        line = f"{entry.fabric}: first all-to-all {times}"
+        foresight = first.foresight
+        if foresight is not None and foresight.guessed:
+            busiest = f"the {foresight.top_k} busiest experts"
+            hits = f"{formatting.percentage(foresight.top_k_hits)} of {busiest}"
+            cost = formatting.seconds(foresight.wrong_guess_s)
             line += f"; {hits} predicted, a prediction costs {cost}"
         yield line
 
 
-def _spine_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _spine_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:
     """Yield the share of the bytes that cross spines, if there are any."""
     for entry in fabrics:
-        if entry["spine_share"] is not None:
-            yield f"{entry['fabric']}: {entry['spine_share']:.0%} of all bytes cross spines"
+        if entry.spine_share is not None:
+            yield f"{entry.fabric}: {entry.spine_share:.0%} of all bytes cross spines"
 
 
-def _cost_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _cost_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:
     """Yield the price of each network, and its performance per dollar."""
     for entry in fabrics:
-        cost = entry["cost"]
-        if cost["network_usd"] is not None:
-            ratio = cost["perf_per_dollar_vs_eps"]
-            line = f"{entry['fabric']}: network of {formatting.usd(cost['network_usd'])}"
+        cost, ratio = entry.cost, entry.cost.perf_per_dollar_vs_eps
+        if cost.network_usd is not None:
+            line = f"{entry.fabric}: network of {formatting.usd(cost.network_usd)}"
             relative = f"; {formatting.ratio(ratio)} the performance per dollar of eps"
             yield line + (relative if ratio else "")
-    for why in sorted({entry["cost"]["why"] for entry in fabrics} - {""}):
+    for why in sorted({entry.cost.why for entry in fabrics} - {""}):
         yield f"networks are not priced: {why}"
 
 
-def _simulated_lines(fabrics: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _simulated_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:
     """Yield how many regions stand for all, where some do."""
     for entry in fabrics:
-        some = entry["simulated"]
-        if some["regions"] == some["all_regions"]:
+        some = entry.simulated
+        if some is None or some.regions == some.all_regions:
             continue
-        line = f"{entry['fabric']}: {some['regions']} of {some['all_regions']:,} regions simulated"
-        if not some["is_sample"]:
+        line = f"{entry.fabric}: {some.regions} of {some.all_regions:,} regions simulated"
+        if not some.is_sample:
             yield f"{line}; the others are equal to them"
             continue
-        error = formatting.seconds(some["iteration_error_s"])
+        error = formatting.seconds(some.iteration_error_s)
         yield f"{line}, which differ at random: standard error of the iteration {error}"

@@ -2,7 +2,7 @@
 
 import hmac
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -39,7 +39,8 @@ def refusal(headers: Mapping[str, str], listen_host: str) -> str | None:
         listen_host: Host that the server listens on, which may be a name.
     """
     host = headers.get("host", "")
-    if not _is_address(name := _hostname(host)) and name not in ("localhost", listen_host):
+    name = _hostname(host)
+    if parsed_address(name) is None and name not in ("localhost", listen_host):
         return f"Host: {host!r} is not an address of this server"
     origin = headers.get("origin")
     if origin is not None and origin != f"http://{host}":
@@ -55,12 +56,12 @@ def _hostname(host: str) -> str:
     return host.rpartition(":")[0] or host
 
 
-def _is_address(name: str) -> bool:
+def parsed_address(name: str) -> IPv4Address | IPv6Address | None:
+    """Return an IP address; None for the name of a host."""
     try:
-        ip_address(name)
+        return ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def has_token(headers: Mapping[str, str], token: str) -> bool:

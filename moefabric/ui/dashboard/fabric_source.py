@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
-from moefabric import ControlError, Lab, Region, SpecError
+from moefabric import Lab, Region, SpecError
 from moefabric.api.running_fabrics import running_fabrics
 from moefabric.config.section import Section
 from moefabric.core.failures import FailureEvent
@@ -31,31 +31,24 @@ class FabricSource:
         self._status_ns = 0
 
     def circuits(self, region: Region) -> Json:
-        """Return the names of `lit` and `dark` circuits, and the controller's `fault` if any."""
-        if region.ocs is None:
-            return {"lit": [], "dark": []}
-        try:
-            return self._reader.ask(
-                region, lambda client: {"lit": client.circuits(), "dark": client.dark()}
-            )
-        except ControlError as error:
-            return {"lit": [], "dark": [], "fault": str(error)}
+        """Return the names of `lit` and `dark` circuits, and the controller's `fault` if any.
+
+        The region has an OCS.
+        """
+        state = self._reader.controller_state(region)
+        fault = {"fault": state["fault"]} if "fault" in state else {}
+        return {"lit": state["circuits"], "dark": state["dark"]} | fault
 
     def hardware(self) -> Json:
         """Return `servers` (with NICs), `processes`, `controllers` and why machines are lost."""
-        hardware = self._reader.hardware()
-        controllers = [self._controller(region) for region in self._reader.controllers]
+        hardware, controllers = self._reader.hardware(), list[Json]()
+        for region in self._reader.controllers:
+            state, name = self._reader.controller_state(region), region.name if region else "eps"
+            fault = {"fault": state["fault"]} if "fault" in state else {}
+            controllers.append({"region": name, "ready": state["ready"], **fault})
         shown = {key: hardware[key] for key in ("servers", "processes")}
         lost = hardware.get("lost_machines", {})
         return shown | {"controllers": controllers, "lost_machines": lost}
-
-    def _controller(self, region: Region | None) -> Json:
-        entry: Json = {"region": region.name if region else "eps"}
-        try:
-            health = self._reader.ask(region, lambda client: client.health())
-            return entry | {"ready": bool(health["ready"])}
-        except ControlError as error:
-            return entry | {"ready": False, "fault": str(error)}
 
     def failures(self) -> list[Json]:
         """Return the present failures, each with `kind` and `what`."""

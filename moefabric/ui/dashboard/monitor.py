@@ -234,8 +234,6 @@ def topology_view(fabric: Fabric) -> Json:
         "nic_rate": " to ".join(
             rate_text(bps) for bps in sorted({min(fabric.rates_bps), max(fabric.rates_bps)})
         ),
-        "scale": {"bytes": fabric.scale.bytes, "dilation": fabric.scale.dilation},
-        "gpus": fabric.gpus,
         "leaves": list(fabric.leaves),
         "spines": list(fabric.spines),
         "regions": [_region_view(fabric, region) for region in fabric.regions],

@@ -14,10 +14,16 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import moefabric.report
 from moefabric.config.validation import validate
@@ -35,7 +41,6 @@ _SEND_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 128
 _METRICS_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
 """Prometheus' text format."""
-_STREAM_HEADERS: Final = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
 class Dashboard:
@@ -75,6 +80,10 @@ class Dashboard:
             raise FabricError(f"{fabric} is not up")
         with closing(sources.open(fabric)) as source:
             return COMMANDS[command](source, change)
+
+    async def stream(self, request: Request) -> Response:
+        """Stream the changes of the fabric that the query names."""
+        return _Stream(self.hub, request.query_params.get("fabric", ""))
 
     async def results(self, _request: Request) -> Response:
         """List the saved results."""
@@ -119,7 +128,7 @@ def application(dashboard: Dashboard, host: str) -> ASGIApp:
 
     app = Starlette(
         routes=[
-            Route("/api/stream", _Stream(dashboard.hub)),
+            Route("/api/stream", dashboard.stream),
             Route("/api/fabrics/{fabric}/{command}", dashboard.command, methods=["POST"]),
             Route("/api/results", dashboard.results),
             Route("/api/results/page", dashboard.render, methods=["POST"]),
@@ -143,38 +152,24 @@ async def _refuse(_request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 400 if isinstance(error, SpecError) else 409)
 
 
-class _Stream:
-    """Streams the changes of the fabric that the query names."""
+class _Stream(StreamingResponse):
+    """Streams the changes of a fabric until the page leaves or is too slow, or the server ends."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, hub: Hub, fabric: str) -> None:
+        self._hub, self._subscription = hub, hub.subscribe(fabric)
+        super().__init__(self._subscription.messages(), media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer until the page leaves, the page is too slow, or the server ends."""
-        subscription = self._hub.subscribe(Request(scope).query_params.get("fabric", ""))
-        sending = asyncio.create_task(_send_all(subscription.messages(), send))
-        leaving = asyncio.create_task(_left(receive))
-        try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sending.cancel()
-            leaving.cancel()
-            self._hub.unsubscribe(subscription)
+        """Answer a request (ASGI 3)."""
 
+        async def send_in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), _SEND_S)
 
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _send_all(messages: AsyncIterator[bytes], send: Send) -> None:
-    start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
-    with suppress(TimeoutError):
-        await asyncio.wait_for(send(start), _SEND_S)
-        async for message in messages:
-            chunk = {"type": "http.response.body", "body": message, "more_body": True}
-            await asyncio.wait_for(send(chunk), _SEND_S)
-        await asyncio.wait_for(send({"type": "http.response.body", "body": b""}), _SEND_S)
+        with suppress(TimeoutError):
+            try:
+                await super().__call__(scope, receive, send_in_time)
+            finally:
+                self._hub.unsubscribe(self._subscription)
 
 
 async def _document(request: Request) -> dict[str, Any]:

@@ -5,25 +5,24 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from ipaddress import ip_address
 from typing import Any, Final
 
 import uvicorn
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from moefabric import ControlError, Lab, MoefabricError
+from moefabric import Lab, MoefabricError
 from moefabric.api.fabric_view import FabricReader
 from moefabric.api.running_fabrics import running_fabrics
 from moefabric.core.port_counts import counted_nics
-from moefabric.ui.dashboard.access import Guard
+from moefabric.ui.dashboard.access import Guard, parsed_address
 from moefabric.ui.dashboard.server import server_config
 from moefabric.ui.metrics import parts
 
@@ -44,10 +43,6 @@ class FabricCollector(Collector):
 
     def __init__(self, only: str | None = None) -> None:
         self._only = only
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registration reads no fabric."""
-        return ()
 
     def collect(self) -> Iterable[Metric]:
         """Read the fabrics."""
@@ -96,11 +91,9 @@ def _ocs_samples(lab: Lab, _reader: FabricReader) -> parts.Samples:
 
 def _controller_samples(_lab: Lab, reader: FabricReader) -> parts.Samples:
     for region in reader.controllers:
-        try:
-            statistics = reader.ask(region, lambda client: client.statistics())
-        except ControlError:
-            statistics = None
-        yield from parts.controller_samples(region.name if region else "eps", statistics)
+        state = reader.controller_state(region)
+        name = region.name if region else "eps"
+        yield from parts.controller_samples(name, None if "fault" in state else state)
 
 
 _PARTS: Final[Mapping[str, Callable[[Lab, FabricReader], parts.Samples]]] = {
@@ -115,17 +108,17 @@ _PARTS: Final[Mapping[str, Callable[[Lab, FabricReader], parts.Samples]]] = {
 }
 
 
-def application(registry: CollectorRegistry, host: str, token: str | None) -> ASGIApp:
+def application(collector: Collector, host: str, token: str | None) -> ASGIApp:
     """Return the ASGI application of `/metrics`.
 
     Args:
-        registry: The metrics.
+        collector: The metrics.
         host: Address that the server listens on.
         token: The token that requests need; None if they need none.
     """
 
     def metrics(_request: Request) -> Response:
-        return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(collector), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = Starlette(routes=[Route("/metrics", metrics)])
     return Guard(app, token or secrets.token_hex(), host, lambda _path: token is not None)
@@ -133,15 +126,13 @@ def application(registry: CollectorRegistry, host: str, token: str | None) -> AS
 
 def is_loopback(host: str) -> bool:
     """Return whether only processes of this machine reach a listener at this address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = parsed_address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
-def serve(registry: CollectorRegistry, listener: socket.socket, token: str | None) -> None:
+def serve(collector: Collector, listener: socket.socket, token: str | None) -> None:
     """Serve metrics until Ctrl-C or SIGTERM."""
-    app = application(registry, listener.getsockname()[0], token)
+    app = application(collector, listener.getsockname()[0], token)
     config = server_config(app, _MOST_CONNECTIONS, keep_alive_s=75)  # Prometheus asks each minute
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])

@@ -12,6 +12,7 @@ from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, Por
 from moefabric.core.units import NS_PER_S
 from moefabric.runtime.run_status import RunStatus
 
+_RUN_COUNTS: Final = ("collectives", "reconfigurations", "lost_transfers", "corrupt")
 TEXTS: Final = {
     "fabric_up": "Whether the fabric runs.",
     "scrape_success": "Whether a part of the fabric could be read.",
@@ -62,10 +63,7 @@ TEXTS: Final = {
     "run_exposed_seconds": "Exposed duration of the last iteration, model seconds.",
     "run_bytes_total": "The model's bytes by path, as counted at ports.",
     "run_iterations_total": "Finished iterations of the run.",
-    "run_collectives_total": "collectives of the run.",
-    "run_reconfigurations_total": "reconfigurations of the run.",
-    "run_lost_transfers_total": "lost_transfers of the run.",
-    "run_corrupt_total": "corrupt of the run.",
+    **{f"run_{name}_total": f"{name} of the run." for name in _RUN_COUNTS},
     "process_resident_memory_bytes": "Resident memory.",
     "process_open_fds": "Open file descriptors.",
     "process_cpu_seconds_total": "CPU time.",
@@ -156,11 +154,10 @@ def agent_samples(servers: Iterable[str], statistics: Mapping[str, Any]) -> Samp
             continue
         for direction, key in (("out", "connections"), ("in", "from")):
             yield labels | {"direction": direction}, {"agent_connections": len(counts[key])}
+        sizes, totals = ("sent", "received", "forwarded"), ("corrupt", "strays", "faults")
         yield labels, {"agent_collectives": len(counts["armed"])}
-        for name in ("sent", "received", "forwarded"):
-            yield labels, {f"agent_{name}_bytes_total": counts[f"bytes_{name}"]}
-        for name in ("corrupt", "strays", "faults"):
-            yield labels, {f"agent_{name}_total": counts[name]}
+        yield labels, {f"agent_{name}_bytes_total": counts[f"bytes_{name}"] for name in sizes}
+        yield labels, {f"agent_{name}_total": counts[name] for name in totals}
 
 
 def machine_samples(clocks: Mapping[str, Mapping[str, int] | None]) -> Samples:
@@ -193,8 +190,7 @@ def run_samples(status: RunStatus | None) -> Samples:
     totals = status.totals
     yield {"path": "light"}, {"run_bytes_total": totals.bytes_by_light}
     yield {"path": "eps"}, {"run_bytes_total": totals.bytes_by_eps}
-    for name in ("iterations", "collectives", "reconfigurations", "lost_transfers", "corrupt"):
-        yield {}, {f"run_{name}_total": getattr(totals, name)}
+    yield {}, {f"run_{name}_total": getattr(totals, name) for name in ("iterations", *_RUN_COUNTS)}
 
 
 def process_samples(usage: Mapping[str, Mapping[str, ProcessUsage]]) -> Samples:

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,39 +99,31 @@ def fabric(request: pytest.FixtureRequest, _moefabric_session: None) -> "Iterato
         yield lab
 
 
-@pytest.fixture(scope="session")
-def _moefabric_shared_fabric(
-    request: pytest.FixtureRequest, _moefabric_session: None
-) -> "Iterator[_SharedFabric]":
-    described = _described_fabric(request, None)
-    with _SharedFabric(lambda: _running(request, described)) as shared:
-        yield shared
-
-
 class _SharedFabric(ExitStack):
     """The fabric that tests share. Once it is closed, the next test brings it up again."""
 
-    def __init__(self, running: "Callable[[], AbstractContextManager[FabricUnderTest]]") -> None:
-        super().__init__()
-        self._running = running
-        self._lab: FabricUnderTest | None = None
-
-    def lab(self) -> "FabricUnderTest":
-        if self._lab is None:
-            self._lab = self.enter_context(self._running())
-        return self._lab
+    lab: "FabricUnderTest | None" = None
 
     def close(self) -> None:
-        self._lab = None
+        self.lab = None
         super().close()
+
+
+@pytest.fixture(scope="session")
+def _moefabric_shared_fabric(_moefabric_session: None) -> Iterator[_SharedFabric]:
+    with _SharedFabric() as shared:
+        yield shared
 
 
 @pytest.fixture
 def shared_fabric(
-    request: pytest.FixtureRequest, _moefabric_shared_fabric: "_SharedFabric"
+    request: pytest.FixtureRequest, _moefabric_shared_fabric: _SharedFabric
 ) -> "Iterator[FabricUnderTest]":
     """Yield the fabric that all tests share, without circuits, failures or programs."""
-    lab = _moefabric_shared_fabric.lab()
+    shared = _moefabric_shared_fabric
+    if shared.lab is None:
+        shared.lab = shared.enter_context(_running(request, _described_fabric(request, None)))
+    lab = shared.lab
     lab.artefacts = _artefacts(request.config, request.node.nodeid)
     with _keeping_artefacts(request, lab):
         try:
@@ -140,7 +132,7 @@ def shared_fabric(
             try:
                 lab.reset()
             except BaseException:
-                _moefabric_shared_fabric.close()
+                shared.close()
                 raise
 
 

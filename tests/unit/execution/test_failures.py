@@ -5,6 +5,7 @@ Failures in experiments; the instants at which they are record to happen.
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,14 @@ from moefabric.core.failures import (
     IterationWindow,
     PlannedFailure,
     failure_records,
-    failures_json,
     healthy_windows,
 )
 from moefabric.core.units import Scale
 from moefabric.execution.clock import LONGEST_WAIT_NS, SkippingClock
 from moefabric.execution.failure_monitor import FailureInjector
+from moefabric.results.parts import FailureResult
+from moefabric.results.records.records import RunFailures
+from moefabric.results.verdict.failure_results import failure_results
 from moefabric.runtime.failure_log import FAILURE_LOG, append_failure_event, read_failure_log
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.testbed.failure_injection import inject, logged_failures
@@ -222,31 +225,30 @@ def test_reopened_connections_are_slow_once() -> None:
     assert [nic.disturbs(*span, [12 * S], [15 * S]) for span in spans] == [False, False]
 
 
+def converted(failure: FailureRecord, windows: Sequence[IterationWindow]) -> FailureResult:
+    """Return the result of a failure in iterations whose records are gone."""
+    [result] = failure_results(fabric(), RunFailures((failure,), tuple(windows)), [])
+    return result
+
+
 def test_slow_down_is_relative_to_the_median_of_healthy_iterations() -> None:
     windows = [
         IterationWindow(n, 10 * n * S, (10 * n + 9) * S, t)
         for n, t in enumerate([10.0, 13.0, 11.0, 12.0, 10.0])
     ]
-    [record] = failures_json(
-        [FailureRecord(FailureKind.NIC, ("s0/e0",), 15 * S, 16 * S, 17 * S, 30 * S)], windows
-    )
-    assert record["iteration"] == 1
-    assert (
-        record["injected_s"],
-        record["detected_s"],
-        record["recovered_s"],
-        record["cleared_s"],
-    ) == (5.0, 1.0, 2.0, 15.0)
-    assert record["slow_down"] == pytest.approx(0.3)
-    assert record["slow_down_after"] == pytest.approx(0.1), (
-        "iteration 2; it is mended when 3 begins"
-    )
-    assert record["ok"] is True
+    failure = FailureRecord(FailureKind.NIC, ("s0/e0",), 15 * S, 16 * S, 17 * S, 30 * S)
+    result = converted(failure, windows)
+    assert result.iteration == 1
+    instants_s = result.injected_s, result.detected_s, result.recovered_s, result.cleared_s
+    assert instants_s == (5.0, 1.0, 2.0, 15.0)
+    assert result.slow_down == pytest.approx(0.3)
+    assert result.slow_down_after == pytest.approx(0.1), "iteration 2; it is mended when 3 begins"
+    assert result.ok is True
 
 
 def test_slow_down_is_absent_without_healthy_iterations() -> None:
-    [record] = failures_json([FailureRecord(FailureKind.NIC, ("s0/e0",), 0)], WINDOWS)
-    assert (record["slow_down"], record["slow_down_after"], record["ok"]) == (None, None, False)
+    result = converted(FailureRecord(FailureKind.NIC, ("s0/e0",), 0), WINDOWS)
+    assert (result.slow_down, result.slow_down_after, result.ok) == (None, None, False)
 
 
 def test_failure_log_keeps_events_of_all_writers(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_table_has_colour_on_a_terminal(run: dict[str, Any]) -> None:
     console = Console(
         width=120, force_terminal=True, color_system="standard", record=True, file=StringIO()
     )
-    console.print(table.table(RunResult.model_validate(run)))
+    console.print(table.RunTables(RunResult.model_validate(run)))
     assert "\x1b[32mpass" in console.export_text(styles=True)
 
 

@@ -18,10 +18,21 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord, IterationWindow
 from moefabric.execution.clock import SkippingClock
 from moefabric.prediction.first_all_to_all import first_dispatches
-from moefabric.results.journal import Journal, JournalReader, ResultLine, SegmentLine, without_rows
-from moefabric.results.partial_result import read_journal
+from moefabric.results.journal import (
+    Journal,
+    JournalReader,
+    ResultLine,
+    SegmentLine,
+    read_journal,
+    without_rows,
+)
 from moefabric.results.records.records import RunFailures
-from moefabric.results.verdict.fabric_result import fabric_result, summed_result
+from moefabric.results.verdict.fabric_result import (
+    fabric_result,
+    summed_outcomes,
+    wiring_summary,
+    with_cost_and_failures,
+)
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
 from moefabric.runtime.cpu_monitor import CpuSample, CpuSampler
 from tests.support.recorded_runs import RecordedRun
@@ -39,10 +50,10 @@ def recorded(path: Path, iterations: int, planned: int | None = None) -> Recorde
 def test_journal_yields_the_result_of_whole_records(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     lab = recorded(path, 5)
-    journalled = summed_result(
-        lab.fabric, "mixnet", "mixnet", list(JournalReader(path).outcomes("mixnet")),
-        remarks=[], cpu_idle=[0.5],
-    )  # fmt: skip
+    outcomes = list(JournalReader(path).outcomes("mixnet"))
+    wiring = wiring_summary(lab.fabric)
+    summed = summed_outcomes(wiring, "mixnet", "mixnet", outcomes, cpu_idle=[0.5])
+    journalled = with_cost_and_failures(summed, lab.fabric, RunFailures(), [])
     whole = RecordedRun(path, keep=True)
     with Journal(tmp_path / "unused.jsonl") as unused:
         runs = whole.run(unused, 5).runs
@@ -60,7 +71,7 @@ def test_journal_keeps_the_idle_shares_of_the_machine(tmp_path: Path) -> None:
         lab.run(journal, 1, cpu=cpu)
     [outcome] = JournalReader(path).outcomes("mixnet")
     assert list(outcome.measured.cpu_idle) == [0.25]
-    result = summed_result(lab.fabric, "mixnet", "mixnet", [outcome])
+    result = summed_outcomes(wiring_summary(lab.fabric), "mixnet", "mixnet", [outcome])
     assert result.fidelity.cpu_idle_min == 0.25
 
 
@@ -95,9 +106,10 @@ def test_cut_off_line_is_ignored(tmp_path: Path) -> None:
     text = path.read_bytes()
     path.write_bytes(text[:-10])
     reader = JournalReader(path)
-    assert (reader.iterations("mixnet"), reader.is_cut_off) == ([(0, 0)], True)
-    with Journal(path, reader.size) as journal:
-        assert journal.read().iterations("mixnet") == [(0, 0)]
+    assert reader.iterations("mixnet") == [(0, 0)]
+    assert reader.size == text[:-1].rindex(b"\n") + 1
+    with Journal(path, reader.size):
+        assert JournalReader(path).iterations("mixnet") == [(0, 0)]
     assert path.read_bytes() == text[: reader.size]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -90,17 +90,19 @@ def test_metrics_are_those_of_the_exporter(dashboard: Served) -> None:
 
 
 def test_a_message_that_a_page_does_not_take_ends_its_stream(
-    monkeypatch: pytest.MonkeyPatch,
+    source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_SEND_S", 0.01)
 
-    async def messages() -> AsyncIterator[bytes]:
-        yield b"change"
-
-    async def never(_message: object) -> None:
+    async def never(*_message: object) -> Any:
         await asyncio.Event().wait()
 
-    asyncio.run(server._send_all(messages(), never))
+    async def watch() -> None:
+        watched = hub.Hub(MemorySources(source))
+        await server._Stream(watched, "lab")({"type": "http"}, never, never)
+        assert not watched._subscriptions
+
+    asyncio.run(watch())
 
 
 def test_a_command_needs_the_token(dashboard: Served, source: MemorySource) -> None:

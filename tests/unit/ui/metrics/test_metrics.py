@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from moefabric.agents.fleet.channel import read_statistics
 from moefabric.controller.service.controller import BOUNDS_S, ControllerStatistics
@@ -106,12 +106,6 @@ def _run_status() -> RunStatus:
     )
 
 
-def registry() -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(Sample())
-    return registry
-
-
 @pytest.mark.parametrize(
     ("name", "labels", "value"),
     [
@@ -139,7 +133,7 @@ def registry() -> CollectorRegistry:
     ],
 )
 def test_sample_has_the_reported_value(name: str, labels: dict[str, str], value: float) -> None:
-    scrape = Scrape(generate_latest(registry()).decode())
+    scrape = Scrape(generate_latest(Sample()).decode())
     assert scrape.value(name, fabric="lab", **labels) == value
 
 
@@ -187,13 +181,13 @@ def ask(app: Any, host: str = "127.0.0.1:9464", authorization: str = "") -> tupl
 
 
 def test_exporter_needs_the_token_unless_only_this_machine_reaches_it() -> None:
-    closed = application(registry(), "192.0.2.1", "secret")
+    closed = application(Sample(), "192.0.2.1", "secret")
     assert ask(closed)[0] == 401
     assert ask(closed, authorization="Bearer wrong")[0] == 401
     assert ask(closed, authorization="Bearer secret")[0] == 200
-    status, body = ask(application(registry(), "127.0.0.1", None))
+    status, body = ask(application(Sample(), "127.0.0.1", None))
     assert (status, b"moefabric_fabric_up" in body) == (200, True)
-    assert ask(application(registry(), "127.0.0.1", None), host="rebound.example")[0] == 403
+    assert ask(application(Sample(), "127.0.0.1", None), host="rebound.example")[0] == 403
 
 
 @pytest.mark.parametrize(
