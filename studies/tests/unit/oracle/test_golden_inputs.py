@@ -5,13 +5,8 @@ import pytest
 from moefabric_studies.oracle.golden_results import golden_matrix
 
 from moefabric.core.demand import DemandMatrix
-from moefabric.traces.connection_graph import (
-    demand_matrix,
-    graph_matrix,
-    matrix_graph,
-    matrix_text,
-    parse_matrix,
-)
+from moefabric.traces.connection_graph import graph_matrix, matrix_graph
+from moefabric.traces.connection_matrix import demand_matrix, matrix_text, parse_matrix
 from moefabric.traces.goal import goal_graph, goal_text
 from moefabric.traces.messages import demand_graph, graph_demand, message_bytes
 from tests.support.paths import GOLDEN
