@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema
 
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
 from moefabric.config.input_file import read_yaml, resolved
-from moefabric.config.section import Document, InputError, Rate, Section, Text
+from moefabric.config.section import InputError, Rate, Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.server_container import NewContainer
 from moefabric.core.server_host import HostLogin, Plug, ServerHost
@@ -90,17 +90,13 @@ def login_of(host: "HostSpec | PluggedHostSpec") -> HostLogin:
     return value_of(host, HostLogin, host=host.ssh)
 
 
-class HostsSpec(Document):
+class HostsSpec(Section):
     """A file of real servers."""
 
     defaults: LoginSpec = Field(default_factory=LoginSpec)
     """Values for all servers that don't give their own."""
     hosts: list[HostSpec] = Field(min_length=1)
     """Real servers, in the order of the servers s0, s1, ..."""
-
-    def errors(self) -> Iterator[InputError]:
-        """Yield nothing: no two values contradict each other."""
-        yield from ()
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
         """Return the hosts as values, with defaults filled in and paths that start at `folder`."""
