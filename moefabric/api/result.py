@@ -39,11 +39,6 @@ FRAMES: Final = ("fabrics", *_PARTS)
 class Prediction(model.ExperimentPrediction):
     """The fluid model's prediction of each fabric of an experiment; `fabrics` has the values."""
 
-    @classmethod
-    def of(cls, prediction: model.ExperimentPrediction) -> Self:
-        """Return the prediction with the methods of this class."""
-        return cls.model_construct(prediction.model_fields_set, **dict(prediction))
-
     def __repr__(self) -> str:
         times = (f"{entry.fabric} {entry.iteration_s:.4g} s" for entry in self.fabrics)
         return f"Prediction({self.experiment!r}: {', '.join(times)})"
@@ -76,11 +71,6 @@ class Result(model.RunResult):
     Times are model seconds, sizes the model's bytes. `result["mixnet"].iterations[0].measured_s`
     is a figure of one fabric; `docs/results.md` describes all.
     """
-
-    @classmethod
-    def of(cls, run: model.RunResult) -> Self:
-        """Return the result with the methods of this class."""
-        return cls.model_construct(run.model_fields_set, **dict(run))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -185,7 +175,9 @@ class Result(model.RunResult):
         Raises:
             SpecError: If the run has nothing to draw, or has no such fabric.
         """
-        return picture(kind, self._summaries(fabrics))
+        chosen = [self[name].fabric for name in fabrics]
+        shown = [s for s in summaries(self) if not chosen or s.result.fabric in chosen]
+        return picture(kind, shown)
 
     def plot_comparison(self) -> Picture:
         """Draw iteration times, all-to-all times and bytes by network of all fabrics."""
@@ -214,10 +206,6 @@ class Result(model.RunResult):
     def plot_circuits(self, fabric: str) -> Picture:
         """Draw the circuits of a fabric at the end of the run."""
         return self.plot("circuits", fabric)
-
-    def _summaries(self, names: Sequence[str]) -> list[FabricSummary]:
-        fabrics = [self[name].fabric for name in names]
-        return [s for s in summaries(self) if not fabrics or s.result.fabric in fabrics]
 
     def _repr_html_(self) -> str:
         from moefabric.report import run_tables

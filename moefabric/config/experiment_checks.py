@@ -19,7 +19,6 @@ def contradictions(spec: "ExperimentSpec") -> Iterator[InputError]:
     checks = (
         _model_errors,
         _expert_errors,
-        _gpu_errors,
         _rank_errors,
         _gating_errors,
         _train_errors,
@@ -48,19 +47,15 @@ def _expert_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
         yield "model.experts", f"{experts} experts don't fill {ranks} ranks evenly"
 
 
-def _gpu_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
-    servers, ep, tp = spec.servers_per_region, spec.training.ep, spec.training.tp
-    gpus = servers * spec.wiring.gpus_per_server
+def _rank_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
+    servers, ep = spec.servers_per_region, spec.training.ep
+    if ep % servers:
+        yield "training.ep", f"{ep} ranks don't fill {servers} servers evenly"
+    tp, gpus = spec.training.tp, servers * spec.wiring.gpus_per_server
     if ep * tp != gpus:
         which = "servers" if len(spec.wiring.expanded_regions) == 1 else "servers of a region"
         message = f"ep {ep} x tp {tp} needs {ep * tp} GPUs, {servers} {which} have {gpus}"
         yield "training", message
-
-
-def _rank_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
-    ranks, servers = spec.training.ep, spec.servers_per_region
-    if ranks % servers:
-        yield "training.ep", f"{ranks} ranks don't fill {servers} servers evenly"
 
 
 def _shape_errors(spec: "ExperimentSpec") -> Iterator[InputError]:

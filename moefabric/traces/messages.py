@@ -58,16 +58,6 @@ def message_bytes(graph: ExecutionGraph) -> NDArray[np.int64]:
     return matrix
 
 
-def graph_demand(graph: ExecutionGraph) -> DemandMatrix:
-    """Return the bytes that the ranks of a graph send each other, as a demand of servers `s0`, ...
-
-    Dependencies, computation, collectives and messages of a rank to itself are left out.
-    """
-    matrix = message_bytes(graph)
-    np.fill_diagonal(matrix, 0)
-    return DemandMatrix([f"s{n}" for n in range(len(matrix))], matrix.tolist())
-
-
 def lowered(graph: ExecutionGraph) -> ExecutionGraph:
     """Return a graph with every collective as messages, in the steps of its default schedule.
 

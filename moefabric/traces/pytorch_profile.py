@@ -8,7 +8,7 @@ counts as computation. So a replay in which collectives take as long as they did
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
@@ -265,18 +265,16 @@ def _waits(
     for start_s, end_s in [*((one.start_s, one.end_s) for one in compute), (inf, inf)]:
         if start_s > idle_s:
             ended = by_end[bisect_right(ends_s, idle_s) : bisect_right(ends_s, start_s)]
-            yield from _merged([(max(one.start_s, idle_s), one.end_s) for one in ended])
+            yield from _merged((max(one.start_s, idle_s), one.end_s) for one in ended)
         idle_s = max(idle_s, end_s)
 
 
-def _merged(intervals: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    current: tuple[float, float] | None = None
+def _merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the intervals in order, with those that overlap or touch as one."""
+    merged: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
-        if current is None or start > current[1]:
-            if current is not None:
-                yield current
-            current = (start, end)
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            current = (current[0], max(current[1], end))
-    if current is not None:
-        yield current
+            merged.append((start, end))
+    return merged

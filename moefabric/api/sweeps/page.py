@@ -156,14 +156,9 @@ def _facets(
     """Return points by the text of their values on some axes."""
     facets: dict[str, list[PointFabric]] = {}
     for point in points:
-        values = (f"{_short(axis)} {point.values[axis]}" for axis in axes)
+        values = (f"{axis.rpartition('.')[2]} {point.values[axis]}" for axis in axes)
         facets.setdefault(printable(", ".join(values)), []).append(point)
     return facets
-
-
-def _short(axis: str) -> str:
-    """Return the last key of a place."""
-    return axis.rpartition(".")[2]
 
 
 def _y_axis(points: Sequence[PointFabric], name: str, text: Callable[[float], str]) -> Axis:
