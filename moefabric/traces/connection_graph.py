@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -47,8 +48,8 @@ class _GraphBuilder:
     def __init__(self, matrix: ConnectionMatrix, source: object) -> None:
         self._matrix, self._source = matrix, source
         self._ranks: dict[int, list[Node]] = {rank: [] for rank in range(matrix.nodes)}
-        self._tags: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._free = 4 * len(matrix.connections)
+        self._tags: defaultdict[tuple[int, int], Iterator[int]] = defaultdict(count)
+        self._free = count(4 * len(matrix.connections))
         self.notes: dict[str, None] = {}
 
     def build(self) -> dict[int, tuple[Node, ...]]:
@@ -65,8 +66,7 @@ class _GraphBuilder:
         return {rank: tuple(nodes) for rank, nodes in self._ranks.items()}
 
     def _message(self, one: Connection, numbers: tuple[int, int], after: tuple[int, ...]) -> None:
-        tag, size = self._tags[one.source, one.target], one.size
-        self._tags[one.source, one.target] += 1
+        tag, size = next(self._tags[one.source, one.target]), one.size
         send = Node(numbers[0], "send", after=after, size=size, peer=one.target, tag=tag)
         self._ranks[one.source].append(send)
         receive = Node(numbers[1], "receive", size=size, peer=one.source, tag=tag)
@@ -127,8 +127,7 @@ class _GraphBuilder:
 
     def _tell(self, source: int, target: int, after: tuple[int, ...]) -> int:
         """Add a message of 0 bytes, and return the number of its receive."""
-        self._free += 2
-        numbers = self._free - 2, self._free - 1
+        numbers = next(self._free), next(self._free)
         self._message(Connection(source, target, 0), numbers, after)
         return numbers[1]
 
