@@ -122,7 +122,7 @@ def _point_fabric(
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class SweepResult:
     """The runs of a sweep that have ended: figures of each fabric at each point, and failures.
 
