@@ -21,6 +21,7 @@ from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results import model
 from moefabric.results.journal import JOURNAL_SUFFIX
 from moefabric.results.partial_result import read_journal
+from moefabric.results.parts import ResultPart
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces.gating_files import write_gating
 from moefabric.workload.gating.traces import GatingTrace
@@ -36,7 +37,14 @@ FRAMES: Final = ("fabrics", *_PARTS)
 """Kinds of frames of a run."""
 
 
-class Prediction(model.ExperimentPrediction):
+class _Extended(ResultPart):
+    @classmethod
+    def of(cls, part: ResultPart) -> Self:
+        """Return a result of the base class with the methods of this class."""
+        return cls.model_construct(part.model_fields_set, **dict(part))
+
+
+class Prediction(_Extended, model.ExperimentPrediction):
     """The fluid model's prediction of each fabric of an experiment; `fabrics` has the values."""
 
     def __repr__(self) -> str:
@@ -65,7 +73,7 @@ class Prediction(model.ExperimentPrediction):
         return str(html_table(run_tables.prediction(self)))
 
 
-class Result(model.RunResult):
+class Result(_Extended, model.RunResult):
     """Result of a run: verdict, circumstances, and in `results` the values of each fabric.
 
     Times are model seconds, sizes the model's bytes. `result["mixnet"].iterations[0].measured_s`

@@ -4,7 +4,7 @@ Times are model seconds and sizes are the model's bytes, except where a field sa
 figure that a run lacks is None.
 """
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,11 +18,6 @@ class ResultPart(BaseModel):
     model_config = ConfigDict(
         extra="allow", frozen=True, validate_by_name=True, use_attribute_docstrings=True
     )
-
-    @classmethod
-    def of(cls, part: "ResultPart") -> Self:
-        """Return an object of a base class with the methods of this class."""
-        return cls.model_construct(part.model_fields_set, **dict(part))
 
     def to_json(self) -> Json:
         """Return the object as JSON types, without the fields that were never set."""

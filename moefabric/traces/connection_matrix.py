@@ -107,9 +107,9 @@ def matrix_text(matrix: ConnectionMatrix) -> str:
 
 
 def _lines(matrix: ConnectionMatrix) -> Iterator[str]:
-    for name, count in matrix.counts.items():
-        if count or name in {"Nodes", "Connections"}:
-            yield f"{name} {count}"
+    for name, given in matrix.counts.items():
+        if given or name in {"Nodes", "Connections"}:
+            yield f"{name} {given}"
     for one in matrix.connections:
         values = ((word, getattr(one, key)) for word, key in _KEYS.items())
         words = "".join(f" {word} {value}" for word, value in values if value is not None)
