@@ -258,8 +258,8 @@ def _in_order(graph: ExecutionGraph, rank: int) -> Iterator[Node]:
     """
     nodes = graph.ranks[rank]
     place = {node.number: n for n, node in enumerate(nodes)}
-    waits = [{place[number] for number in node.after} for node in nodes]
-    last: dict[tuple[str, object], int] = {}
+    waits = [{place[number] for number in before} for before in graph.dependencies(rank).values()]
+    last: dict[tuple[str, str | int], int] = {}
     tags: dict[tuple[str, int], int] = {}
     for n, node in enumerate(nodes):
         if (
@@ -268,12 +268,11 @@ def _in_order(graph: ExecutionGraph, rank: int) -> Iterator[Node]:
         ):
             fault = f"rank {rank}: messages with rank {node.peer} have several tags"
             raise SpecError([("", f"PyTorch execution traces can't express it: {fault}")])
-        queue = node.group if node.kind == "collective" else node.peer
-        queues = [(node.kind, queue)] if node.kind != "compute" else []
-        for key in [*queues, *([("stream", node.stream)] if node.stream >= 0 else [])]:
-            if key in last:
-                waits[n].add(last[key])
-            last[key] = n
+        if node.kind != "compute":
+            queue = node.kind, node.group if node.kind == "collective" else node.peer
+            if queue in last:
+                waits[n].add(last[queue])
+            last[queue] = n
     sorter = TopologicalSorter(dict(enumerate(waits)))
     try:
         sorter.prepare()
