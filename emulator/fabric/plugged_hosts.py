@@ -56,7 +56,7 @@ def plug_hosts(
     Raises:
         FabricError: lists the interfaces that can't be plugged in.
     """
-    moved = {s: [h.plug.device, pids[s]] for s, h in hosts.items() if h.plug.kind == "device"}
+    moved = {s: [h.plug.device, pids[s]] for s, h in hosts.items() if h.plug.device}
     if hosts:
         (run_dir.path / PLUGS).write_text(json.dumps(moved))
     faults = []
@@ -67,24 +67,24 @@ def plug_hosts(
             lines = _join(server, fabric.addressing.mac(server), fabric.mtu)
             namespaces.run_in(pid, partial(run_batch, "ip", lines))
         except FabricError as error:
-            faults.append(f"{server}: {plug.kind} {plug.device or plug.remote}: {error}")
+            faults.append(f"{server}: {plug}: {error}")
     if faults:
         raise FabricError("\n".join(faults))
 
 
 def _move_in(plug: Plug, pid: int, mtu: int) -> None:
     """Move or make the interface of a plug; call it in the outer namespace."""
-    if plug.kind == "vxlan":
-        check_carrier(plug.remote, mtu, plug.device)
-    there = f"name {_PLUG} netns {pid}"
-    if plug.kind == "device":
+    there, tunnel = f"name {_PLUG} netns {pid}", plug.vxlan
+    if tunnel is not None:
+        check_carrier(tunnel.remote, mtu, tunnel.device or "")
+        ends = f"id {tunnel.id} remote {tunnel.remote} dstport {tunnel.port}"
+        carrier = f"dev {tunnel.device}" if tunnel.device else ""
+        command = f"add {there} type vxlan {ends} {carrier}"
+    elif plug.device is not None:
         run(["ip", "link", "set", "dev", plug.device, "down"])
         command = f"set dev {plug.device} {there}"
-    elif plug.kind == "macvlan":
-        command = f"add link {plug.device} {there} type macvlan mode passthru"
     else:
-        command = f"add {there} type vxlan id {plug.vni} remote {plug.remote} dstport {plug.port}"
-        command += f" dev {plug.device}" if plug.device else ""
+        command = f"add link {plug.macvlan} {there} type macvlan mode passthru"
     run(["ip", "link", *command.split()])
 
 

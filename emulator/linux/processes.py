@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.marked_processes import mark_environment
-from moefabric.runtime.processes import Process, adopt_orphans, end_processes
+from moefabric.runtime.processes import Process, adopt_orphans, end_processes, is_stopped
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
 
@@ -272,7 +272,7 @@ class ChildProcesses:
     def stops(self, expected: Collection[str]) -> Iterator[str]:
         """Describe the processes that a signal has stopped, except those of these names."""
         for process in self.running.values():
-            if process.name not in expected and process.is_stopped:
+            if process.name not in expected and is_stopped(process.pid):
                 yield f"{process.name}: the process is stopped"
 
     def stop(self, grace_s: float) -> None:

@@ -5,7 +5,7 @@ import subprocess
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
@@ -51,7 +51,8 @@ class Capture:
         self._process: subprocess.Popen[str] | None = None
         self._nics: list[Nic | None] = []
         """The optical NIC of each interface; None for others."""
-        self._ports: dict[str, Json] = {}
+        self._ports: dict[Region, list[Json]] = {}
+        """Ports of the OCS of each region at the start."""
 
     def __repr__(self) -> str:
         return f"Capture({self.place!r}, {str(self.path)!r})"
@@ -65,7 +66,9 @@ class Capture:
         lab = self._lab
         points = node_commands.capture_points(lab.wiring, self.place)
         self._nics = [_optical_nic(point.name) for point in points]
-        self._ports = {region.name: lab.ocs(ocs) for region, ocs in self._ocses()}
+        fabric = lab.wiring.fabric
+        regions = {fabric.region_of[nic.server] for nic in self._nics if nic is not None}
+        self._ports = {one: lab.ocs(one.ocs.name)["ports"] for one in regions if one.ocs}
         argv = node_commands.capture_argv(lab.name, points, self.path, self._length, **self._limits)
         self._process = subprocess.Popen(
             argv,
@@ -104,29 +107,21 @@ class Capture:
         reason = errors.strip().rpartition("\n")[2] or "no reason"
         return FabricError(f"{self.place}: the capture to {self.path} failed: {reason}")
 
-    def _ocses(self) -> Iterator[tuple[Region, str]]:
-        """Yield the regions of optical NICs that are captured, with the names of their OCSes."""
-        fabric = self._lab.wiring.fabric
-        for region in {fabric.region_of[nic.server] for nic in self._nics if nic is not None}:
-            if region.ocs is not None:
-                yield region, region.ocs.name
-
     def _add_comments(self) -> None:
         """Replace the file by one whose packets name the circuits that were lit."""
         events = list(self._lab.events())
         fabric = self._lab.wiring.fabric
-        histories = {}
-        for region, ocs in self._ocses():
-            own = [event for event in events if event["ocs"] == ocs]
-            ports = self._ports[region.name]["ports"]
-            histories[region.name] = light_history(fabric, region, ports, own)
+        histories = {
+            region: light_history(fabric, region, ports, events)
+            for region, ports in self._ports.items()
+        }
         ahead_ns = time.time_ns() - time.monotonic_ns()
 
         def comment(number: int, time_ns: int) -> str:
             nic = self._nics[number] if number < len(self._nics) else None
             if nic is None:
                 return ""
-            history = histories[fabric.region_of[nic.server].name]
+            history = histories[fabric.region_of[nic.server]]
             return history(nic, time_ns - ahead_ns) or _NO_LIGHT
 
         with self.path.open("rb") as source, replaced_file(self.path, durable=False) as target:
@@ -145,7 +140,7 @@ def light_history(
         fabric: The fabric.
         region: The region of the OCS.
         ports: Ports of the OCS at some instant, as `moefabric ocs --json` lists them.
-        events: Its events since then, in order of time (CLOCK_MONOTONIC).
+        events: Events of all OCSes since then, in order of time (CLOCK_MONOTONIC).
     """
     assert region.ocs is not None
     inputs, changes = region.ocs.ports, defaultdict[int, list[tuple[int, int | None]]](list)
@@ -153,6 +148,8 @@ def light_history(
         if port["port"] <= inputs and port["state"] == "tuned":
             changes[port["port"]].append((0, port["partner"]))
     for event in events:
+        if event["ocs"] != region.ocs.name:
+            continue
         if event["kind"] == "changed":
             for source, _ in event.get("parted", ()):
                 changes[source].append((event["at_ns"], None))

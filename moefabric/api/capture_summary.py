@@ -8,14 +8,12 @@ from typing import Any, Final
 
 from moefabric.config.plugins import ocs_dialects
 from moefabric.core.errors import FabricError
-from moefabric.core.openflow.constants import MessageType
-from moefabric.core.units import rate_text
+from moefabric.core.openflow.constants import VERSION, MessageType
+from moefabric.core.units import NS_PER_S, rate_text
 from moefabric.emulator.linux import pcapng
 from moefabric.runtime.run_directory import FabricWiring
 
-_NS_PER_S: Final = 1e9
 _OPENFLOW_HEADER: Final = 8
-_OPENFLOW_VERSION: Final = 4
 _SHOWN: Final = 20
 Pair = tuple[str, str]
 
@@ -77,7 +75,7 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
                     continue
                 packet = pcapng.parse_packet(body)
                 first_ns = packet.time_ns if first_ns is None else first_ns
-                summary.seconds = max(summary.seconds, (packet.time_ns - first_ns) / _NS_PER_S)
+                summary.seconds = max(summary.seconds, (packet.time_ns - first_ns) / NS_PER_S)
                 summary.frames += 1
                 summary.bytes += packet.length
                 if comment := packet.comment:
@@ -128,7 +126,7 @@ def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:
     Messages that begin in an earlier segment are left out.
     """
     protocols = {dialect.port: name.upper() for name, dialect in ocs_dialects().items()}
-    if payload[:1] == bytes([_OPENFLOW_VERSION]):
+    if payload[:1] == bytes([VERSION]):
         yield from (f"OpenFlow {name}" for name in _openflow_messages(payload))
     elif target in protocols:
         for line in payload.splitlines():
@@ -141,7 +139,7 @@ def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:
 
 def _openflow_messages(payload: bytes) -> Iterator[str]:
     known = {kind.value: kind.name for kind in MessageType}
-    while len(payload) >= _OPENFLOW_HEADER and payload[0] == _OPENFLOW_VERSION:
+    while len(payload) >= _OPENFLOW_HEADER and payload[0] == VERSION:
         length = int.from_bytes(payload[2:4], "big")
         yield known.get(payload[1], f"type {payload[1]}")
         payload = payload[max(length, _OPENFLOW_HEADER) :]

@@ -16,7 +16,7 @@ from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.input_file import read_text, read_yaml
 from moefabric.config.loader import experiment_of, fabric_of, load_experiment
 from moefabric.config.model import InputPath
-from moefabric.config.ocs_profile import load_profile
+from moefabric.config.ocs import load_profile
 from moefabric.config.plugins import STUDIES, load_plugin
 from moefabric.config.section import (
     ByteSize,

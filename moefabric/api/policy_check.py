@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from time import perf_counter
 from typing import Any, Final
 
@@ -101,11 +100,8 @@ def check_policy(
     """
     first: dict[str, str] = {}
     breaches = dict.fromkeys((law.name for law in LAWS), 0)
-    tried = list(
-        chain.from_iterable(
-            situations(size, seed, forwarding=bool(policy.forwards)) for size in servers
-        )
-    )
+    forwarding = bool(policy.forwards)
+    tried = [one for size in servers for one in situations(size, seed, forwarding=forwarding)]
     for situation in tried:
         found: dict[str, str] = {}
         for law, fault in broken(policy, situation):

@@ -69,7 +69,59 @@ class Prediction(model.ExperimentPrediction):
         return str(html_table(run_tables.prediction(self)))
 
 
-class Result(model.RunResult):
+class RunPictures(model.RunResult):
+    """Pictures of a run's result."""
+
+    def __getitem__(self, fabric: str) -> model.FabricResult:
+        """Return the result of the fabric with this name."""
+        return _named(self.results, fabric)
+
+    def plot(self, kind: str = "comparison", *fabrics: str) -> Picture:
+        """Draw a picture of the result. `Picture.save` writes it; a notebook shows it.
+
+        Args:
+            kind: `comparison`, `timeline`, `layer`, `completion`, `errors`, `reconfigurations`,
+                `first_all_to_alls`, `failures`, `light`, `exposed`, of a program that trained
+                `loss` and `expert_loads`, or, of one fabric, `wiring`, `demand` and `circuits`.
+            *fabrics: Names of the fabrics to draw. Default: all.
+
+        Raises:
+            SpecError: If the run has nothing to draw, or has no such fabric.
+        """
+        chosen = [self[name].fabric for name in fabrics]
+        shown = [s for s in summaries(self) if not chosen or s.result.fabric in chosen]
+        return picture(kind, shown)
+
+    def plot_comparison(self) -> Picture:
+        """Draw iteration times, all-to-all times and bytes by network of all fabrics."""
+        return self.plot("comparison")
+
+    def plot_timeline(self, *fabrics: str) -> Picture:
+        """Draw a timeline of every server in one iteration."""
+        return self.plot("timeline", *fabrics)
+
+    def plot_completion(self, *fabrics: str) -> Picture:
+        """Draw the distribution of the all-to-alls' completion times, measured and predicted."""
+        return self.plot("completion", *fabrics)
+
+    def plot_errors(self, *fabrics: str) -> Picture:
+        """Draw the distribution of errors: measured over predicted times, minus 1."""
+        return self.plot("errors", *fabrics)
+
+    def plot_reconfigurations(self, *fabrics: str) -> Picture:
+        """Draw the phases of the reconfigurations."""
+        return self.plot("reconfigurations", *fabrics)
+
+    def plot_demand(self, fabric: str) -> Picture:
+        """Draw the bytes between the servers of a fabric in its last dispatch."""
+        return self.plot("demand", fabric)
+
+    def plot_circuits(self, fabric: str) -> Picture:
+        """Draw the circuits of a fabric at the end of the run."""
+        return self.plot("circuits", fabric)
+
+
+class Result(RunPictures):
     """Result of a run: verdict, circumstances, and in `results` the values of each fabric.
 
     Times are model seconds, sizes the model's bytes. `result["mixnet"].iterations[0].measured_s`
@@ -106,10 +158,6 @@ class Result(model.RunResult):
     def json_text(self) -> str:
         """Return the result as JSON."""
         return json.dumps(self.to_json(), indent=1) + "\n"
-
-    def __getitem__(self, fabric: str) -> model.FabricResult:
-        """Return the result of the fabric with this name."""
-        return _named(self.results, fabric)
 
     def to_frame(self, kind: str = "fabrics") -> "pd.DataFrame":
         """Return rows of one kind as a frame, for all fabrics. Needs pandas.
@@ -171,52 +219,6 @@ class Result(model.RunResult):
         from moefabric.report.page import page
 
         return page(self)
-
-    def plot(self, kind: str = "comparison", *fabrics: str) -> Picture:
-        """Draw a picture of the result. `Picture.save` writes it; a notebook shows it.
-
-        Args:
-            kind: `comparison`, `timeline`, `layer`, `completion`, `errors`, `reconfigurations`,
-                `first_all_to_alls`, `failures`, `light`, `exposed`, of a program that trained
-                `loss` and `expert_loads`, or, of one fabric, `wiring`, `demand` and `circuits`.
-            *fabrics: Names of the fabrics to draw. Default: all.
-
-        Raises:
-            SpecError: If the run has nothing to draw, or has no such fabric.
-        """
-        return picture(kind, self._summaries(fabrics))
-
-    def plot_comparison(self) -> Picture:
-        """Draw iteration times, all-to-all times and bytes by network of all fabrics."""
-        return self.plot("comparison")
-
-    def plot_timeline(self, *fabrics: str) -> Picture:
-        """Draw a timeline of every server in one iteration."""
-        return self.plot("timeline", *fabrics)
-
-    def plot_completion(self, *fabrics: str) -> Picture:
-        """Draw the distribution of the all-to-alls' completion times, measured and predicted."""
-        return self.plot("completion", *fabrics)
-
-    def plot_errors(self, *fabrics: str) -> Picture:
-        """Draw the distribution of errors: measured over predicted times, minus 1."""
-        return self.plot("errors", *fabrics)
-
-    def plot_reconfigurations(self, *fabrics: str) -> Picture:
-        """Draw the phases of the reconfigurations."""
-        return self.plot("reconfigurations", *fabrics)
-
-    def plot_demand(self, fabric: str) -> Picture:
-        """Draw the bytes between the servers of a fabric in its last dispatch."""
-        return self.plot("demand", fabric)
-
-    def plot_circuits(self, fabric: str) -> Picture:
-        """Draw the circuits of a fabric at the end of the run."""
-        return self.plot("circuits", fabric)
-
-    def _summaries(self, names: Sequence[str]) -> list[FabricSummary]:
-        fabrics = [self[name].fabric for name in names]
-        return [s for s in summaries(self) if not fabrics or s.result.fabric in fabrics]
 
     def _repr_html_(self) -> str:
         from moefabric.report import run_tables

@@ -5,26 +5,23 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from moefabric.api.result import frame
 from moefabric.api.signals import graceful_shutdown
 from moefabric.api.sweeps.campaign import carry_out
 from moefabric.api.sweeps.engine import Engine
 from moefabric.api.sweeps.folder import SweepFolder, sweep_folder
-from moefabric.api.sweeps.page import sweep_page
 from moefabric.api.sweeps.plan import SweepPlan, plan_sweep
 from moefabric.api.sweeps.ray_engine import RayEngine
 from moefabric.api.sweeps.spec import SweepSpec
-from moefabric.api.sweeps.summary import SweepSummary
+from moefabric.api.sweeps.summary import SweepResult
 from moefabric.config.input_file import document_value, read_yaml
 from moefabric.config.validation import validate
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.testbed.cluster.ray_client import connected, local_cluster
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["Sweep", "SweepResult"]
 
 
 class Sweep:
@@ -84,7 +81,7 @@ class Sweep:
         cluster: str | None = None,
         resume: bool = False,
         reporter: ProgressReporter | None = None,
-    ) -> "SweepResult":
+    ) -> SweepResult:
         """Carry out the runs, and write each result into a folder as soon as it has arrived.
 
         Sweeps that send packets need root. Results are kept after an exception, Ctrl-C, SIGTERM
@@ -111,9 +108,9 @@ class Sweep:
                             carry_out(plan, engine, results, reporter or PlainProgressReporter())
                 finally:
                     ended = results.ordered()
-                    summary = SweepSummary(self.spec, version("moefabric"), len(plan.runs), ended)
-                    _write(summary, results)
-        return SweepResult(summary)
+                    result = SweepResult(self.spec, version("moefabric"), len(plan.runs), ended)
+                    _write(result, results)
+        return result
 
 
 @contextmanager
@@ -125,37 +122,9 @@ def _engine(cluster: str | None, plan: SweepPlan) -> Iterator[Engine]:
         yield engine
 
 
-def _write(summary: SweepSummary, results: SweepFolder) -> None:
+def _write(result: SweepResult, folder: SweepFolder) -> None:
     """Write the files that summarise all results."""
-    text = json.dumps(summary.to_json(), indent=1, ensure_ascii=False)
-    write_whole(results.path / "sweep.json", f"{text}\n")
-    write_whole(results.path / "report.html", sweep_page(summary))
-    results.write_parquet()
-
-
-class SweepResult:
-    """The runs of a sweep: figures of each fabric at each point, and the failures.
-
-    Attributes:
-        summary: The runs and their figures.
-    """
-
-    def __init__(self, summary: SweepSummary) -> None:
-        self.summary = summary
-
-    def __repr__(self) -> str:
-        summary = self.summary
-        runs = f"{len(summary.records)} of {summary.planned} runs"
-        return f"SweepResult({summary.spec.sweep!r}: {runs}, {len(summary.failed)} failed)"
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each fabric of each run. Needs pandas."""
-        return frame(row for record in self.summary.records for row in record.rows())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return means with confidence intervals, and failures, as JSON types."""
-        return self.summary.to_json()
-
-    def page(self) -> str:
-        """Return the HTML of `report.html`."""
-        return sweep_page(self.summary)
+    text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
+    write_whole(folder.path / "sweep.json", f"{text}\n")
+    write_whole(folder.path / "report.html", result.page())
+    folder.write_parquet()

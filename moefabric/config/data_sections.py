@@ -31,7 +31,6 @@ from typing import (
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -222,10 +221,6 @@ def _default(field: dataclasses.Field[Any]) -> dict[str, Any]:
     return {} if value is dataclasses.MISSING else {"default": value}
 
 
-class _Documented(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
 def _describe(kind: type[Any], name: str, more: str) -> Callable[[JsonDict], None]:
     """Return a function that adds the description of a field to a JSON Schema."""
 
@@ -239,6 +234,8 @@ def _describe(kind: type[Any], name: str, more: str) -> Callable[[JsonDict], Non
 @cache
 def _descriptions(kind: type[Any]) -> dict[str, str]:
     """Return the first paragraph of the docstring below each field of a data class."""
-    schema = create_model("Documented", __base__=_Documented, value=(kind, ...)).model_json_schema()
+    documented = ConfigDict(use_attribute_docstrings=True)
+    model = create_model("Documented", __config__=documented, value=(kind, ...))
+    schema = model.model_json_schema()
     keys = schema["$defs"][kind.__name__]["properties"]
     return {name: key.get("description", "").partition("\n\n")[0] for name, key in keys.items()}

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ def read_demand(path: Path, servers: int | None = None) -> list[list[float]]:
     Raises:
         SpecError: With all errors of the file, each with its place.
     """
-    return _checked(read_json(path), servers, lambda place: f"{path}: {place}".removesuffix(": "))
+    return _checked(read_json(path), servers, f"{path}: ")
 
 
 def check_demand(rows: Any, servers: int | None, place: str) -> list[list[float]]:
@@ -38,13 +38,14 @@ def check_demand(rows: Any, servers: int | None, place: str) -> list[list[float]
         SpecError: With all errors of the matrix.
     """
     plain = rows.tolist() if hasattr(rows, "tolist") else [list(row) for row in rows]
-    return _checked(plain, servers, lambda inner: f"{place}{inner}")
+    return _checked(plain, servers, place)
 
 
-def _checked(rows: Any, servers: int | None, place: Callable[[str], str]) -> list[list[float]]:
-    """Return rows as numbers; raise SpecError with all errors, at the places that `place` makes."""
-    if errors := [(place(inner), message) for inner, message in _errors(rows, servers)]:
-        raise SpecError(errors)
+def _checked(rows: Any, servers: int | None, place: str) -> list[list[float]]:
+    """Return rows as numbers; raise SpecError with all errors, whose places begin with `place`."""
+    if errors := list(_errors(rows, servers)):
+        places = ((f"{place}{inner}".removesuffix(": "), message) for inner, message in errors)
+        raise SpecError(list(places))
     return [[float(value) for value in row] for row in rows]
 
 

@@ -8,6 +8,7 @@ policies are tests of this project.
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final, NoReturn, TypeVar
@@ -59,18 +60,11 @@ class GuardedPolicy:
         policy: The policy.
         reference: The reference by which it was found.
         limit_s: Seconds that it may take for circuits, and again for a split.
-        faults: Its faults so far; None for none.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        reference: str,
-        limit_s: float = LIMIT_S,
-        faults: _Faults | None = None,
-    ) -> None:
+    def __init__(self, policy: Policy, reference: str, limit_s: float = LIMIT_S) -> None:
         self.policy, self.reference, self.limit_s = policy, reference, limit_s
-        self._faults = faults or _Faults()
+        self._faults = _Faults()
         self.name, self.reconfigures = str(policy.name), bool(policy.reconfigures)
         self.forwards, self.splits_by_demand = bool(policy.forwards), bool(policy.splits_by_demand)
         self.suits_patch_panel = bool(policy.suits_patch_panel)
@@ -81,9 +75,13 @@ class GuardedPolicy:
         return tuple(self._faults.texts)
 
     def with_horizon(self, horizon: Horizon) -> "GuardedPolicy":
-        """Return the policy that knows the all-to-alls to come, if it weighs them."""
-        known = with_horizon(self.policy, horizon)
-        return GuardedPolicy(known, self.reference, self.limit_s, self._faults)
+        """Return the policy that knows the all-to-alls to come, if it weighs them.
+
+        Both have the same faults.
+        """
+        known = copy(self)
+        known.policy = with_horizon(self.policy, horizon)
+        return known
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

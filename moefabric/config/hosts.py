@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema
 
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
 from moefabric.config.input_file import read_yaml, resolved
-from moefabric.config.section import Document, InputError, Rate, Section, Text
+from moefabric.config.section import InputError, Rate, Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.server_container import NewContainer
 from moefabric.core.server_host import HostLogin, Plug, ServerHost
@@ -29,52 +29,12 @@ class HostSpec(LoginSpec):
     """Address that the server's traffic uses. Default: the one at which SSH reached it."""
 
 
-class VxlanSpec(Section):
-    """VXLAN tunnel to a host."""
-
-    remote: Text
-    """Address of the host."""
-    id: int = Field(ge=1, lt=1 << 24)
-    """Network identifier, a different one for each server."""
-    port: int = Field(default=4789, ge=1, le=65535)
-    """UDP port."""
-    device: Text | None = None
-    """Interface of this machine that carries the tunnel. Default: what the routes say."""
-
-
-class PlugSpec(Section):
-    """Interface of this machine that leads to a real server: one of three."""
-
-    device: Text | None = None
-    """Interface that moves into the fabric while it is up."""
-    macvlan: Text | None = None
-    """Interface that gets a macvlan, and stays where it is."""
-    vxlan: VxlanSpec | None = None
-    """Tunnel over a network that both machines have."""
-
-    def errors(self, place: str) -> Iterator[InputError]:
-        """Yield an error unless one way is given."""
-        keys = [key for key in ("device", "macvlan", "vxlan") if getattr(self, key) is not None]
-        if len(keys) != 1:
-            what = " and ".join(keys) or "nothing"
-            yield place, f"one of device, macvlan and vxlan is needed, {what} given"
-
-    def build(self) -> Plug:
-        """Return the interface that this section describes."""
-        if self.vxlan is not None:
-            tunnel = self.vxlan
-            return Plug("vxlan", tunnel.device or "", tunnel.remote, tunnel.id, tunnel.port)
-        if self.macvlan is not None:
-            return Plug("macvlan", self.macvlan)
-        return Plug("device", self.device or "")
-
-
 class PluggedHostSpec(LoginSpec):
     """A real server whose NICs are the fabric's."""
 
     ssh: Text
     """Name of the server in the SSH configuration, or its address."""
-    plug: PlugSpec
+    plug: Annotated[Plug, AsSection()]
     """Interface of this machine that leads to the server."""
     interface: Text | None = None
     """The server's interface at the other end. It gets the addresses of the server while the fabric
@@ -82,7 +42,7 @@ class PluggedHostSpec(LoginSpec):
 
     def build(self) -> ServerHost:
         """Return the host that this section describes."""
-        return ServerHost(login_of(self), self.plug.build(), self.interface or "")
+        return ServerHost(login_of(self), self.plug, self.interface or "")
 
 
 def login_of(host: "HostSpec | PluggedHostSpec") -> HostLogin:
@@ -90,17 +50,13 @@ def login_of(host: "HostSpec | PluggedHostSpec") -> HostLogin:
     return value_of(host, HostLogin, host=host.ssh)
 
 
-class HostsSpec(Document):
+class HostsSpec(Section):
     """A file of real servers."""
 
     defaults: LoginSpec = Field(default_factory=LoginSpec)
     """Values for all servers that don't give their own."""
     hosts: list[HostSpec] = Field(min_length=1)
     """Real servers, in the order of the servers s0, s1, ..."""
-
-    def errors(self) -> Iterator[InputError]:
-        """Yield nothing: no two values contradict each other."""
-        yield from ()
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
         """Return the hosts as values, with defaults filled in and paths that start at `folder`."""
@@ -172,10 +128,18 @@ def server_errors(
         if not server.model_fields_set:
             yield f"{place}.{name}", "nothing given: give container, host or nic_rate"
         if server.host is not None:
-            yield from server.host.plug.errors(f"{place}.{name}.host.plug")
+            yield from _plug_errors(server.host.plug, f"{place}.{name}.host.plug")
     owner: dict[str, str] = {}
     for name, server in servers.items():
         container = server.container
         if isinstance(container, str) and owner.setdefault(container, name) != name:
             message = f"{container} is {owner[container]} already: a container is one server"
             yield f"{place}.{name}.container", message
+
+
+def _plug_errors(plug: Plug, place: str) -> Iterator[InputError]:
+    """Yield an error unless one way is given."""
+    keys = [key for key in ("device", "macvlan", "vxlan") if getattr(plug, key) is not None]
+    if len(keys) != 1:
+        what = " and ".join(keys) or "nothing"
+        yield place, f"one of device, macvlan and vxlan is needed, {what} given"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from moefabric.config.fabric import FabricSpec
 from moefabric.config.input_file import change_keys, document_value, read_yaml, resolved
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
@@ -19,12 +20,11 @@ _PATHS: Final = (
 
 if TYPE_CHECKING:
     from moefabric.config.experiment import ExperimentSpec
-    from moefabric.config.fabric import FabricSpec
 
 
 def load_fabric(
     path: Path, settings: Sequence[str] = (), changes: Mapping[str, Any] | None = None
-) -> "FabricSpec":
+) -> FabricSpec:
     """Return the fabric that a file describes.
 
     Args:
@@ -35,8 +35,6 @@ def load_fabric(
     Raises:
         SpecError: With all errors of the file.
     """
-    from moefabric.config.fabric import FabricSpec
-
     document = read_yaml(path, settings)
     change_keys(document, changes or {})
     if "experiment" in document and "fabric" not in document:
@@ -116,14 +114,12 @@ def resolve_paths(document: dict[str, Any], folder: Path, places: Sequence[str] 
         document["hosts"] = hosts_of_file(folder / Path(file).expanduser())
 
 
-def fabric_of(document: Mapping[str, Any]) -> "FabricSpec":
+def fabric_of(document: Mapping[str, Any]) -> FabricSpec:
     """Return the fabric that values of Python describe; the keys are those of a file.
 
     Raises:
         SpecError: With all errors of the values.
     """
-    from moefabric.config.fabric import FabricSpec
-
     return validate(FabricSpec, document_value(document))
 
 

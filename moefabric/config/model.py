@@ -125,7 +125,7 @@ def preset(name: str) -> Model:
     """
     if name not in presets():
         raise SpecError([(name, f"is none of {', '.join(presets())}")])
-    return _read_model(_preset_path(name))
+    return _read_model(Path(str(_PRESETS / f"{name}.yaml")))
 
 
 def read_configuration(path: Path) -> Model:
@@ -161,10 +161,6 @@ def load_model(reference: str) -> Model:
     if path.suffix in (".yaml", ".yml"):
         return _read_model(path)
     return preset(reference)
-
-
-def _preset_path(name: str) -> Path:
-    return Path(str(_PRESETS / f"{name}.yaml"))
 
 
 def _read_model(path: Path) -> Model:

@@ -1,16 +1,106 @@
-"""Optical circuit switch of a region, as users write it."""
+"""Optical circuit switches (OCS) as users write them: that of a region, and profiles of devices.
 
-from dataclasses import replace
-from typing import Literal
+Profiles are the shipped ones, those of other packages, and YAML files of users.
+"""
 
-from pydantic import Field
+from dataclasses import asdict, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal
 
-from moefabric.config.data_sections import value_of, with_fields_of
-from moefabric.config.ocs_profile import OcsProfile
+from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
+
+from moefabric.config.data_sections import AsSection, value_of, with_fields_of
+from moefabric.config.input_file import read_yaml
+from moefabric.config.plugins import (
+    OCS_DIALECTS,
+    OCS_PROFILES,
+    load_plugin,
+    ocs_dialect,
+    plugin_names,
+)
 from moefabric.config.references import OcsDriverReference
 from moefabric.config.section import DurationNs, Section
+from moefabric.config.validation import validate
+from moefabric.core.errors import SpecError
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl
+from moefabric.core.ocs_dialect import NoOptions
 from moefabric.core.units import Scale
+
+
+@with_fields_of(DeviceProfile, {"name", "dialects"})
+class ProfileSpec(Section):
+    """A profile file: behaviour of one kind of optical circuit switch."""
+
+
+@cache
+def profile_section(*dialects: str) -> type[ProfileSpec]:
+    """Return the keys of a profile file, with a section of options for each of these dialects.
+
+    Raises:
+        SpecError: If a dialect can't be loaded.
+    """
+    options = {name: ocs_dialect(name).options for name in dialects}
+    sections: dict[str, Any] = {
+        name: (Annotated[data_class, AsSection()], Field(default_factory=data_class))
+        for name, data_class in options.items()
+        if data_class is not NoOptions
+    }
+    text = ProfileSpec.__doc__
+    return create_model("ProfileSpec", __base__=ProfileSpec, __doc__=text, **sections)
+
+
+def full_profile_section() -> type[ProfileSpec]:
+    """Return the keys of a profile file with the options of all registered dialects."""
+    return profile_section(*plugin_names(OCS_DIALECTS))
+
+
+def load_profile(name: str) -> DeviceProfile:
+    """Return a profile by its name, by the path of a YAML file, or by module and name.
+
+    A registered profile is a `DeviceProfile`, or a package with the file `NAME.yaml`.
+
+    Raises:
+        SpecError: If there is no such profile, or with all errors of the file.
+    """
+    path = Path(name)
+    if "/" not in name and not name.endswith((".yaml", ".yml")):
+        known = plugin_names(OCS_PROFILES)
+        if name not in known and ":" not in name:
+            message = f"{name!r} is none of {', '.join(known)}, nor the path of a YAML file"
+            raise SpecError([("", message)])
+        profile = load_plugin(OCS_PROFILES, name)
+        if isinstance(profile, DeviceProfile):
+            return profile
+        if not isinstance(profile, ModuleType):
+            message = f"{name!r} is a {type(profile).__name__}; a DeviceProfile is needed"
+            raise SpecError([("", message)])
+        path = Path(str(files(profile) / f"{name}.yaml"))
+    document = read_yaml(path)
+    dialects = [key for key in document if key in plugin_names(OCS_DIALECTS)]
+    section = validate(profile_section(*dialects), document)
+    options = {dialect: asdict(getattr(section, dialect)) for dialect in dialects}
+    return value_of(section, DeviceProfile, name=path.stem, dialects=options)
+
+
+def _profile(value: Any) -> Any:
+    """Return the profile with a name or path, for pydantic."""
+    if isinstance(value, DeviceProfile):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("a profile's name or path is needed")  # noqa: TRY004 - pydantic needs it
+    try:
+        return load_profile(value)
+    except SpecError as error:
+        raise ValueError("; ".join(str(error).splitlines())) from error
+
+
+OcsProfile = Annotated[
+    DeviceProfile, BeforeValidator(_profile), WithJsonSchema({"type": "string", "minLength": 1})
+]
+"""Profile, given by its name or path."""
 
 
 @with_fields_of(OcsControl, driver=OcsDriverReference)

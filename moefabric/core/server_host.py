@@ -45,23 +45,35 @@ class HostLogin:
 
 
 @dataclass(frozen=True)
+class Vxlan:
+    """VXLAN tunnel to a host."""
+
+    remote: _Text
+    """Address of the host."""
+    id: Annotated[int, Interval(ge=1, lt=1 << 24)]
+    """Network identifier, a different one for each server."""
+    port: Annotated[int, Interval(ge=1, le=65535)] = 4789
+    """UDP port."""
+    device: _Text | None = None
+    """Interface of this machine that carries the tunnel. Default: what the routes say."""
+
+
+@dataclass(frozen=True)
 class Plug:
-    """Interface of this machine that leads to a host.
+    """Interface of this machine that leads to a real server: one of three."""
 
-    Attributes:
-        kind: `device` moves an interface into the fabric, `macvlan` and `vxlan` make one.
-        device: the interface; for `macvlan` its parent, for `vxlan` the one that carries it, if
-            that isn't left to the routes.
-        remote: address of the host, for `vxlan`.
-        vni: network identifier, for `vxlan`.
-        port: UDP port, for `vxlan`.
-    """
+    device: _Text | None = None
+    """Interface that moves into the fabric while it is up."""
+    macvlan: _Text | None = None
+    """Interface that gets a macvlan, and stays where it is."""
+    vxlan: Vxlan | None = None
+    """Tunnel over a network that both machines have."""
 
-    kind: Literal["device", "macvlan", "vxlan"]
-    device: str = ""
-    remote: str = ""
-    vni: int = 0
-    port: int = 4789
+    def __str__(self) -> str:
+        """Return the way and the interface, or the address of a tunnel that routes carry."""
+        if self.vxlan is not None:
+            return f"vxlan {self.vxlan.device or self.vxlan.remote}"
+        return f"device {self.device}" if self.device else f"macvlan {self.macvlan}"
 
 
 @dataclass(frozen=True)

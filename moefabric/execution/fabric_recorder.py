@@ -19,7 +19,7 @@ from moefabric.results.model import FidelityResult
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import FabricTotals
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
-from moefabric.runtime.cpu_monitor import CpuSampler, IdleShares
+from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.workload.gating.copilot import GatingPrediction
 
 _VERDICT_SHARE: Final = 0.002
@@ -67,7 +67,6 @@ class FabricRecorder(RunObserver):
 
     def __post_init__(self) -> None:
         self._totals = FabricTotals(self.fabric.mtu, paced=self.paced)
-        self._idle = IdleShares()
         self._next_verdict_s = 0.0
         self._planned_ns, self._reopened_ns = tuple[int, ...](), tuple[int, ...]()
         """When circuits were planned and connections reopened since the first failure."""
@@ -128,8 +127,7 @@ class FabricRecorder(RunObserver):
     def _idle_shares(self, *, last: bool = False) -> list[float]:
         if self.executor is None or self.cpu is None:
             return []
-        windows = self.executor.transfers.take_windows()
-        return self._idle.of(self.cpu.take_samples(), windows, last=last)
+        return self.cpu.idle_shares(self.executor.transfers.take_windows(), last=last)
 
     def _outcomes(
         self, runs: Sequence[IterationRun], failures: RunFailures, idle: list[float]

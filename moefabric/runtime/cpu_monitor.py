@@ -69,38 +69,6 @@ def idle_shares(samples: Sequence[CpuSample], windows: Sequence[tuple[int, int]]
     return [s.idle for s in samples if 2 * covered_ns(s) >= s.end_ns - s.start_ns]
 
 
-@dataclass
-class IdleShares:
-    """The idle shares of a replay, piece by piece: samples and windows come when they are over."""
-
-    _samples: list[CpuSample] = field(default_factory=list)
-    _windows: list[tuple[int, int]] = field(default_factory=list)
-
-    def of(
-        self,
-        samples: Sequence[CpuSample],
-        windows: Sequence[tuple[int, int]],
-        *,
-        last: bool = False,
-    ) -> list[float]:
-        """Return the idle shares of the samples that later windows can't cover.
-
-        Args:
-            samples: Samples since the last call.
-            windows: Collectives that have ended since the last call.
-            last: Whether no more of them come.
-        """
-        self._samples += samples
-        self._windows += windows
-        known_ns = max((end for _, end in self._windows), default=0)
-        over = [sample for sample in self._samples if last or sample.end_ns <= known_ns]
-        self._samples = self._samples[len(over) :]
-        shares = idle_shares(over, self._windows)
-        needed_ns = self._samples[0].start_ns if self._samples else known_ns
-        self._windows = [(start, end) for start, end in self._windows if end >= needed_ns]
-        return shares
-
-
 def _idle_share(before: Sequence[int], after: Sequence[int]) -> float | None:
     """Return a machine's idle share between two counts, without CPU steal; None without ticks."""
     passed = [later - earlier for earlier, later in zip(before[:7], after[:7], strict=True)]
@@ -116,12 +84,13 @@ class CpuSampler:
     Attributes:
         every_s: Seconds between samples.
         other_ticks: Returns the CPU times of other machines, by machine.
-        samples: The samples since the last call of `take_samples`.
+        samples: The samples that `idle_shares` has not used.
     """
 
     every_s: float = 0.5
     other_ticks: Callable[[], Mapping[str, Sequence[int]]] = dict
     samples: list[CpuSample] = field(default_factory=list)
+    _windows: list[tuple[int, int]] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -138,11 +107,21 @@ class CpuSampler:
         self._stop.set()
         self._thread.join()
 
-    def take_samples(self) -> list[CpuSample]:
-        """Return the samples since the last call, and forget them."""
-        taken = self.samples[:]
-        del self.samples[: len(taken)]
-        return taken
+    def idle_shares(self, windows: Sequence[tuple[int, int]], *, last: bool = False) -> list[float]:
+        """Return the idle shares of the samples that later windows can't cover, and forget them.
+
+        Args:
+            windows: Collectives that have ended since the last call, as in `idle_shares`.
+            last: Whether no more of them come.
+        """
+        self._windows += windows
+        known_ns = max((end for _, end in self._windows), default=0)
+        over = [sample for sample in self.samples if last or sample.end_ns <= known_ns]
+        del self.samples[: len(over)]
+        shares = idle_shares(over, self._windows)
+        needed_ns = self.samples[0].start_ns if self.samples else known_ns
+        self._windows = [(start, end) for start, end in self._windows if end >= needed_ns]
+        return shares
 
     def _sample(self) -> None:
         before, start_ns = self._ticks(), time.monotonic_ns()

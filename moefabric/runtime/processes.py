@@ -52,11 +52,6 @@ class Process:
             return None
         return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a signal has stopped the process (state T of proc(5))."""
-        return is_stopped(self.pid)
-
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
         signal_process(self.pidfd, number)

@@ -17,19 +17,24 @@ class StatusPart(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
-class OperationStatus(StatusPart):
-    """The collective or transfer that began last."""
+class ActivityStatus(StatusPart):
+    """Base of what happens in one pass of one micro-batch through a layer."""
 
     kind: str
-    """`dispatch`, `combine`, or a kind of transfer between regions."""
+    """`dispatch`, `combine`, or a kind of transfer between regions or of computation."""
     direction: str
     """`forward` or `backward`."""
     layer: int | None
     """Number of the layer, from 0; null between layers."""
-    region: str
-    """Its region; `all` for regions in lockstep."""
     micro_batch: int = 0
     """Number of the micro-batch, from 0."""
+
+
+class OperationStatus(ActivityStatus):
+    """The collective or transfer that began last."""
+
+    region: str
+    """Its region; `all` for regions in lockstep."""
 
 
 class IterationStatus(StatusPart):
@@ -64,16 +69,12 @@ class RunTotals(StatusPart):
     corrupt: int = 0
 
 
-class IntervalStatus(StatusPart):
+class IntervalStatus(ActivityStatus):
     """An activity of a server, in model seconds from the start of its iteration."""
 
     server: str
-    kind: str
-    direction: str
-    layer: int | None
     start_s: float
     end_s: float
-    micro_batch: int = 0
 
 
 class DemandStatus(StatusPart):

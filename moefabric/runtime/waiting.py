@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
@@ -50,17 +51,15 @@ class BackgroundTask(Generic[T]):
 
     def __init__(self, name: str, function: Callable[[], T]) -> None:
         """Start the thread; error messages call the task `name`."""
-        self._name = name
-        self._results: list[T] = []
-        self._errors: list[BaseException] = []
+        self._name, self._outcome = name, Future[T]()
         self._thread = threading.Thread(target=self._run, args=(function,), name=name, daemon=True)
         self._thread.start()
 
     def _run(self, function: Callable[[], T]) -> None:
         try:
-            self._results.append(function())
+            self._outcome.set_result(function())
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            self._errors.append(error)
+            self._outcome.set_exception(error)
 
     def result(self, deadline: Deadline) -> T:
         """Wait for the function and return its result, or raise its exception.
@@ -69,8 +68,6 @@ class BackgroundTask(Generic[T]):
             FabricError: if the deadline passes first.
         """
         self._thread.join(deadline.remaining_s)
-        if self._errors:
-            raise self._errors[0]
-        if not self._results:
+        if not self._outcome.done():
             raise FabricError(f"{self._name} was not ready in time")
-        return self._results[0]
+        return self._outcome.result()

@@ -80,7 +80,7 @@ def with_shells(fabric: str, hosts: Mapping[str, ServerHost]) -> dict[str, Serve
     for server, host in hosts.items():
         facts = RunDirectory.of_fabric(fabric).agent_socket(server).with_suffix(".facts")
         words = ["--login", host.login.to_json(), "--facts", str(facts)]
-        interface = host.interface or (TUNNEL if host.plug.kind == "vxlan" else "")
+        interface = host.interface or (TUNNEL if host.plug.vxlan else "")
         words += ["--interface", interface] if interface else []
         shell = (sys.executable, "-m", "moefabric.agents.remote.command", *words)
         shells[server] = replace(host, shell=shell)
@@ -108,7 +108,7 @@ def _gateway(wiring: FabricWiring, run_dir: RunDirectory, server: str) -> Proces
     host, control = wiring.hosts[server], run_dir.agent_socket(server)
     argv = [sys.executable, "-m", "moefabric.agents.remote.gateway", "--server", server]
     argv += ["--control", str(control), "--login", host.login.to_json()]
-    if host.interface or host.plug.kind == "vxlan":
+    if host.interface or host.plug.vxlan:
         argv += ["--link", json.dumps(_link_facts(wiring, server, host))]
     return ProcessSpec(f"agent-{server}", OUTER, tuple(argv), role=ProcessRole.AGENT)
 
@@ -118,8 +118,8 @@ def _link_facts(wiring: FabricWiring, server: str, host: ServerHost) -> dict[str
     fabric, management = wiring.fabric, wiring.management
     plan = plan_fabric(fabric, management)
     [link] = [link for link in plan.links if link.name == f"{server}/host"]
-    plug = host.plug
-    tunnel = {"host": plug.remote, "id": plug.vni, "port": plug.port} if plug.remote else None
+    vxlan = host.plug.vxlan
+    tunnel = {"host": vxlan.remote, "id": vxlan.id, "port": vxlan.port} if vxlan else None
     return {
         "interface": host.interface,
         "tunnel": tunnel,

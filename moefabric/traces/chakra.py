@@ -27,8 +27,7 @@ _KINDS: Final[tuple[CollectiveKind, ...]] = (
     "reduce_scatter", "reduce_scatter", "barrier",
 )  # fmt: skip
 """Collectives by `comm_type`."""
-_COLLECTIVES: Final = dict(enumerate(_KINDS))
-_COMM_TYPES: Final = {kind: number for number, kind in reversed(list(_COLLECTIVES.items()))}
+_COMM_TYPES: Final = {kind: _KINDS.index(kind) for kind in _KINDS}
 _NO_GROUP: Final = frozenset({"", "0", "empty"})
 """Names that stand for all ranks unless a group has them."""
 _GROUP_FILES: Final = ("groups.json", "comm_groups.json", "comm_group.json")
@@ -277,12 +276,12 @@ class _Message:
 
     def _collective(self, operation: Node) -> Node:
         number = self._count("comm_type")
-        if number not in _COLLECTIVES:
+        if number >= len(_KINDS):
             raise self.error(f"no collective has comm_type {number}")
         if not all(_list(self.facts.get("involved_dim", True))):
             self.rank.notes.append("involved_dim is ignored: collectives span their whole group")
         splits = _list(self.facts.get("send_splits", ()))
-        size = self._count("comm_size", 0 if _COLLECTIVES[number] == "barrier" else None)
+        size = self._count("comm_size", 0 if _KINDS[number] == "barrier" else None)
         if not all(isinstance(one, int) and one >= 0 for one in splits):
             raise self.error("send_splits are not bytes")
         if splits and sum(map(int, splits)) != size:
@@ -290,7 +289,7 @@ class _Message:
         return replace(
             operation,
             kind="collective",
-            collective=_COLLECTIVES[number],
+            collective=_KINDS[number],
             size=size,
             group=self._group(),
             splits=tuple(map(int, splits)),

@@ -1,229 +1,31 @@
-"""htsim's connection matrices (`.cm`): flows with sizes, starts and triggers.
-
-    Nodes 8
-    Connections 2
-    Triggers 1
-    0->1 id 1 start 0 size 524288 recv_done_trigger 1
-    1->0 id 2 trigger 1 size 524288
-    trigger id 1 oneshot
-
-`htsim_ndp -tm FILE -nodes 8 -linkspeed 100000 -mtu 9000 -q 100 -strat perm -cwnd 50` simulates
-100 Gb/s; `start` is in picoseconds, and a size is at most 2,147,483,647 bytes. A trigger starts
-flows once a flow has been sent or received (`oneshot`), once several have (`barrier count N`), or
-one flow each time (`multishot`).
-"""
+"""Execution graphs of htsim's connection matrices, and back."""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from itertools import count
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final
 
-from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.runtime.atomic_file import write_whole
+from moefabric.traces.connection_matrix import (
+    Connection,
+    ConnectionMatrix,
+    Trigger,
+    matrix_text,
+    parse_matrix,
+    parts,
+)
 from moefabric.traces.files import read_text
 from moefabric.traces.formats import checked_graph
-from moefabric.traces.messages import lowered, whole_bytes
-from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from moefabric.traces.messages import lowered
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node, Place
 
-MAX_BYTES: Final = 2**31 - 1
-"""Largest flow of htsim, whose sizes are 32-bit integers."""
-MAX_CONNECTIONS: Final = 2_000_000
-MAX_NODES: Final = 1 << 16
 _PS: Final = 10**12
 """Picoseconds of a second."""
-
-TriggerKind = Literal["oneshot", "multishot", "barrier"]
-
-_COUNT = re.compile(r"(Nodes|Connections|Triggers|Failures) (\d{1,9})")
-_FLOW = re.compile(r"(\d{1,9})->(\d{1,9})((?: (?:[a-z_]+) -?\d{1,18})*)")
-_TRIGGER = re.compile(r"trigger id (\d{1,9}) (oneshot|multishot|barrier)(?: count (\d{1,9}))?")
-_FAILURE = re.compile(r"failure \S.*")
-_KEYS: Final = {
-    "id": "number",
-    "start": "start_ps",
-    "trigger": "trigger",
-    "size": "size",
-    "send_done_trigger": "send_done",
-    "recv_done_trigger": "receive_done",
-    "prio": "priority",
-}
-"""Words of a flow's line, in the order in which they are written, and what they mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """A flow.
-
-    Attributes:
-        source: Node that sends.
-        target: Node that receives.
-        size: Bytes.
-        number: Number that htsim reports it by.
-        start_ps: Picoseconds until it starts; None if a trigger starts it.
-        trigger: Trigger that starts it.
-        send_done: Trigger that it pulls once it is sent.
-        receive_done: Trigger that it pulls once it is received.
-        priority: Priority, if any.
-    """
-
-    source: int
-    target: int
-    size: int
-    number: int | None = None
-    start_ps: int | None = None
-    trigger: int | None = None
-    send_done: int | None = None
-    receive_done: int | None = None
-    priority: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """A trigger starts flows. `count` is the number of pulls that a `barrier` waits for."""
-
-    number: int
-    kind: TriggerKind
-    count: int = 1
-
-
-@dataclass(frozen=True)
-class ConnectionMatrix:
-    """The content of a file; `failures` are its lines on failed links."""
-
-    nodes: int
-    connections: tuple[Connection, ...]
-    triggers: tuple[Trigger, ...] = ()
-    failures: tuple[str, ...] = ()
-
-
-def matrix_text(matrix: ConnectionMatrix) -> str:
-    """Return the text of a connection matrix."""
-    return "\n".join(_lines(matrix)) + "\n"
-
-
-def _lines(matrix: ConnectionMatrix) -> Iterator[str]:
-    yield f"Nodes {matrix.nodes}"
-    yield f"Connections {len(matrix.connections)}"
-    if matrix.triggers:
-        yield f"Triggers {len(matrix.triggers)}"
-    if matrix.failures:
-        yield f"Failures {len(matrix.failures)}"
-    for one in matrix.connections:
-        values = ((word, getattr(one, key)) for word, key in _KEYS.items())
-        words = "".join(f" {word} {value}" for word, value in values if value is not None)
-        yield f"{one.source}->{one.target}{words}"
-    for trigger in matrix.triggers:
-        count = f" count {trigger.count}" if trigger.kind == "barrier" else ""
-        yield f"trigger id {trigger.number} {trigger.kind}{count}"
-    yield from matrix.failures
-
-
-def demand_matrix(demand: DemandMatrix, nodes: int | None = None) -> ConnectionMatrix:
-    """Return the flows of a demand, which all start at once.
-
-    Pairs that owe more than htsim's largest flow have several flows.
-
-    Args:
-        demand: Bytes between servers.
-        nodes: Number of nodes; by default that of the servers.
-    """
-    flows = [(a, b, part) for (a, b), size in whole_bytes(demand).items() for part in parts(size)]
-    connections = tuple(
-        Connection(a, b, size, number=number, start_ps=0)
-        for number, (a, b, size) in enumerate(flows, start=1)
-    )
-    return ConnectionMatrix(nodes or len(demand.servers), connections)
-
-
-def parts(size: int) -> list[int]:
-    """Return the sizes of the flows that a message becomes."""
-    full, rest = divmod(size, MAX_BYTES)
-    return [MAX_BYTES] * full + [rest] * bool(rest)
-
-
-def parse_matrix(text: str, source: object = "connection matrix") -> ConnectionMatrix:
-    """Return the content of a connection matrix.
-
-    Args:
-        text: The text of the file.
-        source: Name of the file, for errors.
-
-    Raises:
-        TraceError: If a line is not understood, or counts, nodes or triggers are wrong.
-    """
-    counts: dict[str, int] = {}
-    connections: list[Connection] = []
-    triggers: list[Trigger] = []
-    failures: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.strip()
-        place = f"line {number}"
-        if not words or words.startswith("#"):
-            continue
-        if match := _COUNT.fullmatch(words):
-            counts[match[1]] = int(match[2])
-            if match[1] == "Nodes" and not 0 < counts["Nodes"] <= MAX_NODES:
-                raise TraceError(source, place, f"{match[2]} nodes are not 1 to {MAX_NODES}")
-        elif match := _FLOW.fullmatch(words):
-            connections.append(_connection(match, counts.get("Nodes", 0), source, place))
-            if len(connections) > MAX_CONNECTIONS:
-                raise TraceError(source, place, f"more than {MAX_CONNECTIONS} flows can't be read")
-        elif match := _TRIGGER.fullmatch(words):
-            kind = next(kind for kind in get_args(TriggerKind) if kind == match[2])
-            triggers.append(Trigger(int(match[1]), kind, int(match[3] or 1)))
-        elif _FAILURE.fullmatch(words):
-            failures.append(words)
-        else:
-            raise TraceError(source, place, f"{words[:80]!r} is no line of a connection matrix")
-    found: dict[str, int] = {
-        "Connections": len(connections), "Triggers": len(triggers), "Failures": len(failures),
-    }  # fmt: skip
-    faults = [] if "Nodes" in counts else ["Nodes is missing"]
-    for name, given in found.items():
-        if counts.get(name, 0) != given:
-            faults.append(f"{counts.get(name, 'no')} {name} are announced, {given} given")
-    faults += _trigger_faults(connections, triggers)
-    if faults:
-        raise TraceError(source, "", faults[0])
-    return ConnectionMatrix(counts["Nodes"], tuple(connections), tuple(triggers), tuple(failures))
-
-
-def _connection(match: re.Match[str], nodes: int, source: object, place: str) -> Connection:
-    words = match[3].split()
-    values = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    if unknown := sorted(set(values) - set(_KEYS)):
-        raise TraceError(source, place, f"{unknown[0]} is not one of {', '.join(_KEYS)}")
-    if len(values) * 2 < len(words):
-        raise TraceError(source, place, "a word is there twice")
-    if negative := [word for word, value in values.items() if value < 0 and word != "prio"]:
-        raise TraceError(source, place, f"{negative[0]} must not be negative")
-    sender, target = int(match[1]), int(match[2])
-    if max(sender, target) >= nodes:
-        raise TraceError(source, place, f"there are {nodes} nodes only")
-    if "size" not in values or values["size"] > MAX_BYTES:
-        raise TraceError(source, place, f"a size of at most {MAX_BYTES} bytes is needed")
-    if "start" in values and "trigger" in values:
-        raise TraceError(source, place, "start and trigger are both given, one of them is needed")
-    if "trigger" not in values:
-        values.setdefault("start", 0)
-    return Connection(sender, target, **{_KEYS[word]: value for word, value in values.items()})
-
-
-def _trigger_faults(
-    connections: Sequence[Connection], triggers: Sequence[Trigger]
-) -> Iterator[str]:
-    known = {trigger.number for trigger in triggers}
-    if len(known) < len(triggers):
-        yield "two triggers have the same id"
-    for one in connections:
-        for number in (one.trigger, one.send_done, one.receive_done):
-            if number is not None and number not in known:
-                yield f"{one.source}->{one.target}: there is no trigger {number}"
-                return
 
 
 def matrix_graph(
@@ -246,8 +48,8 @@ class _GraphBuilder:
     def __init__(self, matrix: ConnectionMatrix, source: object) -> None:
         self._matrix, self._source = matrix, source
         self._ranks: dict[int, list[Node]] = {rank: [] for rank in range(matrix.nodes)}
-        self._tags: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._free = 4 * len(matrix.connections)
+        self._tags: defaultdict[tuple[int, int], Iterator[int]] = defaultdict(count)
+        self._free = count(4 * len(matrix.connections))
         self.notes: dict[str, None] = {}
 
     def build(self) -> dict[int, tuple[Node, ...]]:
@@ -264,8 +66,7 @@ class _GraphBuilder:
         return {rank: tuple(nodes) for rank, nodes in self._ranks.items()}
 
     def _message(self, one: Connection, numbers: tuple[int, int], after: tuple[int, ...]) -> None:
-        tag, size = self._tags[one.source, one.target], one.size
-        self._tags[one.source, one.target] += 1
+        tag, size = next(self._tags[one.source, one.target]), one.size
         send = Node(numbers[0], "send", after=after, size=size, peer=one.target, tag=tag)
         self._ranks[one.source].append(send)
         receive = Node(numbers[1], "receive", size=size, peer=one.source, tag=tag)
@@ -273,7 +74,7 @@ class _GraphBuilder:
 
     def _waits(self) -> dict[int, tuple[int, ...]]:
         """Return the operations of its source that each triggered flow waits for."""
-        pulls: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        pulls: defaultdict[int, list[Place]] = defaultdict(list)
         started: defaultdict[int, list[int]] = defaultdict(list)
         for index, one in enumerate(self._matrix.connections):
             if one.send_done is not None:
@@ -302,7 +103,7 @@ class _GraphBuilder:
         return waits
 
     def _waits_of(
-        self, events: Sequence[tuple[int, int]], flows: Sequence[int]
+        self, events: Sequence[Place], flows: Sequence[int]
     ) -> dict[int, tuple[int, ...]]:
         """Return the events that flows wait for: those given, if all are of the flow's source.
 
@@ -326,8 +127,7 @@ class _GraphBuilder:
 
     def _tell(self, source: int, target: int, after: tuple[int, ...]) -> int:
         """Add a message of 0 bytes, and return the number of its receive."""
-        self._free += 2
-        numbers = self._free - 2, self._free - 1
+        numbers = next(self._free), next(self._free)
         self._message(Connection(source, target, 0), numbers, after)
         return numbers[1]
 
@@ -361,7 +161,7 @@ class _InexpressibleError(SpecError):
 class _Waits:
     """The ends of flows that an operation waits for, or a time if it waits for none."""
 
-    events: frozenset[tuple[int, int]] = frozenset()
+    events: frozenset[Place] = frozenset()
     start_s: float = 0.0
 
 
@@ -370,8 +170,8 @@ class _MatrixBuilder:
     graph: ExecutionGraph
     posted: bool
     """Whether receives wait for nothing."""
-    nodes: dict[tuple[int, int], Node] = field(init=False)
-    partner: dict[tuple[int, int], tuple[int, int]] = field(init=False)
+    nodes: dict[Place, Node] = field(init=False)
+    partner: dict[Place, Place] = field(init=False)
     """The send of each receive, and the receive of each send."""
     lost: dict[str, None] = field(default_factory=dict)
 
@@ -379,18 +179,15 @@ class _MatrixBuilder:
         self.nodes = {
             (rank, node.number): node for rank, nodes in self.graph.ranks.items() for node in nodes
         }
-        waiting: defaultdict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
         for key, node in self.nodes.items():
             if node.kind == "collective":
                 message = f"a connection matrix has no {node.collective}: lower collectives first"
                 raise SpecError([(f"rank {key[0]}, operation {key[1]}", message)])
-            if node.kind == "receive":
-                waiting[node.peer, key[0], node.tag].append(key)
+        messages = (own for own in self.graph.meetings() if len(own) == 2)
         self.partner = {}
-        for key, node in self.nodes.items():
-            if node.kind == "send":
-                receive = waiting[key[0], node.peer, node.tag].pop(0)
-                self.partner |= {key: receive, receive: key}
+        for (sender, send), (receiver, receive) in messages:
+            ends = (sender, send.number), (receiver, receive.number)
+            self.partner |= zip(ends, reversed(ends), strict=True)
 
     def build(self) -> tuple[ConnectionMatrix, tuple[str, ...]]:
         waits = self._all_waits()
@@ -418,11 +215,11 @@ class _MatrixBuilder:
         return matrix, tuple(self.lost)
 
     def _triggers(
-        self, sets: Iterable[frozenset[tuple[int, int]]]
-    ) -> tuple[dict[frozenset[tuple[int, int]], int], dict[tuple[int, int], int]]:
+        self, sets: Iterable[frozenset[Place]]
+    ) -> tuple[dict[frozenset[Place], int], dict[Place, int]]:
         """Return a trigger for each set of events, and the trigger that each event pulls."""
-        triggers: dict[frozenset[tuple[int, int]], int] = {}
-        pulled: dict[tuple[int, int], int] = {}
+        triggers: dict[frozenset[Place], int] = {}
+        pulled: dict[Place, int] = {}
         for events in sets:
             if not events or events in triggers:
                 continue
@@ -438,7 +235,7 @@ class _MatrixBuilder:
                 pulled[event] = triggers[events]
         return triggers, pulled
 
-    def _all_waits(self) -> dict[tuple[int, int], _Waits]:
+    def _all_waits(self) -> dict[Place, _Waits]:
         own = {
             (rank, number): [(rank, one) for one in waits]
             for rank in self.graph.ranks
@@ -448,7 +245,7 @@ class _MatrixBuilder:
             key: [*own[key], *([self.partner[key]] if node.kind == "receive" else [])]
             for key, node in self.nodes.items()
         }
-        known: dict[tuple[int, int], _Waits] = {}
+        known: dict[Place, _Waits] = {}
         try:
             for key in TopologicalSorter(before).static_order():
                 known[key] = self._waits_of(key, own[key], known)
@@ -457,14 +254,9 @@ class _MatrixBuilder:
             raise SpecError([(f"rank {rank}", f"operation {number} waits for itself")]) from error
         return known
 
-    def _waits_of(
-        self,
-        key: tuple[int, int],
-        before: Sequence[tuple[int, int]],
-        known: dict[tuple[int, int], _Waits],
-    ) -> _Waits:
+    def _waits_of(self, key: Place, before: Sequence[Place], known: dict[Place, _Waits]) -> _Waits:
         """Return the events that an operation waits for, from those of the operations before it."""
-        events: set[tuple[int, int]] = set()
+        events: set[Place] = set()
         start_s = 0.0
         for one in before:
             node = self.nodes[one]

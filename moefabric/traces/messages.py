@@ -14,8 +14,7 @@ from moefabric.core.errors import SpecError
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import Program, lower
-from moefabric.workload.collectives.schedule import CollectiveSchedule
-from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node, NodeKind
+from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node, NodeKind
 from moefabric.workload.graphs.timeline import sent_bytes
 
 MAX_STEPS = 4_000_000
@@ -59,34 +58,17 @@ def message_bytes(graph: ExecutionGraph) -> NDArray[np.int64]:
     return matrix
 
 
-def graph_demand(graph: ExecutionGraph) -> DemandMatrix:
-    """Return the bytes that the ranks of a graph send each other, as a demand of servers `s0`, ...
-
-    Dependencies, computation, collectives and messages of a rank to itself are left out.
-    """
-    matrix = message_bytes(graph)
-    np.fill_diagonal(matrix, 0)
-    return DemandMatrix([f"s{n}" for n in range(len(matrix))], matrix.tolist())
-
-
-def lowered(
-    graph: ExecutionGraph, schedules: Mapping[CollectiveKind, CollectiveSchedule] | None = None
-) -> ExecutionGraph:
-    """Return a graph with every collective as messages, in the steps of a schedule.
+def lowered(graph: ExecutionGraph) -> ExecutionGraph:
+    """Return a graph with every collective as messages, in the steps of its default schedule.
 
     A graph without collectives is returned as it is.
-
-    Args:
-        graph: The graph.
-        schedules: The schedules that replace the default ones.
 
     Raises:
         SpecError: If the graph is impossible, or would have too many steps.
     """
     if not any(node.kind == "collective" for nodes in graph.ranks.values() for node in nodes):
         return graph
-    chosen = {**DEFAULTS, **(schedules or {})}
-    program = lower(graph, chosen)
+    program = lower(graph, DEFAULTS)
     steps = sum(len(own) for call in program.calls for own in call.schedule.steps)
     if steps > MAX_STEPS:
         message = f"its collectives have {steps} steps, more than {MAX_STEPS}: fold it (--ranks)"

@@ -75,8 +75,7 @@ class _Program:
     def __init__(self, graph: ExecutionGraph, rank: int, calls: "_Calls") -> None:
         self.graph, self.rank = graph, rank
         self.groups = {WORLD: "0"} | group_numbers(graph)
-        self.members = dict(graph.groups)
-        self._numbers = count(3)
+        self._numbers = count(1)
         self._requests = count(1)
         self._nodes: list[dict[str, Any]] = []
         self._calls = calls
@@ -87,8 +86,8 @@ class _Program:
         }
 
     def document(self) -> dict[str, Any]:
-        self._add(_PROCESS, number=1, parent=1)
-        self._add(_THREAD, number=2, parent=1)
+        self._add(_PROCESS, parent=1)
+        self._add(_THREAD, parent=1)
         self._add("## process_group:init ##", [("String", [], json.dumps(self._groups()))])
         ordered = _in_order(self.graph, self.rank)
         open_calls: dict[int, tuple[Node, int]] = {}
@@ -119,8 +118,8 @@ class _Program:
                 "pg_name": number,
                 "pg_desc": name,
                 "backend_config": "cuda:nccl",
-                "ranks": [] if name == WORLD else list(self.members[name]),
-                "group_size": len(self.members[name]),
+                "ranks": [] if name == WORLD else list(self.graph.groups[name]),
+                "group_size": len(self.graph.groups[name]),
                 "group_count": len(self.groups),
             }
             for name, number in self.groups.items()
@@ -135,7 +134,7 @@ class _Program:
             name = "send" if node.kind == "send" else "recv"
             self._add_communication(node, request, name, [], [], node.size, node.size, node.peer)
             return request
-        members = self.members[node.group]
+        members = self.graph.groups[node.group]
         sent, received, put, taken = node.size, node.size, list[int](), list[int]()
         if node.collective == "all_to_all":
             put, taken = self._splits(node)
@@ -152,7 +151,7 @@ class _Program:
 
     def _splits(self, node: Node) -> tuple[list[int], list[int]]:
         """Return the bytes that an all-to-all sends to and takes from each rank of its group."""
-        members = self.members[node.group]
+        members = self.graph.groups[node.group]
         index = self._index[node.number]
         calls = [self._calls[node.group, rank][index] for rank in members]
         own = members.index(self.rank)
@@ -163,7 +162,7 @@ class _Program:
         received: int, peer: int,
     ) -> None:  # fmt: skip
         group = node.group if node.kind == "collective" else WORLD
-        number, members = self.groups[group], self.members[group]
+        number, members = self.groups[group], self.graph.groups[group]
         splits = f"GenericList[{','.join(['Int'] * len(put))}]"
         values: list[tuple[str, Any, Any]] = [
             ("GenericList[Int,Bool]", [[], []], [request, node.kind != "collective"]),
@@ -198,10 +197,9 @@ class _Program:
 
     def _add(
         self, name: str, inputs: _Values = (), outputs: _Values = (),
-        extra: Mapping[str, str | int | float] = MappingProxyType({}), number: int | None = None,
-        parent: int = 2,
+        extra: Mapping[str, str | int | float] = MappingProxyType({}), parent: int = 2,
     ) -> None:  # fmt: skip
-        number = next(self._numbers) if number is None else number
+        number = next(self._numbers)
         facts = {"rf_id": number, "fw_parent": 0, "seq_id": -1, "scope": 0, "tid": 1, "fw_tid": 0}
         self._nodes.append(
             {
@@ -260,8 +258,8 @@ def _in_order(graph: ExecutionGraph, rank: int) -> Iterator[Node]:
     """
     nodes = graph.ranks[rank]
     place = {node.number: n for n, node in enumerate(nodes)}
-    waits = [{place[number] for number in node.after} for node in nodes]
-    last: dict[tuple[str, object], int] = {}
+    waits = [{place[number] for number in before} for before in graph.dependencies(rank).values()]
+    last: dict[tuple[str, str | int], int] = {}
     tags: dict[tuple[str, int], int] = {}
     for n, node in enumerate(nodes):
         if (
@@ -270,12 +268,11 @@ def _in_order(graph: ExecutionGraph, rank: int) -> Iterator[Node]:
         ):
             fault = f"rank {rank}: messages with rank {node.peer} have several tags"
             raise SpecError([("", f"PyTorch execution traces can't express it: {fault}")])
-        queue = node.group if node.kind == "collective" else node.peer
-        queues = [(node.kind, queue)] if node.kind != "compute" else []
-        for key in [*queues, *([("stream", node.stream)] if node.stream >= 0 else [])]:
-            if key in last:
-                waits[n].add(last[key])
-            last[key] = n
+        if node.kind != "compute":
+            queue = node.kind, node.group if node.kind == "collective" else node.peer
+            if queue in last:
+                waits[n].add(last[queue])
+            last[queue] = n
     sorter = TopologicalSorter(dict(enumerate(waits)))
     try:
         sorter.prepare()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.config import plugins
-from moefabric.config.ocs_profile import load_profile
+from moefabric.config.ocs import load_profile
 from moefabric.config.plugins import ocs_dialects
 from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs, device_address, make_driver
 from moefabric.core.circuits import CircuitSet

@@ -35,11 +35,6 @@ class RunTask:
     needs: ResourceNeeds
     version: str
 
-    @property
-    def cores(self) -> int:
-        """Whole cores."""
-        return round(self.needs.cores)
-
 
 @dataclass(frozen=True)
 class RunStarted:

@@ -11,7 +11,7 @@ import yaml
 from markupsafe import Markup
 
 from moefabric.api.sweeps.results import column
-from moefabric.api.sweeps.summary import PointFabric, Sample, SweepSummary
+from moefabric.api.sweeps.summary import PointFabric, Sample, SweepResult
 from moefabric.report import formatting
 from moefabric.report.chart import Panel, figure
 from moefabric.report.formatting import counted, printable
@@ -31,7 +31,7 @@ _ZOOM: Final = 0.6
 """Ratio of the least to the greatest value above which a vertical axis doesn't start at 0."""
 
 
-def sweep_page(summary: SweepSummary) -> str:
+def sweep_page(summary: SweepResult) -> str:
     """Return the whole HTML file. Text of the sweep is escaped; equal results give equal pages."""
     spec = summary.spec
     return page_template("moefabric.api.sweeps").render(
@@ -66,7 +66,7 @@ def ratio_cell(sample: Sample | None) -> str:
     return formatting.ratio(sample.mean) + half
 
 
-def means_table(summary: SweepSummary, most: int) -> Table:
+def means_table(summary: SweepResult, most: int) -> Table:
     """Return a row for each fabric at each point, with means and confidence intervals.
 
     Args:
@@ -156,14 +156,9 @@ def _facets(
     """Return points by the text of their values on some axes."""
     facets: dict[str, list[PointFabric]] = {}
     for point in points:
-        values = (f"{_short(axis)} {point.values[axis]}" for axis in axes)
+        values = (f"{axis.rpartition('.')[2]} {point.values[axis]}" for axis in axes)
         facets.setdefault(printable(", ".join(values)), []).append(point)
     return facets
-
-
-def _short(axis: str) -> str:
-    """Return the last key of a place."""
-    return axis.rpartition(".")[2]
 
 
 def _y_axis(points: Sequence[PointFabric], name: str, text: Callable[[float], str]) -> Axis:

@@ -222,21 +222,17 @@ def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
     return ResourceNeeds(spec.cores or needs.cores, spec.memory or needs.memory_bytes)
 
 
-def input_paths(section: Section, place: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield place and path of each input file that a section names."""
-    for name in type(section).model_fields:
-        yield from _paths(getattr(section, name), f"{place}.{name}" if place else name)
-
-
-def _paths(value: object, place: str) -> Iterator[tuple[str, Path]]:
+def input_paths(value: object, place: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield place and path of each input file that a section names, or a value in it."""
     match value:
         case Path():
             yield place, value
         case Section():
-            yield from input_paths(value, place)
+            for name in type(value).model_fields:
+                yield from input_paths(getattr(value, name), f"{place}.{name}" if place else name)
         case list():
             for number, entry in enumerate(value):
-                yield from _paths(entry, f"{place}[{number}]")
+                yield from input_paths(entry, f"{place}[{number}]")
 
 
 def _archive(path: Path) -> bytes:

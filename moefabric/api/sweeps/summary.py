@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
+from moefabric.api.result import frame
 from moefabric.api.sweeps.engine import Value
 from moefabric.api.sweeps.results import RunRecord
 from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.report.run_changes import student
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,8 @@ def _point_fabric(
 
 
 @dataclass(frozen=True)
-class SweepSummary:
-    """The runs of a sweep that have ended.
+class SweepResult:
+    """The runs of a sweep that have ended: figures of each fabric at each point, and failures.
 
     Attributes:
         spec: The sweep.
@@ -133,6 +137,15 @@ class SweepSummary:
     version: str
     planned: int
     records: Sequence[RunRecord]
+
+    def __repr__(self) -> str:
+        runs = f"{len(self.records)} of {self.planned} runs"
+        return f"SweepResult({self.spec.sweep!r}: {runs}, {len(self.failed)} failed)"
+
+    @property
+    def summary(self) -> Self:
+        """The runs and their figures: this object."""
+        return self
 
     @cached_property
     def points(self) -> list[PointFabric]:
@@ -159,8 +172,18 @@ class SweepSummary:
         """Number of runs that have not ended."""
         return self.planned - len(self.records)
 
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a row for each fabric of each run. Needs pandas."""
+        return frame(row for record in self.records for row in record.rows())
+
+    def page(self) -> str:
+        """Return the HTML of `report.html`."""
+        from moefabric.api.sweeps.page import sweep_page
+
+        return sweep_page(self)
+
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON types."""
+        """Return means with confidence intervals, and failures, as JSON types."""
         return {
             "sweep": self.spec.sweep,
             "version": self.version,

@@ -138,18 +138,17 @@ def sweep(
     folder = out or Path("out") / loaded.spec.sweep
     with commands.progress_reporter(loaded.spec.run_count) as reporter:
         result = loaded.run(folder, reporter=reporter, **options)
-    summary = result.summary
     if as_json:
-        commands.print_result(summary.to_json(), (), as_json=True)
+        commands.print_result(result.to_json(), (), as_json=True)
     else:
         click.echo(f"{loaded.spec.sweep}: means, 95 % confidence")
-        commands.print_renderable(rich_table(means_table(summary, _MOST_ROWS)))
-        if (hidden := len(summary.points) - _MOST_ROWS) > 0:
+        commands.print_renderable(rich_table(means_table(result, _MOST_ROWS)))
+        if (hidden := len(result.points) - _MOST_ROWS) > 0:
             click.echo(f"{hidden} more rows are in sweep.json")
-        click.echo(f"{folder / 'report.html'}: {len(summary.records)} runs")
-    if summary.failed:
+        click.echo(f"{folder / 'report.html'}: {len(result.records)} runs")
+    if result.failed:
         sys.exit(1)
-    sys.exit(commands.INVALID if summary.invalid else 0)
+    sys.exit(commands.INVALID if result.invalid else 0)
 
 
 @click.command(short_help="Predict the results of an experiment.")

@@ -14,7 +14,7 @@ SCHEMAS: Final = {
     "fabric": "moefabric.config.fabric:FabricSpec",
     "hosts": "moefabric.config.hosts:HostsSpec",
     "model": "moefabric.config.model:ModelSpec",
-    "ocs-profile": "moefabric.config.ocs_profile:full_profile_section",
+    "ocs-profile": "moefabric.config.ocs:full_profile_section",
     "sweep": "moefabric.api.sweeps.spec:SweepSpec",
     "run": "moefabric.results.model:RunResult",
 }

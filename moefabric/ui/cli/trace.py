@@ -225,7 +225,7 @@ def export(
     """
     from moefabric import DemandMatrix, Experiment
     from moefabric.config.demand_file import read_demand
-    from moefabric.traces.connection_graph import demand_matrix, matrix_text
+    from moefabric.traces.connection_matrix import demand_matrix, matrix_text
     from moefabric.traces.goal import goal_text
     from moefabric.traces.messages import demand_graph
 

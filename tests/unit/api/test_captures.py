@@ -31,9 +31,10 @@ def port(number: int, state: str, partner: int | None) -> dict[str, Any]:
 def test_light_follows_the_events_of_the_ocs() -> None:
     ports = [port(1, "tuned", 9), port(3, "tuned", 7), port(2, "tuning", 11), port(9, "tuned", 1)]
     events = [
-        {"kind": "changed", "at_ns": 100, "parted": [[1, 9]], "made": [[1, 11]]},
-        {"kind": "refused", "at_ns": 110},
-        {"kind": "settled", "at_ns": 150, "made": [[1, 11]]},
+        {"ocs": "ocs1", "kind": "changed", "at_ns": 90, "parted": [[1, 9], [3, 7]]},
+        {"ocs": "ocs0", "kind": "changed", "at_ns": 100, "parted": [[1, 9]], "made": [[1, 11]]},
+        {"ocs": "ocs0", "kind": "refused", "at_ns": 110},
+        {"ocs": "ocs0", "kind": "settled", "at_ns": 150, "made": [[1, 11]]},
     ]
     circuit_at = light_history(FABRIC, REGION, ports, events)
     s0 = Nic.parse("s0/o0")

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from moefabric.config.hosts import login_of
 from moefabric.config.loader import experiment_of, load_experiment, load_fabric
 from moefabric.core.errors import SpecError
-from moefabric.core.server_host import HostLogin, Plug
+from moefabric.core.server_host import HostLogin, Plug, Vxlan
 from moefabric.ui.cli.main import main
 from tests.support.paths import EXAMPLES
 
@@ -90,9 +90,9 @@ servers:
 @pytest.mark.parametrize(
     ("plug", "built"),
     [
-        ("{device: enp1s0}", Plug("device", "enp1s0")),
-        ("{macvlan: enp1s0}", Plug("macvlan", "enp1s0")),
-        ("{vxlan: {remote: 192.0.2.7, id: 12}}", Plug("vxlan", "", "192.0.2.7", 12)),
+        ("{device: enp1s0}", Plug(device="enp1s0")),
+        ("{macvlan: enp1s0}", Plug(macvlan="enp1s0")),
+        ("{vxlan: {remote: 192.0.2.7, id: 12}}", Plug(vxlan=Vxlan("192.0.2.7", 12))),
     ],
 )
 def test_real_host_of_a_fabric_is_plugged_in(tmp_path: Path, plug: str, built: Plug) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.config.loader import load_fabric
-from moefabric.config.ocs_profile import load_profile
+from moefabric.config.ocs import load_profile
 from moefabric.config.plugins import OCS_PROFILES, built_in_names
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs import DARK_NS, DeviceProfile, UserAccount

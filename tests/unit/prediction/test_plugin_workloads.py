@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from moefabric.config.loader import load_experiment
-from moefabric.config.ocs_profile import load_profile
+from moefabric.config.ocs import load_profile
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.core.ocs import DeviceProfile

@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.connection_graph import (
+    ConnectionMatrixReader,
+    ConnectionMatrixWriter,
+    graph_matrix,
+    matrix_graph,
+)
+from moefabric.traces.connection_matrix import (
     MAX_BYTES,
     Connection,
     ConnectionMatrix,
-    ConnectionMatrixReader,
-    ConnectionMatrixWriter,
     Trigger,
     demand_matrix,
-    graph_matrix,
-    matrix_graph,
     matrix_text,
     parse_matrix,
 )

@@ -174,7 +174,7 @@ def test_missing_input_file_is_a_fault(tmp_path: Path) -> None:
 )
 def test_cores_of_a_run_follow_its_scale(keys: dict[str, Any], cores: int, tmp_path: Path) -> None:
     plan = plan_sweep(sweep_spec(**keys, grid={}), tmp_path)
-    assert {run.task.cores for run in plan.runs.values()} == {cores}
+    assert {run.task.needs.cores for run in plan.runs.values()} == {cores}
 
 
 @pytest.mark.parametrize("name", ["nic-rates", "settle"])

@@ -7,7 +7,7 @@ import pytest
 
 from moefabric.api.sweeps.page import figure_cell, ratio_cell, sweep_page, sweep_pictures
 from moefabric.api.sweeps.results import RunRecord
-from moefabric.api.sweeps.summary import Sample, SweepSummary, point_fabrics
+from moefabric.api.sweeps.summary import Sample, SweepResult, point_fabrics
 from tests.support.sweep_runs import RATES, sweep_spec
 
 SETTLE = "wiring.regions[0].ocs.settle"
@@ -56,7 +56,7 @@ def test_cells_have_mean_and_half_of_the_interval() -> None:
     assert ratio_cell(None) == ""
 
 
-def summary(**keys: Any) -> SweepSummary:
+def summary(**keys: Any) -> SweepResult:
     rates, settles = ["100Gb/s", "400Gb/s"], ["1ms", "25ms"]
     spec = sweep_spec(grid={RATES: rates, SETTLE: settles}, figures=["iteration_s"], **keys)
     records = [
@@ -70,7 +70,7 @@ def summary(**keys: Any) -> SweepSummary:
         for k in range(3)
     ]
     failed = record(0, {RATES: "100Gb/s", SETTLE: "1ms"}, {}, attempts=[{"error": "<no> room"}])
-    return SweepSummary(spec, "1.0", 13, [*records, failed])
+    return SweepResult(spec, "1.0", 13, [*records, failed])
 
 
 def test_picture_has_a_chart_for_each_value_of_the_other_axes() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from moefabric.traces.connection_graph import Connection, ConnectionMatrix, matrix_text
+from moefabric.traces.connection_matrix import Connection, ConnectionMatrix, matrix_text
 from moefabric.traces.formats import named_writer
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.goal import GoalReader, goal_text
