@@ -23,7 +23,7 @@ from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import lifecycle
 from moefabric.execution.controller_retry import RegionController
 from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.fabric_recorder import FabricRecorder
+from moefabric.execution.fabric_recorder import FabricRecorder, RunStatusWriter
 from moefabric.execution.failure_monitor import (
     CircuitReports,
     FailureMonitor,
@@ -32,11 +32,10 @@ from moefabric.execution.failure_monitor import (
 )
 from moefabric.execution.hybrid_result import with_hybrid
 from moefabric.execution.observer import Observers, RunObserver
-from moefabric.execution.programs.rank_places import RankPlace
+from moefabric.execution.programs.rank_processes import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.execution.real_hosts import RealHosts
 from moefabric.execution.reconfiguration import ControlSettings
-from moefabric.execution.status_writer import RunStatusWriter
 from moefabric.planner.policy import Policy
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs

@@ -26,9 +26,9 @@ from moefabric.execution.programs.placed_programs import (
     Connection,
     MessagePaths,
     PlacedProgram,
+    ProgramModel,
     RankPlacement,
 )
-from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.execution.programs.program_requests import program_requests
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory

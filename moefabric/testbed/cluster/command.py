@@ -13,8 +13,15 @@ from typing import BinaryIO, Final
 from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.emulator.fabric.other_machines import read_machines
 from moefabric.runtime.run_directory import RunDirectory
-from moefabric.testbed.cluster.greeting import Connection, connect, read_message, write_message
-from moefabric.testbed.cluster.streams import FrameKind, read_frame, send_frame
+from moefabric.testbed.cluster.connection import (
+    Connection,
+    FrameKind,
+    connect,
+    read_frame,
+    read_message,
+    send_frame,
+    write_message,
+)
 
 _PART_BYTES: Final = 1 << 16
 _FAILED: Final = 255

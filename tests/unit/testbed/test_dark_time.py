@@ -2,7 +2,7 @@
 
 import pytest
 
-from moefabric.testbed.dark_time import (
+from moefabric.testbed.ocs_calibration import (
     Calibration,
     DarkInterval,
     calibration_table,

@@ -7,7 +7,7 @@ import pytest
 
 from moefabric.core.errors import FabricError
 from moefabric.core.machines import Machine
-from moefabric.testbed.cluster.greeting import authenticate, connect, read_message, write_message
+from moefabric.testbed.cluster.connection import authenticate, connect, read_message, write_message
 
 
 async def greeted(theirs: str, ours: str) -> dict[str, Any]:

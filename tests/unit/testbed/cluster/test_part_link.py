@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from moefabric.testbed.cluster.greeting import read_message, write_message
-from moefabric.testbed.cluster.part_link import PartLink
+from moefabric.testbed.cluster.connection import read_message, write_message
+from moefabric.testbed.cluster.head import PartLink
 
 AHEAD_NS = 5_000_000_000
 Replies = Callable[[dict[str, Any]], dict[str, Any] | None]

@@ -1,14 +1,17 @@
-"""Greeting of a connection to a machine service: both ends prove that they know its secret.
+"""Connections to a machine service: their greeting, their messages, and the streams of programs.
 
-Neither sends the secret. What follows is neither encrypted nor signed: the network between the
-machines is trusted.
+By the greeting, both ends prove that they know the service's secret. Neither sends it. What follows
+is neither encrypted nor signed: the network between the machines is trusted.
 """
 
 import asyncio
 import hmac
 import json
 import secrets
+import struct
 from collections.abc import Mapping
+from contextlib import suppress
+from enum import Enum
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
@@ -92,3 +95,65 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
     if not line.endswith(b"\n"):
         raise EOFError("the connection ended")
     return dict(json.loads(line))
+
+
+_PART_BYTES: Final = 1 << 16
+_HEAD: Final = struct.Struct("!cI")
+
+
+class FrameKind(bytes, Enum):
+    """Kinds of the frames of a program's streams."""
+
+    INPUT = b"i"
+    INPUT_END = b"e"
+    SIGNAL = b"s"
+    """Number of a signal, to a program."""
+    OUTPUT = b"o"
+    ERRORS = b"r"
+    FILE = b"f"
+    """Contents of a program's file."""
+    STATUS = b"x"
+    """Exit status of a program."""
+
+
+async def join(one: Connection, other: Connection) -> None:
+    """Carry bytes between two connections until both directions have ended, then close both."""
+    try:
+        await asyncio.gather(_pump(one[0], other[1]), _pump(other[0], one[1]))
+    finally:
+        for _, writer in (one, other):
+            writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while part := await reader.read(_PART_BYTES):
+            writer.write(part)
+            await writer.drain()
+    with suppress(OSError):
+        writer.write_eof()
+
+
+async def send_frame(writer: asyncio.StreamWriter, kind: FrameKind, body: bytes = b"") -> None:
+    """Send a frame, once the other end has room."""
+    writer.write(_HEAD.pack(kind, len(body)) + body)
+    await writer.drain()
+
+
+async def read_frame(reader: asyncio.StreamReader) -> tuple[FrameKind, bytes]:
+    """Return kind and body of the next frame.
+
+    Raises:
+        EOFError: If the connection ends.
+        ValueError: If there is no such kind.
+    """
+    kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    return FrameKind(kind), await reader.readexactly(length)
+
+
+async def send_all(
+    writer: asyncio.StreamWriter, kind: FrameKind, source: asyncio.StreamReader
+) -> None:
+    """Send a program's output as frames of a kind, to its end."""
+    while part := await source.read(_PART_BYTES):
+        await send_frame(writer, kind, part)
