@@ -45,7 +45,7 @@ from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.structured_log import log_context
 from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
-from moefabric.testbed.testbed import Controllers, FabricSetup, running_testbed
+from moefabric.testbed.testbed import Controllers, running_testbed
 
 
 def run(
@@ -222,24 +222,18 @@ def _group_testbed(setup: RunSetup, choices: Sequence[FabricChoice]) -> Iterator
         def light_for_job(controllers: Controllers) -> None:
             controllers.light_for(choices[0].policy, work.total_demand(), fabric)
 
-        own = spec.wiring
         testbed = running_testbed(
             fabric,
-            FabricSetup(
-                own.switch,
-                setup.external,
-                own.containers,
-                own.real_hosts,
-                own.control_tls,
-                placement,
-            ),
+            spec.wiring,
+            placement,
+            setup.external,
             transport=transport,
             prepare=light_for_job if fabric.patch_panel else None,
             timeout_s=spec.controller_timeout / NS_PER_S,
             pairs_between_regions=pairs,
         )
         wiring, fleet, controllers = undo.enter_context(testbed)
-        real = {server: one.login.host for server, one in own.real_hosts.items()}
+        real = {server: one.login.host for server, one in spec.wiring.real_hosts.items()}
         hosts = RealHosts(fleet, real, machines=placed_elsewhere(fabric, placement))
         yield context(fleet, hosts, controllers, wiring)
 

@@ -13,7 +13,7 @@ from typing import Final
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import LostBytesError, ServerLossError
 from moefabric.core.exchange import Exchange, Pair, assigned_parts
-from moefabric.core.flows import Flow, FlowRecord, PacedFlow
+from moefabric.core.flows import Flow, FlowRecord, PacedFlow, loss_text
 from moefabric.core.protocols import Agents, PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
@@ -287,7 +287,7 @@ class Transfers:
         assert exchange is not None
         where = description(transfer.task)
         if corrupt := [record for record in transfer.records if record.corrupt]:
-            raise LostBytesError(self._give_up(transfer, _loss_message(where, corrupt)))
+            raise LostBytesError(self._give_up(transfer, f"{where}: {loss_text(corrupt)}"))
         unsent = sum(exchange.owed.values()) - sum(transfer.taken.values())
         if unsent:
             why = f"{where}: the policy sends {unsent:,} bytes of the ranks too few"
@@ -305,7 +305,8 @@ class Transfers:
         state, task, work = transfer.state, transfer.task, transfer.task.work
         assert isinstance(work, Sent)
         if lost := [record for record in transfer.records if not (record.ok or record.corrupt)]:
-            raise LostBytesError(self._give_up(transfer, _loss_message(description(task), lost)))
+            why = f"{description(task)}: {loss_text(lost)}"
+            raise LostBytesError(self._give_up(transfer, why))
         if transfer.exchange is not None:
             self._release_ranks(transfer)
         steal, total = (
@@ -384,10 +385,3 @@ def description(task: Task) -> str:
 def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
     """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
     return replace(record, **{name: getattr(record, name) + skipped_ns for name in _INSTANTS})
-
-
-def _loss_message(where: str, lost: Sequence[FlowRecord]) -> str:
-    """Return the first of the lost flows, and how many more there are."""
-    first = lost[0]
-    more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
-    return f"{where}: {first.src} to {first.dst} by {first.path}: {first.why}{more}"

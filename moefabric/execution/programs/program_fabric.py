@@ -32,12 +32,11 @@ from moefabric.execution.programs.placed_programs import (
 from moefabric.execution.programs.program_requests import program_requests
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
-from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from moefabric.testbed.testbed import (
-    connect_timeout_s,
-    open_congestion_windows,
+    connect_agents,
     port_counters,
     region_controllers,
+    start_fabric,
 )
 
 RUN_SLACK_S: Final = 20.0
@@ -209,9 +208,8 @@ class ProgramFabric:
             DataPath(src, dst, path, fabric.addressing.addresses(dst)[0], dscp(fabric, path))
             for src, dst, path in missing
         ]
-        self.fleet.connect(paths, connect_timeout_s(fabric))
+        connect_agents(fabric, self.fleet, paths)
         self._connected |= set(missing)
-        open_congestion_windows(fabric, self.fleet, paths)
 
 
 def server_demand(placed: PlacedProgram) -> DemandMatrix:
@@ -284,7 +282,7 @@ def emulated_programs(fabric: Fabric) -> Iterator[ProgramFabric]:
     """
     with ExitStack() as undo:
         undo.callback(lifecycle.down, fabric.name, force=True)
-        lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, owner=os.getpid())
+        start_fabric(fabric)
         yield undo.enter_context(running_programs(fabric.name))
 
 
