@@ -25,15 +25,19 @@ from moefabric.core.protocols import Agents
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.clock import MonotonicClock, RunTimers, SkippingClock
-from moefabric.execution.controller_retry import RegionController
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator
+from moefabric.execution.reconfiguration import (
+    ControllerSplits,
+    Reconfigurator,
+    RegionController,
+    RetriedController,
+)
 from moefabric.execution.recovery import Recovery, lost_components
 from moefabric.execution.run_prediction import add_predictions
 from moefabric.execution.task_runner import TaskRunner
-from moefabric.execution.transfers import Instruments, RunSettings, Transfers
+from moefabric.execution.transfers import ControlSettings, Instruments, RunSettings, Transfers
 from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.prediction.jobs import Programme
 from moefabric.results.records.records import IterationRun, Span
@@ -42,7 +46,7 @@ from moefabric.workload.iterations.job import Job, JobShape
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from moefabric.workload.iterations.substitution import Losses
 
-__all__ = ["Executor", "Instruments", "RunSettings"]
+__all__ = ["ControlSettings", "Executor", "Instruments", "RunSettings"]
 
 log = logging.getLogger(__name__)
 
@@ -125,9 +129,13 @@ class Executor:
             max(1, len(controllers)), thread_name_prefix="reconfigure"
         )
         self._timers = RunTimers()
+        timeout_s = settings.control.timeout_s
         self._reconfigurator = Reconfigurator(
             fabric,
-            controllers,
+            {
+                region: RetriedController(controller, self.clock, timeout_s, self.policy)
+                for region, controller in controllers.items()
+            },
             circuits,
             self.clock,
             self._background,
@@ -135,7 +143,6 @@ class Executor:
             schedule=self._timers.add,
             settings=settings.control,
             observer=self._observer,
-            splits=self.policy,
         )
         self._tasks = TaskRunner(
             self.policy,

@@ -21,8 +21,7 @@ from moefabric.core.port_counts import QueueCounts
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import lifecycle
-from moefabric.execution.controller_retry import RegionController
-from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.execution.fabric_recorder import FabricRecorder, RunStatusWriter
 from moefabric.execution.failure_monitor import (
     CircuitReports,
@@ -35,7 +34,7 @@ from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.programs.rank_processes import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.execution.real_hosts import RealHosts
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.reconfiguration import RegionController
 from moefabric.planner.policy import Policy
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs

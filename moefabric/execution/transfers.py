@@ -19,7 +19,6 @@ from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.clock import Clock, SkippingClock
 from moefabric.execution.iteration_state import IterationState, SentTask
-from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.execution.run_prediction import ordered_streams
 from moefabric.planner.sending.partial_offload import PartialOffload, pace_late_flows
 from moefabric.planner.sending.task_flows import TaskFlows
@@ -32,6 +31,8 @@ from moefabric.workload.iterations.tasks import Elsewhere, Sent, Task
 
 log = logging.getLogger(__name__)
 
+CONTROL_TIMEOUT_S: Final = 1.0
+"""Model seconds that a controller may take to reply, plus twice the settling of its circuits."""
 ARMING_NS: Final = 20_000_000
 """Least time between a collective's order and its start, so that all agents start together."""
 ARMING_FLOW_NS: Final = 100_000
@@ -42,6 +43,22 @@ _PLANNED_SHARE: Final = 1e-6
 """Part of a pair's bytes that planned flows may miss by rounding."""
 _SLACK_S: Final = 20.0
 """Timeout of a transfer in addition to ten times its predicted duration."""
+
+
+@dataclass(frozen=True)
+class ControlSettings:
+    """Times of requests to controllers, in model seconds.
+
+    Attributes:
+        timeout_s: Time that a controller may take, plus twice the settling of its circuits.
+        control_s: Time that a request takes besides settling; None for as many seconds as its
+            controller needs on the wall clock.
+        earlier: Earlier requests: region, whether circuits changed, and time besides settling.
+    """
+
+    timeout_s: float = CONTROL_TIMEOUT_S
+    control_s: float | None = None
+    earlier: Sequence[tuple[str, bool, float]] = ()
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError
 from moefabric.core.topology import Region
 from moefabric.core.transition import ReconfigurationPhases
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import UNDER_WAY, ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.reconfiguration import UNDER_WAY
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import merge_circuits

@@ -16,8 +16,7 @@ from moefabric.core.forwarding import circuit_rules
 from moefabric.core.routes import route
 from moefabric.core.rules import direct_rules
 from moefabric.core.topology import Fabric, Region
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.multihop import MULTIHOP
 from moefabric.planner.sending.task_flows import task_flows
 from moefabric.results.model import FabricResult
