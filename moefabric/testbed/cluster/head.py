@@ -23,21 +23,12 @@ from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.core.machines import LEASE_S
 from moefabric.emulator.fabric.other_machines import OtherMachine, read_machines
 from moefabric.runtime.run_directory import RunDirectory
-from moefabric.testbed.cluster.connection import (
-    LONGEST_LINE,
-    Connection,
-    connect,
-    join,
-    read_message,
-    write_message,
-)
+from moefabric.testbed.cluster.connection import LONGEST_LINE, Connection, Message
 
 _HEARTBEAT_S: Final = 2.0
 _HEARTBEAT_REPLY_S: Final = 4.0
 REPLY_S: Final = 15.0
 """A busy machine may take seconds to read all counters of its part."""
-
-Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -64,12 +55,10 @@ class PartLink:
         removed: Set when the part is removed by a command on its machine.
     """
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lease_s: float = LEASE_S
-    ) -> None:
-        self._reader, self._writer, self._lease_s = reader, writer, lease_s
+    def __init__(self, connection: Connection, lease_s: float = LEASE_S) -> None:
+        self._connection, self._lease_s = connection, lease_s
         self._waiting = deque[asyncio.Future[Message]]()
-        self._streams = set[asyncio.StreamWriter]()
+        self._streams = set[Connection]()
         self._last_message_s = time.monotonic()
         self._replies = asyncio.create_task(self._read_replies())
         self.lost = ""
@@ -82,7 +71,7 @@ class PartLink:
             return {"error": self.lost}
         reply = asyncio.get_running_loop().create_future()
         self._waiting.append(reply)
-        write_message(self._writer, message)
+        self._connection.write(message)
         try:
             return dict(await asyncio.wait_for(asyncio.shield(reply), timeout_s))
         except TimeoutError:
@@ -113,17 +102,17 @@ class PartLink:
     @contextmanager
     def stream(self, connection: Connection) -> Iterator[None]:
         """Register a stream of the machine, which ends with the part."""
-        self._streams.add(connection[1])
+        self._streams.add(connection)
         try:
             yield
         finally:
-            self._streams.discard(connection[1])
+            self._streams.discard(connection)
 
     def lose(self, reason: str) -> None:
         """Record the loss of the part, and end its streams and pending requests."""
         self.lost = self.lost or reason
-        for writer in (self._writer, *self._streams):
-            writer.transport.abort()
+        for connection in (self._connection, *self._streams):
+            connection.writer.transport.abort()
         while self._waiting:
             reply = self._waiting.popleft()
             if not reply.done():
@@ -132,7 +121,7 @@ class PartLink:
     async def _read_replies(self) -> None:
         with suppress(OSError, EOFError, ValueError):
             while True:
-                message = await read_message(self._reader)
+                message = await self._connection.read()
                 self._last_message_s = time.monotonic()
                 if self._waiting and not (reply := self._waiting.popleft()).done():
                     reply.set_result(message)
@@ -186,20 +175,18 @@ class Head:
     async def _make(self, other: OtherMachine, wiring: str) -> PartLink:
         """Have a machine make its part."""
         name = other.machine.name
-        reader, writer = await connect(other.machine)
-        write_message(writer, {**self._request, "wiring": wiring, "machine": name})
+        connection = await Connection.to(other.machine)
         try:
-            reply = await read_message(reader)
-        except EOFError as error:
+            await connection.request({**self._request, "wiring": wiring, "machine": name})
+        except (EOFError, FabricError) as error:
             raise FabricError(f"machine {name}: {error}") from error
-        if "error" in reply:
-            raise FabricError(f"machine {name}: {reply['error']}")
-        return PartLink(reader, writer)
+        return PartLink(connection)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a request with the replies of all parts."""
+        connection = Connection(reader, writer)
         with suppress(OSError, EOFError, ValueError):
-            message = await read_message(reader)
+            message = await connection.read()
             if message.get("do") == "clocks":
                 parts = {name: vars(link.clock) for name, link in self._links.items() if link.clock}
             else:
@@ -208,7 +195,7 @@ class Head:
                 asked = (link.ask(message, limit_s) for link in links.values())
                 parts = dict(zip(links, await asyncio.gather(*asked), strict=True))
             lost = {name: link.lost for name, link in self._links.items() if link.lost}
-            write_message(writer, {"parts": parts, "lost": lost})
+            connection.write({"parts": parts, "lost": lost})
             await writer.drain()
             if message.get("do") == "stop":
                 self._ended.set()
@@ -224,24 +211,23 @@ class Head:
         """Join a client with the socket of the same name on another machine."""
         link = self._links[other.machine.name]
         try:
-            remote = await connect(other.machine)
-            write_message(remote[1], {"do": "stream", "fabric": self._run_dir.name, "path": name})
-            if error := (await read_message(remote[0])).get("error"):
-                raise FabricError(error)
+            remote = await Connection.to(other.machine)
+            await remote.request({"do": "stream", "fabric": self._run_dir.name, "path": name})
         except (MoefabricError, OSError, EOFError) as error:
             sys.stderr.write(f"{name}: {error}\n")
             writer.close()
             return
         with link.stream(remote):
-            await join((reader, writer), remote)
+            await Connection(reader, writer).join(remote)
 
     async def _await_removal(self) -> None:
         """End the fabric if a part is removed by `down` on its machine."""
         removed = [asyncio.create_task(link.removed.wait()) for link in self._links.values()]
         await asyncio.wait(removed, return_when=asyncio.FIRST_COMPLETED)
-        _, writer = await asyncio.open_unix_connection(str(self._run_dir.control_socket))
-        write_message(writer, {"do": "stop"})
-        await writer.drain()
+        socket = await asyncio.open_unix_connection(str(self._run_dir.control_socket))
+        connection = Connection(*socket)
+        connection.write({"do": "stop"})
+        await connection.writer.drain()
 
 
 async def _unix_server(answer: Any, run_dir: RunDirectory, name: str) -> asyncio.AbstractServer:

@@ -37,18 +37,7 @@ from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.runtime.processes import usage_of
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
-from moefabric.testbed.cluster.connection import (
-    LONGEST_LINE,
-    Connection,
-    FrameKind,
-    authenticate,
-    join,
-    read_frame,
-    read_message,
-    send_all,
-    send_frame,
-    write_message,
-)
+from moefabric.testbed.cluster.connection import LONGEST_LINE, Connection, FrameKind, Message
 from moefabric.testbed.fabric_processes import fabric_processes
 
 _GRACE_S: Final = 3.0
@@ -77,22 +66,21 @@ async def run_program(message: dict[str, Any], connection: Connection) -> None:
             cwd=folder if folder.is_dir() else None,
             start_new_session=True,
         )
-        reader, writer = connection
-        write_message(writer, {})
-        frames = asyncio.create_task(_forward_input(reader, process))
+        connection.write({})
+        frames = asyncio.create_task(_forward_input(connection, process))
         try:
             assert process.stdout is not None
             assert process.stderr is not None
             await asyncio.gather(
-                send_all(writer, FrameKind.OUTPUT, process.stdout),
-                send_all(writer, FrameKind.ERRORS, process.stderr),
+                connection.write_frames(FrameKind.OUTPUT, process.stdout),
+                connection.write_frames(FrameKind.ERRORS, process.stderr),
             )
             status = await process.wait()
             if file.is_file():
                 with file.open("rb") as source:
                     while part := source.read(_PART_BYTES):
-                        await send_frame(writer, FrameKind.FILE, part)
-            await send_frame(writer, FrameKind.STATUS, str(status).encode())
+                        await connection.write_frame(FrameKind.FILE, part)
+            await connection.write_frame(FrameKind.STATUS, str(status).encode())
         finally:
             frames.cancel()
             await _end(process)
@@ -112,12 +100,12 @@ def _argv(message: dict[str, Any], file: Path) -> Sequence[str]:
             return node_commands.exec_argv(name, node, command)
 
 
-async def _forward_input(reader: asyncio.StreamReader, process: Process) -> None:
+async def _forward_input(connection: Connection, process: Process) -> None:
     """Forward input and signals to a program; end it if its head goes away."""
     assert process.stdin is not None
     try:
         while True:
-            kind, body = await read_frame(reader)
+            kind, body = await connection.read_frame()
             with suppress(OSError):
                 if kind == FrameKind.INPUT:
                     process.stdin.write(body)
@@ -145,7 +133,6 @@ async def _end(process: Process) -> None:
 
 
 _CPU: Final = Path("/proc/stat")
-Message = dict[str, Any]
 
 
 class MachineService:
@@ -166,11 +153,12 @@ class MachineService:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a client to the end of its connection."""
+        connection = Connection(reader, writer)
         try:
-            if await authenticate((reader, writer), self._secret):
-                await self._serve_request(await read_message(reader), (reader, writer))
+            if await connection.authenticate(self._secret):
+                await self._serve_request(await connection.read(), connection)
         except (MoefabricError, KeyError, ValueError) as error:
-            write_message(writer, {"error": str(error)})
+            connection.write({"error": str(error)})
         except (OSError, EOFError):  # the client has gone
             return
         finally:
@@ -183,11 +171,11 @@ class MachineService:
             case "stream":
                 path = _socket_path(message["fabric"], message["path"])
                 try:
-                    target = await asyncio.open_unix_connection(str(path))
+                    target = Connection(*await asyncio.open_unix_connection(str(path)))
                 except OSError as error:
                     raise FabricError(f"{path}: {error.strerror}") from error
-                write_message(connection[1], {})
-                await join(connection, target)
+                connection.write({})
+                await connection.join(target)
             case "program":
                 await run_program(message, connection)
             case other:
@@ -195,7 +183,6 @@ class MachineService:
 
     async def _hold_part(self, message: Message, connection: Connection) -> None:
         """Make this machine's part of a fabric, and keep it until the head stops it or dies."""
-        reader, writer = connection
         wiring = FabricWiring.from_json(message["wiring"])
         timeout_s = float(message["timeout_s"])
         part = lifecycle.PartRequest(wiring, message["machine"], message["token"], timeout_s)
@@ -204,26 +191,24 @@ class MachineService:
             report = await asyncio.to_thread(lifecycle.up_part, part, fabric_processes, os.getpid())
             held = HeldPart(named_run_directory(name))
             try:
-                write_message(writer, {"ready": True, "remarks": report["remarks"]})
-                await self._answer_head(held, reader, writer)
+                connection.write({"ready": True, "remarks": report["remarks"]})
+                await self._answer_head(held, connection)
             finally:
                 held.close()
                 await asyncio.to_thread(lifecycle.down, name, force=True)
-                write_message(writer, {"stopped": True})
+                connection.write({"stopped": True})
                 self.part_ended.set()
 
-    async def _answer_head(
-        self, part: "HeldPart", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _answer_head(self, part: "HeldPart", connection: Connection) -> None:
         """Answer the requests of a part's head until it says `stop`, is silent or gone."""
         with suppress(TimeoutError, OSError, EOFError):
             while True:
                 async with asyncio.timeout(self._lease_s):
-                    message = await read_message(reader)
+                    message = await connection.read()
                 if message.get("do") == "stop":
                     return
-                write_message(writer, await part.reply(message))
-                await writer.drain()
+                connection.write(await part.reply(message))
+                await connection.writer.drain()
 
 
 @dataclass
