@@ -6,12 +6,8 @@ from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.topology import Fabric, Region
 from moefabric.results.parts import Json
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
-from moefabric.testbed.fabric_reader import (
-    FabricReader,
-    ProcessUsage,
-    inspect_fabric,
-    inspection_lines,
-)
+from moefabric.testbed.fabric_reader import FabricReader, ProcessUsage
+from moefabric.testbed.inspection import inspect_fabric, inspection_lines
 
 __all__ = ["FabricReader", "FabricView", "ProcessUsage", "inspection_lines"]
 

@@ -11,14 +11,9 @@ from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.execution.programs.perf import Perf, PerfOptions, PerfResult, PerfRow, sizes_between
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult
 from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed.dark_time import Calibration, calibration_table
 from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
-from moefabric.testbed.ocs_calibration import (
-    CALIBRATION_FABRIC,
-    Calibration,
-    calibrate,
-    calibration_fabric,
-    calibration_table,
-)
+from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
 
 __all__ = [
     "Calibration", "Perf", "PerfOptions", "PerfResult", "PerfRow", "ReplayOptions", "ReplayResult",

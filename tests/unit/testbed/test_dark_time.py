@@ -2,7 +2,7 @@
 
 import pytest
 
-from moefabric.testbed.ocs_calibration import (
+from moefabric.testbed.dark_time import (
     Calibration,
     DarkInterval,
     calibration_table,

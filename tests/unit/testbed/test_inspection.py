@@ -1,6 +1,6 @@
 """Text of an inspection."""
 
-from moefabric.testbed.fabric_reader import inspection_lines
+from moefabric.testbed.inspection import inspection_lines
 
 
 def test_text_names_other_machines_of_processes_and_lost_machines() -> None:

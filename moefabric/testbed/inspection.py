@@ -1,0 +1,91 @@
+"""Inspection of a running fabric: its hardware, OCSes and controllers, as JSON and as text."""
+
+from moefabric.controller.client import ControllerClient
+from moefabric.core.errors import ControlError
+from moefabric.core.topology import Region
+from moefabric.core.units import rate_text
+from moefabric.emulator.fabric import lifecycle
+from moefabric.results.parts import Json
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.testbed.fabric_reader import FabricReader
+
+
+def inspect_fabric(name: str) -> Json:
+    """Return the JSON of `moefabric inspect`, with the circuits that each OCS itself reports.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    inspection = lifecycle.inspect(name)
+    wiring = FabricWiring.from_json(RunDirectory.of_fabric(name).wiring_file.read_bytes())
+    regions = FabricReader(name, wiring).controllers
+    inspection["controllers"] = [_controller(wiring, region) for region in regions]
+    by_region = {entry["region"]: entry for entry in inspection["controllers"]}
+    for ocs in inspection["ocs"]:
+        for key in ("circuits", "dark"):
+            ocs[key] = by_region[ocs["region"]].pop(key, [])
+    return inspection
+
+
+def _controller(wiring: FabricWiring, region: Region | None) -> Json:
+    """Return the state of a region's controller, or of the EPS's if `region` is None."""
+    openflow = wiring.management.openflow_endpoint(region)
+    northbound = wiring.management.northbound_endpoint(region)
+    scheme = "https" if wiring.control_tls else "http"
+    entry: Json = {
+        "region": region.name if region else "eps",
+        "openflow": f"{openflow[0]}:{openflow[1]}",
+        "northbound": f"{scheme}://{northbound[0]}:{northbound[1]}",
+    }
+    try:
+        with ControllerClient.of_region(wiring, region) as client:
+            entry["health"] = client.health()
+            entry["rules"] = client.rules()
+            entry["counters"] = client.counters()
+            if region is not None and region.ocs is not None:
+                entry["circuits"] = [circuit.split("~") for circuit in client.circuits()]
+                entry["dark"] = [circuit.split("~") for circuit in client.dark()]
+    except ControlError as error:
+        entry["fault"] = str(error)
+    return entry
+
+
+def inspection_lines(inspection: Json) -> list[str]:
+    """Format the JSON of `inspect_fabric` as lines of text."""
+    lost = inspection.get("lost_machines", {})
+    return [
+        f"fabric {inspection['fabric']}",
+        *map(_server_line, inspection["servers"]),
+        *map(_ocs_line, inspection["ocs"]),
+        *map(_controller_line, inspection["controllers"]),
+        *map(_process_line, inspection["processes"]),
+        *(f"  machine {name} is lost: {why}" for name, why in lost.items()),
+    ]
+
+
+def _server_line(server: Json) -> str:
+    nics = " ".join(
+        f"{nic['name']}({rate_text(nic['rate_bps'])}{'' if nic['carrier'] else ', no carrier'})"
+        for nic in server["nics"]
+    )
+    addresses = f"{server['addresses'][0]}..{server['addresses'][-1].rsplit('.', 1)[1]}"
+    place = f"  container {container['name']}" if (container := server.get("container")) else ""
+    return f"  {server['name']}  {addresses}  management {server['management']}  {nics}{place}"
+
+
+def _ocs_line(ocs: Json) -> str:
+    lit, dark = (" ".join("~".join(ends) for ends in ocs[key]) for key in ("circuits", "dark"))
+    scpi = f"SCPI {ocs['management']}:{ocs['scpi_port']}"
+    circuits = f"lit: {lit or 'no circuits'}" + (f"  dark: {dark}" if dark else "")
+    return f"  {ocs['name']}  {ocs['ports']} ports, {scpi}  {circuits}"
+
+
+def _process_line(process: Json) -> str:
+    place = f" on {process['machine']}" if "machine" in process else ""
+    return f"  process {process['name']}{place}  {process['pid']}"
+
+
+def _controller_line(controller: Json) -> str:
+    state = controller.get("fault") or f"{len(controller['rules'])} rules"
+    endpoints = f"OpenFlow {controller['openflow']}, {controller['northbound']}"
+    return f"  controller of {controller['region']}  {endpoints}  {state}"
