@@ -129,21 +129,7 @@ class Executor:
             max(1, len(controllers)), thread_name_prefix="reconfigure"
         )
         self._timers = RunTimers()
-        timeout_s = settings.control.timeout_s
-        self._reconfigurator = Reconfigurator(
-            fabric,
-            {
-                region: RetriedController(controller, self.clock, timeout_s, self.policy)
-                for region, controller in controllers.items()
-            },
-            circuits,
-            self.clock,
-            self._background,
-            wake=agents.wake,
-            schedule=self._timers.add,
-            settings=settings.control,
-            observer=self._observer,
-        )
+        self._reconfigurator = self._reconfigurations(controllers, circuits, settings.control)
         self._tasks = TaskRunner(
             self.policy,
             self.transfers,
@@ -152,11 +138,9 @@ class Executor:
             observer=self._observer,
             calls=calls or Calls(),
         )
-        self._calls = calls
-        self._keep_records, self._kept = settings.keep_records, list[IterationRun]()
-        self._restore_s = settings.restore_s
-        self._restore_ns = fabric.scale.wall_ns(settings.restore_s * NS_PER_S)
+        self._calls, self._settings = calls, settings
         self._reported_circuits = instruments.reported_circuits
+        self._kept: list[IterationRun] = []
         self._jobs: list[_JobRun] = []
         self._states: dict[tuple[int, int], IterationState] = {}
         """Each iteration's last attempt, in the order in which the iterations began; without those
@@ -166,6 +150,28 @@ class Executor:
         """Jobs that start their iteration again once their controllers have replied."""
         self.iteration_windows: list[IterationWindow] = []
         """The iterations of the first job, on the wall clock."""
+
+    def _reconfigurations(
+        self,
+        controllers: Mapping[str, RegionController],
+        circuits: CircuitSet,
+        settings: ControlSettings,
+    ) -> Reconfigurator:
+        retried = {
+            region: RetriedController(controller, self.clock, settings.timeout_s, self.policy)
+            for region, controller in controllers.items()
+        }
+        return Reconfigurator(
+            self.fabric,
+            retried,
+            circuits,
+            self.clock,
+            self._background,
+            wake=self.agents.wake,
+            schedule=self._timers.add,
+            settings=settings,
+            observer=self._observer,
+        )
 
     @property
     def circuits(self) -> CircuitSet:
@@ -235,7 +241,7 @@ class Executor:
             del self._states[state.job.number, state.run.number]
         runs = [state.run for state in states]
         self._observer.iterations_recorded(runs)
-        if not self._keep_records:
+        if not self._settings.keep_records:
             runs = [run.without_records() for run in runs]
         self._kept += runs
 
@@ -409,7 +415,8 @@ class Executor:
 
         `longer_ns` is what detection and substitution take longer than they did in wall time.
         """
-        restart_ns = self.clock.now_ns() + longer_ns + self._restore_ns
+        restore_ns = self.fabric.scale.wall_ns(self._settings.restore_s * NS_PER_S)
+        restart_ns = self.clock.now_ns() + longer_ns + restore_ns
         for job in self._cancelled:
             restart = partial(self._restarts.append, (job, lost))
             self._timers.add(restart_ns, restart)
@@ -420,7 +427,8 @@ class Executor:
         state = job.state
         assert state is not None
         number = state.run.number
-        loading = f" after {self._restore_s:g} s of loading a checkpoint" if self._restore_s else ""
+        restore_s = self._settings.restore_s
+        loading = f" after {restore_s:g} s of loading a checkpoint" if restore_s else ""
         action = f"{self.recovery.substitutions}; the iteration starts anew{loading}"
         self.recovery.log("recovered", lost, action)
         job.void.append((state.run.start_ns, self.clock.now_ns()))

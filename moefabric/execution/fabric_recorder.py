@@ -26,17 +26,8 @@ from moefabric.results.model import FidelityResult
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import FabricTotals
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
+from moefabric.runtime import run_status
 from moefabric.runtime.cpu_monitor import CpuSampler, IdleShares
-from moefabric.runtime.run_status import (
-    LAST_ITERATIONS,
-    DemandStatus,
-    IntervalStatus,
-    IterationStatus,
-    OperationStatus,
-    RunStatus,
-    RunTotals,
-    write_run_status,
-)
 from moefabric.workload.gating.copilot import GatingPrediction
 from moefabric.workload.iterations.iteration import Collective
 from moefabric.workload.iterations.tasks import Sent, Task
@@ -57,7 +48,7 @@ class RunStatusWriter(RunObserver):
         status: The state before the first iteration.
     """
 
-    def __init__(self, file: Path, status: RunStatus) -> None:
+    def __init__(self, file: Path, status: run_status.RunStatus) -> None:
         self._file, self._status = file, status
         self._task: Task | None = None
         self._demand: DemandMatrix | None = None
@@ -101,7 +92,7 @@ class RunStatusWriter(RunObserver):
             nic_bytes: Bytes that each NIC has sent; None if nobody counts.
         """
         own, totals, sent = outcome.result, self._status.totals, outcome.collectives
-        status = IterationStatus(
+        status = run_status.IterationStatus(
             iteration=own.iteration,
             measured_s=own.measured_s or 0.0,
             predicted_s=own.predicted_s or 0.0,
@@ -111,7 +102,7 @@ class RunStatusWriter(RunObserver):
             bytes_by_eps=sum(one.bytes_by_eps or 0 for one in sent),
         )
         integrity, verdict = outcome.measured.integrity, dict[str, Any]()
-        added = RunTotals(
+        added = run_status.RunTotals(
             iterations=1,
             collectives=len(sent),
             reconfigurations=len(outcome.reconfigurations),
@@ -124,10 +115,13 @@ class RunStatusWriter(RunObserver):
         if fidelity is not None:
             verdict = {"verdict": str(fidelity.verdict), "reasons": fidelity.reasons}
         self._update(
-            done=[*self._status.done, status][-LAST_ITERATIONS:],
-            totals=RunTotals(**{name: getattr(totals, name) + count for name, count in added}),
+            done=[*self._status.done, status][-run_status.LAST_ITERATIONS :],
+            totals=run_status.RunTotals(
+                **{name: getattr(totals, name) + count for name, count in added}
+            ),
             timeline=[
-                IntervalStatus.model_validate(one, from_attributes=True) for one in outcome.timeline
+                run_status.IntervalStatus.model_validate(one, from_attributes=True)
+                for one in outcome.timeline
             ],
             nic_bytes=nic_bytes,
             **verdict,
@@ -144,16 +138,16 @@ class RunStatusWriter(RunObserver):
             self._changed.clear()
             began_s = time.thread_time()
             with suppress(OutputError):
-                write_run_status(self._file, self._present())
+                run_status.write_run_status(self._file, self._present())
             pause_s = max(_EVERY_S, (time.thread_time() - began_s) / _BUSIEST_SHARE)
             self._closing.wait(pause_s)
 
-    def _present(self) -> RunStatus:
+    def _present(self) -> run_status.RunStatus:
         update: dict[str, Any] = {}
         if (task := self._task) is not None:
             work = task.work
             assert isinstance(work, Sent)
-            update["operation"] = OperationStatus(
+            update["operation"] = run_status.OperationStatus(
                 kind=work.kind,
                 direction=work.direction,
                 layer=work.layer,
@@ -162,7 +156,7 @@ class RunStatusWriter(RunObserver):
             )
         if (demand := self._demand) is not None:
             sizes = demand.array.round().astype(int).tolist()
-            update["demand"] = DemandStatus(servers=list(demand.servers), bytes=sizes)
+            update["demand"] = run_status.DemandStatus(servers=list(demand.servers), bytes=sizes)
         return self._status.model_copy(update=update)
 
 

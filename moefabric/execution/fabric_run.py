@@ -45,25 +45,13 @@ from moefabric.results.parts import LinkLateness
 from moefabric.results.progress import ProgressReporter
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.records.spine_traffic import spine_traffic, uplink_payload
-from moefabric.results.verdict import reasons
-from moefabric.results.verdict.fabric_result import (
-    control_time_findings,
-    summed_outcomes,
-    summed_result,
-    wiring_summary,
-    with_findings,
-)
+from moefabric.results.verdict import fabric_result, reasons
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
 from moefabric.results.verdict.iteration_outcome import IterationOutcome
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.run_status import RunStatus
-from moefabric.testbed.link_readings import (
-    lateness_findings,
-    link_lateness,
-    queue_drops,
-    queue_readings,
-)
+from moefabric.testbed import link_readings
 from moefabric.testbed.placed_fabric import Placer, other_cpu_ticks
 from moefabric.testbed.testbed import Controllers, port_counters
 from moefabric.workload.gating.job_gating import RecordedGating
@@ -259,7 +247,7 @@ class RunContext:
         if self.controllers is not None and self.wiring is not None:
             remarks = [*self.wiring.remarks, *self.setup.scale_faults, *remarks]
             remarks += self.controllers.faults.get(choice.policy, ())
-        result = summed_result(
+        result = fabric_result.summed_result(
             fabric,
             choice.name,
             choice.policy,
@@ -267,8 +255,8 @@ class RunContext:
             cpu_idle=replay.idle,
             remarks=remarks,
             findings=(
-                *(lateness_findings(fabric, replay.links) if replay.links else ()),
-                *control_time_findings(
+                *(link_readings.lateness_findings(fabric, replay.links) if replay.links else ()),
+                *fabric_result.control_time_findings(
                     [one.control_s or 0.0 for one in changes], self.spec.control_s
                 ),
                 *self.hosts.findings(
@@ -373,8 +361,8 @@ def replay_on(context: RunContext) -> Replay:
         if run_dir is not None and keeps_circuits:
             undo.enter_context(failure_watch(run_dir, reports.put))
         enabled = emulated and bool(drops_packets(fabric) or fabric.spines)
-        lateness = undo.enter_context(link_lateness(fabric, enabled=emulated))
-        readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
+        lateness = undo.enter_context(link_readings.link_lateness(fabric, enabled=emulated))
+        readings = undo.enter_context(link_readings.queue_readings(fabric.name, enabled=enabled))
         with CpuSampler(other_ticks=partial(other_cpu_ticks, run_dir)) as recorder.cpu:
             try:
                 runs = _run_iterations(context, executor, ended)
@@ -412,17 +400,19 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
         seconds = fmean(iteration.measured_s or 0.0 for iteration in result.iterations)
         outcome = f"{seconds:.3f} s an iteration"
     else:
-        result = summed_outcomes(wiring_summary(fabric), choice.name, choice.policy, ())
+        result = fabric_result.summed_outcomes(
+            fabric_result.wiring_summary(fabric), choice.name, choice.policy, ()
+        )
         outcome = "no iteration"
     wrong = [replay.lost] if replay.lost else []
     if context.run_dir is not None:
         wrong += lifecycle.deviations(fabric.name)[:_MOST_DEVIATIONS]
-    result = with_findings(result, reasons.WRONG_TESTBED.judge_each(wrong))
+    result = fabric_result.with_findings(result, reasons.WRONG_TESTBED.judge_each(wrong))
     counted = uplink_payload(*replay.queues) if replay.queues else None
     sent = [*result.collectives, *result.transfers]
     update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, counted), "links": replay.links}
     if replay.queues and drops_packets(fabric):
-        update["queues"] = queue_drops(queue_room(fabric), *replay.queues)
+        update["queues"] = link_readings.queue_drops(queue_room(fabric), *replay.queues)
     result = result.model_copy(update=update)
     if context.hybrid is not None:
         result = with_hybrid(result, context.spec, context.hybrid)

@@ -99,17 +99,20 @@ def run(
         undo.enter_context(log_context(run=header.run_id))
         earlier = resumable(journal, header) if resume and journal is not None else None
         lines = undo.enter_context(_journal(journal, earlier))
-        if earlier is None:
-            lines.append(header)
-        else:
-            lines.append(SegmentLine(started=header.manifest.started or "", host=platform.node()))
+        segment = SegmentLine(started=header.manifest.started or "", host=platform.node())
+        lines.append(header if earlier is None else segment)
         setup = RunSetup(
             spec, folder, scale, faults, reporter, external, lines, header, earlier, place
         )
         finished = _run_groups(setup)
     manifest = _manifest(spec, scale, finished.wiring, started, finished.hosts)
-    if earlier is not None:
-        manifest = earlier.resumed_manifest(manifest)
+    return _run_result(spec, earlier.resumed_manifest(manifest) if earlier else manifest, finished)
+
+
+def _run_result(
+    spec: ExperimentSpec, manifest: result_model.Manifest, finished: "_Finished"
+) -> result_model.RunResult:
+    """Return the results of all fabrics in the order of the experiment."""
     order = [choice.name for choice in spec.fabrics]
     results = sorted(finished.results, key=lambda result: order.index(result.fabric))
     return result_model.RunResult(
