@@ -23,12 +23,7 @@ from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import lifecycle
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.execution.fabric_recorder import FabricRecorder, RunStatusWriter
-from moefabric.execution.failure_monitor import (
-    CircuitReports,
-    FailureMonitor,
-    failure_watch,
-    scheduled_failures,
-)
+from moefabric.execution.failure_monitor import FailureMonitor, failure_watch, scheduled_failures
 from moefabric.execution.hybrid_result import with_hybrid
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.programs.rank_processes import RankPlace
@@ -338,9 +333,8 @@ def replay_on(context: RunContext) -> Replay:
             warm_up.run(context.jobs.warm_up, 1)
     except hosts.fatal_errors as error:
         return Replay(lost=hosts.cause(error))
-    reports = CircuitReports(context.fleet.wake)
     with ExitStack() as undo:
-        status = counters = None
+        status = counters = watch = None
         if run_dir is not None:
             status = undo.enter_context(context.status_writer(run_dir))
         recorder = context.recorder(status, ended)
@@ -351,15 +345,17 @@ def replay_on(context: RunContext) -> Replay:
             recorder.monitor = undo.enter_context(closing(FailureMonitor(run_dir)))
             counters = undo.enter_context(port_counters(fabric))
             observers += [recorder.monitor, undo.enter_context(schedule)]
-        instruments = Instruments(counters=counters, reported_circuits=reports.take)
+            if choice.policy != "eps" and not policy_named(choice.policy).reconfigures:
+                watch = failure_watch(run_dir, context.fleet.wake)
+        reported = watch.take_circuits if watch is not None else dict
+        instruments = Instruments(counters=counters, reported_circuits=reported)
         recorder.executor = executor = undo.enter_context(
             closing(
                 context.executor(ended, observer=Observers(*observers), instruments=instruments)
             )
         )
-        keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
-        if run_dir is not None and keeps_circuits:
-            undo.enter_context(failure_watch(run_dir, reports.put))
+        if watch is not None:  # now that the executor has lit its circuits
+            undo.enter_context(watch)
         enabled = emulated and bool(drops_packets(fabric) or fabric.spines)
         lateness = undo.enter_context(link_readings.link_lateness(fabric, enabled=emulated))
         readings = undo.enter_context(link_readings.queue_readings(fabric.name, enabled=enabled))
