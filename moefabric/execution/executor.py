@@ -129,11 +129,11 @@ class Executor:
             max(1, len(controllers)), thread_name_prefix="reconfigure"
         )
         self._timers = RunTimers()
-        self._reconfigurator = self._reconfigurations(controllers, circuits, settings.control)
+        self.reconfigurator = self._reconfigurations(controllers, circuits, settings.control)
         self._tasks = TaskRunner(
             self.policy,
             self.transfers,
-            self._reconfigurator,
+            self.reconfigurator,
             self._timers,
             observer=self._observer,
             calls=calls or Calls(),
@@ -176,17 +176,7 @@ class Executor:
     @property
     def circuits(self) -> CircuitSet:
         """The circuits that traffic may use."""
-        return self._reconfigurator.circuits()
-
-    @property
-    def replanned_ns(self) -> list[int]:
-        """When traffic began that was planned for reported circuits."""
-        return self._reconfigurator.replanned_ns
-
-    @property
-    def windows(self) -> list[tuple[int, int]]:
-        """When packets were under way, on the wall clock."""
-        return self.transfers.windows
+        return self.reconfigurator.circuits()
 
     def iteration(self, number: int, operations: Sequence[Operation]) -> IterationRun:
         """Run operations of all regions in lockstep, once, as iteration `number`.
@@ -263,15 +253,15 @@ class Executor:
 
     def close(self) -> None:
         """End the background threads; wait for them unless a controller owes a reply."""
-        self._background.shutdown(wait=not self._reconfigurator.pending)
+        self._background.shutdown(wait=not self.reconfigurator.pending)
 
     def _turn(self) -> None:
         """Take the actions that are due, then wait for the next event."""
         for region, circuits in self._reported_circuits().items():
-            self._reconfigurator.adopt(region, circuits)
+            self.reconfigurator.adopt(region, circuits)
         self._timers.fire(self.clock.now_ns())
         for job, lost in list(self._restarts):
-            if not self._reconfigurator.waiting_for(job.regions):
+            if not self.reconfigurator.waiting_for(job.regions):
                 self._restarts.remove((job, lost))
                 self._restart(job, lost)
         if not self._tasks.losses and not all(job.finished for job in self._jobs):
@@ -295,7 +285,7 @@ class Executor:
             return
         for number, records in reports.items():
             self._tasks.receive(number, records)
-        self._reconfigurator.process_replies()
+        self.reconfigurator.process_replies()
         if self._calls is not None:
             for exchange in self.agents.take_exchanges():
                 self._calls.receive(exchange)

@@ -255,7 +255,7 @@ class FabricRecorder(RunObserver):
         if executor is None or monitor is None:
             return RunFailures()
         failures = monitor.failures_during(executor.iteration_windows, executor.clock)
-        replanned_ns = map(failures.wall_ns, executor.replanned_ns)
+        replanned_ns = map(failures.wall_ns, executor.reconfigurator.replanned_ns)
         return replace(
             failures,
             planned_ns=tuple(sorted({*self._planned_ns, *replanned_ns})),

@@ -154,7 +154,9 @@ def test_traffic_is_planned_for_the_circuits_that_a_failure_leaves() -> None:
     assert any(flow.path[0] == "r" for flow in last.planned)
     assert last.predicted_s > first.predicted_s
     assert last.measured_s(1.0) == pytest.approx(last.predicted_s, rel=1e-4)
-    assert [first.start_ns < ns <= last.start_ns for ns in executor.replanned_ns] == [True]
+    assert [
+        first.start_ns < ns <= last.start_ns for ns in executor.reconfigurator.replanned_ns
+    ] == [True]
 
 
 def test_lost_server_forwards_nothing() -> None:
