@@ -197,7 +197,7 @@ class FabricRecorder(RunObserver):
     flows: bool = False
     paced: bool = True
     predictions: Callable[[int], Sequence[GatingPrediction | None]] | None = None
-    executor: Executor | None = field(default=None, init=False)
+    executor: Executor = field(init=False)
     cpu: CpuSampler | None = field(default=None, init=False)
     monitor: FailureMonitor | None = field(default=None, init=False)
     failed: list[IterationRun] = field(default_factory=list)
@@ -213,7 +213,6 @@ class FabricRecorder(RunObserver):
 
     def iterations_recorded(self, runs: Sequence[IterationRun]) -> None:
         """Append the outcomes of iterations that have ended."""
-        assert self.executor is not None
         injected = self.monitor is not None and self.monitor.injected()
         failures = self.failures() if injected else RunFailures()
         if failures.failures:
@@ -251,10 +250,10 @@ class FabricRecorder(RunObserver):
 
     def failures(self) -> RunFailures:
         """Return the failures so far."""
-        executor, monitor = self.executor, self.monitor
-        if executor is None or monitor is None:
+        executor = self.executor
+        if self.monitor is None:
             return RunFailures()
-        failures = monitor.failures_during(executor.iteration_windows, executor.clock)
+        failures = self.monitor.failures_during(executor.iteration_windows, executor.clock)
         replanned_ns = map(failures.wall_ns, executor.reconfigurator.replanned_ns)
         return replace(
             failures,
@@ -263,7 +262,7 @@ class FabricRecorder(RunObserver):
         )
 
     def _idle_shares(self, *, last: bool = False) -> list[float]:
-        if self.executor is None or self.cpu is None:
+        if self.cpu is None:
             return []
         windows = self.executor.transfers.take_windows()
         return self._idle.of(self.cpu.take_samples(), windows, last=last)
@@ -271,7 +270,6 @@ class FabricRecorder(RunObserver):
     def _outcomes(
         self, runs: Sequence[IterationRun], failures: RunFailures, idle: list[float]
     ) -> list[IterationOutcome]:
-        circuits = None if self.executor is None else self.executor.circuits
         for run in runs:
             if self.predictions is not None and run.number not in self._gating:
                 self._gating[run.number] = self.predictions(run.number)
@@ -280,7 +278,7 @@ class FabricRecorder(RunObserver):
             runs,
             failures,
             flows=self.flows,
-            circuits=circuits,
+            circuits=self.executor.circuits,
             cpu_idle=idle,
             first_dispatches=partial(
                 first_dispatches, self.fabric, self.policy, gating=self._gating
