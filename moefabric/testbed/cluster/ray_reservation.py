@@ -1,29 +1,195 @@
 """Nodes of a Ray cluster for the parts of a fabric, reserved together by a placement group.
 
-A part is a bundle of the placement group, so that Ray never splits it. The head, which has the
-controllers, is the node of this process. An actor on each node holds the programs there, in a
-process that Ray has started, and ends with the reservation.
+A part is a bundle of the placement group, so that Ray never splits it. Ray chooses the nodes, and
+waits without end where parts don't fit. So `fit` checks that before, with the rules of Ray's
+placement strategies (Ray documentation, "Placement Groups"). The head, which has the controllers,
+is the node of this process. An actor on each node holds the programs there, in a process that Ray
+has started, and ends with the reservation.
 """
 
 import fcntl
+import hashlib
 import json
+import os
+import platform
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.machines import Strategy
-from moefabric.core.resource_needs import ResourceNeeds
+from moefabric.core.resource_needs import ResourceNeeds, total_needs
 from moefabric.runtime.run_directory import RunDirectory
-from moefabric.testbed.cluster.fit import ClusterNode, fit
-from moefabric.testbed.cluster.node_facts import NodeFacts, check_nodes, own_facts
 from moefabric.testbed.cluster.ray_client import last_line, load_ray
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Facts of a node that have to agree with those of the head, or that a fabric needs.
+
+    Attributes:
+        node: Host name.
+        moefabric: Version of this package.
+        sources: Digest of its source files.
+        python: Major and minor version of Python.
+        is_root: Whether programs that Ray starts there run as root.
+    """
+
+    node: str
+    moefabric: str
+    sources: str
+    python: str
+    is_root: bool
+
+
+def own_facts() -> NodeFacts:
+    """Return the facts of this machine."""
+    return NodeFacts(
+        node=platform.node(),
+        moefabric=version("moefabric"),
+        sources=_source_digest(),
+        python=".".join(platform.python_version_tuple()[:2]),
+        is_root=os.geteuid() == 0,
+    )
+
+
+def check_nodes(head: NodeFacts, nodes: Sequence[NodeFacts]) -> None:
+    """Check that nodes can carry parts of a fabric.
+
+    Raises:
+        UnsupportedError: With all faults of all nodes, and the remedies.
+    """
+    if faults := [fault for node in nodes for fault in _faults(head, node)]:
+        raise UnsupportedError("\n".join(faults))
+
+
+def _faults(head: NodeFacts, node: NodeFacts) -> Iterator[str]:
+    if node.python != head.python:
+        yield (
+            f"{node.node}: Python {node.python}, and {head.python} on {head.node}: start Ray there "
+            "from an environment with the same Python"
+        )
+    if node.moefabric != head.moefabric:
+        yield (
+            f"{node.node}: moefabric {node.moefabric}, and {head.moefabric} on {head.node}: "
+            "install the same version"
+        )
+    elif node.sources != head.sources:
+        yield (
+            f"{node.node}: moefabric {node.moefabric} with other source files than on {head.node}: "
+            "install the same build"
+        )
+    if not node.is_root:
+        yield f"{node.node}: Ray doesn't run as root, which fabrics need: `sudo ray start` there"
+
+
+def _source_digest() -> str:
+    """Return a digest of this package's source files, which editable installations may change."""
+    root = Path(__file__).parents[1]
+    paths = sorted(
+        Path(folder, file)
+        for folder, _, files in os.walk(root, followlinks=True)
+        for file in files
+        if file.endswith(".py")
+    )
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+_REMEDY = "lower the scale or add a node"
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node of a cluster.
+
+    Attributes:
+        name: Its host name, as users know it.
+        node_id: Its identity in the cluster.
+        address: Its IPv4 address in the cluster.
+        free: What no other reservation has.
+    """
+
+    name: str
+    node_id: str
+    address: str
+    free: ResourceNeeds
+
+
+def fit(
+    parts: Mapping[str, ResourceNeeds], nodes: Sequence[ClusterNode], strategy: Strategy
+) -> dict[str, ClusterNode]:
+    """Return nodes on which the parts fit, chosen from the largest part to the smallest.
+
+    Args:
+        parts: What each part needs, by name.
+        nodes: The nodes of the cluster.
+        strategy: How parts are spread.
+
+    Raises:
+        UnsupportedError: A part fits on no node, or the parts don't fit together; with numbers.
+    """
+    _check_each(parts, nodes)
+    if strategy is Strategy.STRICT_PACK:
+        total = total_needs(parts.values())
+        for node in nodes:
+            if total.fit_in(node.free):
+                return dict.fromkeys(parts, node)
+        raise UnsupportedError(_together(parts, nodes, "on one node"))
+    left = {node.node_id: node.free for node in nodes}
+    places: dict[str, ClusterNode] = {}
+    for part, needs in sorted(parts.items(), key=lambda item: (-item[1].cores, item[0])):
+        used = {place.node_id for place in places.values()}
+        able = [node for node in nodes if needs.fit_in(left[node.node_id])]
+        empty = [node for node in able if node.node_id not in used]
+        if strategy is Strategy.STRICT_SPREAD:
+            able = empty
+        elif strategy is Strategy.SPREAD:
+            able = empty or able
+        elif strategy is Strategy.PACK:
+            able = [node for node in able if node.node_id in used] or able
+        if not able:
+            where = "on a node each" if strategy is Strategy.STRICT_SPREAD else "together"
+            raise UnsupportedError(_together(parts, nodes, where))
+        places[part] = min(able, key=lambda node: left[node.node_id].cores)
+        left[places[part].node_id] -= needs
+    return places
+
+
+def _check_each(parts: Mapping[str, ResourceNeeds], nodes: Collection[ClusterNode]) -> None:
+    """Raise UnsupportedError if a part fits on no node."""
+    cores = max((node.free.cores for node in nodes), default=0.0)
+    memory = max((node.free.memory_bytes for node in nodes), default=0)
+    for part, needs in parts.items():
+        if needs.cores > cores:
+            raise UnsupportedError(
+                f"{part} needs {needs.cores:.3g} cores, no node has more than {cores:.3g} left; "
+                f"{_REMEDY}"
+            )
+        if needs.memory_bytes > memory:
+            raise UnsupportedError(
+                f"{part} needs {needs.memory_bytes / 1e6:.0f} MB, "
+                f"no node has more than {memory / 1e6:.0f} MB left; add a node with more"
+            )
+
+
+def _together(
+    parts: Mapping[str, ResourceNeeds], nodes: Collection[ClusterNode], where: str
+) -> str:
+    needs = total_needs(parts.values())
+    free = ", ".join(f"{node.name} {node.free}" for node in nodes)
+    return f"{len(parts)} parts need {needs} {where}, and free are: {free}; {_REMEDY}"
+
 
 _SERVICE: Final = (sys.executable, "-m", "moefabric.testbed.cluster.service")
 

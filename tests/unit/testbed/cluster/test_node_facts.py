@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from moefabric.core.errors import UnsupportedError
-from moefabric.testbed.cluster.node_facts import NodeFacts, check_nodes, own_facts
+from moefabric.testbed.cluster.ray_reservation import NodeFacts, check_nodes, own_facts
 
 HEAD = NodeFacts("a", "0.1.0", "1234", "3.11", is_root=True)
 
