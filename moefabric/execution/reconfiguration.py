@@ -37,6 +37,9 @@ from moefabric.results.records.records import CircuitChange
 from moefabric.testbed.testbed import PROBE_S
 from moefabric.workload.iterations.substitution import region_demand
 
+UNDER_WAY: Final = "its controller hasn't answered the last request"
+_CONTROL_SAMPLES: Final = 8
+"""Replies of a controller from which the control time of the next one is estimated."""
 ControllerEvent = tuple[int, FailurePhase, str]
 """The instant and phase of a controller's failure, and the reason or action."""
 
@@ -150,11 +153,6 @@ class RetriedController:
 def _unchanged(error: str, circuits: CircuitSet | None = None) -> CircuitChange:
     lit = circuits or CircuitSet()
     return CircuitChange(lit, lit, ReconfigurationPhases(), error=error)
-
-
-UNDER_WAY: Final = "its controller hasn't answered the last request"
-_CONTROL_SAMPLES: Final = 8
-"""Replies of a controller from which the control time of the next one is estimated."""
 
 
 @dataclass(frozen=True)
