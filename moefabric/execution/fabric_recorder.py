@@ -36,6 +36,10 @@ _EVERY_S: Final = 0.2
 """Least time between two writes."""
 _BUSIEST_SHARE: Final = 0.004
 """Share of a core that writes may take; more costly ones come less often."""
+_VERDICT_SHARE: Final = 0.002
+"""Share of the time that verdicts during the run may take."""
+MOST_SHOWN: Final = 100
+"""Iterations with failures whose activity is kept for the report, so that memory stays flat."""
 
 
 class RunStatusWriter(RunObserver):
@@ -158,12 +162,6 @@ class RunStatusWriter(RunObserver):
             sizes = demand.array.round().astype(int).tolist()
             update["demand"] = run_status.DemandStatus(servers=list(demand.servers), bytes=sizes)
         return self._status.model_copy(update=update)
-
-
-_VERDICT_SHARE: Final = 0.002
-"""Share of the time that verdicts during the run may take."""
-MOST_SHOWN: Final = 100
-"""Iterations with failures whose activity is kept for the report, so that memory stays flat."""
 
 
 @dataclass

@@ -33,6 +33,9 @@ from moefabric.workload.iterations.job import Job
 from moefabric.workload.iterations.pipeline import BACKWARD, FORWARD, lockstep_tasks
 from moefabric.workload.iterations.tasks import Task
 
+CallKey = tuple[int, int]
+"""An iteration and the position of a call in it."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -160,10 +163,6 @@ def gate_tokens(
     tokens = np.repeat(each, experts // len(sends), axis=1)
     tokens[:, :: experts // len(sends)] += rest
     return tokens
-
-
-CallKey = tuple[int, int]
-"""An iteration and the position of a call in it."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ _TOLERANCE: Final = 0.05
 """Relative difference of rates, and of instants as a part of the task, that a piece ignores."""
 LEAST_WALL_S: Final = 0.06
 """Least duration of a piece, in wall seconds: agents start within some milliseconds."""
+BackgroundMode = Literal["replayed", "average", "none"]
+"""Rates of background flows: those of the model over time, their average, or no flows."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,6 @@ def average(rated: Iterable[RatedFlow], seconds: float) -> Piece:
     for flow in (rated_flow.flow for rated_flow in rated):
         sizes[flow.src, flow.dst, flow.path] += flow.bytes
     return Piece(0.0, seconds, tuple(Flow(*way, size) for way, size in sizes.items()))
-
-
-BackgroundMode = Literal["replayed", "average", "none"]
-"""Rates of background flows: those of the model over time, their average, or no flows."""
 
 
 @dataclass(frozen=True)

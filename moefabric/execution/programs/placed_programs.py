@@ -37,6 +37,9 @@ LEAST_PART: Final = 16 * 1024
 """Emulated bytes below which a message isn't divided among more paths."""
 _LEAST_BURSTS: Final = 50
 """Bursts of a connection from which on it is paced."""
+_NVSWITCH: Final = "nvswitch"
+_Key = tuple[str, int, int]
+"""Something that is simulated: a `step` of a rank, or a `part` of a transfer."""
 
 
 @dataclass(frozen=True)
@@ -314,11 +317,6 @@ def _merge(spans: list[tuple[int, int]], extent: Extent) -> None:
     last = bisect_left(spans, (extent.end, -1))
     start, end = min(spans[first][0], extent.offset), max(spans[last - 1][1], extent.end)
     spans[first:last] = [(start, end)]
-
-
-_NVSWITCH: Final = "nvswitch"
-_Key = tuple[str, int, int]
-"""Something that is simulated: a `step` of a rank, or a `part` of a transfer."""
 
 
 class ProgramModel:

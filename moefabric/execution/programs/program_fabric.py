@@ -57,6 +57,8 @@ Terms = list[tuple[int, int]]
 
 _STRIDE: Final = 7919
 """Distance of the seeds of two ranks: a prime, so that their patterns have little in common."""
+RUN_SLACK_S: Final = 20.0
+"""Timeout of a run in addition to ten times its predicted duration."""
 
 
 def program_requests(
@@ -210,10 +212,6 @@ def call_results(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
             yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
         case "reduce" if rank == call.root:
             yield Extent("output", 0, call.size), [(other, 0) for other in ranks]
-
-
-RUN_SLACK_S: Final = 20.0
-"""Timeout of a run in addition to ten times its predicted duration."""
 
 
 @dataclass(frozen=True, kw_only=True)

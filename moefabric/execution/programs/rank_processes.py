@@ -37,6 +37,14 @@ Launcher = Callable[[str, Sequence[str]], Sequence[str]]
 
 The command must end when the local process gets SIGTERM, and exit with its status.
 """
+JOB_VARIABLE: Final = "MOEFABRIC_JOB"
+"""Environment variable with the name of the job, set in every process of the job."""
+GRACE_S: Final = 5.0
+"""Time between SIGTERM and SIGKILL."""
+_LAST_LINES: Final = 20
+_READ_BYTES: Final = 1 << 16
+_MAX_LINE_BYTES: Final = 1 << 20
+Stream = Literal["stdout", "stderr"]
 
 
 @dataclass(frozen=True)
@@ -224,15 +232,6 @@ def print_tagged_line(rank: Rank, stream: str, line: str) -> None:
     print_line(rank, stream, f"[{rank.number} {rank.server}] {line}")
 
 
-JOB_VARIABLE: Final = "MOEFABRIC_JOB"
-"""Environment variable with the name of the job, set in every process of the job."""
-GRACE_S: Final = 5.0
-"""Time between SIGTERM and SIGKILL."""
-_LAST_LINES: Final = 20
-_READ_BYTES: Final = 1 << 16
-_MAX_LINE_BYTES: Final = 1 << 20
-
-Stream = Literal["stdout", "stderr"]
 LineCallback = Callable[[Rank, Stream, str], None]
 """Called with each line that a rank prints, without its end, in the thread that reads them."""
 

@@ -29,6 +29,7 @@ _HEARTBEAT_S: Final = 2.0
 _HEARTBEAT_REPLY_S: Final = 4.0
 REPLY_S: Final = 15.0
 """A busy machine may take seconds to read all counters of its part."""
+_STOP_S: Final = 8.0
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,6 @@ class PartLink:
                 if self._waiting and not (reply := self._waiting.popleft()).done():
                     reply.set_result(message)
         self.lose("its connection has ended")
-
-
-_STOP_S: Final = 8.0
 
 
 class Head:

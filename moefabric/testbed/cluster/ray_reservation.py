@@ -30,6 +30,14 @@ from moefabric.core.resource_needs import ResourceNeeds, total_needs
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.cluster.ray_client import last_line, load_ray
 
+_REMEDY = "lower the scale or add a node"
+_SERVICE: Final = (sys.executable, "-m", "moefabric.testbed.cluster.service")
+_RESERVE_S: Final = 60.0
+"""Limit of a reservation. Ray offers a dead node until its heartbeats are missed, up to 30 s."""
+START_S: Final = 60.0
+"""Limit of the start of a Python process on a node."""
+_HEAD: Final = "head"
+
 
 @dataclass(frozen=True)
 class NodeFacts:
@@ -104,9 +112,6 @@ def _source_digest() -> str:
     for path in paths:
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
-
-
-_REMEDY = "lower the scale or add a node"
 
 
 @dataclass(frozen=True)
@@ -189,9 +194,6 @@ def _together(
     needs = total_needs(parts.values())
     free = ", ".join(f"{node.name} {node.free}" for node in nodes)
     return f"{len(parts)} parts need {needs} {where}, and free are: {free}; {_REMEDY}"
-
-
-_SERVICE: Final = (sys.executable, "-m", "moefabric.testbed.cluster.service")
 
 
 def group_name(fabric: str) -> str:
@@ -301,13 +303,6 @@ def _release_after(fabric: str) -> None:
     ):
         fcntl.flock(file, fcntl.LOCK_SH)  # its process has the lock until its end
     release(load_ray(), fabric)
-
-
-_RESERVE_S: Final = 60.0
-"""Limit of a reservation. Ray offers a dead node until its heartbeats are missed, up to 30 s."""
-START_S: Final = 60.0
-"""Limit of the start of a Python process on a node."""
-_HEAD: Final = "head"
 
 
 @dataclass(frozen=True)

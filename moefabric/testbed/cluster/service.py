@@ -42,6 +42,7 @@ from moefabric.testbed.fabric_processes import fabric_processes
 
 _GRACE_S: Final = 3.0
 _PART_BYTES: Final = 1 << 20
+_CPU: Final = Path("/proc/stat")
 
 
 async def run_program(message: dict[str, Any], connection: Connection) -> None:
@@ -130,9 +131,6 @@ async def _end(process: Process) -> None:
             _signal(process, number)
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _GRACE_S)
-
-
-_CPU: Final = Path("/proc/stat")
 
 
 class MachineService:
