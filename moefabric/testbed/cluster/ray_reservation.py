@@ -101,7 +101,7 @@ def _faults(head: NodeFacts, node: NodeFacts) -> Iterator[str]:
 
 def _source_digest() -> str:
     """Return a digest of this package's source files, which editable installations may change."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     paths = sorted(
         Path(folder, file)
         for folder, _, files in os.walk(root, followlinks=True)
