@@ -126,7 +126,8 @@ class OwnClocks(VirtualTimeExecutor):
     """Every region's light on a clock of its own."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.own = args[0].controller.clock
+        reconfigure: Any = fn
+        self.own = reconfigure.__self__.controller.clock
         return super().submit(fn, *args, **kwargs)
 
 
