@@ -30,6 +30,8 @@ _HEARTBEAT_REPLY_S: Final = 4.0
 REPLY_S: Final = 15.0
 """A busy machine may take seconds to read all counters of its part."""
 _STOP_S: Final = 8.0
+_READY_S: Final = 60.0
+"""Limit until a part is ready."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,11 @@ class Head:
 
     Args:
         run_dir: The head's run directory.
-        timeout_s: Limit until the parts are ready.
     """
 
-    def __init__(self, run_dir: RunDirectory, timeout_s: float) -> None:
+    def __init__(self, run_dir: RunDirectory) -> None:
         self._run_dir = run_dir
-        self._request = {"do": "part", "token": run_dir.read_token(), "timeout_s": timeout_s}
+        self._request = {"do": "part", "token": run_dir.read_token(), "timeout_s": _READY_S}
         self._others = read_machines(run_dir)
         self._links: dict[str, PartLink] = {}
         self._ended = asyncio.Event()
@@ -240,11 +241,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run `python -m moefabric.testbed.cluster.head --run-dir RUN_DIR`."""
     parser = argparse.ArgumentParser(prog="head", description=__doc__)
     parser.add_argument("--run-dir", required=True, type=Path)
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds")
     options = parser.parse_args(arguments)
     try:
         run_dir = RunDirectory(options.run_dir)
-        asyncio.run(Head(run_dir, options.timeout).run())
+        asyncio.run(Head(run_dir).run())
     except (MoefabricError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

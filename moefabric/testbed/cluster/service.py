@@ -290,7 +290,6 @@ def main(arguments: list[str] | None = None) -> int:
     """Run `python -m moefabric.testbed.cluster.service --listen ADDRESS`."""
     parser = argparse.ArgumentParser(prog="machine_service", description=__doc__)
     parser.add_argument("--listen", required=True, help="IPv4 address, of the machines' network")
-    parser.add_argument("--port", type=int, default=0, help="TCP port; default: any")
     parser.add_argument(
         "--lease",
         type=float,
@@ -313,9 +312,7 @@ async def _serve(secret: str, options: argparse.Namespace) -> None:
     loop.add_signal_handler(signal.SIGINT, task.cancel)
     _at_end_of_input(lambda: loop.call_soon_threadsafe(task.cancel))
     service = MachineService(secret, options.lease)
-    server = await asyncio.start_server(
-        service.answer, options.listen, options.port, limit=LONGEST_LINE
-    )
+    server = await asyncio.start_server(service.answer, options.listen, limit=LONGEST_LINE)
     async with server:
         port = server.sockets[0].getsockname()[1]
         sys.stdout.write(json.dumps({"port": port}) + "\n")
