@@ -385,14 +385,10 @@ class ProgramFabric:
 
 def server_demand(placed: PlacedProgram) -> DemandMatrix:
     """Return the bytes that a program moves between servers, in the model."""
-    servers = placed.fabric.servers
-    index = placed.fabric.server_index
+    servers, index = placed.fabric.servers, placed.fabric.server_index
     demand = np.zeros((len(servers), len(servers)))
-    for transfer, (source, target) in placed.ends.items():
-        src, dst = placed.placement.servers[source], placed.placement.servers[target]
-        if src != dst:
-            size = sum(part.size for part in placed.parts[transfer])
-            demand[index[src], index[dst]] += size * placed.scale.bytes
+    for (src, dst, _), size in placed.connections.items():
+        demand[index[src], index[dst]] += size * placed.scale.bytes
     return DemandMatrix(servers, demand)
 
 
