@@ -16,9 +16,9 @@ from moefabric.emulator.fabric import lifecycle
 from moefabric.results.progress import PlainProgressReporter
 from moefabric.testbed.cluster.ray_fabric import placer
 from moefabric.testbed.cluster.ray_fabric import remove_fabric as remove_fabric_of_cluster
-from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes, with_shells
+from moefabric.testbed.fabric_processes import UP_TIMEOUT_S
 from moefabric.testbed.placed_fabric import fitted_fabric
-from moefabric.testbed.testbed import check_descriptor_limit, data_paths
+from moefabric.testbed.testbed import check_descriptor_limit, data_paths, start_fabric
 
 __all__ = ["EmulatedFabric", "load_fabric", "remove_fabric_of_cluster"]
 
@@ -109,24 +109,14 @@ class EmulatedFabric:
         with graceful_shutdown(), place as placement, ExitStack() as undo:
             if placement:
                 fabric = fitted_fabric(fabric, placement, PlainProgressReporter())
-            wiring = lifecycle.up(
-                fabric,
-                fabric_processes,
-                UP_TIMEOUT_S,
-                switch=self.spec.switch,
-                carriers=lifecycle.ServerCarriers(
-                    self.spec.containers, with_shells(self.name, self.spec.real_hosts), placement
-                ),
-                owner=os.getpid(),  # until the controllers are ready
-                control_tls=self.spec.control_tls,
-            )
+            wiring = start_fabric(fabric, self.spec, placement)
             # Another process may have brought it up meanwhile.
             lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()
             if not lab.was_up:
                 undo.callback(lab.down)
             wait_for_controllers(wiring, UP_TIMEOUT_S)
             if not lab.was_up:
-                lifecycle.disown(self.name)
+                lifecycle.disown(self.name)  # it stays after the end of this process
             undo.pop_all()
         return lab
 

@@ -9,13 +9,15 @@ from moefabric.api.fabric_view import FabricView
 from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import node_commands
 from moefabric.execution.programs.mpi import hostfile, mpi_launch
-from moefabric.execution.programs.rank_places import (
+from moefabric.execution.programs.rank_processes import (
+    LineCallback,
+    RankJob,
     RankPlace,
+    RankProcesses,
     chosen_servers,
     print_line,
     print_tagged_line,
 )
-from moefabric.execution.programs.rank_processes import LineCallback, RankProcesses
 
 if TYPE_CHECKING:
     from moefabric.execution.programs.exchange_loop import CarriedExchange
@@ -120,8 +122,8 @@ class ServerPrograms(FabricView):
         """
         chosen = chosen_servers(self.servers, servers)
         place = RankPlace.on_fabric(self.wiring, chosen)
-        job = place.job(_words(command), ranks_per_server, environment or {}, self.name)
-        return RankProcesses(job, place.launcher, on_line or print_line)
+        job = RankJob(place, _words(command), ranks_per_server, environment or {}, self.name)
+        return RankProcesses(job, on_line or print_line)
 
     def torchrun(
         self,
@@ -154,13 +156,13 @@ class ServerPrograms(FabricView):
         """
         words, chosen = _words(command), chosen_servers(self.servers, servers)
         place = RankPlace.on_fabric(self.wiring, chosen, by_agents=True)
-        job = place.job(words, ranks_per_server, environment or {}, self.name)
+        job = RankJob(place, words, ranks_per_server, environment or {}, self.name)
         from moefabric.execution.programs.exchange_loop import CarriedExchange, exchange_loop
 
         carried, print_output = list[CarriedExchange](), on_line or print_line
         with (
             exchange_loop(self.name, policy) as loop,
-            RankProcesses(job, place.launcher, print_output, on_end=loop.wake) as ranks,
+            RankProcesses(job, print_output, on_end=loop.wake) as ranks,
         ):
             loop.run(lambda: ranks.ended or ranks.failure is not None, carried.append)
             ranks.wait()

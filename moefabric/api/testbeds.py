@@ -19,8 +19,7 @@ from moefabric.emulator.fabric.lifecycle import queues
 from moefabric.emulator.ocs.physics import Settling
 from moefabric.execution.executor import Executor, Instruments
 from moefabric.execution.programs.program_fabric import ProgramFabric, emulated_programs
-from moefabric.execution.programs.rank_places import RankPlace
-from moefabric.execution.programs.rank_processes import RankProcesses
+from moefabric.execution.programs.rank_processes import RankJob, RankPlace, RankProcesses
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult, TraceReplay
 from moefabric.results.records.spine_traffic import uplink_payload
 from moefabric.runtime.cpu_monitor import CpuSampler, idle_shares
@@ -28,7 +27,7 @@ from moefabric.testbed.testbed import Controllers, port_counters, running_testbe
 
 __all__ = [
     "SENT", "Controllers", "CpuSampler", "Executor", "Fleet", "Instruments", "PortCounters",
-    "ProgramFabric", "RankPlace", "RankProcesses", "ReplayOptions", "ReplayResult", "Settling",
-    "TraceReplay", "emulated_programs", "idle_shares", "port_counters", "queues",
+    "ProgramFabric", "RankJob", "RankPlace", "RankProcesses", "ReplayOptions", "ReplayResult",
+    "Settling", "TraceReplay", "emulated_programs", "idle_shares", "port_counters", "queues",
     "running_testbed", "uplink_payload",
 ]  # fmt: skip

@@ -201,6 +201,13 @@ class FlowRecord:
     corrupt: bool = False
 
 
+def loss_text(lost: Sequence[FlowRecord]) -> str:
+    """Return the first of the lost flows, and how many more there are."""
+    first = lost[0]
+    more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+    return f"{first.src} to {first.dst} by {first.path}: {first.why}{more}"
+
+
 def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple[Flow, ...]:
     """Return the flows of a split: each pair's bytes spread over NICs.
 

@@ -25,15 +25,19 @@ from moefabric.core.protocols import Agents
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.clock import MonotonicClock, RunTimers, SkippingClock
-from moefabric.execution.controller_retry import RegionController
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator
+from moefabric.execution.reconfiguration import (
+    ControllerSplits,
+    Reconfigurator,
+    RegionController,
+    RetriedController,
+)
 from moefabric.execution.recovery import Recovery, lost_components
 from moefabric.execution.run_prediction import add_predictions
 from moefabric.execution.task_runner import TaskRunner
-from moefabric.execution.transfers import Instruments, RunSettings, Transfers
+from moefabric.execution.transfers import ControlSettings, Instruments, RunSettings, Transfers
 from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.prediction.jobs import Programme
 from moefabric.results.records.records import IterationRun, Span
@@ -42,7 +46,7 @@ from moefabric.workload.iterations.job import Job, JobShape
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from moefabric.workload.iterations.substitution import Losses
 
-__all__ = ["Executor", "Instruments", "RunSettings"]
+__all__ = ["ControlSettings", "Executor", "Instruments", "RunSettings"]
 
 log = logging.getLogger(__name__)
 
@@ -125,31 +129,18 @@ class Executor:
             max(1, len(controllers)), thread_name_prefix="reconfigure"
         )
         self._timers = RunTimers()
-        self._reconfigurator = Reconfigurator(
-            fabric,
-            controllers,
-            circuits,
-            self.clock,
-            self._background,
-            wake=agents.wake,
-            schedule=self._timers.add,
-            settings=settings.control,
-            observer=self._observer,
-            splits=self.policy,
-        )
+        self.reconfigurator = self._reconfigurations(controllers, circuits, settings.control)
         self._tasks = TaskRunner(
             self.policy,
             self.transfers,
-            self._reconfigurator,
+            self.reconfigurator,
             self._timers,
             observer=self._observer,
             calls=calls or Calls(),
         )
-        self._calls = calls
-        self._keep_records, self._kept = settings.keep_records, list[IterationRun]()
-        self._restore_s = settings.restore_s
-        self._restore_ns = fabric.scale.wall_ns(settings.restore_s * NS_PER_S)
+        self._calls, self._settings = calls, settings
         self._reported_circuits = instruments.reported_circuits
+        self._kept: list[IterationRun] = []
         self._jobs: list[_JobRun] = []
         self._states: dict[tuple[int, int], IterationState] = {}
         """Each iteration's last attempt, in the order in which the iterations began; without those
@@ -160,20 +151,32 @@ class Executor:
         self.iteration_windows: list[IterationWindow] = []
         """The iterations of the first job, on the wall clock."""
 
+    def _reconfigurations(
+        self,
+        controllers: Mapping[str, RegionController],
+        circuits: CircuitSet,
+        settings: ControlSettings,
+    ) -> Reconfigurator:
+        retried = {
+            region: RetriedController(controller, self.clock, settings.timeout_s, self.policy)
+            for region, controller in controllers.items()
+        }
+        return Reconfigurator(
+            self.fabric,
+            retried,
+            circuits,
+            self.clock,
+            self._background,
+            wake=self.agents.wake,
+            schedule=self._timers.add,
+            settings=settings,
+            observer=self._observer,
+        )
+
     @property
     def circuits(self) -> CircuitSet:
         """The circuits that traffic may use."""
-        return self._reconfigurator.circuits()
-
-    @property
-    def replanned_ns(self) -> list[int]:
-        """When traffic began that was planned for reported circuits."""
-        return self._reconfigurator.replanned_ns
-
-    @property
-    def windows(self) -> list[tuple[int, int]]:
-        """When packets were under way, on the wall clock."""
-        return self.transfers.windows
+        return self.reconfigurator.circuits()
 
     def iteration(self, number: int, operations: Sequence[Operation]) -> IterationRun:
         """Run operations of all regions in lockstep, once, as iteration `number`.
@@ -228,7 +231,7 @@ class Executor:
             del self._states[state.job.number, state.run.number]
         runs = [state.run for state in states]
         self._observer.iterations_recorded(runs)
-        if not self._keep_records:
+        if not self._settings.keep_records:
             runs = [run.without_records() for run in runs]
         self._kept += runs
 
@@ -250,15 +253,15 @@ class Executor:
 
     def close(self) -> None:
         """End the background threads; wait for them unless a controller owes a reply."""
-        self._background.shutdown(wait=not self._reconfigurator.pending)
+        self._background.shutdown(wait=not self.reconfigurator.pending)
 
     def _turn(self) -> None:
         """Take the actions that are due, then wait for the next event."""
         for region, circuits in self._reported_circuits().items():
-            self._reconfigurator.adopt(region, circuits)
+            self.reconfigurator.adopt(region, circuits)
         self._timers.fire(self.clock.now_ns())
         for job, lost in list(self._restarts):
-            if not self._reconfigurator.waiting_for(job.regions):
+            if not self.reconfigurator.waiting_for(job.regions):
                 self._restarts.remove((job, lost))
                 self._restart(job, lost)
         if not self._tasks.losses and not all(job.finished for job in self._jobs):
@@ -282,7 +285,7 @@ class Executor:
             return
         for number, records in reports.items():
             self._tasks.receive(number, records)
-        self._reconfigurator.process_replies()
+        self.reconfigurator.process_replies()
         if self._calls is not None:
             for exchange in self.agents.take_exchanges():
                 self._calls.receive(exchange)
@@ -402,7 +405,8 @@ class Executor:
 
         `longer_ns` is what detection and substitution take longer than they did in wall time.
         """
-        restart_ns = self.clock.now_ns() + longer_ns + self._restore_ns
+        restore_ns = self.fabric.scale.wall_ns(self._settings.restore_s * NS_PER_S)
+        restart_ns = self.clock.now_ns() + longer_ns + restore_ns
         for job in self._cancelled:
             restart = partial(self._restarts.append, (job, lost))
             self._timers.add(restart_ns, restart)
@@ -413,7 +417,8 @@ class Executor:
         state = job.state
         assert state is not None
         number = state.run.number
-        loading = f" after {self._restore_s:g} s of loading a checkpoint" if self._restore_s else ""
+        restore_s = self._settings.restore_s
+        loading = f" after {restore_s:g} s of loading a checkpoint" if restore_s else ""
         action = f"{self.recovery.substitutions}; the iteration starts anew{loading}"
         self.recovery.log("recovered", lost, action)
         job.void.append((state.run.start_ns, self.clock.now_ns()))

@@ -1,31 +1,167 @@
-"""Records a fabric's replay while it runs: outcomes in the journal, the state of the run."""
+"""Records a fabric's replay while it runs: outcomes in the journal, the state of the run.
 
+Dashboard and metrics read the state, which is written a few times a second at most.
+"""
+
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Self
 
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import OutputError
 from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.core.topology import Fabric
 from moefabric.execution.executor import Executor
 from moefabric.execution.failure_monitor import FailureMonitor
 from moefabric.execution.observer import RunObserver
-from moefabric.execution.status_writer import RunStatusWriter
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.results.journal import IterationLine, Journal
 from moefabric.results.model import FidelityResult
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import FabricTotals
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
+from moefabric.runtime import run_status
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.workload.gating.copilot import GatingPrediction
+from moefabric.workload.iterations.iteration import Collective
+from moefabric.workload.iterations.tasks import Sent, Task
 
+_EVERY_S: Final = 0.2
+"""Least time between two writes."""
+_BUSIEST_SHARE: Final = 0.004
+"""Share of a core that writes may take; more costly ones come less often."""
 _VERDICT_SHARE: Final = 0.002
 """Share of the time that verdicts during the run may take."""
 MOST_SHOWN: Final = 100
 """Iterations with failures whose activity is kept for the report, so that memory stays flat."""
+
+
+class RunStatusWriter(RunObserver):
+    """Context in which a thread writes the state of a run to a file, and removes it at the end.
+
+    The run only takes note of what changed. A state that can't be written is lost: the run goes on.
+
+    Args:
+        file: The file.
+        status: The state before the first iteration.
+    """
+
+    def __init__(self, file: Path, status: run_status.RunStatus) -> None:
+        self._file, self._status = file, status
+        self._task: Task | None = None
+        self._demand: DemandMatrix | None = None
+        self._changed, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._write, name="run-status", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._changed.set()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._changed.set()
+        self._thread.join()
+        with suppress(OSError):
+            self._file.unlink()
+
+    def transfer_ordered(self, task: Task) -> None:
+        """Take note of a collective or transfer whose flows were ordered."""
+        self._task = task
+        if isinstance(task.work, Collective):
+            self._demand = task.work.demand
+        self._changed.set()
+
+    def iteration_began(self, number: int) -> None:
+        """Take note of an iteration."""
+        self._update(iteration=number)
+
+    def add_outcome(
+        self,
+        outcome: IterationOutcome,
+        fidelity: FidelityResult | None,
+        nic_bytes: dict[str, int] | None,
+    ) -> None:
+        """Take note of an iteration's outcome.
+
+        Args:
+            outcome: The outcome.
+            fidelity: The verdict on all iterations so far; None for the last known one.
+            nic_bytes: Bytes that each NIC has sent; None if nobody counts.
+        """
+        own, totals, sent = outcome.result, self._status.totals, outcome.collectives
+        status = run_status.IterationStatus(
+            iteration=own.iteration,
+            measured_s=own.measured_s or 0.0,
+            predicted_s=own.predicted_s or 0.0,
+            exposed_comm_s=own.exposed_comm_s or 0.0,
+            bytes=sum(one.bytes for one in sent),
+            bytes_by_light=sum(one.bytes_by_light or 0 for one in sent),
+            bytes_by_eps=sum(one.bytes_by_eps or 0 for one in sent),
+        )
+        integrity, verdict = outcome.measured.integrity, dict[str, Any]()
+        added = run_status.RunTotals(
+            iterations=1,
+            collectives=len(sent),
+            reconfigurations=len(outcome.reconfigurations),
+            bytes=status.bytes,
+            bytes_by_light=status.bytes_by_light,
+            bytes_by_eps=status.bytes_by_eps,
+            lost_transfers=integrity.lost_transfers or 0,
+            corrupt=integrity.corrupt or 0,
+        )
+        if fidelity is not None:
+            verdict = {"verdict": str(fidelity.verdict), "reasons": fidelity.reasons}
+        self._update(
+            done=[*self._status.done, status][-run_status.LAST_ITERATIONS :],
+            totals=run_status.RunTotals(
+                **{name: getattr(totals, name) + count for name, count in added}
+            ),
+            timeline=[
+                run_status.IntervalStatus.model_validate(one, from_attributes=True)
+                for one in outcome.timeline
+            ],
+            nic_bytes=nic_bytes,
+            **verdict,
+        )
+
+    def _update(self, **changes: Any) -> None:
+        self._status = self._status.model_copy(update=changes)
+        self._changed.set()
+
+    def _write(self) -> None:
+        pause_s = _EVERY_S
+        while not self._closing.is_set():
+            self._changed.wait()
+            self._changed.clear()
+            began_s = time.thread_time()
+            with suppress(OutputError):
+                run_status.write_run_status(self._file, self._present())
+            pause_s = max(_EVERY_S, (time.thread_time() - began_s) / _BUSIEST_SHARE)
+            self._closing.wait(pause_s)
+
+    def _present(self) -> run_status.RunStatus:
+        update: dict[str, Any] = {}
+        if (task := self._task) is not None:
+            work = task.work
+            assert isinstance(work, Sent)
+            update["operation"] = run_status.OperationStatus(
+                kind=work.kind,
+                direction=work.direction,
+                layer=work.layer,
+                region=task.regions[0] if len(task.regions) == 1 else "all",
+                micro_batch=task.micro_batch,
+            )
+        if (demand := self._demand) is not None:
+            sizes = demand.array.round().astype(int).tolist()
+            update["demand"] = run_status.DemandStatus(servers=list(demand.servers), bytes=sizes)
+        return self._status.model_copy(update=update)
 
 
 @dataclass
@@ -59,7 +195,7 @@ class FabricRecorder(RunObserver):
     flows: bool = False
     paced: bool = True
     predictions: Callable[[int], Sequence[GatingPrediction | None]] | None = None
-    executor: Executor | None = field(default=None, init=False)
+    executor: Executor = field(init=False)
     cpu: CpuSampler | None = field(default=None, init=False)
     monitor: FailureMonitor | None = field(default=None, init=False)
     failed: list[IterationRun] = field(default_factory=list)
@@ -74,7 +210,6 @@ class FabricRecorder(RunObserver):
 
     def iterations_recorded(self, runs: Sequence[IterationRun]) -> None:
         """Append the outcomes of iterations that have ended."""
-        assert self.executor is not None
         injected = self.monitor is not None and self.monitor.injected()
         failures = self.failures() if injected else RunFailures()
         if failures.failures:
@@ -113,11 +248,11 @@ class FabricRecorder(RunObserver):
 
     def failures(self) -> RunFailures:
         """Return the failures so far."""
-        executor, monitor = self.executor, self.monitor
-        if executor is None or monitor is None:
+        executor = self.executor
+        if self.monitor is None:
             return RunFailures()
-        failures = monitor.failures_during(executor.iteration_windows, executor.clock)
-        replanned_ns = map(failures.wall_ns, executor.replanned_ns)
+        failures = self.monitor.failures_during(executor.iteration_windows, executor.clock)
+        replanned_ns = map(failures.wall_ns, executor.reconfigurator.replanned_ns)
         return replace(
             failures,
             planned_ns=tuple(sorted({*self._planned_ns, *replanned_ns})),
@@ -125,14 +260,13 @@ class FabricRecorder(RunObserver):
         )
 
     def _idle_shares(self, *, last: bool = False) -> list[float]:
-        if self.executor is None or self.cpu is None:
+        if self.cpu is None:
             return []
         return self.cpu.idle_shares(self.executor.transfers.take_windows(), last=last)
 
     def _outcomes(
         self, runs: Sequence[IterationRun], failures: RunFailures, idle: list[float]
     ) -> list[IterationOutcome]:
-        circuits = None if self.executor is None else self.executor.circuits
         for run in runs:
             if self.predictions is not None and run.number not in self._gating:
                 self._gating[run.number] = self.predictions(run.number)
@@ -141,7 +275,7 @@ class FabricRecorder(RunObserver):
             runs,
             failures,
             flows=self.flows,
-            circuits=circuits,
+            circuits=self.executor.circuits,
             cpu_idle=idle,
             first_dispatches=partial(
                 first_dispatches, self.fabric, self.policy, gating=self._gating

@@ -21,22 +21,15 @@ from moefabric.core.port_counts import QueueCounts
 from moefabric.core.topology import Fabric, drops_packets, queue_room
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import lifecycle
-from moefabric.execution.controller_retry import RegionController
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.fabric_recorder import FabricRecorder
-from moefabric.execution.failure_monitor import (
-    CircuitReports,
-    FailureMonitor,
-    failure_watch,
-    scheduled_failures,
-)
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.fabric_recorder import FabricRecorder, RunStatusWriter
+from moefabric.execution.failure_monitor import FailureMonitor, failure_watch, scheduled_failures
 from moefabric.execution.hybrid_result import with_hybrid
 from moefabric.execution.observer import Observers, RunObserver
-from moefabric.execution.programs.rank_places import RankPlace
+from moefabric.execution.programs.rank_processes import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.execution.real_hosts import RealHosts
-from moefabric.execution.reconfiguration import ControlSettings
-from moefabric.execution.status_writer import RunStatusWriter
+from moefabric.execution.reconfiguration import RegionController
 from moefabric.planner.policy import Policy
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
@@ -47,25 +40,13 @@ from moefabric.results.parts import LinkLateness
 from moefabric.results.progress import ProgressReporter
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.records.spine_traffic import spine_traffic, uplink_payload
-from moefabric.results.verdict import reasons
-from moefabric.results.verdict.fabric_result import (
-    control_time_findings,
-    summed_outcomes,
-    wiring_summary,
-    with_cost_and_failures,
-    with_findings,
-)
+from moefabric.results.verdict import fabric_result, reasons
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
 from moefabric.results.verdict.iteration_outcome import IterationOutcome
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.run_status import RunStatus
-from moefabric.testbed.link_readings import (
-    lateness_findings,
-    link_lateness,
-    queue_drops,
-    queue_readings,
-)
+from moefabric.testbed import link_readings
 from moefabric.testbed.placed_fabric import Placer, other_cpu_ticks
 from moefabric.testbed.testbed import Controllers, port_counters
 from moefabric.workload.gating.job_gating import RecordedGating
@@ -261,15 +242,15 @@ class RunContext:
         if self.controllers is not None and self.wiring is not None:
             remarks = [*self.wiring.remarks, *self.setup.scale_faults, *remarks]
             remarks += self.controllers.faults.get(choice.policy, ())
-        result = summed_outcomes(
-            wiring_summary(fabric),
+        result = fabric_result.summed_outcomes(
+            fabric_result.wiring_summary(fabric),
             choice.name,
             choice.policy,
             outcomes,
             (
                 *reasons.CIRCUMSTANCE.judge_each(remarks),
-                *(lateness_findings(fabric, replay.links) if replay.links else ()),
-                *control_time_findings(
+                *(link_readings.lateness_findings(fabric, replay.links) if replay.links else ()),
+                *fabric_result.control_time_findings(
                     [one.control_s or 0.0 for one in changes], self.spec.control_s
                 ),
                 *self.hosts.findings(
@@ -280,7 +261,9 @@ class RunContext:
             failures=bool(replay.failures.failures),
             cpu_idle=replay.idle,
         )
-        result = with_cost_and_failures(result, fabric, replay.failures, replay.failed)
+        result = fabric_result.with_cost_and_failures(
+            result, fabric, replay.failures, replay.failed
+        )
         # The circuits at the end are those of layer 0, where the backward pass ends. One region
         # stands for all.
         region = next(region for region in fabric.regions if not region.modelled)
@@ -352,10 +335,9 @@ def replay_on(context: RunContext) -> Replay:
             warm_up.run(context.jobs.warm_up, 1)
     except hosts.fatal_errors as error:
         return Replay(lost=hosts.cause(error))
-    reports = CircuitReports(context.fleet.wake)
     with ExitStack() as undo:
         undo.enter_context(_short_collections())
-        status = counters = None
+        status = counters = watch = None
         if run_dir is not None:
             status = undo.enter_context(context.status_writer(run_dir))
         recorder = context.recorder(status, ended)
@@ -366,18 +348,20 @@ def replay_on(context: RunContext) -> Replay:
             recorder.monitor = undo.enter_context(closing(FailureMonitor(run_dir)))
             counters = undo.enter_context(port_counters(fabric))
             observers += [recorder.monitor, undo.enter_context(schedule)]
-        instruments = Instruments(counters=counters, reported_circuits=reports.take)
+            if choice.policy != "eps" and not policy_named(choice.policy).reconfigures:
+                watch = failure_watch(run_dir, context.fleet.wake)
+        reported = watch.take_circuits if watch is not None else dict
+        instruments = Instruments(counters=counters, reported_circuits=reported)
         recorder.executor = executor = undo.enter_context(
             closing(
                 context.executor(ended, observer=Observers(*observers), instruments=instruments)
             )
         )
-        keeps_circuits = choice.policy != "eps" and not policy_named(choice.policy).reconfigures
-        if run_dir is not None and keeps_circuits:
-            undo.enter_context(failure_watch(run_dir, reports.put))
+        if watch is not None:  # now that the executor has lit its circuits
+            undo.enter_context(watch)
         enabled = emulated and bool(drops_packets(fabric) or fabric.spines)
-        lateness = undo.enter_context(link_lateness(fabric, enabled=emulated))
-        readings = undo.enter_context(queue_readings(fabric.name, enabled=enabled))
+        lateness = undo.enter_context(link_readings.link_lateness(fabric, enabled=emulated))
+        readings = undo.enter_context(link_readings.queue_readings(fabric.name, enabled=enabled))
         with CpuSampler(other_ticks=partial(other_cpu_ticks, run_dir)) as recorder.cpu:
             try:
                 runs = _run_iterations(context, executor, ended)
@@ -426,17 +410,19 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
         seconds = fmean(iteration.measured_s or 0.0 for iteration in result.iterations)
         outcome = f"{seconds:.3f} s an iteration"
     else:
-        result = summed_outcomes(wiring_summary(fabric), choice.name, choice.policy, ())
+        result = fabric_result.summed_outcomes(
+            fabric_result.wiring_summary(fabric), choice.name, choice.policy, ()
+        )
         outcome = "no iteration"
     wrong = [replay.lost] if replay.lost else []
     if context.run_dir is not None:
         wrong += lifecycle.deviations(fabric.name)[:_MOST_DEVIATIONS]
-    result = with_findings(result, reasons.WRONG_TESTBED.judge_each(wrong))
+    result = fabric_result.with_findings(result, reasons.WRONG_TESTBED.judge_each(wrong))
     counted = uplink_payload(*replay.queues) if replay.queues else None
     sent = [*result.collectives, *result.transfers]
     update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, counted), "links": replay.links}
     if replay.queues and drops_packets(fabric):
-        update["queues"] = queue_drops(queue_room(fabric), *replay.queues)
+        update["queues"] = link_readings.queue_drops(queue_room(fabric), *replay.queues)
     result = result.model_copy(update=update)
     if context.hybrid is not None:
         result = with_hybrid(result, context.spec, context.hybrid)

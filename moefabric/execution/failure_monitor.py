@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Final, Protocol, Self
 
 from moefabric.agents.fleet.fleet import Fleet
@@ -138,30 +137,6 @@ class FailureReporter(Protocol):
         """Make a waiting call of `failures` raise ControlError. Any thread may hang up."""
 
 
-class CircuitReports:
-    """The circuits that controllers report, handed from their threads to that of a run.
-
-    Args:
-        wake: Interrupts the run's wait for events. Any thread may call it.
-    """
-
-    def __init__(self, wake: Callable[[], object]) -> None:
-        self._wake, self._queue = wake, SimpleQueue[tuple[str, CircuitSet]]()
-
-    def put(self, region: str, circuits: CircuitSet) -> None:
-        """Report the circuits that carry a region's traffic."""
-        self._queue.put((region, circuits))
-        self._wake()
-
-    def take(self) -> dict[str, CircuitSet]:
-        """Return the last report of each region since the last call."""
-        latest = dict[str, CircuitSet]()
-        while not self._queue.empty():
-            region, circuits = self._queue.get()
-            latest[region] = circuits
-        return latest
-
-
 class FailureWatch:
     """Learns the consequences of failures from the controllers by long polls.
 
@@ -169,18 +144,16 @@ class FailureWatch:
     controller is away, its last reply stays valid.
 
     Args:
-        controllers: Connects to the controller of each region.
-        on_circuits: Called with a region and the circuits that its controller uses.
+        controllers: The controller of each region.
+        wake: Called by any thread when a controller has reported its circuits.
     """
 
     def __init__(
-        self,
-        controllers: Mapping[str, Callable[[], FailureReporter]],
-        on_circuits: Callable[[str, CircuitSet], object] = lambda _region, _circuits: None,
+        self, controllers: Mapping[str, FailureReporter], wake: Callable[[], object] = lambda: None
     ) -> None:
-        self._on_circuits = on_circuits
+        self._clients, self._wake = controllers, wake
         self._cut_off: dict[str, frozenset[str]] = dict.fromkeys(controllers, frozenset())
-        self._clients = {region: connect() for region, connect in controllers.items()}
+        self._circuits: dict[str, CircuitSet] = {}
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(
@@ -192,6 +165,10 @@ class FailureWatch:
     def unreachable(self, server: str) -> bool:
         """Return whether a server is cut off."""
         return any(server in servers for servers in self._cut_off.values())
+
+    def take_circuits(self) -> dict[str, CircuitSet]:
+        """Return the circuits that controllers use, as far as reported since the last call."""
+        return {region: self._circuits.pop(region) for region in list(self._circuits)}
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -216,7 +193,8 @@ class FailureWatch:
                 continue
             version = int(reply["version"])
             if (circuits := reply.get("circuits")) is not None:
-                self._on_circuits(region, CircuitSet.of(circuits))
+                self._circuits[region] = CircuitSet.of(circuits)
+                self._wake()
             self._cut_off[region] = cut_off_servers(reply)
 
 
@@ -356,18 +334,15 @@ def planned_failures(
     ]
 
 
-def failure_watch(
-    run_dir: RunDirectory,
-    on_circuits: Callable[[str, CircuitSet], object] = lambda _region, _circuits: None,
-) -> FailureWatch:
+def failure_watch(run_dir: RunDirectory, wake: Callable[[], object] = lambda: None) -> FailureWatch:
     """Return a watch of the controllers of all regions, by long polls of a running fabric."""
     wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
     clients = {
-        region.name: partial(ControllerClient.of_region, wiring, region, LONG_POLL_S + _REPLY_S)
+        region.name: ControllerClient.of_region(wiring, region, LONG_POLL_S + _REPLY_S)
         for region in wiring.fabric.regions
         if not (region.backup or region.modelled)
     }
-    return FailureWatch(clients, on_circuits)
+    return FailureWatch(clients, wake)
 
 
 def _await_servers(fleet: Fleet) -> None:

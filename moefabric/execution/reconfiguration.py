@@ -1,8 +1,8 @@
 """Asynchronous reconfiguration: demands sent to region controllers, with the EPS as the fallback.
 
-Each region has at most one request under way, in a background thread. While a controller is away,
-refuses or is silent, its region uses only circuits that the controller confirms. A late reply takes
-effect when it comes.
+Each region has at most one request under way, in a background thread. A controller that doesn't
+answer is asked a second time, and then only probed. While it is away, refuses or is silent, its
+region uses only circuits that the controller confirms. A late reply takes effect when it comes.
 
 The work of a controller costs model time one to one: in a run that is dilated d-fold, circuits that
 took c wall seconds of work carry traffic after c x d. Settling is dilated already. The controller
@@ -10,38 +10,53 @@ needs to know nothing of this.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from statistics import median
-from typing import Final
+from typing import Final, Protocol
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.errors import ControlError
+from moefabric.core.failures import FailurePhase
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.clock import Clock
-from moefabric.execution.controller_retry import (
-    ControllerEvent,
-    RegionController,
-    RetriedController,
-)
 from moefabric.execution.observer import Observers, RunObserver
+from moefabric.execution.transfers import ControlSettings
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits
 from moefabric.planner.sending.partial_offload import circuits_after_s
 from moefabric.prediction.control_time import ControlPrediction, model_phases
 from moefabric.results.records.records import CircuitChange
+from moefabric.testbed.testbed import PROBE_S
 
-TIMEOUT_S: Final = 1.0
-"""Model seconds that a controller may take to reply, plus twice the settling of its circuits."""
 UNDER_WAY: Final = "its controller hasn't answered the last request"
 _CONTROL_SAMPLES: Final = 8
 """Replies of a controller from which the control time of the next one is estimated."""
+ControllerEvent = tuple[int, FailurePhase, str]
+"""The instant and phase of a controller's failure, and the reason or action."""
+
+
+class RegionController(Protocol):
+    """The controller of a region's circuits. Its calls time out by themselves."""
+
+    def reconfigure(self, demand: DemandMatrix, horizon: Horizon) -> CircuitChange:
+        """Light the circuits that the demand deserves, given the all-to-alls to come.
+
+        Returns when traffic may use them. Raises ControlError if they can't be lit.
+        """
+
+    def ready(self, deadline_s: float) -> bool:
+        """Return whether it answers, connected to all of its devices, within `deadline_s`."""
+
+    def relied_on(self) -> CircuitSet:
+        """Return the circuits that have rules; raises ControlError if there is no answer."""
 
 
 class ControllerSplits:
@@ -65,6 +80,78 @@ class ControllerSplits:
             if known[0] == demand and known[1].circuits == own:
                 return known[2]
         return self.policy.split(fabric, demand, circuits)
+
+
+class RetriedController:
+    """A region's controller, asked a second time if it is back in time.
+
+    A controller that is still away is only probed.
+
+    Args:
+        controller: The controller.
+        clock: The clock of the run.
+        timeout_s: Wall seconds that it may take, besides settling.
+        splits: Remembers the splits in its replies.
+    """
+
+    def __init__(
+        self,
+        controller: RegionController,
+        clock: Clock,
+        timeout_s: float,
+        splits: ControllerSplits | None = None,
+    ) -> None:
+        self.controller, self._clock, self._timeout_s = controller, clock, timeout_s
+        self._splits, self._away = splits, False
+
+    def reconfigure(
+        self, demand: DemandMatrix, horizon: Horizon, events: list[ControllerEvent]
+    ) -> CircuitChange:
+        """Ask for circuits; append phases of the controller's failure to `events`."""
+        start_ns = self._clock.now_ns()
+        if self._away and not self.controller.ready(PROBE_S):
+            return _unchanged("its controller doesn't answer yet")
+        try:
+            change = self.controller.reconfigure(demand, horizon)
+        except ControlError as fault:
+            left_s = self._timeout_s - (self._clock.now_ns() - start_ns) / NS_PER_S
+            events.append((self._clock.now_ns(), "detected", str(fault)))
+            change, action = self._retry(demand, horizon, str(fault), max(left_s, PROBE_S))
+            events.append((self._clock.now_ns(), "recovered", action))
+        else:
+            self._away = False
+        if self._splits is not None and not change.error:
+            self._splits.remember(demand, change)
+        return change
+
+    def _retry(
+        self, demand: DemandMatrix, horizon: Horizon, error: str, left_s: float
+    ) -> tuple[CircuitChange, str]:
+        """Ask again if the controller answers; return the outcome and how the region goes on."""
+        if not self.controller.ready(left_s):
+            self._away = True
+            action = "the region's traffic is on the EPS until its controller answers"
+            return _unchanged(error), action
+        try:
+            change = self.controller.reconfigure(demand, horizon)
+        except ControlError as fault:
+            change = self._refused(str(fault))
+            action = f"the region's traffic is on the lit circuits ({change.after}) and the EPS"
+        else:
+            action = "asked again"
+        return change, action
+
+    def _refused(self, error: str) -> CircuitChange:
+        """Return the state after a refusal: the circuits for which the controller has rules."""
+        try:
+            return _unchanged(error, self.controller.relied_on())
+        except ControlError:
+            return _unchanged(error)
+
+
+def _unchanged(error: str, circuits: CircuitSet | None = None) -> CircuitChange:
+    lit = circuits or CircuitSet()
+    return CircuitChange(lit, lit, ReconfigurationPhases(), error=error)
 
 
 @dataclass(frozen=True)
@@ -144,22 +231,6 @@ class _RegionState:
         self.circuits, self.from_ns = circuits, from_ns
 
 
-@dataclass(frozen=True)
-class ControlSettings:
-    """Times of requests to controllers, in model seconds.
-
-    Attributes:
-        timeout_s: Time that a controller may take, plus twice the settling of its circuits.
-        control_s: Time that a request takes besides settling; None for as many seconds as its
-            controller needs on the wall clock.
-        earlier: Earlier requests: region, whether circuits changed, and time besides settling.
-    """
-
-    timeout_s: float = TIMEOUT_S
-    control_s: float | None = None
-    earlier: Sequence[tuple[str, bool, float]] = ()
-
-
 class Reconfigurator:
     """The circuits of all regions, changed by their `controllers`.
 
@@ -172,7 +243,7 @@ class Reconfigurator:
     def __init__(
         self,
         fabric: Fabric,
-        controllers: Mapping[str, RegionController],
+        controllers: Mapping[str, RetriedController],
         circuits: CircuitSet,
         clock: Clock,
         background: Executor,
@@ -181,7 +252,6 @@ class Reconfigurator:
         schedule: Callable[[int, Callable[[], object]], Callable[[], None]],
         settings: ControlSettings | None = None,
         observer: RunObserver | None = None,
-        splits: ControllerSplits | None = None,
     ) -> None:
         """Start with `circuits` lit.
 
@@ -195,22 +265,19 @@ class Reconfigurator:
             schedule: Calls an action at an instant of `clock`; returns a function that cancels it.
             settings: Times of the requests.
             observer: Learns that a controller fails, and how its region goes on.
-            splits: Remembers the splits in the controllers' replies.
         """
         self.fabric, self.clock = fabric, clock
         settings = settings or ControlSettings()
         self._background, self._wake, self._schedule = background, wake, schedule
         self._timeout_s, self._control_s = settings.timeout_s, settings.control_s
         self._expected = ControlPrediction.fixed(settings.control_s)
-        self._observer, self._splits = observer or Observers(), splits
+        self._observer = observer or Observers()
         self._dilation = fabric.scale.dilation
         self._states = {
             region.name: _RegionState(
                 region,
                 CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers)),
-                RetriedController(controllers[region.name], clock, settings.timeout_s)
-                if region.name in controllers
-                else None,
+                controllers.get(region.name),
             )
             for region in fabric.regions
         }
@@ -313,15 +380,8 @@ class Reconfigurator:
             return
         own = demand.within(state.region.servers)
         events: list[ControllerEvent] = []
-
-        def reconfigure(controller: RetriedController) -> CircuitChange:
-            change = controller.reconfigure(own, horizon, events)
-            if self._splits is not None and not change.error:
-                self._splits.remember(own, change)
-            return change
-
         assert state.controller is not None
-        future = self._background.submit(reconfigure, state.controller)
+        future = self._background.submit(state.controller.reconfigure, own, horizon, events)
         request = _Request(future, start_ns, now, on_reply, events)
         state.request = request
         request.cancel_timeout = self._schedule(

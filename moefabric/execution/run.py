@@ -45,7 +45,7 @@ from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.structured_log import log_context
 from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
-from moefabric.testbed.testbed import Controllers, FabricSetup, running_testbed
+from moefabric.testbed.testbed import Controllers, running_testbed
 
 
 def run(
@@ -99,17 +99,20 @@ def run(
         undo.enter_context(log_context(run=header.run_id))
         earlier = resumable(journal, header) if resume and journal is not None else None
         lines = undo.enter_context(_journal(journal, earlier))
-        if earlier is None:
-            lines.append(header)
-        else:
-            lines.append(SegmentLine(started=header.manifest.started or "", host=platform.node()))
+        segment = SegmentLine(started=header.manifest.started or "", host=platform.node())
+        lines.append(header if earlier is None else segment)
         setup = RunSetup(
             spec, folder, scale, faults, reporter, external, lines, header, earlier, place
         )
         finished = _run_groups(setup)
     manifest = _manifest(spec, scale, finished.wiring, started, finished.hosts)
-    if earlier is not None:
-        manifest = earlier.resumed_manifest(manifest)
+    return _run_result(spec, earlier.resumed_manifest(manifest) if earlier else manifest, finished)
+
+
+def _run_result(
+    spec: ExperimentSpec, manifest: result_model.Manifest, finished: "_Finished"
+) -> result_model.RunResult:
+    """Return the results of all fabrics in the order of the experiment."""
     order = [choice.name for choice in spec.fabrics]
     results = sorted(finished.results, key=lambda result: order.index(result.fabric))
     return result_model.RunResult(
@@ -222,24 +225,18 @@ def _group_testbed(setup: RunSetup, choices: Sequence[FabricChoice]) -> Iterator
         def light_for_job(controllers: Controllers) -> None:
             controllers.light_for(choices[0].policy, work.total_demand(), fabric)
 
-        own = spec.wiring
         testbed = running_testbed(
             fabric,
-            FabricSetup(
-                own.switch,
-                setup.external,
-                own.containers,
-                own.real_hosts,
-                own.control_tls,
-                placement,
-            ),
+            spec.wiring,
+            placement,
+            setup.external,
             transport=transport,
             prepare=light_for_job if fabric.patch_panel else None,
             timeout_s=spec.controller_timeout / NS_PER_S,
             pairs_between_regions=pairs,
         )
         wiring, fleet, controllers = undo.enter_context(testbed)
-        real = {server: one.login.host for server, one in own.real_hosts.items()}
+        real = {server: one.login.host for server, one in spec.wiring.real_hosts.items()}
         hosts = RealHosts(fleet, real, machines=placed_elsewhere(fabric, placement))
         yield context(fleet, hosts, controllers, wiring)
 

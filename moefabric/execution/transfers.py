@@ -13,13 +13,12 @@ from typing import Final
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import LostBytesError, ServerLossError
 from moefabric.core.exchange import Exchange, Pair, assigned_parts
-from moefabric.core.flows import Flow, FlowRecord, PacedFlow
+from moefabric.core.flows import Flow, FlowRecord, PacedFlow, loss_text
 from moefabric.core.protocols import Agents, PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.clock import Clock, SkippingClock
 from moefabric.execution.iteration_state import IterationState, SentTask
-from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.execution.run_prediction import ordered_streams
 from moefabric.planner.sending.partial_offload import PartialOffload, pace_late_flows
 from moefabric.planner.sending.task_flows import TaskFlows
@@ -32,6 +31,8 @@ from moefabric.workload.iterations.tasks import Elsewhere, Sent, Task
 
 log = logging.getLogger(__name__)
 
+CONTROL_TIMEOUT_S: Final = 1.0
+"""Model seconds that a controller may take to reply, plus twice the settling of its circuits."""
 ARMING_NS: Final = 20_000_000
 """Least time between a collective's order and its start, so that all agents start together."""
 ARMING_FLOW_NS: Final = 100_000
@@ -42,6 +43,22 @@ _PLANNED_SHARE: Final = 1e-6
 """Part of a pair's bytes that planned flows may miss by rounding."""
 _SLACK_S: Final = 20.0
 """Timeout of a transfer in addition to ten times its predicted duration."""
+
+
+@dataclass(frozen=True)
+class ControlSettings:
+    """Times of requests to controllers, in model seconds.
+
+    Attributes:
+        timeout_s: Time that a controller may take, plus twice the settling of its circuits.
+        control_s: Time that a request takes besides settling; None for as many seconds as its
+            controller needs on the wall clock.
+        earlier: Earlier requests: region, whether circuits changed, and time besides settling.
+    """
+
+    timeout_s: float = CONTROL_TIMEOUT_S
+    control_s: float | None = None
+    earlier: Sequence[tuple[str, bool, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -287,7 +304,7 @@ class Transfers:
         assert exchange is not None
         where = description(transfer.task)
         if corrupt := [record for record in transfer.records if record.corrupt]:
-            raise LostBytesError(self._give_up(transfer, _loss_message(where, corrupt)))
+            raise LostBytesError(self._give_up(transfer, f"{where}: {loss_text(corrupt)}"))
         unsent = sum(exchange.owed.values()) - sum(transfer.taken.values())
         if unsent:
             why = f"{where}: the policy sends {unsent:,} bytes of the ranks too few"
@@ -305,7 +322,8 @@ class Transfers:
         state, task, work = transfer.state, transfer.task, transfer.task.work
         assert isinstance(work, Sent)
         if lost := [record for record in transfer.records if not (record.ok or record.corrupt)]:
-            raise LostBytesError(self._give_up(transfer, _loss_message(description(task), lost)))
+            why = f"{description(task)}: {loss_text(lost)}"
+            raise LostBytesError(self._give_up(transfer, why))
         if transfer.exchange is not None:
             self._release_ranks(transfer)
         steal, total = (
@@ -384,10 +402,3 @@ def description(task: Task) -> str:
 def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
     """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
     return replace(record, **{name: getattr(record, name) + skipped_ns for name in _INSTANTS})
-
-
-def _loss_message(where: str, lost: Sequence[FlowRecord]) -> str:
-    """Return the first of the lost flows, and how many more there are."""
-    first = lost[0]
-    more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
-    return f"{where}: {first.src} to {first.dst} by {first.path}: {first.why}{more}"

@@ -12,16 +12,10 @@ from typing import Any, Final
 from moefabric.agents.engine.host_link import TUNNEL
 from moefabric.agents.fleet.channel import Channel, connect_local
 from moefabric.core.server_host import ServerHost
+from moefabric.emulator.fabric import plugged_hosts
 from moefabric.emulator.fabric.links import tcp_sysctls
 from moefabric.emulator.fabric.other_machines import HEAD_PROCESS
 from moefabric.emulator.fabric.plan import plan_fabric
-from moefabric.emulator.fabric.plugged_hosts import (
-    FAR_ADDRESS,
-    MANAGEMENT_ID,
-    MANAGEMENT_PORT,
-    NEAR_ADDRESS,
-    NEAR_MAC,
-)
 from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS
 from moefabric.emulator.linux.processes import (
     OUTER,
@@ -129,11 +123,11 @@ def _link_facts(wiring: FabricWiring, server: str, host: ServerHost) -> dict[str
         "networks": [str(fabric.addressing.prefix(region.name)) for region in fabric.regions],
         "neighbours": link.a.neighbours,
         "management": {
-            "near": NEAR_ADDRESS,
-            "near_mac": NEAR_MAC,
-            "far": FAR_ADDRESS,
-            "id": MANAGEMENT_ID,
-            "port": MANAGEMENT_PORT,
+            "near": plugged_hosts.NEAR_ADDRESS,
+            "near_mac": plugged_hosts.NEAR_MAC,
+            "far": plugged_hosts.FAR_ADDRESS,
+            "id": plugged_hosts.MANAGEMENT_ID,
+            "port": plugged_hosts.MANAGEMENT_PORT,
             "mtu": fabric.mtu - TUNNEL_HEADERS,
             "address": management.interface_address(management.server_address(fabric, server)),
         },

@@ -107,10 +107,7 @@ class FabricReader:
         if not self._run_dir.machines_socket.exists():
             return {}
         replies = ask_parts(self._run_dir, {"do": "clocks"})
-        return {
-            machine: None if machine in replies.lost else replies.parts[machine]
-            for machine in dict.fromkeys((*replies.lost, *replies.parts))
-        }
+        return {**replies.parts, **dict.fromkeys(replies.lost)}
 
     def close(self) -> None:
         """Release the counters."""

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
@@ -19,13 +19,11 @@ from moefabric.controller.client import ControllerClient, wait_for_controllers
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, ServerLossError, UnsupportedError
-from moefabric.core.flows import PacedFlow, Share, Split
+from moefabric.core.flows import PacedFlow, Share, Split, loss_text
 from moefabric.core.machines import MachinePlacement
 from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
 from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
-from moefabric.core.server_container import ServerContainer
-from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.transport import TCP, Transport
@@ -38,7 +36,6 @@ from moefabric.planner.horizon import Horizon
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.results.records.records import CircuitChange
 from moefabric.runtime import structured_log
-from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.testbed.fabric_processes import (
     UP_TIMEOUT_S,
@@ -46,6 +43,9 @@ from moefabric.testbed.fabric_processes import (
     fabric_processes,
     with_shells,
 )
+
+if TYPE_CHECKING:
+    from moefabric.config.fabric import WiringSpec
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ def data_paths(
     ]
 
 
-def open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
+def _open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
     """Send some bytes over every connection; raises AgentError if one can't carry them.
 
     TCP starts with ten segments in flight and doubles them every round trip. Behind a full NIC,
@@ -118,13 +118,16 @@ def open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[
     expected_s = 8 * WARM_UP_BYTES * len(unpaced) / len(fabric.servers) / wires
     records = fleet.run(0, unpaced, None, WARM_UP_S + 10 * expected_s)
     if lost := [record for record in records if not record.ok]:
-        first = lost[0]
-        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
-        place = f"{first.src} to {first.dst} by {first.path}"
-        raise AgentError(f"first bytes from {place}: {first.why}{more}")
+        raise AgentError(f"first bytes from {loss_text(lost)}")
 
 
-def connect_timeout_s(fabric: Fabric) -> float:
+def connect_agents(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
+    """Open connections between agents, and their congestion windows."""
+    fleet.connect(connections, _connect_timeout_s(fabric))
+    _open_congestion_windows(fabric, fleet, connections)
+
+
+def _connect_timeout_s(fabric: Fabric) -> float:
     """Return how long the connections of all agents may take to open."""
     return _CONNECT_S + _CONNECT_SERVER_S * len(fabric.servers)
 
@@ -317,31 +320,44 @@ def ready_transport(transport: Transport) -> Iterator[str]:
         yield name
 
 
-@dataclass(frozen=True)
-class FabricSetup:
-    """Choices about the servers, switches and processes of a fabric.
+def start_fabric(
+    fabric: Fabric,
+    spec: "WiringSpec | None" = None,
+    placement: MachinePlacement | None = None,
+    external: frozenset[str] = frozenset(),
+) -> FabricWiring:
+    """Start a fabric, or find it running; a new one ends with this process.
 
-    Attributes:
-        switch: The datapath (`moefabric.emulator.fabric.datapath.choose_datapath`).
-        external: The roles, `ocs` and `controller`, whose processes are started by others.
-        containers: The servers that are containers.
-        hosts: The servers that are real hosts.
-        control_tls: Certificates of the control connections; None for plain TCP.
+    Args:
+        fabric: The fabric.
+        spec: Its switches, containers, real hosts and certificates. Default: all is emulated.
         placement: The machines that carry the fabric together. Default: this one alone.
+        external: The roles, `ocs` and `controller`, whose processes are started by others.
     """
-
-    switch: str = "auto"
-    external: frozenset[str] = frozenset()
-    containers: Mapping[str, ServerContainer] = field(default_factory=dict)
-    hosts: Mapping[str, ServerHost] = field(default_factory=dict)
-    control_tls: ControlTls | None = None
-    placement: MachinePlacement | None = None
+    run_dir = RunDirectory.of_fabric(fabric.name)
+    own = fabric_processes(FabricWiring(fabric, ManagementNetwork.example_for(fabric)), run_dir)
+    carriers = lifecycle.ServerCarriers(placement=placement)
+    if spec is not None:
+        hosts = with_shells(fabric.name, spec.real_hosts)
+        carriers = lifecycle.ServerCarriers(spec.containers, hosts, placement)
+    return lifecycle.up(
+        fabric,
+        fabric_processes,
+        UP_TIMEOUT_S,
+        external=frozenset(process.name for process in own if process.role in external),
+        switch=spec.switch if spec else "auto",
+        carriers=carriers,
+        owner=os.getpid(),
+        control_tls=spec.control_tls if spec else None,
+    )
 
 
 @contextmanager
 def running_testbed(
     fabric: Fabric,
-    setup: FabricSetup | None = None,
+    spec: "WiringSpec | None" = None,
+    placement: MachinePlacement | None = None,
+    external: frozenset[str] = frozenset(),
     *,
     transport: Transport = TCP,
     prepare: Callable[[Controllers], object] | None = None,
@@ -352,7 +368,9 @@ def running_testbed(
 
     Args:
         fabric: The fabric to bring up.
-        setup: Choices about its parts. Default: all of them emulated on this machine.
+        spec: As in `start_fabric`.
+        placement: As in `start_fabric`.
+        external: As in `start_fabric`.
         transport: Decides about the agents' connections.
         prepare: Called before connections open, to light their circuits if there is no EPS.
         timeout_s: Seconds that a controller may take to reply, plus the settling of its circuits.
@@ -361,27 +379,13 @@ def running_testbed(
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
     """
-    setup = setup or FabricSetup()
     connections = data_paths(fabric, pairs_between_regions)
     check_descriptor_limit(connections)
     with ExitStack() as undo:
         congestion_control = undo.enter_context(ready_transport(transport))
         undo.callback(lifecycle.down, fabric.name, force=True)
+        wiring = start_fabric(fabric, spec, placement, external)
         run_dir = RunDirectory.of_fabric(fabric.name)
-        own = fabric_processes(FabricWiring(fabric, ManagementNetwork.example_for(fabric)), run_dir)
-        outside = frozenset(process.name for process in own if process.role in setup.external)
-        wiring = lifecycle.up(
-            fabric,
-            fabric_processes,
-            UP_TIMEOUT_S,
-            external=outside,
-            switch=setup.switch,
-            carriers=lifecycle.ServerCarriers(
-                setup.containers, with_shells(fabric.name, setup.hosts), setup.placement
-            ),
-            owner=os.getpid(),
-            control_tls=setup.control_tls,
-        )
         undo.enter_context(structured_log.logged("run", run_dir.log_folder))
         undo.enter_context(hold(run_dir))
         channels = [connect_agent(wiring, run_dir, server) for server in fabric.servers]
@@ -392,12 +396,12 @@ def running_testbed(
             prepare(controllers)
         fleet.connect(
             connections,
-            deadline_s=connect_timeout_s(fabric),
+            deadline_s=_connect_timeout_s(fabric),
             congestion=congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )
         try:
-            open_congestion_windows(fabric, fleet, connections)
+            _open_congestion_windows(fabric, fleet, connections)
         except ServerLossError as loss:  # the job replaces servers that are lost meanwhile
             fleet.drop(loss.servers)
             fleet.abandon(0)

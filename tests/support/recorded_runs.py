@@ -7,10 +7,8 @@ from typing import Any
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.fabric_recorder import FabricRecorder
-from moefabric.execution.reconfiguration import ControlSettings
-from moefabric.execution.status_writer import RunStatusWriter
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.fabric_recorder import FabricRecorder, RunStatusWriter
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.journal import FabricLine, HeaderLine, Journal
 from moefabric.results.model import FabricResult, Manifest

@@ -21,8 +21,7 @@ from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.execution.programs.rank_places import Rank, RankJob, RankPlace
-from moefabric.execution.programs.rank_processes import RankProcesses
+from moefabric.execution.programs.rank_processes import Rank, RankJob, RankPlace, RankProcesses
 from moefabric.runtime.failure_log import read_failure_log
 from moefabric.runtime.run_directory import run_root
 from moefabric.runtime.waiting import Deadline
@@ -234,7 +233,7 @@ def test_ranks_run_in_containers_and_end_together(lab: Lab) -> None:
         if len(lines) == len(job.ranks):
             printed.set()
 
-    with RankProcesses(job, launcher, take) as ranks:
+    with RankProcesses(job, take) as ranks:
         assert printed.wait(60), lines
         lab.exec("s1", "touch /printed", check=True)
         with pytest.raises(RankFailedError, match="rank 1 on s1 exited 4"):

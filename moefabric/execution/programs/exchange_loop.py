@@ -20,13 +20,7 @@ from moefabric.execution.executor import Executor
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.programs.program_fabric import running_programs
 from moefabric.execution.rank_calls import Calls
-from moefabric.testbed.testbed import (
-    Controllers,
-    connect_timeout_s,
-    data_paths,
-    open_congestion_windows,
-    region_controllers,
-)
+from moefabric.testbed.testbed import Controllers, connect_agents, data_paths, region_controllers
 from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure
 
 
@@ -168,9 +162,7 @@ def exchange_loop(name: str, policy: str) -> Iterator[ExchangeLoop]:
     with ExitStack() as undo:
         programs = undo.enter_context(running_programs(name))
         fabric, fleet = programs.fabric, programs.fleet
-        connections = data_paths(fabric)
-        fleet.connect(connections, connect_timeout_s(fabric))
-        open_congestion_windows(fabric, fleet, connections)
+        connect_agents(fabric, fleet, data_paths(fabric))
         controllers = undo.enter_context(closing(region_controllers(programs.wiring)))
         loop = ExchangeLoop(fabric, fleet, controllers, policy, controllers.circuits())
         undo.enter_context(closing(loop))

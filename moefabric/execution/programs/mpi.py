@@ -19,8 +19,7 @@ from uuid import uuid4
 from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux.marked_processes import ProcessGuard
-from moefabric.execution.programs.rank_places import RENDEZVOUS_INTERFACE
-from moefabric.execution.programs.rank_processes import JOB_VARIABLE
+from moefabric.execution.programs.rank_processes import JOB_VARIABLE, RENDEZVOUS_INTERFACE
 from moefabric.runtime.run_directory import FabricWiring
 
 _RANKS: Final = {

@@ -13,11 +13,11 @@ from moefabric.execution.programs.placed_programs import (
     MOST_MEMORY,
     MessagePaths,
     PlacedProgram,
+    ProgramModel,
     RankPlacement,
     program_scale,
 )
 from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramOptions, ProgramResult
-from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
 from moefabric.workload.collectives.schedule import CollectiveSchedule

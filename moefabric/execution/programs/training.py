@@ -15,11 +15,9 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import Failure
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.executor import Executor
-from moefabric.execution.programs.rank_places import Rank, RankPlace
-from moefabric.execution.programs.rank_processes import RankProcesses
-from moefabric.execution.rank_calls import RankCalls
+from moefabric.execution.programs.rank_processes import Rank, RankJob, RankPlace, RankProcesses
+from moefabric.execution.rank_calls import RankCalls, TrainingTasks
 from moefabric.execution.recovery import Recovery
-from moefabric.execution.training_tasks import TrainingTasks
 from moefabric.prediction.jobs import Jobs
 from moefabric.results.model import FabricResult
 from moefabric.results.parts import RankComputation, TrainingLoss, TrainingRestart, TrainingResult
@@ -187,13 +185,14 @@ class TrainingRun:
             "checkpoint": checkpoints / "rank",
         }
         program = str((self._folder / self.program.program).resolve())
-        job = self._place.job(
+        job = RankJob(
+            self._place,
             [sys.executable, program, *self.program.command(values)],
             self._ranks_per_server,
             self.program.environment,
             self._spec.experiment,
         )
-        return RankProcesses(job, self._place.launcher, self._take_line, on_end=self._fleet.wake)
+        return RankProcesses(job, self._take_line, on_end=self._fleet.wake)
 
     def _take_line(self, rank: Rank, stream: str, line: str) -> None:
         loss = re.search(self.program.loss, line) if rank.number == 0 else None

@@ -10,11 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from moefabric.core.errors import FabricError, MoefabricError
+from moefabric.core.errors import MoefabricError
 from moefabric.emulator.fabric.other_machines import read_machines
 from moefabric.runtime.run_directory import RunDirectory
-from moefabric.testbed.cluster.greeting import Connection, connect, read_message, write_message
-from moefabric.testbed.cluster.streams import FrameKind, read_frame, send_frame
+from moefabric.testbed.cluster.connection import Connection, FrameKind
 
 _PART_BYTES: Final = 1 << 16
 _FAILED: Final = 255
@@ -49,7 +48,7 @@ async def _run(options: argparse.Namespace) -> int:
     run_dir = RunDirectory(options.run_dir)
     others = read_machines(run_dir)
     machine = next(o.machine for o in others if o.machine.name == options.machine)
-    connection = reader, writer = await connect(machine)
+    connection = await Connection.to(machine)
     message = {
         "do": "program",
         "fabric": run_dir.name,
@@ -59,22 +58,20 @@ async def _run(options: argparse.Namespace) -> int:
         "python": sys.executable,
         "folder": str(Path.cwd()),
     }
-    write_message(writer, message)
-    if error := (await read_message(reader)).get("error"):
-        raise FabricError(error)
-    _forward_input(writer)
+    await connection.request(message)
+    _forward_input(connection)
     with ExitStack() as undo:
         file = undo.enter_context(options.file.open("wb")) if options.file else None
         return await _write_output(connection, file)
 
 
-def _forward_input(writer: asyncio.StreamWriter) -> None:
+def _forward_input(connection: Connection) -> None:
     """Forward signals and standard input to the program."""
     loop = asyncio.get_running_loop()
     tasks = set[asyncio.Task[None]]()
 
     def send(kind: FrameKind, body: bytes = b"") -> None:
-        task = loop.create_task(send_frame(writer, kind, body))
+        task = loop.create_task(connection.write_frame(kind, body))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -83,7 +80,7 @@ def _forward_input(writer: asyncio.StreamWriter) -> None:
 
     def read_input() -> None:
         while part := os.read(0, _PART_BYTES):
-            frame = send_frame(writer, FrameKind.INPUT, part)
+            frame = connection.write_frame(FrameKind.INPUT, part)
             asyncio.run_coroutine_threadsafe(frame, loop).result()
         loop.call_soon_threadsafe(send, FrameKind.INPUT_END)
 
@@ -95,7 +92,7 @@ async def _write_output(connection: Connection, file: BinaryIO | None) -> int:
     output, errors = sys.stdout.buffer, sys.stderr.buffer
     targets = {FrameKind.OUTPUT: output, FrameKind.ERRORS: errors, FrameKind.FILE: file}
     while True:
-        kind, body = await read_frame(connection[0])
+        kind, body = await connection.read_frame()
         if kind == FrameKind.STATUS:
             status = int(body)
             return status if status >= 0 else 128 - status

@@ -10,19 +10,125 @@ import argparse
 import asyncio
 import signal
 import sys
-from contextlib import AsyncExitStack, suppress
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError, MoefabricError
+from moefabric.core.machines import LEASE_S
 from moefabric.emulator.fabric.other_machines import OtherMachine, read_machines
 from moefabric.runtime.run_directory import RunDirectory
-from moefabric.testbed.cluster.greeting import LONGEST_LINE, connect, read_message, write_message
-from moefabric.testbed.cluster.part_link import REPLY_S, PartLink
-from moefabric.testbed.cluster.streams import join
+from moefabric.testbed.cluster.connection import LONGEST_LINE, Connection, Message
 
+_HEARTBEAT_S: Final = 2.0
+_HEARTBEAT_REPLY_S: Final = 4.0
+REPLY_S: Final = 15.0
+"""A busy machine may take seconds to read all counters of its part."""
 _STOP_S: Final = 8.0
+_READY_S: Final = 60.0
+"""Limit until a part is ready."""
+
+
+@dataclass(frozen=True)
+class MachineClock:
+    """A machine's CLOCK_MONOTONIC minus the head's.
+
+    Attributes:
+        offset_ns: The difference.
+        uncertainty_ns: The largest error of the difference: half the round trip of the request.
+        at_ns: When it was measured, by the head's clock.
+    """
+
+    offset_ns: int
+    uncertainty_ns: int
+    at_ns: int
+
+
+class PartLink:
+    """A connection to a part, on which replies have the order of requests.
+
+    Attributes:
+        lost: Why the part is lost; empty while it is up.
+        clock: The machine's clock, as measured last; None before.
+        removed: Set when the part is removed by a command on its machine.
+    """
+
+    def __init__(self, connection: Connection, lease_s: float = LEASE_S) -> None:
+        self._connection, self._lease_s = connection, lease_s
+        self._waiting = deque[asyncio.Future[Message]]()
+        self._streams = set[Connection]()
+        self._last_message_s = time.monotonic()
+        self._replies = asyncio.create_task(self._read_replies())
+        self.lost = ""
+        self.clock: MachineClock | None = None
+        self.removed = asyncio.Event()
+
+    async def ask(self, message: Message, timeout_s: float = REPLY_S) -> Message:
+        """Send a request and return the reply, or an `error` without one."""
+        if self.lost:
+            return {"error": self.lost}
+        reply = asyncio.get_running_loop().create_future()
+        self._waiting.append(reply)
+        self._connection.write(message)
+        try:
+            return dict(await asyncio.wait_for(asyncio.shield(reply), timeout_s))
+        except TimeoutError:
+            return {"error": f"no answer within {timeout_s:g} s"}
+
+    async def watch(self) -> None:
+        """Send heartbeats until the part is lost or removed."""
+        while not self.lost:
+            await self._check()
+            await asyncio.sleep(_HEARTBEAT_S)
+
+    async def _check(self) -> None:
+        """Send a heartbeat, measure the clock, and notice the end of the part."""
+        sent_ns = time.monotonic_ns()
+        reply = await self.ask({"do": "alive"}, min(_HEARTBEAT_REPLY_S, self._lease_s))
+        received_ns = time.monotonic_ns()
+        if "now_ns" in reply:
+            middle_ns = (sent_ns + received_ns) // 2
+            half_ns = -(-(received_ns - sent_ns) // 2)
+            self.clock = MachineClock(reply["now_ns"] - middle_ns, half_ns, received_ns)
+            if not reply["runs"]:
+                self.lose("its part has ended")
+                if not reply["exists"]:
+                    self.removed.set()
+        elif time.monotonic() - self._last_message_s > self._lease_s:
+            self.lose(f"silent for {self._lease_s:g} s")
+
+    @contextmanager
+    def stream(self, connection: Connection) -> Iterator[None]:
+        """Register a stream of the machine, which ends with the part."""
+        self._streams.add(connection)
+        try:
+            yield
+        finally:
+            self._streams.discard(connection)
+
+    def lose(self, reason: str) -> None:
+        """Record the loss of the part, and end its streams and pending requests."""
+        self.lost = self.lost or reason
+        for connection in (self._connection, *self._streams):
+            connection.writer.transport.abort()
+        while self._waiting:
+            reply = self._waiting.popleft()
+            if not reply.done():
+                reply.set_result({"error": self.lost})
+
+    async def _read_replies(self) -> None:
+        with suppress(OSError, EOFError, ValueError):
+            while True:
+                message = await self._connection.read()
+                self._last_message_s = time.monotonic()
+                if self._waiting and not (reply := self._waiting.popleft()).done():
+                    reply.set_result(message)
+        self.lose("its connection has ended")
 
 
 class Head:
@@ -30,12 +136,11 @@ class Head:
 
     Args:
         run_dir: The head's run directory.
-        timeout_s: Limit until the parts are ready.
     """
 
-    def __init__(self, run_dir: RunDirectory, timeout_s: float) -> None:
+    def __init__(self, run_dir: RunDirectory) -> None:
         self._run_dir = run_dir
-        self._request = {"do": "part", "token": run_dir.read_token(), "timeout_s": timeout_s}
+        self._request = {"do": "part", "token": run_dir.read_token(), "timeout_s": _READY_S}
         self._others = read_machines(run_dir)
         self._links: dict[str, PartLink] = {}
         self._ended = asyncio.Event()
@@ -69,20 +174,18 @@ class Head:
     async def _make(self, other: OtherMachine, wiring: str) -> PartLink:
         """Have a machine make its part."""
         name = other.machine.name
-        reader, writer = await connect(other.machine)
-        write_message(writer, {**self._request, "wiring": wiring, "machine": name})
+        connection = await Connection.to(other.machine)
         try:
-            reply = await read_message(reader)
-        except EOFError as error:
+            await connection.request({**self._request, "wiring": wiring, "machine": name})
+        except (EOFError, FabricError) as error:
             raise FabricError(f"machine {name}: {error}") from error
-        if "error" in reply:
-            raise FabricError(f"machine {name}: {reply['error']}")
-        return PartLink(reader, writer)
+        return PartLink(connection)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a request with the replies of all parts."""
+        connection = Connection(reader, writer)
         with suppress(OSError, EOFError, ValueError):
-            message = await read_message(reader)
+            message = await connection.read()
             if message.get("do") == "clocks":
                 parts = {name: vars(link.clock) for name, link in self._links.items() if link.clock}
             else:
@@ -91,7 +194,7 @@ class Head:
                 asked = (link.ask(message, limit_s) for link in links.values())
                 parts = dict(zip(links, await asyncio.gather(*asked), strict=True))
             lost = {name: link.lost for name, link in self._links.items() if link.lost}
-            write_message(writer, {"parts": parts, "lost": lost})
+            connection.write({"parts": parts, "lost": lost})
             await writer.drain()
             if message.get("do") == "stop":
                 self._ended.set()
@@ -107,24 +210,23 @@ class Head:
         """Join a client with the socket of the same name on another machine."""
         link = self._links[other.machine.name]
         try:
-            remote = await connect(other.machine)
-            write_message(remote[1], {"do": "stream", "fabric": self._run_dir.name, "path": name})
-            if error := (await read_message(remote[0])).get("error"):
-                raise FabricError(error)
+            remote = await Connection.to(other.machine)
+            await remote.request({"do": "stream", "fabric": self._run_dir.name, "path": name})
         except (MoefabricError, OSError, EOFError) as error:
             sys.stderr.write(f"{name}: {error}\n")
             writer.close()
             return
         with link.stream(remote):
-            await join((reader, writer), remote)
+            await Connection(reader, writer).join(remote)
 
     async def _await_removal(self) -> None:
         """End the fabric if a part is removed by `down` on its machine."""
         removed = [asyncio.create_task(link.removed.wait()) for link in self._links.values()]
         await asyncio.wait(removed, return_when=asyncio.FIRST_COMPLETED)
-        _, writer = await asyncio.open_unix_connection(str(self._run_dir.control_socket))
-        write_message(writer, {"do": "stop"})
-        await writer.drain()
+        socket = await asyncio.open_unix_connection(str(self._run_dir.control_socket))
+        connection = Connection(*socket)
+        connection.write({"do": "stop"})
+        await connection.writer.drain()
 
 
 async def _unix_server(answer: Any, run_dir: RunDirectory, name: str) -> asyncio.AbstractServer:
@@ -139,11 +241,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run `python -m moefabric.testbed.cluster.head --run-dir RUN_DIR`."""
     parser = argparse.ArgumentParser(prog="head", description=__doc__)
     parser.add_argument("--run-dir", required=True, type=Path)
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds")
     options = parser.parse_args(arguments)
     try:
         run_dir = RunDirectory(options.run_dir)
-        asyncio.run(Head(run_dir, options.timeout).run())
+        asyncio.run(Head(run_dir).run())
     except (MoefabricError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

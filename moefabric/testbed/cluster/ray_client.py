@@ -1,10 +1,10 @@
-"""Connection of this process to a Ray cluster, and the names that fabrics use there."""
+"""Connection of this process to a Ray cluster."""
 
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -39,37 +39,6 @@ def load_ray() -> ModuleType:
         ) from error
     module: ModuleType = ray
     return module
-
-
-def group_name(fabric: str) -> str:
-    """Return the name of the placement group of a fabric."""
-    return f"moefabric-{fabric}"
-
-
-def head_actor(fabric: str) -> str:
-    """Return the name of the actor on the head of a fabric."""
-    return f"{fabric}/"
-
-
-def node_actor(fabric: str, node: str) -> str:
-    """Return the name of the actor on another node of a fabric."""
-    return head_actor(fabric) + node
-
-
-def release(ray: Any, fabric: str) -> None:
-    """Give the nodes of a fabric back, and end its actors with all that they hold; the head's last.
-
-    Args:
-        ray: Ray, connected.
-        fabric: Name of the fabric.
-    """
-    head = head_actor(fabric)
-    with suppress(ValueError):  # it is gone
-        ray.util.remove_placement_group(ray.util.get_placement_group(group_name(fabric)))
-    names = [name for name in ray.util.list_named_actors() if name.startswith(head)]
-    for name in sorted(names, reverse=True):
-        with suppress(ValueError):  # it has just ended
-            ray.kill(ray.get_actor(name))
 
 
 def last_line(error: Exception) -> str:

@@ -10,9 +10,8 @@ from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.machines import Machine, MachinePlacement, Strategy
 from moefabric.core.resource_needs import EPS, fabric_needs, head_needs
 from moefabric.core.topology import Fabric
-from moefabric.testbed.cluster.ray_actor import remove_here
-from moefabric.testbed.cluster.ray_client import connected, head_actor
-from moefabric.testbed.cluster.ray_reservation import START_S, Reservation
+from moefabric.testbed.cluster.ray_client import connected
+from moefabric.testbed.cluster.ray_reservation import START_S, Reservation, head_actor, remove_here
 
 _SECRET_BYTES: Final = 32
 

@@ -1,35 +1,308 @@
 """Nodes of a Ray cluster for the parts of a fabric, reserved together by a placement group.
 
-A part is a bundle of the placement group, so that Ray never splits it. The head, which has the
-controllers, is the node of this process. An actor on each node
-(`moefabric.testbed.cluster.ray_actor`) holds the programs there and ends with the reservation.
+A part is a bundle of the placement group, so that Ray never splits it. Ray chooses the nodes, and
+waits without end where parts don't fit. So `fit` checks that before, with the rules of Ray's
+placement strategies (Ray documentation, "Placement Groups"). The head, which has the controllers,
+is the node of this process. An actor on each node holds the programs there, in a process that Ray
+has started, and ends with the reservation.
 """
 
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.machines import Strategy
-from moefabric.core.resource_needs import ResourceNeeds
-from moefabric.testbed.cluster.fit import ClusterNode, fit
-from moefabric.testbed.cluster.node_facts import check_nodes, own_facts
-from moefabric.testbed.cluster.ray_actor import NodeActor
-from moefabric.testbed.cluster.ray_client import (
-    group_name,
-    head_actor,
-    last_line,
-    node_actor,
-    release,
-)
+from moefabric.core.resource_needs import ResourceNeeds, total_needs
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.testbed.cluster.ray_client import last_line, load_ray
 
+_REMEDY = "lower the scale or add a node"
+_SERVICE: Final = (sys.executable, "-m", "moefabric.testbed.cluster.service")
 _RESERVE_S: Final = 60.0
 """Limit of a reservation. Ray offers a dead node until its heartbeats are missed, up to 30 s."""
 START_S: Final = 60.0
 """Limit of the start of a Python process on a node."""
 _HEAD: Final = "head"
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Facts of a node that have to agree with those of the head, or that a fabric needs.
+
+    Attributes:
+        node: Host name.
+        moefabric: Version of this package.
+        sources: Digest of its source files.
+        python: Major and minor version of Python.
+        is_root: Whether programs that Ray starts there run as root.
+    """
+
+    node: str
+    moefabric: str
+    sources: str
+    python: str
+    is_root: bool
+
+
+def own_facts() -> NodeFacts:
+    """Return the facts of this machine."""
+    return NodeFacts(
+        node=platform.node(),
+        moefabric=version("moefabric"),
+        sources=_source_digest(),
+        python=".".join(platform.python_version_tuple()[:2]),
+        is_root=os.geteuid() == 0,
+    )
+
+
+def check_nodes(head: NodeFacts, nodes: Sequence[NodeFacts]) -> None:
+    """Check that nodes can carry parts of a fabric.
+
+    Raises:
+        UnsupportedError: With all faults of all nodes, and the remedies.
+    """
+    if faults := [fault for node in nodes for fault in _faults(head, node)]:
+        raise UnsupportedError("\n".join(faults))
+
+
+def _faults(head: NodeFacts, node: NodeFacts) -> Iterator[str]:
+    if node.python != head.python:
+        yield (
+            f"{node.node}: Python {node.python}, and {head.python} on {head.node}: start Ray there "
+            "from an environment with the same Python"
+        )
+    if node.moefabric != head.moefabric:
+        yield (
+            f"{node.node}: moefabric {node.moefabric}, and {head.moefabric} on {head.node}: "
+            "install the same version"
+        )
+    elif node.sources != head.sources:
+        yield (
+            f"{node.node}: moefabric {node.moefabric} with other source files than on {head.node}: "
+            "install the same build"
+        )
+    if not node.is_root:
+        yield f"{node.node}: Ray doesn't run as root, which fabrics need: `sudo ray start` there"
+
+
+def _source_digest() -> str:
+    """Return a digest of this package's source files, which editable installations may change."""
+    root = Path(__file__).parents[2]
+    paths = sorted(
+        Path(folder, file)
+        for folder, _, files in os.walk(root, followlinks=True)
+        for file in files
+        if file.endswith(".py")
+    )
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node of a cluster.
+
+    Attributes:
+        name: Its host name, as users know it.
+        node_id: Its identity in the cluster.
+        address: Its IPv4 address in the cluster.
+        free: What no other reservation has.
+    """
+
+    name: str
+    node_id: str
+    address: str
+    free: ResourceNeeds
+
+
+def fit(
+    parts: Mapping[str, ResourceNeeds], nodes: Sequence[ClusterNode], strategy: Strategy
+) -> dict[str, ClusterNode]:
+    """Return nodes on which the parts fit, chosen from the largest part to the smallest.
+
+    Args:
+        parts: What each part needs, by name.
+        nodes: The nodes of the cluster.
+        strategy: How parts are spread.
+
+    Raises:
+        UnsupportedError: A part fits on no node, or the parts don't fit together; with numbers.
+    """
+    _check_each(parts, nodes)
+    if strategy is Strategy.STRICT_PACK:
+        total = total_needs(parts.values())
+        for node in nodes:
+            if total.fit_in(node.free):
+                return dict.fromkeys(parts, node)
+        raise UnsupportedError(_together(parts, nodes, "on one node"))
+    left = {node.node_id: node.free for node in nodes}
+    places: dict[str, ClusterNode] = {}
+    for part, needs in sorted(parts.items(), key=lambda item: (-item[1].cores, item[0])):
+        used = {place.node_id for place in places.values()}
+        able = [node for node in nodes if needs.fit_in(left[node.node_id])]
+        empty = [node for node in able if node.node_id not in used]
+        if strategy is Strategy.STRICT_SPREAD:
+            able = empty
+        elif strategy is Strategy.SPREAD:
+            able = empty or able
+        elif strategy is Strategy.PACK:
+            able = [node for node in able if node.node_id in used] or able
+        if not able:
+            where = "on a node each" if strategy is Strategy.STRICT_SPREAD else "together"
+            raise UnsupportedError(_together(parts, nodes, where))
+        places[part] = min(able, key=lambda node: left[node.node_id].cores)
+        left[places[part].node_id] -= needs
+    return places
+
+
+def _check_each(parts: Mapping[str, ResourceNeeds], nodes: Collection[ClusterNode]) -> None:
+    """Raise UnsupportedError if a part fits on no node."""
+    cores = max((node.free.cores for node in nodes), default=0.0)
+    memory = max((node.free.memory_bytes for node in nodes), default=0)
+    for part, needs in parts.items():
+        if needs.cores > cores:
+            raise UnsupportedError(
+                f"{part} needs {needs.cores:.3g} cores, no node has more than {cores:.3g} left; "
+                f"{_REMEDY}"
+            )
+        if needs.memory_bytes > memory:
+            raise UnsupportedError(
+                f"{part} needs {needs.memory_bytes / 1e6:.0f} MB, "
+                f"no node has more than {memory / 1e6:.0f} MB left; add a node with more"
+            )
+
+
+def _together(
+    parts: Mapping[str, ResourceNeeds], nodes: Collection[ClusterNode], where: str
+) -> str:
+    needs = total_needs(parts.values())
+    free = ", ".join(f"{node.name} {node.free}" for node in nodes)
+    return f"{len(parts)} parts need {needs} {where}, and free are: {free}; {_REMEDY}"
+
+
+def group_name(fabric: str) -> str:
+    """Return the name of the placement group of a fabric."""
+    return f"moefabric-{fabric}"
+
+
+def head_actor(fabric: str) -> str:
+    """Return the name of the actor on the head of a fabric."""
+    return f"{fabric}/"
+
+
+def release(ray: Any, fabric: str) -> None:
+    """Give the nodes of a fabric back, and end its actors with all that they hold; the head's last.
+
+    Args:
+        ray: Ray, connected.
+        fabric: Name of the fabric.
+    """
+    head = head_actor(fabric)
+    with suppress(ValueError):  # it is gone
+        ray.util.remove_placement_group(ray.util.get_placement_group(group_name(fabric)))
+    names = [name for name in ray.util.list_named_actors() if name.startswith(head)]
+    for name in sorted(names, reverse=True):
+        with suppress(ValueError):  # it has just ended
+            ray.kill(ray.get_actor(name))
+
+
+class NodeActor:
+    """Holds the machine service of its node, which ends with it; on the head, the reservation."""
+
+    def __init__(self) -> None:
+        self._service: subprocess.Popen[str] | None = None
+
+    def facts(self) -> NodeFacts:
+        """Return the versions that the node has installed."""
+        return own_facts()
+
+    def serve(self, fabric: str, address: str, secret: str) -> int:
+        """Start the machine service, and return its TCP port.
+
+        It ends with its part of the fabric. If the head is gone, the fabric's nodes are released.
+
+        Args:
+            fabric: Name of the fabric.
+            address: IPv4 address at which it listens.
+            secret: Shared secret, by which the service and the head authenticate each other.
+
+        Raises:
+            FabricError: The service ended at once; names its reason.
+        """
+        self._service = subprocess.Popen(
+            [*_SERVICE, "--listen", address, "--once"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._service.stdin is not None
+        assert self._service.stdout is not None
+        self._service.stdin.write(secret + "\n")
+        self._service.stdin.flush()
+        line = self._service.stdout.readline()
+        if not line:
+            raise FabricError(f"its machine service exited {self._service.wait()}")
+        watched = (self._service, fabric)
+        threading.Thread(target=_release_without_head, args=watched, daemon=True).start()
+        return int(json.loads(line)["port"])
+
+    def keep(self, fabric: str) -> None:
+        """Release the reservation when the fabric's process ends, which runs on this node."""
+        threading.Thread(target=_release_after, args=(fabric,), daemon=True).start()
+
+    def node_id(self) -> str:
+        """Return the identity of the node in the cluster."""
+        node_id: str = load_ray().get_runtime_context().get_node_id()
+        return node_id
+
+
+def remove_here(fabric: str) -> str:
+    """Remove a fabric whose head is this node, and return the output of `moefabric down`.
+
+    Raises:
+        FabricError: `moefabric down` failed.
+    """
+    argv = [sys.executable, "-m", "moefabric", "down", fabric]
+    command = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if command.returncode:
+        raise FabricError(command.stderr.strip() or f"`moefabric down` exited {command.returncode}")
+    return command.stdout
+
+
+def _release_without_head(service: "subprocess.Popen[str]", fabric: str) -> None:
+    """Wait until a machine service has ended, and release the fabric's nodes if no head does."""
+    service.wait()
+    ray: Any = load_ray()
+    try:
+        ray.get(ray.get_actor(head_actor(fabric)).node_id.remote())
+    except (ValueError, ray.exceptions.RayError):
+        release(ray, fabric)
+
+
+def _release_after(fabric: str) -> None:
+    """Wait until the fabric's process on this node has ended, and release the fabric's nodes."""
+    with (
+        suppress(FileNotFoundError),  # it has ended already
+        RunDirectory.of_fabric(fabric).life_file.open() as file,
+    ):
+        fcntl.flock(file, fcntl.LOCK_SH)  # its process has the lock until its end
+    release(load_ray(), fabric)
 
 
 @dataclass(frozen=True)
@@ -154,7 +427,7 @@ class Reservation:
             bundle = PlacementGroupSchedulingStrategy(
                 group, placement_group_bundle_index=places.index(node)
             )
-            actor = self._actor(node_actor(self._name, node.name), bundle)
+            actor = self._actor(head_actor(self._name) + node.name, bundle)
             self.nodes.append(ReservedNode(node, own_parts, actor))
 
     def _actor(self, name: str, place: Any, **size: float) -> Any:

@@ -1,9 +1,9 @@
 """Machine service: makes, holds and removes a machine's parts of fabrics, as their heads ask.
 
-A head connects (`greeting`) and sends one message that names the purpose of the connection. `part`
-makes a part, answers the head's requests to it, and removes the part when the head says `stop`,
-when the connection ends, or when the head is silent for `LEASE_S`. `stream` joins the connection
-with a Unix socket of the part, `program` runs a program on one of its nodes.
+A head connects (`connection`), and sends one message that names the purpose of the connection.
+`part` makes a part, answers the head's requests to it, and removes the part when the head says
+`stop`, when the connection ends, or when the head is silent for `LEASE_S`. `stream` joins the
+connection with a Unix socket of the part, `program` runs a program on one of its nodes.
 
 The first line of the service's standard input is the secret that heads have to know. Once it
 listens, it writes the port as a line of JSON to standard output. It ends, and its parts with it, at
@@ -16,11 +16,13 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
+from asyncio.subprocess import PIPE, Process
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,26 +30,107 @@ from typing import Any, Final
 
 from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.core.machines import LEASE_S
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric import lifecycle, node_commands
 from moefabric.emulator.fabric.daemon_protocol import process_id, request
 from moefabric.emulator.fabric.datagrams import ServerSockets
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.runtime.processes import usage_of
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
-from moefabric.testbed.cluster.greeting import (
-    LONGEST_LINE,
-    Connection,
-    authenticate,
-    read_message,
-    write_message,
-)
-from moefabric.testbed.cluster.programs import run_program
-from moefabric.testbed.cluster.streams import join
+from moefabric.testbed.cluster.connection import LONGEST_LINE, Connection, FrameKind, Message
 from moefabric.testbed.fabric_processes import fabric_processes
 
+_GRACE_S: Final = 3.0
+_PART_BYTES: Final = 1 << 20
 _CPU: Final = Path("/proc/stat")
-Message = dict[str, Any]
+
+
+async def run_program(message: dict[str, Any], connection: Connection) -> None:
+    """Run the program of a request; end it if its head goes away.
+
+    Args:
+        message: `fabric`, `node`, `kind`, `command`, and the head's `python` and `folder`.
+        connection: carries the program's streams as frames, after a message that it has started.
+
+    Raises:
+        FabricError: if the fabric has no such node here.
+    """
+    with ExitStack() as undo:
+        file = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="moefabric-"))) / "file"
+        argv = await asyncio.to_thread(_argv, message, file)
+        folder = Path(message["folder"])
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=folder if folder.is_dir() else None,
+            start_new_session=True,
+        )
+        connection.write({})
+        frames = asyncio.create_task(_forward_input(connection, process))
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            await asyncio.gather(
+                connection.write_frames(FrameKind.OUTPUT, process.stdout),
+                connection.write_frames(FrameKind.ERRORS, process.stderr),
+            )
+            status = await process.wait()
+            if file.is_file():
+                with file.open("rb") as source:
+                    while part := source.read(_PART_BYTES):
+                        await connection.write_frame(FrameKind.FILE, part)
+            await connection.write_frame(FrameKind.STATUS, str(status).encode())
+        finally:
+            frames.cancel()
+            await _end(process)
+
+
+def _argv(message: dict[str, Any], file: Path) -> Sequence[str]:
+    """Return the argv of a program, with this machine's Python in the place of the head's."""
+    name, node = message["fabric"], message["node"]
+    command = [sys.executable if word == message["python"] else word for word in message["command"]]
+    match message["kind"]:
+        case "capture":
+            settings = json.loads(command[0]) | {"file": str(file)}
+            return node_commands.local_capture_argv(name, node, settings)
+        case "network":
+            return node_commands.network_argv(name, node, command)
+        case _:
+            return node_commands.exec_argv(name, node, command)
+
+
+async def _forward_input(connection: Connection, process: Process) -> None:
+    """Forward input and signals to a program; end it if its head goes away."""
+    assert process.stdin is not None
+    try:
+        while True:
+            kind, body = await connection.read_frame()
+            with suppress(OSError):
+                if kind == FrameKind.INPUT:
+                    process.stdin.write(body)
+                    await process.stdin.drain()
+                elif kind == FrameKind.INPUT_END:
+                    process.stdin.close()
+                elif kind == FrameKind.SIGNAL:
+                    _signal(process, signal.Signals(int(body)))
+    except (OSError, EOFError, ValueError):
+        await _end(process)
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+async def _end(process: Process) -> None:
+    """End a program that still runs, and wait for its end."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is None:
+            _signal(process, number)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _GRACE_S)
 
 
 class MachineService:
@@ -68,11 +151,12 @@ class MachineService:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a client to the end of its connection."""
+        connection = Connection(reader, writer)
         try:
-            if await authenticate((reader, writer), self._secret):
-                await self._serve_request(await read_message(reader), (reader, writer))
+            if await connection.authenticate(self._secret):
+                await self._serve_request(await connection.read(), connection)
         except (MoefabricError, KeyError, ValueError) as error:
-            write_message(writer, {"error": str(error)})
+            connection.write({"error": str(error)})
         except (OSError, EOFError):  # the client has gone
             return
         finally:
@@ -85,11 +169,11 @@ class MachineService:
             case "stream":
                 path = _socket_path(message["fabric"], message["path"])
                 try:
-                    target = await asyncio.open_unix_connection(str(path))
+                    target = Connection(*await asyncio.open_unix_connection(str(path)))
                 except OSError as error:
                     raise FabricError(f"{path}: {error.strerror}") from error
-                write_message(connection[1], {})
-                await join(connection, target)
+                connection.write({})
+                await connection.join(target)
             case "program":
                 await run_program(message, connection)
             case other:
@@ -97,7 +181,6 @@ class MachineService:
 
     async def _hold_part(self, message: Message, connection: Connection) -> None:
         """Make this machine's part of a fabric, and keep it until the head stops it or dies."""
-        reader, writer = connection
         wiring = FabricWiring.from_json(message["wiring"])
         timeout_s = float(message["timeout_s"])
         part = lifecycle.PartRequest(wiring, message["machine"], message["token"], timeout_s)
@@ -106,26 +189,24 @@ class MachineService:
             report = await asyncio.to_thread(lifecycle.up_part, part, fabric_processes, os.getpid())
             held = HeldPart(named_run_directory(name))
             try:
-                write_message(writer, {"ready": True, "remarks": report["remarks"]})
-                await self._answer_head(held, reader, writer)
+                connection.write({"ready": True, "remarks": report["remarks"]})
+                await self._answer_head(held, connection)
             finally:
                 held.close()
                 await asyncio.to_thread(lifecycle.down, name, force=True)
-                write_message(writer, {"stopped": True})
+                connection.write({"stopped": True})
                 self.part_ended.set()
 
-    async def _answer_head(
-        self, part: "HeldPart", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _answer_head(self, part: "HeldPart", connection: Connection) -> None:
         """Answer the requests of a part's head until it says `stop`, is silent or gone."""
         with suppress(TimeoutError, OSError, EOFError):
             while True:
                 async with asyncio.timeout(self._lease_s):
-                    message = await read_message(reader)
+                    message = await connection.read()
                 if message.get("do") == "stop":
                     return
-                write_message(writer, await part.reply(message))
-                await writer.drain()
+                connection.write(await part.reply(message))
+                await connection.writer.drain()
 
 
 @dataclass
@@ -209,7 +290,6 @@ def main(arguments: list[str] | None = None) -> int:
     """Run `python -m moefabric.testbed.cluster.service --listen ADDRESS`."""
     parser = argparse.ArgumentParser(prog="machine_service", description=__doc__)
     parser.add_argument("--listen", required=True, help="IPv4 address, of the machines' network")
-    parser.add_argument("--port", type=int, default=0, help="TCP port; default: any")
     parser.add_argument(
         "--lease",
         type=float,
@@ -232,9 +312,7 @@ async def _serve(secret: str, options: argparse.Namespace) -> None:
     loop.add_signal_handler(signal.SIGINT, task.cancel)
     _at_end_of_input(lambda: loop.call_soon_threadsafe(task.cancel))
     service = MachineService(secret, options.lease)
-    server = await asyncio.start_server(
-        service.answer, options.listen, options.port, limit=LONGEST_LINE
-    )
+    server = await asyncio.start_server(service.answer, options.listen, limit=LONGEST_LINE)
     async with server:
         port = server.sockets[0].getsockname()[1]
         sys.stdout.write(json.dumps({"port": port}) + "\n")

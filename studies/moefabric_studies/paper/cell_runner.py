@@ -166,7 +166,7 @@ class _EmulatedRegion:
             run = replace(
                 executor.iteration(0, layer_operations(self._job, scaled)), predicted_s=0.0
             )
-        idle = testbeds.idle_shares(cpu.samples, executor.windows)
+        idle = testbeds.idle_shares(cpu.samples, executor.transfers.windows)
         result = fabric_result(
             scaled, scaled.name, self._policy_name, [run], cpu_idle=idle, remarks=self._remarks
         )

@@ -143,7 +143,7 @@ def measured(servers: int, there: str) -> Size:
             "bench",
             POLICY,
             [run],
-            cpu_idle=idle_shares(cpu.samples, executor.windows),
+            cpu_idle=idle_shares(cpu.samples, executor.transfers.windows),
             remarks=up.remarks,
         )
     ours = [c for c in entry.collectives if c.cpu_steal <= CPU_STEAL_LIMIT]

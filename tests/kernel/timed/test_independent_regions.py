@@ -16,8 +16,7 @@ from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.records.records import CollectiveRun, IterationRun
 from moefabric.runtime.run_directory import RunDirectory

@@ -9,8 +9,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import PacedFlow
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.model import FabricResult
 from moefabric.results.records.records import IterationRun

@@ -11,8 +11,8 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError
 from moefabric.core.topology import Region
 from moefabric.core.transition import ReconfigurationPhases
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import UNDER_WAY, ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.reconfiguration import UNDER_WAY
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import merge_circuits
@@ -126,7 +126,8 @@ class OwnClocks(VirtualTimeExecutor):
     """Every region's light on a clock of its own."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.own = args[0].controller.clock
+        reconfigure: Any = fn
+        self.own = reconfigure.__self__.controller.clock
         return super().submit(fn, *args, **kwargs)
 
 

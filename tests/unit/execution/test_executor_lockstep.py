@@ -13,8 +13,7 @@ from moefabric.core.errors import AgentError
 from moefabric.core.flows import FlowRecord
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure

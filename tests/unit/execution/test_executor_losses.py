@@ -22,10 +22,9 @@ from moefabric.core.failures import (
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.execution.observer import Observers
-from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.execution.recovery import Recovery
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET

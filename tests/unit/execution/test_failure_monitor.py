@@ -8,7 +8,7 @@ import pytest
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
-from moefabric.execution.failure_monitor import CircuitReports, FailureWatch, cut_off_servers
+from moefabric.execution.failure_monitor import FailureWatch, cut_off_servers
 
 S3 = {"what": "s3", "kind": "server", "cleared_ns": None}
 
@@ -69,7 +69,7 @@ def controller() -> ScriptedReporter:
 
 
 def test_failure_watch_polls_for_later_versions(controller: ScriptedReporter) -> None:
-    with FailureWatch({"r0": lambda: controller}) as lookout:
+    with FailureWatch({"r0": controller}) as lookout:
         controller.answer(reply(7, S3))
         assert lookout.unreachable("s3")
         assert not lookout.unreachable("s2")
@@ -79,7 +79,7 @@ def test_failure_watch_polls_for_later_versions(controller: ScriptedReporter) ->
 
 
 def test_last_reply_holds_while_a_controller_is_away(controller: ScriptedReporter) -> None:
-    with FailureWatch({"r0": lambda: controller}) as lookout:
+    with FailureWatch({"r0": controller}) as lookout:
         controller.answer(reply(7, S3))
         controller.answer(ControlError("gone"))
         assert lookout.unreachable("s3")
@@ -90,12 +90,11 @@ def test_last_reply_holds_while_a_controller_is_away(controller: ScriptedReporte
 
 def test_circuits_are_reported_before_servers_are_cut_off(controller: ScriptedReporter) -> None:
     woken = list[bool]()
-    reports = CircuitReports(lambda: woken.append(watch.unreachable("s3")))
-    watch = FailureWatch({"r0": lambda: controller}, reports.put)
+    watch = FailureWatch({"r0": controller}, lambda: woken.append(watch.unreachable("s3")))
     with watch:
         controller.answer(reply(7) | {"circuits": ["s0/o0~s3/o0", "s1/o0~s2/o0"]})
         controller.answer(reply(8, S3) | {"circuits": ["s1/o0~s2/o0"]})
         controller.answer(reply(9, S3) | {"circuits": None})
     assert woken == [False, False], "a controller that starts reports none"
-    assert reports.take() == {"r0": CircuitSet.of(["s1/o0~s2/o0"])}
-    assert reports.take() == {}
+    assert watch.take_circuits() == {"r0": CircuitSet.of(["s1/o0~s2/o0"])}
+    assert watch.take_circuits() == {}

@@ -16,8 +16,7 @@ from moefabric.core.forwarding import circuit_rules
 from moefabric.core.routes import route
 from moefabric.core.rules import direct_rules
 from moefabric.core.topology import Fabric, Region
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.multihop import MULTIHOP
 from moefabric.planner.sending.task_flows import task_flows
 from moefabric.results.model import FabricResult
@@ -155,7 +154,9 @@ def test_traffic_is_planned_for_the_circuits_that_a_failure_leaves() -> None:
     assert any(flow.path[0] == "r" for flow in last.planned)
     assert last.predicted_s > first.predicted_s
     assert last.measured_s(1.0) == pytest.approx(last.predicted_s, rel=1e-4)
-    assert [first.start_ns < ns <= last.start_ns for ns in executor.replanned_ns] == [True]
+    assert [
+        first.start_ns < ns <= last.start_ns for ns in executor.reconfigurator.replanned_ns
+    ] == [True]
 
 
 def test_lost_server_forwards_nothing() -> None:

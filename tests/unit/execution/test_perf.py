@@ -14,10 +14,10 @@ from moefabric.execution.programs.perf import (
 from moefabric.execution.programs.placed_programs import (
     MessagePaths,
     PlacedProgram,
+    ProgramModel,
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.costs import bus_factor, counted_bytes

@@ -5,11 +5,11 @@ from moefabric.core.units import Scale
 from moefabric.execution.programs.placed_programs import (
     MessagePaths,
     PlacedProgram,
+    ProgramModel,
     RankPlacement,
     _into_untouched_places,
 )
-from moefabric.execution.programs.program_model import ProgramModel
-from moefabric.execution.programs.program_requests import program_requests
+from moefabric.execution.programs.program_fabric import program_requests
 from moefabric.simulator.fluid import goodput_bps
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import ProgramStep, RankPlaces, lower

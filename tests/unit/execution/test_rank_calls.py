@@ -10,10 +10,14 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import RanksLostError, TrainingProgramError
 from moefabric.core.exchange import Exchange
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.rank_calls import Calls, RankCalls
-from moefabric.execution.reconfiguration import ControlSettings
-from moefabric.execution.training_tasks import TrainingTasks, gate_tokens, iteration_calls
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.rank_calls import (
+    Calls,
+    RankCalls,
+    TrainingTasks,
+    gate_tokens,
+    iteration_calls,
+)
 from moefabric.planner.mixnet import SPILL
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of, workload_on

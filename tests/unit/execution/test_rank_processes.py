@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from moefabric.core.errors import FabricError, RankFailedError
-from moefabric.execution.programs.rank_places import Rank, RankJob, RankPlace
-from moefabric.execution.programs.rank_processes import RankProcesses
+from moefabric.execution.programs.rank_processes import Rank, RankJob, RankPlace, RankProcesses
 from moefabric.runtime.waiting import Deadline
 
 WAIT_S = 30.0
@@ -84,7 +84,7 @@ def test_environment_is_torchruns() -> None:
 def test_every_line_arrives_in_order_with_its_rank_and_stream() -> None:
     script = 'i=0; while [ $i -lt 2000 ]; do echo "$RANK $i"; i=$((i+1)); done; printf end >&2'
     lines = Lines()
-    with RankProcesses(shell(script), here, lines.add) as ranks:
+    with RankProcesses(shell(script), lines.add) as ranks:
         assert ranks.wait(WAIT_S)
     for rank in range(4):
         printed = [line for number, stream, line in lines if (number, stream) == (rank, "stdout")]
@@ -97,9 +97,7 @@ def test_every_line_arrives_in_order_with_its_rank_and_stream() -> None:
 def test_first_failure_ends_the_others_and_is_reported() -> None:
     script = 'if [ $RANK = 2 ]; then echo "no memory" >&2; exit 7; fi; exec sleep 600'
     calls: list[bool] = []
-    with RankProcesses(
-        shell(script), here, Lines().add, on_end=lambda: calls.append(True)
-    ) as ranks:
+    with RankProcesses(shell(script), Lines().add, on_end=lambda: calls.append(True)) as ranks:
         with pytest.raises(RankFailedError) as failure:
             ranks.wait(WAIT_S)
         assert ranks.ended
@@ -116,7 +114,7 @@ def test_ranks_have_ended_when_the_last_callback_is_called() -> None:
         started.wait(WAIT_S)
         ended.append(ranks.ended)
 
-    with RankProcesses(shell("true"), here, Lines().add, on_end=on_end) as ranks:
+    with RankProcesses(shell("true"), Lines().add, on_end=on_end) as ranks:
         started.set()
         assert ranks.wait(WAIT_S)
     assert ended == [True]
@@ -133,7 +131,7 @@ def test_end_writes_to_no_other_file_once_the_ranks_have_ended() -> None:
         ending.start()
         ending.join(WAIT_S)
 
-    with RankProcesses(shell("true"), here, Lines().add, on_end=on_end) as ranks:
+    with RankProcesses(shell("true"), Lines().add, on_end=on_end) as ranks:
         started.set()
         assert ranks.wait(WAIT_S)
     sizes = [os.fstat(file).st_size for file in files]
@@ -151,7 +149,7 @@ def test_last_callback_is_called_after_one_that_failed() -> None:
     calls: list[bool] = []
     with (
         RankProcesses(
-            shell("echo; exec sleep 600"), here, break_pipe, on_end=lambda: calls.append(True)
+            shell("echo; exec sleep 600"), break_pipe, on_end=lambda: calls.append(True)
         ) as ranks,
         pytest.raises(BrokenPipeError),
     ):
@@ -161,7 +159,7 @@ def test_last_callback_is_called_after_one_that_failed() -> None:
 
 def test_killed_rank_is_reported_with_its_signal() -> None:
     lines = Lines()
-    with RankProcesses(shell("echo $$; exec sleep 600"), here, lines.add) as ranks:
+    with RankProcesses(shell("echo $$; exec sleep 600"), lines.add) as ranks:
         lines.wait_for(4)
         pid = next(int(line) for rank, _, line in lines if rank == 1)
         os.kill(pid, signal.SIGKILL)
@@ -175,7 +173,7 @@ def test_close_kills_ranks_that_ignore_sigterm_and_their_orphans() -> None:
     script = "trap '' TERM; setsid sh -c 'echo $$; exec sleep 600' & echo $$; wait"
     lines = Lines()
     job_of_one = shell(script, servers=1, ranks_per_server=1)
-    with RankProcesses(job_of_one, here, lines.add, grace_s=0.1) as ranks:
+    with RankProcesses(job_of_one, lines.add, grace_s=0.1) as ranks:
         lines.wait_for(2)
         assert not ranks.wait(0)
     assert ranks.failure is None
@@ -185,12 +183,12 @@ def test_close_kills_ranks_that_ignore_sigterm_and_their_orphans() -> None:
 def test_ranks_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     program = f"""
-from moefabric.execution.programs.rank_places import RankJob, RankPlace
+from moefabric.execution.programs.rank_processes import RankJob, RankPlace
 from moefabric.execution.programs.rank_processes import RankProcesses
 
 command = ("sh", "-c", "echo $$ >> {pids}; exec sleep 600")
 place = RankPlace(lambda _, words: words, ("s0", "s1"), "127.0.0.1")
-with RankProcesses(RankJob(place, command, 2), place.launcher, print) as ranks:
+with RankProcesses(RankJob(place, command, 2), print) as ranks:
     ranks.wait()
 """
     parent = subprocess.Popen([sys.executable, "-c", program])
@@ -207,7 +205,7 @@ with RankProcesses(RankJob(place, command, 2), place.launcher, print) as ranks:
 
 def test_missing_program_is_an_error_of_its_rank() -> None:
     with (
-        RankProcesses(job("no-such-program"), here, Lines().add) as ranks,
+        RankProcesses(job("no-such-program"), Lines().add) as ranks,
         pytest.raises(RankFailedError, match=r"exited 127, saying: .*no-such-program"),
     ):
         ranks.wait(WAIT_S)
@@ -218,8 +216,9 @@ def test_failed_start_leaves_no_rank(tmp_path: Path) -> None:
         return ["no-such-launcher"] if server == "s1" else command
 
     started = tmp_path / "pid"
+    ranks = shell(f"echo $$ >> {started}; exec sleep 600")
     with pytest.raises(FabricError, match="rank 2 on s1: can't run no-such-launcher"):
-        RankProcesses(shell(f"echo $$ >> {started}; exec sleep 600"), elsewhere, Lines().add)
+        RankProcesses(replace(ranks, place=replace(ranks.place, launcher=elsewhere)), Lines().add)
     pids = started.read_text().split() if started.exists() else []
     assert not any(is_running(int(pid)) for pid in pids)
 
@@ -229,7 +228,7 @@ def test_error_of_the_callback_ends_the_ranks() -> None:
         raise ValueError(line)
 
     with (
-        RankProcesses(shell("echo hello; exec sleep 600"), here, refuse) as ranks,
+        RankProcesses(shell("echo hello; exec sleep 600"), refuse) as ranks,
         pytest.raises(ValueError, match="hello"),
     ):
         ranks.wait(WAIT_S)
@@ -241,6 +240,6 @@ def test_ranks_keep_the_callers_variables(monkeypatch: pytest.MonkeyPatch, tmp_p
     lines = Lines()
     script = "import json, os; print(json.dumps([os.environ['OF_THE_CALLER'], os.getcwd()]))"
     one = job(sys.executable, "-c", script, servers=1, ranks_per_server=1)
-    with RankProcesses(one, here, lines.add) as ranks:
+    with RankProcesses(one, lines.add) as ranks:
         ranks.wait(WAIT_S)
     assert json.loads(lines[0][2]) == ["kept", str(tmp_path)]

@@ -16,13 +16,14 @@ from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
 from moefabric.execution.clock import RunTimers
-from moefabric.execution.controller_retry import RegionController
+from moefabric.execution.executor import ControlSettings
 from moefabric.execution.reconfiguration import (
     UNDER_WAY,
     ControllerSplits,
-    ControlSettings,
     Reconfigurator,
+    RegionController,
     Reply,
+    RetriedController,
 )
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
@@ -80,7 +81,7 @@ class Bench:
         self.clock, own = VirtualClock(), VirtualClock()
         self.reconfigurator = Reconfigurator(
             wired,
-            {"r0": controller(own, late_ns)},
+            {"r0": RetriedController(controller(own, late_ns), self.clock, 0.1)},
             lit or CircuitSet(),
             self.clock,
             VirtualTimeExecutor(self.clock, own),
@@ -122,7 +123,7 @@ def test_region_without_controller_expects_no_circuits() -> None:
     clock = VirtualClock()
     reconfigurator = Reconfigurator(
         two,
-        {"r0": MemoryController(two, MIXNET, clock)},
+        {"r0": RetriedController(MemoryController(two, MIXNET, clock), clock, 1.0)},
         CircuitSet(),
         clock,
         ImmediateExecutor(),
@@ -171,7 +172,7 @@ def test_reply_is_processed_once_its_time_is_known() -> None:
     clock, background, replies = VirtualClock(), InterruptedExecutor(), list[Reply]()
     reconfigurator = Reconfigurator(
         FABRIC,
-        {"r0": LateController(clock, 10 * MS)},
+        {"r0": RetriedController(LateController(clock, 10 * MS), clock, 1.0)},
         CircuitSet(),
         clock,
         background,
@@ -293,13 +294,13 @@ def changes(
     phases: list[FailurePhase] | None = None,
 ) -> list[CircuitChange]:
     """The replies to so many requests, one after the other."""
-    four = fabric(1, 1)
+    four, clock = fabric(1, 1), clock or VirtualClock()
     heard = phases if phases is not None else []
     reconfigurator = Reconfigurator(
         four,
-        {"r0": controller},
+        {"r0": RetriedController(controller, clock, 2.0)},
         CircuitSet(),
-        clock or VirtualClock(),
+        clock,
         ImmediateExecutor(),
         wake=lambda: None,
         schedule=RunTimers().add,

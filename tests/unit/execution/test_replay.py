@@ -5,9 +5,13 @@ import pytest
 from moefabric.core.eps import Eps
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
-from moefabric.execution.programs.placed_programs import MessagePaths, PlacedProgram, RankPlacement
+from moefabric.execution.programs.placed_programs import (
+    MessagePaths,
+    PlacedProgram,
+    ProgramModel,
+    RankPlacement,
+)
 from moefabric.execution.programs.program_fabric import ProgramResult
-from moefabric.execution.programs.program_model import ProgramModel
 from moefabric.execution.programs.replay import OperationTimes, operation_spans, operation_times
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import lower

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from moefabric.execution.status_writer import RunStatusWriter
+from moefabric.execution.fabric_recorder import RunStatusWriter
 from moefabric.results.journal import Journal
 from moefabric.runtime.run_status import RunStatus, read_run_status
 from tests.support.recorded_runs import RecordedRun

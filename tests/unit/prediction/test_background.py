@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.flows import Flow
-from moefabric.prediction.background import RatedFlow, average, pieces
+from moefabric.prediction.hybrid_jobs import RatedFlow, average, pieces
 
 FLOW = Flow("s0", "s1", "e0", 3e9)
 

@@ -10,8 +10,7 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.prediction.control_time import ControlPrediction

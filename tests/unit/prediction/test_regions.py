@@ -8,8 +8,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
 from moefabric.prediction.experiment import proposed_scale

@@ -11,9 +11,8 @@ from moefabric.core.errors import SpecError
 from moefabric.core.failures import Failure
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.execution.failure_monitor import FailureInjector
-from moefabric.execution.reconfiguration import ControlSettings
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.planner.policy import EpsOnly, Policy

@@ -15,8 +15,7 @@ from moefabric.core.flows import Flow, FlowRecord
 from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
-from moefabric.execution.reconfiguration import ControlSettings
+from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.model import FabricResult, RunResult, Verdict
 from moefabric.results.parts import IterationResult

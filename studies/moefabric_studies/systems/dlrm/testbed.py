@@ -105,12 +105,11 @@ def dlrm_ranks(name: str, rate_bps: float, lesson: Lesson) -> Iterator[DlrmRanks
         fifo = Path(folder, "commands")
         os.mkfifo(fifo)
         module = [sys.executable, "-m", "moefabric_studies.systems.dlrm"]
-        job = testbeds.RankPlace.on_fabric(wiring, fabric.servers).job(
-            [*module, json.dumps(asdict(lesson)), str(fifo)], 1, {}, name
-        )
-        launcher = testbeds.RankPlace.on_fabric(wiring, fabric.servers).launcher
+        place = testbeds.RankPlace.on_fabric(wiring, fabric.servers)
+        command = [*module, json.dumps(asdict(lesson)), str(fifo)]
+        job = testbeds.RankJob(place, command, run_id=name)
         with (
-            testbeds.RankProcesses(job, launcher, on_line, on_end=lambda: lines.put(None)) as ranks,
+            testbeds.RankProcesses(job, on_line, on_end=lambda: lines.put(None)) as ranks,
             os.fdopen(os.open(fifo, os.O_RDWR), "w") as commands,
         ):
             yield DlrmRanks(ranks, lines, commands, counters)

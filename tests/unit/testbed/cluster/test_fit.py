@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moefabric.core.errors import UnsupportedError
 from moefabric.core.machines import Strategy
 from moefabric.core.resource_needs import ResourceNeeds
-from moefabric.testbed.cluster.fit import ClusterNode, fit
+from moefabric.testbed.cluster.ray_reservation import ClusterNode, fit
 
 GB = 1_000_000_000
 

@@ -7,22 +7,23 @@ import pytest
 
 from moefabric.core.errors import FabricError
 from moefabric.core.machines import Machine
-from moefabric.testbed.cluster.greeting import authenticate, connect, read_message, write_message
+from moefabric.testbed.cluster.connection import Connection
 
 
 async def greeted(theirs: str, ours: str) -> dict[str, Any]:
     """Return the message of a service to a client, each with a secret."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if await authenticate((reader, writer), theirs):
-            write_message(writer, {"welcome": True})
+        connection = Connection(reader, writer)
+        if await connection.authenticate(theirs):
+            connection.write({"welcome": True})
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
-        reader, writer = await connect(Machine("m1", "127.0.0.1", port, ours))
-        message = await read_message(reader)
-        writer.close()
+        connection = await Connection.to(Machine("m1", "127.0.0.1", port, ours))
+        message = await connection.read()
+        connection.writer.close()
         return message
 
 
@@ -37,4 +38,4 @@ def test_client_without_the_secret_is_refused_and_gets_no_proof() -> None:
 
 def test_machine_without_a_service_is_named() -> None:
     with pytest.raises(FabricError, match=r"machine m1 \(127\.0\.0\.1:1\)"):
-        asyncio.run(connect(Machine("m1", "127.0.0.1", 1, "a")))
+        asyncio.run(Connection.to(Machine("m1", "127.0.0.1", 1, "a")))

@@ -1,11 +1,12 @@
 """Facts of nodes: what differs from the head is refused, with all faults at once."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from moefabric.core.errors import UnsupportedError
-from moefabric.testbed.cluster.node_facts import NodeFacts, check_nodes, own_facts
+from moefabric.testbed.cluster.ray_reservation import NodeFacts, check_nodes, own_facts
 
 HEAD = NodeFacts("a", "0.1.0", "1234", "3.11", is_root=True)
 
@@ -13,6 +14,18 @@ HEAD = NodeFacts("a", "0.1.0", "1234", "3.11", is_root=True)
 def test_equal_nodes_pass() -> None:
     check_nodes(HEAD, [HEAD, replace(HEAD, node="b")])
     assert own_facts() == own_facts()
+
+
+def test_sources_are_those_of_the_whole_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[str]()
+
+    def note(path: Path) -> bytes:
+        read.append(path.parent.name)
+        return b""
+
+    monkeypatch.setattr(Path, "read_bytes", note)
+    own_facts()
+    assert {"agents", "core", "testbed"} <= set(read)
 
 
 def test_all_faults_of_all_nodes_are_reported_with_remedies() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from moefabric.testbed.cluster.greeting import read_message, write_message
-from moefabric.testbed.cluster.part_link import PartLink
+from moefabric.testbed.cluster.connection import Connection
+from moefabric.testbed.cluster.head import PartLink
 
 AHEAD_NS = 5_000_000_000
 Replies = Callable[[dict[str, Any]], dict[str, Any] | None]
@@ -19,10 +19,11 @@ def with_link(replies: Replies, use: Callable[[PartLink], Awaitable[None]]) -> N
     ended = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer)
         with suppress(EOFError, OSError):
-            while (reply := replies(await read_message(reader))) is not None:
+            while (reply := replies(await connection.read())) is not None:
                 if reply:
-                    write_message(writer, reply)
+                    connection.write(reply)
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
@@ -31,7 +32,7 @@ def with_link(replies: Replies, use: Callable[[PartLink], Awaitable[None]]) -> N
     async def run() -> None:
         async with await asyncio.start_server(answer, "127.0.0.1") as server:
             streams = await asyncio.open_connection(*server.sockets[0].getsockname())
-            link = PartLink(*streams, lease_s=0.2)
+            link = PartLink(Connection(*streams), lease_s=0.2)
             await asyncio.wait_for(use(link), 30)
             link.lose("the test is over")
             await ended.wait()
