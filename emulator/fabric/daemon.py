@@ -30,10 +30,10 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from moefabric.core.errors import FabricError, MoefabricError
-from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import KEEP, UpRequest
 from moefabric.emulator.fabric.hardware import Hardware
 from moefabric.emulator.fabric.process_logs import TRIM_S, CapturedLogs
+from moefabric.emulator.fabric.removal import remove_unfinished
 from moefabric.emulator.fabric.run_directories import claim_life
 from moefabric.emulator.fabric.running_hardware import RunningHardware
 from moefabric.emulator.linux import namespaces
@@ -66,7 +66,7 @@ def main(words: list[str]) -> int:
             request: UpRequest = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our parent
         except (EOFError, pickle.UnpicklingError):
             # `up` has died; a living one removes its fabric itself.
-            lifecycle.remove_unfinished(run_dir, os.environ[IDENTITY_VARIABLE])
+            remove_unfinished(run_dir, os.environ[IDENTITY_VARIABLE])
         else:
             _serve(run_dir, request, output)
     except StoppedError:

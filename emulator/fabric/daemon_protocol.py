@@ -40,21 +40,21 @@ class UpRequest:
 
     Attributes:
         wiring: the fabric.
-        outer: name of the outer end of the management uplink.
-        processes: all processes of the fabric.
-        external: names of the processes that the fabric process doesn't start.
         timeout_s: limit until the fabric is ready.
         owner: process with whose end the fabric ends; None if it stays.
         machine: the machine whose part to make, of a fabric on several; empty for all of a fabric.
+        external: roles of the processes that the fabric process doesn't start.
+        outer: name of the outer end of the management uplink.
+        processes: all processes of the fabric.
     """
 
     wiring: FabricWiring
-    outer: str
-    processes: tuple[ProcessSpec, ...]
-    external: frozenset[str]
     timeout_s: float
     owner: int | None = None
     machine: str = ""
+    external: frozenset[str] = frozenset()
+    outer: str = ""
+    processes: tuple[ProcessSpec, ...] = ()
 
     def with_role(self, role: ProcessRole) -> tuple[ProcessSpec, ...]:
         """Return the processes of a role, also external ones."""

@@ -134,7 +134,7 @@ class Hardware:
     @property
     def own_specs(self) -> list[ProcessSpec]:
         """Specifications of the processes that the fabric process starts itself."""
-        return [spec for spec in self.request.processes if spec.name not in self.request.external]
+        return [spec for spec in self.request.processes if spec.role not in self.request.external]
 
     @staticmethod
     def _wait_containers(containers: BackgroundTask[None]) -> None:
@@ -234,7 +234,7 @@ class Hardware:
 
     def _deadline_of(self, role: ProcessRole) -> Deadline:
         """Return when the processes of a role have to serve; earlier if others start them."""
-        if any(spec.name in self.request.external for spec in self.request.with_role(role)):
+        if role in self.request.external:
             return min(self.deadline, Deadline.after(_EXTERNAL_S), key=attrgetter("at_s"))
         return self.deadline
 

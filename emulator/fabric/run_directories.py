@@ -148,10 +148,17 @@ def locked_remains(run_dir: RunDirectory) -> Iterator[bool]:
         yield is_dead and not run_dir.is_alive()  # it may have come up before we had the lock
 
 
-def make_folders(run_dir: RunDirectory) -> None:
-    """Make the folders of a run directory."""
+def prepare(run_dir: RunDirectory, token: str = "") -> str:
+    """Make the folders, the token and the identity of a new fabric; return the identity.
+
+    Args:
+        run_dir: its run directory.
+        token: its token; default: a new random one.
+    """
     for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
+    run_dir.make_token(token)
+    return run_dir.make_identity()
 
 
 def clear(run_dir: RunDirectory) -> bool:

@@ -113,12 +113,14 @@ class EmulatedFabric:
                 fabric,
                 fabric_processes,
                 UP_TIMEOUT_S,
-                switch=self.spec.switch,
-                carriers=lifecycle.ServerCarriers(
-                    self.spec.containers, with_shells(self.name, self.spec.real_hosts), placement
+                lifecycle.FabricSetup(
+                    self.spec.switch,
+                    containers=self.spec.containers,
+                    hosts=with_shells(self.name, self.spec.real_hosts),
+                    control_tls=self.spec.control_tls,
+                    placement=placement,
                 ),
                 owner=os.getpid(),  # until the controllers are ready
-                control_tls=self.spec.control_tls,
             )
             # Another process may have brought it up meanwhile.
             lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()

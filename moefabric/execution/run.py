@@ -18,6 +18,7 @@ from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.fabric import datapath
+from moefabric.emulator.fabric.lifecycle import FabricSetup
 from moefabric.execution.fabric_run import RunContext, RunSetup, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
 from moefabric.prediction.experiment import proposed_scale
@@ -45,7 +46,7 @@ from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.structured_log import log_context
 from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
-from moefabric.testbed.testbed import Controllers, FabricSetup, running_testbed
+from moefabric.testbed.testbed import Controllers, running_testbed
 
 
 def run(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,12 +20,9 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, ServerLossError, UnsupportedError
 from moefabric.core.flows import PacedFlow, Share, Split
-from moefabric.core.machines import MachinePlacement
 from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
 from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
-from moefabric.core.server_container import ServerContainer
-from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.transport import TCP, Transport
@@ -38,8 +35,7 @@ from moefabric.planner.horizon import Horizon
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.results.records.records import CircuitChange
 from moefabric.runtime import structured_log
-from moefabric.runtime.control_tls import ControlTls
-from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.fabric_processes import (
     UP_TIMEOUT_S,
     connect_agent,
@@ -331,31 +327,10 @@ def ready_transport(transport: Transport) -> Iterator[str]:
         yield name
 
 
-@dataclass(frozen=True)
-class FabricSetup:
-    """Choices about the servers, switches and processes of a fabric.
-
-    Attributes:
-        switch: The datapath (`moefabric.emulator.fabric.datapath.choose_datapath`).
-        external: The roles, `ocs` and `controller`, whose processes are started by others.
-        containers: The servers that are containers.
-        hosts: The servers that are real hosts.
-        control_tls: Certificates of the control connections; None for plain TCP.
-        placement: The machines that carry the fabric together. Default: this one alone.
-    """
-
-    switch: str = "auto"
-    external: frozenset[str] = frozenset()
-    containers: Mapping[str, ServerContainer] = field(default_factory=dict)
-    hosts: Mapping[str, ServerHost] = field(default_factory=dict)
-    control_tls: ControlTls | None = None
-    placement: MachinePlacement | None = None
-
-
 @contextmanager
 def running_testbed(
     fabric: Fabric,
-    setup: FabricSetup | None = None,
+    setup: lifecycle.FabricSetup | None = None,
     *,
     transport: Transport = TCP,
     prepare: Callable[[Controllers], object] | None = None,
@@ -375,26 +350,19 @@ def running_testbed(
     Yields:
         The fabric's wiring, its agents, connected to each other, and its regions' controllers.
     """
-    setup = setup or FabricSetup()
+    setup = setup or lifecycle.FabricSetup()
     connections = data_paths(fabric, pairs_between_regions)
     check_descriptor_limit(connections)
     with ExitStack() as undo:
         congestion_control = undo.enter_context(ready_transport(transport))
         undo.callback(lifecycle.down, fabric.name, force=True)
         run_dir = RunDirectory.of_fabric(fabric.name)
-        own = fabric_processes(FabricWiring(fabric, ManagementNetwork.example_for(fabric)), run_dir)
-        outside = frozenset(process.name for process in own if process.role in setup.external)
         wiring = lifecycle.up(
             fabric,
             fabric_processes,
             UP_TIMEOUT_S,
-            external=outside,
-            switch=setup.switch,
-            carriers=lifecycle.ServerCarriers(
-                setup.containers, with_shells(fabric.name, setup.hosts), setup.placement
-            ),
+            replace(setup, hosts=with_shells(fabric.name, setup.hosts)),
             owner=os.getpid(),
-            control_tls=setup.control_tls,
         )
         undo.enter_context(structured_log.logged("run", run_dir.log_folder))
         undo.enter_context(hold(run_dir))

@@ -23,7 +23,6 @@ from moefabric.core.errors import ControlError, FabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Datapath
-from moefabric.runtime.control_tls import ControlTls
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,9 @@ class ControlCommands:
                 specs = [SwitchSpec.parse(document) for document in documents]
                 token = str(command.get("token") or "")
                 if tls := command.get("tls"):
+                    # Its modules take half a megabyte, which most fabrics don't need.
+                    from moefabric.runtime.control_tls import ControlTls
+
                     self._agent.tls = ControlTls(**tls).context(server_side=False)
                 return self._make(specs, Path(folder) if folder else None, token)
             case {"connect": controllers}:
