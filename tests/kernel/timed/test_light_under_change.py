@@ -112,7 +112,7 @@ def test_no_frame_is_misdirected_and_kept_circuits_lose_none() -> None:
 
 def _listen(ears: Sequence[FrameReceiver], came: dict[int, list[int]]) -> None:
     for port, ear in enumerate(ears, PORTS + 1):
-        for number, _ in ear.received():
+        for number in ear.received():
             came.setdefault(number, []).append(port)
 
 
