@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from moefabric.emulator.fabric.plan import FabricPlan, Link
 from moefabric.emulator.fabric.queues import QueueCounts, port_names
-from moefabric.emulator.link.hosts import disable_offloads
-from moefabric.emulator.link.relay import RelayPort
+from moefabric.emulator.link.messages import RelayPort
 from moefabric.emulator.link.relay_process import (
     RELAY_ENVIRONMENT,
-    RelayCounters,
     RelayProcess,
+    disable_offloads,
     relay_argv,
 )
 from moefabric.emulator.linux import namespaces, netlink
@@ -60,15 +59,11 @@ class ProgrammedLinks:
             self._relay = RelayProcess(program.popen, ports)
             yield
 
-    def counters(self) -> RelayCounters | None:
-        """Return the relay's counters; None for a fabric without such links."""
-        return self._relay.counters() if self._relay is not None else None
-
     def queues(self) -> QueueCounts:
         """Return the counters of all queues by port."""
-        if (counters := self.counters()) is None:
+        if self._relay is None:
             return {}
-        counts: QueueCounts = {}
+        counters, counts = self._relay.counters(), QueueCounts()
         for number, link in enumerate(self._links):
             for name, far in zip(port_names(link), reversed(_relay_ends(number)), strict=True):
                 port = counters.ports[far]
@@ -78,9 +73,9 @@ class ProgrammedLinks:
 
     def lateness(self) -> dict[str, Any]:
         """Return the lateness of the relay since the last call."""
-        if (counters := self.counters()) is None or self._relay is None:
+        if self._relay is None:
             return {}
-        self._relay.reset_lateness()
+        counters = self._relay.take_lateness()
         return {**vars(counters.lateness), "overflows": counters.overflows}
 
 
