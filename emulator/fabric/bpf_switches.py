@@ -1,4 +1,4 @@
-"""Electrical switches in eBPF, served by one process, and the client of that process."""
+"""Client of the process that serves electrical switches in eBPF."""
 
 import json
 import subprocess
@@ -11,7 +11,6 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux.line_requests import ask_program
-from moefabric.emulator.linux.processes import ChildProcesses
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.waiting import Deadline
 
@@ -25,37 +24,40 @@ Where a higher priority isn't allowed, the program starts with the normal one.
 
 
 class SwitchProcess:
-    """Client of the process of the switches, over its standard input and output.
+    """Switches of a process, by its standard input and output; a `datapath.ElectricalSwitches`.
 
     Each request and reply is a line of JSON (`openflow_switch.agent.control_commands`).
     """
 
-    def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
-        """Take the process, whose standard input and output are pipes."""
-        self._popen = popen
-
-    def make(
+    def __init__(
         self,
-        switches: Sequence[Mapping[str, Any]],
-        management: Path,
-        deadline: Deadline,
-        *,
+        popen: "subprocess.Popen[bytes]",
+        folder: Path,
         token: str = "",
         tls: ControlTls | None = None,
     ) -> None:
-        """Make switches.
+        """Make no switches yet.
 
         Args:
-            switches: `name`, `datapath_id` and `ports` (interface by number) of each.
-            management: folder for the switches' sockets for OpenFlow tools.
-            deadline: limit for the reply.
+            popen: the process, whose standard input and output are pipes.
+            folder: folder for a socket per switch, for OpenFlow tools
+                (`ovs-ofctl -O OpenFlow13 dump-flows unix:...`).
             token: the fabric's token, by which the switches prove to its controllers who they are;
                 without one, they prove nothing.
             tls: certificates for connections to controllers; None for plain TCP.
         """
-        identity = {"token": token, "tls": tls and asdict(tls)}
-        message = {"make": list(switches), "management": str(management)}
-        self._request(message | identity, deadline)
+        self._popen, self._folder = popen, folder
+        self._identity = {"token": token, "tls": tls and asdict(tls)}
+
+    def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
+        """Make the switches and attach their ports."""
+        described = [switch.description for switch in switches]
+        message = {"make": described, "management": str(self._folder)}
+        self._request(message | self._identity, deadline)
+
+    def finish(self, deadline: Deadline) -> str | None:  # noqa: ARG002 - nothing is left to do
+        """Return None: nothing is left to do."""
+        return None
 
     def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
         """Connect switches, by name, to controllers."""
@@ -77,36 +79,3 @@ class SwitchProcess:
         if "error" in reply:
             raise FabricError(f"switches: {reply['error']}")
         return reply
-
-
-class BpfSwitches:
-    """A fabric's switches in eBPF; implements `datapath.ElectricalSwitches`."""
-
-    def __init__(self, folder: Path, token: str, tls: ControlTls | None) -> None:
-        """Start nothing yet.
-
-        Args:
-            folder: folder for a socket per switch, for OpenFlow tools
-                (`ovs-ofctl -O OpenFlow13 dump-flows unix:...`).
-            token: the fabric's token.
-            tls: certificates for connections to controllers; None for plain TCP.
-        """
-        self._folder, self._token, self._tls = folder, token, tls
-
-    def start(self, processes: ChildProcesses, deadline: Deadline) -> None:  # noqa: ARG002
-        """Start the process of the switches, without a wait."""
-        program = processes.start("switches", (*PRIORITY, *ARGV), piped=True)
-        self._process = SwitchProcess(program.popen)
-
-    def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
-        """Make the switches and attach their ports."""
-        described = [switch.description for switch in switches]
-        self._process.make(described, self._folder, deadline, token=self._token, tls=self._tls)
-
-    def finish(self, deadline: Deadline) -> str | None:  # noqa: ARG002 - nothing is left to do
-        """Return None: nothing is left to do."""
-        return None
-
-    def connect(self, controllers: Mapping[str, tuple[str, int]], deadline: Deadline) -> None:
-        """Connect switches to their controllers."""
-        self._process.connect(controllers, deadline)

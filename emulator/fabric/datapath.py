@@ -11,7 +11,6 @@ from moefabric.core.errors import FabricError, SpecError, UnsupportedError
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import run
-from moefabric.emulator.linux.processes import ChildProcesses
 from moefabric.runtime.waiting import Deadline
 
 
@@ -29,13 +28,10 @@ SWITCH_OPTIONS: Final = ("auto", "bpf", "ovs")
 
 
 class ElectricalSwitches(Protocol):
-    """All electrical switches of a fabric; for callers in the fabric's namespace.
+    """All electrical switches of a fabric, whose processes run; for callers in its namespace.
 
     Callers call the methods in the order below. Every method raises FabricError if it fails.
     """
-
-    def start(self, processes: ChildProcesses, deadline: Deadline) -> None:
-        """Start the processes that serve the switches."""
 
     def make(self, switches: Sequence[SwitchPlan], deadline: Deadline) -> None:
         """Make the switches and attach their ports, without rules and controllers."""

@@ -12,7 +12,7 @@ from typing import Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import links, management_uplink, run_directories
-from moefabric.emulator.fabric.bpf_switches import BpfSwitches
+from moefabric.emulator.fabric.bpf_switches import ARGV, PRIORITY, SwitchProcess
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
 from moefabric.emulator.fabric.datapath import DatapathKind, ElectricalSwitches
 from moefabric.emulator.fabric.host_names import hosts_text
@@ -148,9 +148,8 @@ class Hardware:
         hosts.write_text(hosts_text(self.wiring.fabric, self.wiring.management))
         own = [node for node in self.plan.nodes if node not in self.wiring.containers]
         holders = self._undo.enter_context(NamespaceHolders(own, self.run_dir.name, hosts))
-        self.switches = self._make_switches()
         namespaces.disable_ipv6()
-        self.switches.start(self.processes, self.deadline)
+        self.switches = self._start_switches()
         self.processes.start_prefork_servers(self.own_specs)
         # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
         from moefabric.emulator.fabric import mininet_nodes
@@ -185,13 +184,17 @@ class Hardware:
         alias = management_uplink.interface_alias(self.run_dir.name)
         return dict.fromkeys(self.containers.guests, alias)
 
-    def _make_switches(self) -> ElectricalSwitches:
+    def _start_switches(self) -> ElectricalSwitches:
+        """Start the processes that serve the switches."""
         datapath, folder = DatapathKind(self.wiring.switch), self.run_dir.switches
         folder.mkdir(exist_ok=True)
         tls = self.wiring.control_tls
         if datapath is DatapathKind.BPF:
-            return BpfSwitches(folder, self.run_dir.read_token(), tls)
-        return OvsSwitches(folder, datapath, tls)
+            program = self.processes.start("switches", (*PRIORITY, *ARGV), piped=True)
+            return SwitchProcess(program.popen, folder, self.run_dir.read_token(), tls)
+        switches = OvsSwitches(folder, datapath, tls)
+        switches.start(self.processes, self.deadline)
+        return switches
 
     def _make_ocses(self) -> None:
         if not self.plan.ocses:
