@@ -133,7 +133,7 @@ def connected(run_dir: RunDirectory) -> Iterator[DaemonConnection]:
         text = f"{run_dir.name}: a fabric of another user's; run with sudo"
         raise UnsupportedError(text) from error
     except (OSError, ValueError) as error:
-        raise not_running_error(run_dir) from error
+        raise _not_running_error(run_dir) from error
 
 
 def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,6 +159,18 @@ def process_id(run_dir: RunDirectory) -> int:
         return connection.pid
 
 
-def not_running_error(run_dir: RunDirectory) -> FabricError:
+def read_wiring(run_dir: RunDirectory) -> FabricWiring:
+    """Return the wiring of a fabric.
+
+    Raises:
+        FabricError: if no fabric runs there.
+    """
+    try:
+        return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _not_running_error(run_dir) from error
+
+
+def _not_running_error(run_dir: RunDirectory) -> FabricError:
     """Return the error for a fabric that doesn't run."""
     return FabricError(f"{run_dir.name}: no fabric of this name runs; see `moefabric up`")

@@ -8,7 +8,7 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.nic import Nic
 from moefabric.core.ocs_ports import ocs_port
 from moefabric.core.topology import Region
-from moefabric.emulator.fabric.daemon_protocol import not_running_error, request
+from moefabric.emulator.fabric.daemon_protocol import read_wiring, request
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.runtime.failure_log import append_failure_event
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
@@ -37,7 +37,7 @@ def inject(run_dir: RunDirectory, kind: str, what: Sequence[str]) -> dict[str, A
         reply = request(run_dir, {"do": "fault", "inject": {"kind": kind, "what": list(what)}})
         append_failure_event(run_dir, "inject", kind, what, at_ns=int(reply["at_ns"]))
         return reply
-    wiring, at_ns = _read_wiring(run_dir), 0
+    wiring, at_ns = read_wiring(run_dir), 0
     for region, ports in [ocs_ports(wiring, name) for name in what]:
         fault = {"kind": "port", "ports": list(ports), "value": 0.0, "times": None}
         reply = ocs_client.request(run_dir.ocs_socket(region), {"do": "inject", "fault": fault})
@@ -143,7 +143,7 @@ def _ocs_faults(run_dir: RunDirectory) -> Iterator[tuple[Region, dict[str, Any],
     The NIC is empty unless the fault is that of a NIC's port. Switches whose process doesn't run
     are skipped.
     """
-    wiring = _read_wiring(run_dir)
+    wiring = read_wiring(run_dir)
     for region in wiring.fabric.regions:
         if region.ocs is None:
             continue
@@ -159,10 +159,3 @@ def _ocs_faults(run_dir: RunDirectory) -> Iterator[tuple[Region, dict[str, Any],
         for fault in faults:
             is_port = fault["kind"] == "port"
             yield region, fault, nic_at.get(tuple(fault["ports"]), "") if is_port else ""
-
-
-def _read_wiring(run_dir: RunDirectory) -> FabricWiring:
-    try:
-        return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise not_running_error(run_dir) from error
