@@ -133,10 +133,7 @@ def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
 
 
 class Owner:
-    """Process with which the fabric ends, such as a run; none if the fabric stays.
-
-    The selector tells its end with the owner as data.
-    """
+    """Process with which the fabric ends, such as a run; none if the fabric stays."""
 
     def __init__(self, selector: selectors.BaseSelector, pid: int | None) -> None:
         """Watch a process.
@@ -159,7 +156,7 @@ class Owner:
                 self._pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
                 raise StoppedError from None
-            self._selector.register(self._pidfd, selectors.EVENT_READ, data=self)
+            self._selector.register(self._pidfd, selectors.EVENT_READ, data=_end)
 
 
 def _watch_up() -> None:
@@ -189,10 +186,13 @@ def _answer_clients(
     """
     running = RunningHardware(hardware)
     logs = CapturedLogs(hardware.run_dir.log_file("any").parent)
-    selector.register(listener, selectors.EVENT_READ)
-    for fd, server in hardware.containers.end_fds().items():
-        selector.register(fd, selectors.EVENT_READ, data=server)
+    answer = partial(_answer_client, listener, running, owner)
+    selector.register(listener, selectors.EVENT_READ, data=answer)
     supervisor = Supervisor[str, ChildProcess]()
+
+    def lose(fd: int, server: str) -> None:
+        selector.unregister(fd)
+        running.lose_container(server)
 
     def watch(process: ChildProcess) -> None:
         selector.register(process.pidfd, selectors.EVENT_READ, data=partial(note_end, process))
@@ -202,6 +202,8 @@ def _answer_clients(
         delay_s = supervisor.note_end(process.name)
         log.warning("%s; starts again in %g s", process.exit_description, delay_s)
 
+    for fd, server in hardware.containers.end_fds().items():
+        selector.register(fd, selectors.EVENT_READ, data=partial(lose, fd, server))
     for process in running.ocs_processes():
         supervisor.adopt(process.name, process)
         watch(process)
@@ -212,15 +214,7 @@ def _answer_clients(
         logs.trim()
         wait_s = TRIM_S if supervisor.wait_s is None else min(supervisor.wait_s, TRIM_S)
         for key, _ in selector.select(wait_s):
-            if key.data is owner:
-                raise StoppedError
-            if key.data is None:
-                _answer_client(listener, running, owner)
-            elif callable(key.data):
-                key.data()
-            else:
-                selector.unregister(key.fileobj)
-                running.lose_container(key.data)
+            key.data()
 
 
 def _answer_client(listener: socket.socket, hardware: RunningHardware, owner: Owner) -> None:
