@@ -68,11 +68,6 @@ class SwitchProcess:
         switches = self._request({"show": True}, deadline)["switches"]
         return {name for name, switch in switches.items() if switch["connected"]}
 
-    def close(self) -> None:
-        """End the process by the end of its input."""
-        assert self._popen.stdin is not None
-        self._popen.stdin.close()
-
     def _request(self, message: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         line = ask_program(self._popen, json.dumps(message), deadline.remaining_s, _NAME)
         reply: dict[str, Any] = json.loads(line)

@@ -5,7 +5,6 @@
 One process serves all switches that are started together.
 """
 
-import os
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.fabric.bpf_switches import ARGV, SwitchProcess
 from moefabric.emulator.fabric.datapath import bpf_refusal
 from moefabric.emulator.fabric.plan import FABRIC, Interface, SwitchPlan
+from moefabric.emulator.linux.line_requests import end_program
 from moefabric.emulator.linux.processes import module_environment
 from moefabric.runtime.waiting import Deadline
 
@@ -37,7 +37,7 @@ class _SwitchService:
             ARGV,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **module_environment()},
+            env=module_environment(),
             start_new_session=True,
         )
         self.process = SwitchProcess(self.popen, self.folder)
@@ -48,12 +48,7 @@ class _SwitchService:
         self.switches.discard(name)
         if self.switches:
             return
-        self.process.close()
-        try:
-            self.popen.wait(_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
+        end_program(self.popen, _TIMEOUT_S)
         self._folder.cleanup()
 
 

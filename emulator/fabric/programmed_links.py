@@ -8,15 +8,10 @@ from typing import Any, Final
 from moefabric.emulator.fabric.plan import FabricPlan, Link
 from moefabric.emulator.fabric.queues import QueueCounts, port_names
 from moefabric.emulator.link.messages import RelayPort
-from moefabric.emulator.link.relay_process import (
-    RELAY_ENVIRONMENT,
-    RelayProcess,
-    disable_offloads,
-    relay_argv,
-)
+from moefabric.emulator.link.relay_process import RelayProcess, disable_offloads, relay_argv
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import BatchLine, run_batch
-from moefabric.emulator.linux.processes import ChildProcesses
+from moefabric.emulator.linux.processes import ChildProcesses, module_environment
 
 PROCESS: Final = "links"
 """Name of the relay's process, and of its log."""
@@ -53,7 +48,7 @@ class ProgrammedLinks:
                     disable_offloads(end.name)
             namespaces.run_in(namespace, _switch_on)
             program = self._processes.start(
-                PROCESS, relay_argv(namespace), RELAY_ENVIRONMENT, piped=True
+                PROCESS, relay_argv(namespace), module_environment(), piped=True
             )
             ports = [port for number, link in ends for port in _ports(number, link)]
             self._relay = RelayProcess(program.popen, ports)

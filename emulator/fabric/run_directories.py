@@ -39,15 +39,15 @@ def named_run_directory(name: str) -> RunDirectory:
 
 
 @contextmanager
-def lock(run_dir: RunDirectory, timeout_s: float = _LOCK_S) -> Iterator[None]:
+def lock(run_dir: RunDirectory) -> Iterator[None]:
     """Create the run directory if necessary and hold its lock.
 
     Raises:
-        FabricError: if another process holds the lock for `timeout_s`.
+        FabricError: if another process holds the lock for a minute.
     """
     what = f"{run_dir.path}: another `up` or `down` holds it, and it"
     with ExitStack() as held:
-        Deadline.after(timeout_s).wait_for(lambda: _try_lock(run_dir, held), what)
+        Deadline.after(_LOCK_S).wait_for(lambda: _try_lock(run_dir, held), what)
         yield
 
 

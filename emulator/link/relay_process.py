@@ -1,6 +1,5 @@
 """The process of a relay."""
 
-import os
 import pickle
 import subprocess
 import sys
@@ -10,11 +9,9 @@ from typing import Final, Self
 from moefabric.core.errors import FabricError
 from moefabric.emulator.link.messages import RelayCounters, RelayPort
 from moefabric.emulator.linux.command import run
-from moefabric.emulator.linux.line_requests import ask_program
-from moefabric.emulator.linux.processes import nsenter_argv
+from moefabric.emulator.linux.line_requests import ask_program, end_program
+from moefabric.emulator.linux.processes import module_environment, nsenter_argv
 
-RELAY_ENVIRONMENT: Final = {"PYTHONSAFEPATH": "1"}
-"""Variables of a relay; with this one, `python -m` doesn't import from the caller's folder."""
 _READY_S: Final = 20.0
 _REPLY_S: Final = 3.0
 _END_S: Final = 5.0
@@ -65,10 +62,8 @@ class RelayProcess:
         Raises:
             FabricError: The relay can't start.
         """
-        environment = {**os.environ, **RELAY_ENVIRONMENT}
-        pipe = subprocess.PIPE
-        argv = relay_argv(namespace)
-        return cls(subprocess.Popen(argv, stdin=pipe, stdout=pipe, env=environment), ports)
+        argv, pipe, env = relay_argv(namespace), subprocess.PIPE, module_environment()
+        return cls(subprocess.Popen(argv, stdin=pipe, stdout=pipe, env=env), ports)
 
     def _ask(self, line: str, timeout_s: float = _REPLY_S) -> str:
         """Write a line and return the reply."""
@@ -94,11 +89,4 @@ class RelayProcess:
 
     def close(self) -> None:
         """End the relay."""
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            self._popen.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+        end_program(self._popen, _END_S)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from moefabric.runtime.processes import end_processes
 from moefabric.runtime.run_directory import (
@@ -79,12 +79,6 @@ class ProcessGuard:
             env={**os.environ, "PYTHONSAFEPATH": "1"},
             start_new_session=True,  # Ctrl-C on a terminal is for the caller, which then closes
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Kill the processes of the job that are left, and wait for their end."""
