@@ -5,7 +5,7 @@
 the input ends earlier, `up` has died and the process removes the fabric. The output is lines of
 JSON: `{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to
 the control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
-(module `hardware_failures`), `counters` (`port_counters`), `queues` (`queues`), `own`, `disown` or
+(module `hardware_failures`), `counters` (`port_counters`), `queues` (`links`), `own`, `disown` or
 `stop`; the head of a fabric on several machines sends `set-links` and `signal` to other parts. A
 fabric ends with its owner: the process that `up` named, or that has sent `own` last.
 """

@@ -14,11 +14,11 @@ from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import daemon_start, management_uplink, process_logs, run_directories
 from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, UpRequest, request
 from moefabric.emulator.fabric.datapath import DatapathKind, choose_datapath
+from moefabric.emulator.fabric.links import QueueCounts
 from moefabric.emulator.fabric.other_machines import write_machines
 from moefabric.emulator.fabric.placed_plan import processes_on
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.fabric.plugged_hosts import has_moved_devices
-from moefabric.emulator.fabric.queues import QueueCounts
 from moefabric.emulator.fabric.removal import clear, remove, remove_lost_containers, sole_start
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import pull_images

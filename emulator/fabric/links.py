@@ -1,17 +1,18 @@
-"""Links of a fabric: veth pairs (made by one `ip` process), addresses, sysctls and rates."""
+"""Links of a fabric: veth pairs (made by one `ip` process), addresses, sysctls, rates, queues."""
 
+import json
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricPlan, Interface, Link
-from moefabric.emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
+from moefabric.emulator.fabric.shaping import QUEUE_HANDLE, Shape, apply_shapes, verify_shapes
 from moefabric.emulator.fabric.tunnels import make_tunnels
 from moefabric.emulator.linux import namespaces, netlink
-from moefabric.emulator.linux.command import run_batch
+from moefabric.emulator.linux.command import run, run_batch
 
 _NO_IPV4: Final = {"net.ipv4.conf.{}.rp_filter": "1", "net.ipv4.conf.{}.arp_ignore": "8"}
 """Interfaces of bridges, switches and fibres don't belong to their namespace's own hosts.
@@ -43,6 +44,8 @@ _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
 """Congestion control of programs that don't choose one; the machine's default may be bbr."""
 
 
+QueueCounts = dict[str, dict[str, int]]
+"""By port, the counters `packets`, `bytes` (with headers, of packets that left) and `drops`."""
 TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_ECN, *_CUBIC)
 """Sysctls that a fabric changes in the whole network namespace of a server."""
 
@@ -221,3 +224,35 @@ def _run_per_node(
             shapes[end.node].append(Shape(link.name, end.name, rate_bps, plan.queue))
     function(shapes.pop(FABRIC, []))
     namespaces.run_in_each((pids[node], partial(function, shapes[node])) for node in shapes)
+
+
+def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
+    """Read the packets that left all queues of the kernel and those that were dropped.
+
+    Call it in the fabric's own namespace.
+
+    Args:
+        plan: the fabric.
+        pids: by node, the pid of a process in the node's namespace.
+
+    Raises:
+        FabricError: if a namespace is gone.
+    """
+    ports = defaultdict[str, dict[str, str]](dict)
+    for link, _ in plan.shaped:
+        for end, port in zip((link.a, link.b), link.port_names, strict=True):
+            if end in link.ends:
+                ports[end.node][end.name] = port
+    counts: QueueCounts = {}
+    for node, names in ports.items():
+        shown = _read_qdiscs() if node == FABRIC else namespaces.run_in(pids[node], _read_qdiscs)
+        counts |= {
+            names[qdisc["dev"]]: {field: qdisc[field] for field in ("packets", "bytes", "drops")}
+            for qdisc in shown
+            if qdisc["handle"] == QUEUE_HANDLE and qdisc["dev"] in names
+        }
+    return counts
+
+
+def _read_qdiscs() -> list[dict[str, Any]]:
+    return list(json.loads(run(["tc", "-s", "-j", "qdisc", "show"])))

@@ -104,6 +104,14 @@ class Link:
         return self.name.endswith("/host")
 
     @property
+    def port_names(self) -> tuple[str, str]:
+        """Names of its ends: `s0/e0` and `leaf0 to s0/e0`, or `leaf0 to spine1` and the reverse."""
+        if "~" in self.name:
+            near, far = self.name.split("~")
+            return f"{near} to {far}", f"{far} to {near}"
+        return self.name, f"{self.b.name.rpartition('-')[0]} to {self.name}"
+
+    @property
     def ends(self) -> tuple[Interface, ...]:
         """The ends that are on this machine."""
         return (self.a, self.b) if self.tunnel is None else (self.tunnel.end,)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from moefabric.emulator.fabric.links import QueueCounts
 from moefabric.emulator.fabric.plan import FabricPlan, Link
-from moefabric.emulator.fabric.queues import QueueCounts, port_names
 from moefabric.emulator.link.messages import RelayPort
 from moefabric.emulator.link.relay_process import RelayProcess, disable_offloads, relay_argv
 from moefabric.emulator.linux import namespaces, netlink
@@ -60,7 +60,7 @@ class ProgrammedLinks:
             return {}
         counters, counts = self._relay.counters(), QueueCounts()
         for number, link in enumerate(self._links):
-            for name, far in zip(port_names(link), reversed(_relay_ends(number)), strict=True):
+            for name, far in zip(link.port_names, reversed(_relay_ends(number)), strict=True):
                 port = counters.ports[far]
                 drops = {"drops": port.dropped, "marks": port.marked}
                 counts[name] = {"packets": port.packets, "bytes": port.bytes} | drops
