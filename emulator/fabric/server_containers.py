@@ -17,13 +17,13 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import NewContainer, ServerContainer
 from moefabric.emulator.containers import container, engine
-from moefabric.emulator.containers.container import FabricIdentity, RunningContainer
+from moefabric.emulator.containers.container import RunningContainer
 from moefabric.emulator.fabric import management_uplink
 from moefabric.emulator.fabric.host_names import host_names
 from moefabric.emulator.linux import cgroups, namespaces
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import mark_environment
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory, ServerInterfaces, run_root
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory, ServerInterfaces
 
 CONTAINERS: Final = "containers.json"
 """File of the run directory with the containers that are servers."""
@@ -95,11 +95,11 @@ class ServerContainers:
             return
         self._write_record()  # from now on, there may be containers
         self._engine = engine.connect()
-        identity = _identity(self._run_dir.name)
-        container.remove_containers(container.leftover_containers(self._engine, identity))
+        marks = mark_environment(self._run_dir.name)
+        container.remove_containers(container.leftover_containers(self._engine, marks))
         names = list(sysctls)
         with ThreadPoolExecutor(_PARALLEL) as threads:
-            join = partial(self._try_join, identity, names)
+            join = partial(self._try_join, marks, names)
             results = threads.map(join, containers.keys(), containers.values())
         if faults := [fault for fault in results if fault]:
             raise FabricError("\n".join(faults))
@@ -107,14 +107,14 @@ class ServerContainers:
         self._write_record()
 
     def _try_join(
-        self, identity: FabricIdentity, sysctls: list[str], server: str, wanted: ServerContainer
+        self, marks: Mapping[str, str], sysctls: list[str], server: str, wanted: ServerContainer
     ) -> str:
         """Join a server's container to the fabric; return its errors."""
         try:
             if isinstance(wanted, NewContainer):
                 named = host_names(self._wiring.fabric, self._wiring.management)
                 hosts = {name: address for address, names in named for name in names}
-                running = container.start_container(self._engine, identity, server, wanted, hosts)
+                running = container.start_container(self._engine, marks, server, wanted, hosts)
             else:
                 running = container.find_container(self._engine, server, wanted)
             loopback = self._wiring.fabric.addressing.addresses(server)[1:]
@@ -247,10 +247,6 @@ def _join(
     return JoinedServer(running, ServerInterfaces(*free), former, loopback)
 
 
-def _identity(fabric: str) -> FabricIdentity:
-    return FabricIdentity(fabric, str(run_root()), mark_environment(fabric))
-
-
 def _give_back(fabric: str, joined: Iterable[JoinedServer]) -> None:
     """Remove a fabric's interfaces and settings from containers that existed before it."""
     for server in joined:
@@ -270,7 +266,7 @@ def _restore(fabric: str, server: JoinedServer) -> None:
 
 def _remove_all(client: Any, fabric: str) -> int:
     """Remove the containers that were started for a fabric; return their number."""
-    leftovers = container.leftover_containers(client, _identity(fabric))
+    leftovers = container.leftover_containers(client, mark_environment(fabric))
     if faults := container.remove_containers(leftovers):
         raise FabricError("\n".join(f"{fabric}: container {fault}" for fault in faults))
     return len(leftovers)

@@ -26,7 +26,7 @@ from moefabric.runtime.run_directory import (
 )
 from moefabric.runtime.waiting import Deadline
 
-_RUN_DIR: Final = "MOEFABRIC_RUN_DIR"
+RUN_DIR_VARIABLE: Final = "MOEFABRIC_RUN_DIR"
 _ENV_END_FIELD: Final = 48
 """Index of `env_end` in /proc/PID/stat behind the command's name (field 51 of proc(5))."""
 _EXEC_S: Final = 2.0
@@ -41,7 +41,7 @@ def mark_environment(fabric: str) -> dict[str, str]:
     """Return the environment variables that mark a process as the fabric's."""
     return {
         FABRIC_VARIABLE: fabric,
-        _RUN_DIR: str(run_root()),
+        RUN_DIR_VARIABLE: str(run_root()),
         IDENTITY_VARIABLE: RunDirectory.of_fabric(fabric).read_identity(),
     }
 
