@@ -163,7 +163,7 @@ class EmulatedPortCounters:
 def _request(run_dir: RunDirectory) -> tuple[Facts, list[int]]:
     with connected(run_dir) as connection:
         connection.send({"do": "counters"})
-        return receive_handoff(connection.socket)
+        return receive_handoff(connection.link)
 
 
 def _link_counters(kernel: socket.socket) -> tuple[_Counts, _Counts]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.fabric import management_uplink, process_logs, run_directories
-from moefabric.emulator.fabric.daemon_protocol import DaemonConnection, SilentFabricError
+from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, connected
 from moefabric.emulator.fabric.plugged_hosts import return_devices
 from moefabric.emulator.fabric.server_containers import recorded_containers, remove_leftovers
 from moefabric.emulator.linux.marked_processes import kill_marked
@@ -88,12 +88,12 @@ def clear(run_dir: RunDirectory, *, force: bool = True) -> bool:
 def _stop(run_dir: RunDirectory, *, force: bool) -> bool:
     """Stop the fabric process and wait for its end; return False if there is none."""
     try:
-        with DaemonConnection(run_dir) as connection:
+        with connected(run_dir) as connection:
             connection.send({"do": "stop"})
             connection.wait_end(_STOP_S)
     except SilentFabricError:
         if not force:
             raise
-    except OSError:
+    except FabricError:
         return False
     return True
