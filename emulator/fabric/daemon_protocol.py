@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError, UnsupportedError
@@ -46,6 +46,7 @@ class UpRequest:
         external: roles of the processes that the fabric process doesn't start.
         outer: name of the outer end of the management uplink.
         processes: all processes of the fabric.
+        dialect_ports: TCP port by dialect of the emulated OCS.
     """
 
     wiring: FabricWiring
@@ -55,6 +56,7 @@ class UpRequest:
     external: frozenset[str] = frozenset()
     outer: str = ""
     processes: tuple[ProcessSpec, ...] = ()
+    dialect_ports: Mapping[str, int] = field(default_factory=dict)
 
     def with_role(self, role: ProcessRole) -> tuple[ProcessSpec, ...]:
         """Return the processes of a role, also external ones."""

@@ -203,7 +203,8 @@ class Hardware:
         if reason:
             self.remarks.append(f"{self.crossbar} moves the light, for {reason}")
         for ocs in self.plan.ocses:
-            hardware = OcsHardware(ocs, self.crossbar, self.pids[ocs.name], self.run_dir)
+            place = self.pids[ocs.name], self.run_dir, self.request.dialect_ports
+            hardware = OcsHardware(ocs, self.crossbar, *place)
             self.ocses[ocs.name] = hardware
             self._undo.callback(hardware.close)
 

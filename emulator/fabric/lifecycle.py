@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from moefabric.config.plugins import ocs_dialects
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
@@ -161,7 +162,7 @@ def _make(
         )
         machine = placement.head.name if placement else ""
         request = replace(request, wiring=wiring, outer=outer, machine=machine)
-        request = _with_processes(run_dir, request, processes)
+        request = _complete(run_dir, request, processes)
         report = daemon_start.wait_ready(run_dir, daemon, request, on_stage)
     interfaces = {s: ServerInterfaces(**names) for s, names in report["interfaces"].items()}
     remarks = tuple(report["remarks"])
@@ -170,12 +171,13 @@ def _make(
     return wiring
 
 
-def _with_processes(run_dir: RunDirectory, request: UpRequest, processes: ProcessList) -> UpRequest:
-    """Write the wiring file; return a request with the processes that run on this machine."""
+def _complete(run_dir: RunDirectory, request: UpRequest, processes: ProcessList) -> UpRequest:
+    """Write the wiring file; return a request with the processes and ports of this machine."""
     wiring = request.wiring
     run_dir.wiring_file.write_text(wiring.to_json())
     specs = processes_on(processes(wiring, run_dir), wiring, request.machine)
-    return replace(request, processes=specs)
+    ports = {name: dialect.port for name, dialect in ocs_dialects().items()}
+    return replace(request, processes=specs, dialect_ports=ports)
 
 
 def up_part(request: UpRequest, processes: ProcessList, token: str) -> dict[str, Any]:
@@ -202,7 +204,7 @@ def up_part(request: UpRequest, processes: ProcessList, token: str) -> dict[str,
             raise FabricError(f"{name}: a fabric of this name runs here; `moefabric down {name}`")
         with sole_start(run_dir):
             run_directories.prepare(run_dir, token)
-            request = _with_processes(run_dir, request, processes)
+            request = _complete(run_dir, request, processes)
             with daemon_start.started_daemon(run_dir, fabric.password_variables) as daemon:
                 return daemon_start.wait_ready(run_dir, daemon, request, lambda _stage: None)
 

@@ -1,10 +1,9 @@
 """Hardware of a region's optical circuit switch, without the process that controls it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from moefabric.config.plugins import ocs_dialects
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF, InstalledCrossbar
@@ -19,7 +18,9 @@ from moefabric.runtime.run_directory import RunDirectory
 class OcsHardware:
     """Crossbar of one OCS and the server that hands it to the OCS's process."""
 
-    def __init__(self, ocs: OcsPlan, crossbar: str, pid: int, run_dir: RunDirectory) -> None:
+    def __init__(
+        self, ocs: OcsPlan, crossbar: str, pid: int, run_dir: RunDirectory, ports: Mapping[str, int]
+    ) -> None:
         """Attach the crossbar to the fibres' ends and start the handoff server.
 
         Args:
@@ -27,6 +28,7 @@ class OcsHardware:
             crossbar: kind of crossbar (`moefabric.emulator.crossbar.selection`).
             pid: a process in the switch's namespace.
             run_dir: directory for the socket of the handoff server.
+            ports: TCP port by dialect.
 
         Raises:
             FabricError: if the crossbar can't be attached.
@@ -41,10 +43,8 @@ class OcsHardware:
             self.memory_fd = installed.fd if crossbar == BPF else None
             """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
             listeners = {
-                name: undo.enter_context(
-                    listen_in_namespace(self._netns, ocs.address, dialect.port)
-                )
-                for name, dialect in ocs_dialects().items()
+                name: undo.enter_context(listen_in_namespace(self._netns, ocs.address, port))
+                for name, port in ports.items()
             }
             facts = {
                 **installed.facts,
