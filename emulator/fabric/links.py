@@ -1,18 +1,23 @@
 """Links of a fabric: veth pairs (made by one `ip` process), addresses, sysctls, rates, queues."""
 
-import json
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricPlan, Interface, Link
-from moefabric.emulator.fabric.shaping import QUEUE_HANDLE, Shape, apply_shapes, verify_shapes
+from moefabric.emulator.fabric.shaping import (
+    QUEUE_HANDLE,
+    Shape,
+    apply_shapes,
+    read_qdiscs,
+    verify_shapes,
+)
 from moefabric.emulator.fabric.tunnels import make_tunnels
 from moefabric.emulator.linux import namespaces, netlink
-from moefabric.emulator.linux.command import run, run_batch
+from moefabric.emulator.linux.command import run_batch
 
 _NO_IPV4: Final = {"net.ipv4.conf.{}.rp_filter": "1", "net.ipv4.conf.{}.arp_ignore": "8"}
 """Interfaces of bridges, switches and fibres don't belong to their namespace's own hosts.
@@ -238,21 +243,19 @@ def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
     Raises:
         FabricError: if a namespace is gone.
     """
-    ports = defaultdict[str, dict[str, str]](dict)
-    for link, _ in plan.shaped:
-        for end, port in zip((link.a, link.b), link.port_names, strict=True):
-            if end in link.ends:
-                ports[end.node][end.name] = port
+    names = {
+        end.name: port
+        for link, _ in plan.shaped
+        for end, port in zip((link.a, link.b), link.port_names, strict=True)
+    }
     counts: QueueCounts = {}
-    for node, names in ports.items():
-        shown = _read_qdiscs() if node == FABRIC else namespaces.run_in(pids[node], _read_qdiscs)
-        counts |= {
-            names[qdisc["dev"]]: {field: qdisc[field] for field in ("packets", "bytes", "drops")}
-            for qdisc in shown
-            if qdisc["handle"] == QUEUE_HANDLE and qdisc["dev"] in names
-        }
+
+    def read(shapes: list[Shape]) -> None:
+        own = {shape.interface for shape in shapes}
+        for qdisc in read_qdiscs("-s"):
+            if qdisc["handle"] == QUEUE_HANDLE and (name := qdisc["dev"]) in own:
+                fields = ("packets", "bytes", "drops")
+                counts[names[name]] = {field: qdisc[field] for field in fields}
+
+    _run_per_node(plan, pids, read)
     return counts
-
-
-def _read_qdiscs() -> list[dict[str, Any]]:
-    return list(json.loads(run(["tc", "-s", "-j", "qdisc", "show"])))

@@ -6,7 +6,6 @@ send time of every frame in memory that it shares with the process that started 
 frame carries no time stamp to the receiver.
 """
 
-import ctypes
 import mmap
 import os
 import socket
@@ -35,9 +34,9 @@ _ADDRESSES: Final = bytes.fromhex("026d66000002"), bytes.fromhex("026d66000000")
 _LATE_NS: Final = 200_000
 _RECEIVE_BYTES: Final = 64 << 20
 _NICE: Final = -15
+_SENT_S: Final = 10.0
 _SO_RCVBUFFORCE: Final = 33
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
-_PR_SET_TIMERSLACK: Final = 29
 _ETH_P_ALL: Final = 3
 
 
@@ -76,20 +75,17 @@ class FrameReceiver:
 class FrameStream:
     """Context in which frames leave interfaces in turn: frame i leaves interface i mod n."""
 
-    def __init__(
-        self, interfaces: Sequence[tuple[str, str]], spacing_ns: int, *, steady: bool = True
-    ) -> None:
+    def __init__(self, interfaces: Sequence[tuple[str, str]], spacing_ns: int) -> None:
         """Open a socket on every interface.
 
         Args:
             interfaces: pairs of a network namespace's path and the name of an interface there.
             spacing_ns: time between frames.
-            steady: keep the spacing exactly, which occupies a core; else the spacing is a minimum.
 
         Raises:
             FabricError: if an interface doesn't exist.
         """
-        self.spacing_ns, self._steady = spacing_ns, steady
+        self.spacing_ns = spacing_ns
         self._sockets = [_packet_socket(*interface) for interface in interfaces]
         self._fd = os.memfd_create("stream")
         os.ftruncate(self._fd, _HEADER.size + _RECORDS * _RECORD_BYTES)
@@ -99,7 +95,7 @@ class FrameStream:
 
     def __enter__(self) -> Self:
         fds = [sock.fileno() for sock in self._sockets]
-        words = map(str, (self._fd, self.spacing_ns, int(not self._steady), *fds))
+        words = map(str, (self._fd, self.spacing_ns, *fds))
         self._sender = subprocess.Popen(
             [sys.executable, "-m", "moefabric.emulator.linux.frame_stream", *words],
             pass_fds=(self._fd, *fds),
@@ -126,13 +122,13 @@ class FrameStream:
         """Number of frames sent so far."""
         return int(_HEADER.unpack_from(self._memory)[1])
 
-    def wait_sent(self, count: int, timeout_s: float = 10.0) -> None:
+    def wait_sent(self, count: int) -> None:
         """Wait until that many frames have been sent.
 
         Raises:
-            FabricError: after `timeout_s`, or if the sender has ended.
+            FabricError: after 10 s, or if the sender has ended.
         """
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + _SENT_S
         while self.sent < count:
             if time.monotonic() > deadline_s or (self._sender and self._sender.poll() is not None):
                 raise FabricError(f"the stream stopped at frame {self.sent} of {count}")
@@ -158,11 +154,9 @@ def _packet_socket(namespace: str, interface: str, protocol: int = 0) -> socket.
     return sock
 
 
-def main(memory_fd: int, spacing_ns: int, may_sleep: int, *fds: int) -> None:
+def main(memory_fd: int, spacing_ns: int, *fds: int) -> None:
     """Send frames until the shared memory says stop, or the parent process has ended."""
-    if not may_sleep:
-        os.nice(_NICE)
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
+    os.nice(_NICE)
     parent = os.getppid()
     memory, sockets = mmap.mmap(memory_fd, 0), [socket.socket(fileno=fd) for fd in fds]
     number, clock = 0, time.monotonic_ns
@@ -170,8 +164,6 @@ def main(memory_fd: int, spacing_ns: int, may_sleep: int, *fds: int) -> None:
     while not memory[0]:
         now_ns = clock()
         if now_ns < due_ns:
-            if may_sleep:
-                time.sleep((due_ns - now_ns) / 1e9)
             continue
         if not number % 1024 and os.getppid() != parent:
             return

@@ -88,7 +88,7 @@ def test_no_frame_is_misdirected_and_kept_circuits_lose_none() -> None:
         ears = [FrameReceiver(*place) for place in places]
         for ear in ears:
             undo.callback(ear.close)
-        stream = undo.enter_context(FrameStream(places, SPACING_NS, steady=False))
+        stream = undo.enter_context(FrameStream(places, SPACING_NS))
         stream.wait_sent(PORTS)
         ends, now = time.monotonic() + LONGEST_S, dict[int, int]()
         while len(changes) < MATCHINGS and time.monotonic() < ends:
