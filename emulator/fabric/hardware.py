@@ -59,10 +59,8 @@ class Hardware:
         self.crossbar = self.wiring.crossbar
         self.remarks: list[str] = []
         """What this machine lacks."""
-        self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        self._outer = f"/proc/{os.getpid()}/fd/{self._outer_fd}"
         self._undo = ExitStack()
-        self._undo.callback(os.close, self._outer_fd)
+        self._outer = self._undo.enter_context(namespaces.held())
         self._undo.callback(run_directories.abandon, run_dir)
         self._undo.callback(namespaces.run_in, self._outer, self._remove_uplink)
         # Callbacks run in reverse: processes end before another fabric can get their addresses.

@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -91,17 +91,21 @@ def run_in_new(function: Callable[[], T], timeout_s: float = 30.0) -> T:
 
 
 @contextmanager
+def held() -> Iterator[str]:
+    """Yield a path of the calling thread's namespace that leads there from others, too."""
+    with Path("/proc/thread-self/ns/net").open("rb") as namespace:
+        yield f"/proc/{os.getpid()}/fd/{namespace.fileno()}"
+
+
+@contextmanager
 def held_new() -> Iterator[str]:
     """Make a network namespace that exists as long as this process, and yield its path.
 
     Raises:
         FabricError: without CAP_SYS_ADMIN.
     """
-    fd = run_in_new(lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
-    try:
-        yield f"/proc/{os.getpid()}/fd/{fd}"
-    finally:
-        os.close(fd)
+    with ExitStack() as undo:
+        yield run_in_new(lambda: undo.enter_context(held()))
 
 
 def run_in_each(
