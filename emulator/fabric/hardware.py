@@ -156,7 +156,7 @@ class Hardware:
         containers.result(self.deadline)
         guests = self._join_containers()
         self._undo.enter_context(self.links.made())
-        links.make_links(self.plan, self.pids, guests, self._outer)
+        links.make_links(self.plan, self.whole_plan, self.pids, guests, self._outer)
         # Interfaces that lead to real hosts return before the nodes end.
         self._undo.callback(namespaces.run_in, self._outer, partial(return_devices, self.run_dir))
         plug_hosts(self.wiring.hosts, self.pids, self._outer, self.wiring.fabric, self.run_dir)

@@ -74,7 +74,7 @@ def min_tso_segments(plan: FabricPlan) -> int:
     A switch forwards one frame of eight segments at a fraction of the cost of four frames of two.
     The kernel's limit for a frame is 64 KB.
     """
-    links = plan.whole.links
+    links = plan.links
     shaped = [(link.rate_bps, link.mtu) for link in links if link.rate_bps is not None]
     slowest_bps = min((rate_bps for rate_bps, _ in shaped), default=0.0)
     mtu = min((mtu for _, mtu in shaped), default=1500)
@@ -84,7 +84,7 @@ def min_tso_segments(plan: FabricPlan) -> int:
 
 def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:
     """Return the sysctls of a server's TCP."""
-    marked = any(link.behaviour.ecn_bytes for link in plan.whole.programmed if link.behaviour)
+    marked = any(link.behaviour.ecn_bytes for link in plan.programmed if link.behaviour)
     values = _TCP | {_MIN_SEGMENTS_NAME: str(min_tso_segments(plan))}
     return values | _ECN if marked else values
 
@@ -108,16 +108,18 @@ def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool)
 
 def make_links(
     plan: FabricPlan,
+    whole: FabricPlan,
     pids: Mapping[str, int],
-    guests: Mapping[str, str] | None = None,
-    outer: str = "",
+    guests: Mapping[str, str],
+    outer: str,
 ) -> None:
     """Make every link of the plan, set the addresses of its ends and switch them on.
 
     Call it in the fabric's own namespace.
 
     Args:
-        plan: the fabric.
+        plan: the fabric, or a machine's part of it.
+        whole: the fabric, which decides how servers send.
         pids: by node, the pid of a process in the node's namespace.
         guests: nodes whose namespaces have other interfaces too, with the alias that marks the
             fabric's interfaces there.
@@ -126,14 +128,14 @@ def make_links(
     Raises:
         FabricError: names the link that failed.
     """
-    aliases, sysctls = guests or {}, tcp_sysctls(plan)
+    sysctls = tcp_sysctls(whole)
     ocses = {ocs.name for ocs in plan.ocses}
     namespaces.run_in_each(
-        (pid, partial(_prepare_namespace, sysctls, is_guest=node in aliases, is_ocs=node in ocses))
+        (pid, partial(_prepare_namespace, sysctls, is_guest=node in guests, is_ocs=node in ocses))
         for node, pid in pids.items()
     )
     pairs = [link for link in plan.links if link.behaviour is None and link.tunnel is None]
-    single = plan.single_packets
+    single = whole.single_packets
     lines = ((link.name, _add_command(link, pids, single_packets=single)) for link in pairs)
     run_batch("ip", lines)
     make_tunnels(plan, outer)
@@ -143,7 +145,7 @@ def make_links(
             ends[end.node].append((link, end))
     _configure_interfaces(FABRIC, ends[FABRIC])
     namespaces.run_in_each(
-        (pid, partial(_configure_node, node, ends[node], aliases.get(node, ""), node in ocses))
+        (pid, partial(_configure_node, node, ends[node], guests.get(node, ""), node in ocses))
         for node, pid in pids.items()
     )
 
