@@ -202,7 +202,7 @@ def _answer_clients(
         delay_s = supervisor.note_end(process.name)
         log.warning("%s; starts again in %g s", process.exit_description, delay_s)
 
-    for fd, server in hardware.containers.end_fds().items():
+    for server, fd in hardware.containers.ends.items():
         selector.register(fd, selectors.EVENT_READ, data=partial(lose, fd, server))
     for process in running.ocs_processes():
         supervisor.adopt(process.name, process)

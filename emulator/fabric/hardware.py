@@ -62,7 +62,8 @@ class Hardware:
         self._undo = ExitStack()
         self._outer = self._undo.enter_context(namespaces.held())
         self._undo.callback(run_directories.abandon, run_dir)
-        self._undo.callback(namespaces.run_in, self._outer, self._remove_uplink)
+        remove_uplink = partial(management_uplink.remove_leftovers, run_dir.name)
+        self._undo.callback(namespaces.run_in, self._outer, remove_uplink)
         # Callbacks run in reverse: processes end before another fabric can get their addresses.
         self._undo.callback(self._kill_rest)
         self.containers = ServerContainers(run_dir, self.wiring)
@@ -109,9 +110,6 @@ class Hardware:
             attach = partial(management_uplink.attach, self.request.outer, os.getpid())
             namespaces.run_in(self._outer, attach)
         management_uplink.make_bridges(self.plan.bridge_address, has_uplink=self.others.is_head)
-
-    def _remove_uplink(self) -> None:
-        management_uplink.remove(management_uplink.leftovers(self.run_dir.name))
 
     def _kill_rest(self) -> None:
         """Kill the fabric's remaining processes, including orphans."""

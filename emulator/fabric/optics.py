@@ -33,17 +33,22 @@ class OcsHardware:
         Raises:
             FabricError: if the crossbar can't be attached.
         """
-        self._interfaces, self._netns = dict(ocs.plugged), namespaces.path_of(pid)
-        self._carrier: Carrier | None = None
+        interfaces, netns = dict(ocs.plugged), namespaces.path_of(pid)
+
+        def carrier_control(timers: Timers) -> Callable[[LinkTimes], None]:
+            carrier = Carrier(interfaces, netns, timers)
+            undo.callback(carrier.close)
+            return carrier.change
+
         with ExitStack() as undo:
             installed = InstalledCrossbar(
-                crossbar, Ports(ocs.spec.ports, ocs.spec.ports), self._interfaces, self._netns
+                crossbar, Ports(ocs.spec.ports, ocs.spec.ports), interfaces, netns
             )
             undo.callback(installed.close)
             self.memory_fd = installed.fd if crossbar == BPF else None
             """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
             listeners = {
-                name: undo.enter_context(listen_in_namespace(self._netns, ocs.address, port))
+                name: undo.enter_context(listen_in_namespace(netns, ocs.address, port))
                 for name, port in ports.items()
             }
             facts = {
@@ -52,20 +57,11 @@ class OcsHardware:
                 "listening": list(listeners),
             }
             descriptors = [installed.fd, *(listener.fileno() for listener in listeners.values())]
-            on_links = self._carrier_control if ocs.spec.link_down else None
+            on_links = carrier_control if ocs.spec.link_down else None
             socket_path = run_dir.ocs_socket(ocs.region)
             self.handoff = HandoffServer(socket_path, facts, descriptors, on_links)
-            undo.callback(self._close)
+            undo.callback(self.handoff.close)
             self._undo = undo.pop_all()
-
-    def _carrier_control(self, timers: Timers) -> Callable[[LinkTimes], None]:
-        self._carrier = Carrier(self._interfaces, self._netns, timers)
-        return self._carrier.change
-
-    def _close(self) -> None:
-        self.handoff.close()
-        if self._carrier is not None:
-            self._carrier.close()
 
     def close(self) -> None:
         """Close the handoff server, which ends the OCS's process; circuits end with the node."""

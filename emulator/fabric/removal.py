@@ -78,8 +78,7 @@ def clear(run_dir: RunDirectory, *, force: bool = True) -> bool:
         raise FabricError(
             f"{name}: its process runs in another container; call `moefabric down {name}` there"
         )
-    uplinks = management_uplink.leftovers(name)
-    management_uplink.remove(uplinks)
+    uplinks = management_uplink.remove_leftovers(name)
     removed = containers is not None and remove_leftovers(name, containers)
     cleared = run_directories.clear(run_dir)
     return bool(stopped or returned or killed or uplinks or removed or cleared)

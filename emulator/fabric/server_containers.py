@@ -76,8 +76,8 @@ class ServerContainers:
         """Start nothing yet."""
         self.joined: dict[str, JoinedServer] = {}
         self._run_dir, self._wiring = run_dir, wiring
-        self._ends: dict[str, int] = {}
-        """Pidfd of each server's first process."""
+        self.ends: dict[str, int] = {}
+        """Pidfd, by server, of the first process of its container."""
         self._engine: Any = None
 
     def start(self, sysctls: Iterable[str]) -> None:
@@ -120,10 +120,10 @@ class ServerContainers:
             loopback = self._wiring.fabric.addressing.addresses(server)[1:]
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             try:
-                self._ends[server] = os.pidfd_open(running.pid)
+                self.ends[server] = os.pidfd_open(running.pid)
                 self.joined[server] = namespaces.run_in(running.pid, visit)
             except (ProcessLookupError, FabricError):
-                if server in self._ends and not _has_ended(self._ends[server]):
+                if server in self.ends and not _has_ended(self.ends[server]):
                     raise
                 return container.end_description(self._engine, server, running)
         except FabricError as error:
@@ -172,13 +172,9 @@ class ServerContainers:
             limits = "its container's limits of CPU and memory"
             yield f"{server}: its agent is outside {limits}: {error}"
 
-    def end_fds(self) -> dict[int, str]:
-        """Return descriptors that become readable when a server's container ends."""
-        return {fd: server for server, fd in self._ends.items()}
-
     def _ended(self) -> dict[str, RunningContainer]:
         """Return the containers that have ended, by server."""
-        ended = (s for s, fd in self._ends.items() if s in self.joined and _has_ended(fd))
+        ended = (s for s, fd in self.ends.items() if s in self.joined and _has_ended(fd))
         return {server: self.joined[server].container for server in ended}
 
     def faults(self) -> list[str]:
@@ -199,9 +195,9 @@ class ServerContainers:
         """Remove started containers, and leave existing ones as they were."""
         ended = self._ended()  # their process numbers may be others' by now
         running = [server for name, server in self.joined.items() if name not in ended]
-        for fd in self._ends.values():
+        for fd in self.ends.values():
             os.close(fd)
-        self._ends.clear()
+        self.ends.clear()
         if self._engine is not None:
             with closing(self._engine):
                 _give_back(self._run_dir.name, running)
@@ -257,7 +253,7 @@ def _give_back(fabric: str, joined: Iterable[JoinedServer]) -> None:
 
 def _restore(fabric: str, server: JoinedServer) -> None:
     """Restore the network of a container; the caller is in its network namespace."""
-    management_uplink.remove(management_uplink.leftovers(fabric))
+    management_uplink.remove_leftovers(fabric)
     for address in server.loopback:
         with suppress(FabricError):  # it has not got that address
             run(["ip", "address", "delete", f"{address}/32", "dev", "lo"])
