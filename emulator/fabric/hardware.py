@@ -12,9 +12,14 @@ from typing import Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import links, management_uplink, run_directories
-from moefabric.emulator.fabric.bpf_switches import ARGV, PRIORITY, SwitchProcess
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
-from moefabric.emulator.fabric.datapath import DatapathKind, ElectricalSwitches
+from moefabric.emulator.fabric.datapath import (
+    ARGV,
+    PRIORITY,
+    DatapathKind,
+    ElectricalSwitches,
+    SwitchProcess,
+)
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.other_machines import OtherParts

@@ -17,8 +17,7 @@ from moefabric.emulator.fabric import mininet_package  # noqa: F401 - finds Debi
 from mininet.node import Switch
 
 from moefabric.core.errors import FabricError, UnsupportedError
-from moefabric.emulator.fabric.bpf_switches import ARGV, SwitchProcess
-from moefabric.emulator.fabric.datapath import bpf_refusal
+from moefabric.emulator.fabric.datapath import ARGV, SwitchProcess, bpf_refusal
 from moefabric.emulator.fabric.plan import FABRIC, Interface, SwitchPlan
 from moefabric.emulator.linux.line_requests import end_program
 from moefabric.emulator.linux.processes import module_environment

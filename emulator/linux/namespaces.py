@@ -21,6 +21,7 @@ _MS_REMOUNT: Final = 32
 _MS_BIND: Final = 4096
 _NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """IPv6 is off, because its neighbour and router discovery would add packets to the links."""
+_VISITS_S: Final = 300.0
 _ESTABLISHED: Final = "01"
 _LISTEN: Final = "0A"
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -108,14 +109,11 @@ def held_new() -> Iterator[str]:
         yield run_in_new(lambda: undo.enter_context(held()))
 
 
-def run_in_each(
-    visits: Iterable[tuple[str | int, Callable[[], object]]], timeout_s: float = 300.0
-) -> None:
+def run_in_each(visits: Iterable[tuple[str | int, Callable[[], object]]]) -> None:
     """Run a function in each of many namespaces, one after the other in one thread.
 
     Args:
         visits: paths of network namespaces or pids, each with the function to run there.
-        timeout_s: for all visits together.
     """
 
     def visit_all() -> None:
@@ -123,7 +121,7 @@ def run_in_each(
             enter(place)
             function()
 
-    BackgroundTask("the answer from the namespaces", visit_all).result(Deadline.after(timeout_s))
+    BackgroundTask("the answer from the namespaces", visit_all).result(Deadline.after(_VISITS_S))
 
 
 def _run_in_thread(
