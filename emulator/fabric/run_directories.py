@@ -122,11 +122,10 @@ def sole_check(run_dir: RunDirectory) -> Iterator[None]:
         yield
 
 
-def claim_life(run_dir: RunDirectory) -> int:
-    """Lock the life file of a fabric for the calling process; return its descriptor."""
+def claim_life(run_dir: RunDirectory) -> None:
+    """Lock the life file of a fabric for the rest of the calling process."""
     fd = os.open(run_dir.life_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     fcntl.flock(fd, fcntl.LOCK_EX)  # waits for those who only look whether the fabric lives
-    return fd
 
 
 def run_directories() -> list[RunDirectory]:

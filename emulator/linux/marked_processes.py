@@ -60,12 +60,6 @@ def kill_marked(fabric: str) -> int:
     return _kill(_mark_of(fabric))
 
 
-def kill_with_variable(name: str, value: str) -> int:
-    """Kill every process that has this variable in its environment; return their number."""
-    line = f"{name}={value}".encode()
-    return _kill(lambda _pid, variables: line in variables)
-
-
 class ProcessGuard:
     """Guard of the processes with a variable in their environment. Closing it kills them."""
 
@@ -162,4 +156,5 @@ def _open(is_chosen: Choice, undo: ExitStack) -> Iterator[int]:
 
 if __name__ == "__main__":
     sys.stdin.buffer.read()
-    kill_with_variable(sys.argv[1], sys.argv[2])
+    mark = "=".join(sys.argv[1:]).encode()
+    _kill(lambda _pid, variables: mark in variables)
