@@ -2,9 +2,9 @@
 
 `python -m moefabric.emulator.link.relay` reads its ports from the first line of standard input (a
 pickled list of `RelayPort`, in hexadecimal), replies `ready`, and relays until the input ends,
-which is the end of the process that started it. To the line `counters` it replies with its
-counters (`RelayCounters`) likewise. Then `reset` sets all to zero, `reset lateness` only those of
-its own delays.
+which is the end of the process that started it. To each of the lines `counters`, `reset` and
+`reset lateness` it replies with its counters (`RelayCounters`) likewise. After the reply, `reset`
+sets all of them to zero, and `reset lateness` only those of its own delays.
 """
 
 import ctypes
