@@ -18,7 +18,8 @@ from moefabric.core.failures import FailurePhase
 from moefabric.core.topology import Region
 from moefabric.core.units import NS_PER_S
 from moefabric.runtime.failure_log import append_failure_event
-from moefabric.runtime.processes import Process, Supervisor, end_processes, fork
+from moefabric.runtime.forking import fork
+from moefabric.runtime.processes import Process, Supervisor, end_processes
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ExistingContainer, NewContainer
-from moefabric.runtime.run_directory import IDENTITY_VARIABLE
+from moefabric.emulator.linux.marked_processes import RUN_DIR_VARIABLE
+from moefabric.runtime.run_directory import FABRIC_VARIABLE, IDENTITY_VARIABLE
 
 _LABEL: Final = "moefabric"
 _PARALLEL: Final = 8
@@ -38,32 +39,25 @@ class RunningContainer:
     is_new: bool
 
 
-@dataclass(frozen=True)
-class FabricIdentity:
-    """Labels that mark containers as a fabric's.
+def container_labels(marks: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a fabric's containers, besides the server's.
 
-    Attributes:
-        fabric: its name.
-        run_root: folder of its run directory.
-        environment: the variables that mark its processes.
+    Args:
+        marks: the variables that mark the fabric's processes (`marked_processes`).
     """
+    return {
+        f"{_LABEL}.fabric": marks[FABRIC_VARIABLE],
+        f"{_LABEL}.run-directory": marks[RUN_DIR_VARIABLE],
+    }
 
-    fabric: str
-    run_root: str
-    environment: Mapping[str, str]
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels of its containers, besides the server's."""
-        return {f"{_LABEL}.fabric": self.fabric, f"{_LABEL}.run-directory": self.run_root}
+def container_name(marks: Mapping[str, str], server: str) -> str:
+    """Return the name of a server's container, which no other fabric's container has.
 
-    def container_name(self, server: str) -> str:
-        """Return the name of a server's container, which no other fabric's container has.
-
-        One engine may serve several users, each with a fabric of the same name.
-        """
-        identity = self.environment[IDENTITY_VARIABLE]
-        return f"{_LABEL}-{self.fabric}-{server}-{identity[:_NAME_DIGITS]}"
+    One engine may serve several users, each with a fabric of the same name.
+    """
+    identity = marks[IDENTITY_VARIABLE][:_NAME_DIGITS]
+    return f"{_LABEL}-{marks[FABRIC_VARIABLE]}-{server}-{identity}"
 
 
 @contextmanager
@@ -112,7 +106,7 @@ def pull_image(engine: Any, image: str) -> None:
 
 def start_container(
     engine: Any,
-    identity: FabricIdentity,
+    marks: Mapping[str, str],
     server: str,
     container: NewContainer,
     hosts: Mapping[str, str],
@@ -121,7 +115,7 @@ def start_container(
 
     Args:
         engine: client of the engine.
-        identity: the fabric.
+        marks: the variables that mark the fabric's processes.
         server: the server, which becomes the container's host name.
         container: what to start; the engine has its image.
         hosts: addresses of servers by name, for the container's /etc/hosts.
@@ -136,13 +130,13 @@ def start_container(
             started = engine.containers.run(
                 container.image,
                 list(container.command) or None,
-                name=identity.container_name(server),
+                name=container_name(marks, server),
                 hostname=server,
                 detach=True,
                 init=True,  # reaps the orphans of programs
                 network_mode="none",
-                labels=identity.labels | {f"{_LABEL}.server": server},
-                environment={**container.environment, **identity.environment},
+                labels=container_labels(marks) | {f"{_LABEL}.server": server},
+                environment={**container.environment, **marks},
                 nano_cpus=None if container.cpus is None else round(container.cpus * 1e9),
                 mem_limit=container.memory_bytes,
                 shm_size=container.shared_memory_bytes,
@@ -241,14 +235,14 @@ def _end_text(container: Any, *, is_new: bool) -> str:
     return f"its container {container.name} has ended with status {status}{output}; {remedy}"
 
 
-def leftover_containers(engine: Any, identity: FabricIdentity) -> list[Any]:
+def leftover_containers(engine: Any, marks: Mapping[str, str]) -> list[Any]:
     """Return all containers that were started for a fabric, also ended ones.
 
     Raises:
         FabricError: if the engine doesn't answer.
     """
-    labels = [f"{name}={value}" for name, value in identity.labels.items()]
-    with _engine_errors(identity.fabric):
+    labels = [f"{name}={value}" for name, value in container_labels(marks).items()]
+    with _engine_errors(marks[FABRIC_VARIABLE]):
         return list(engine.containers.list(all=True, filters={"label": labels}, sparse=True))
 
 

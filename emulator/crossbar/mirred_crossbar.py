@@ -76,7 +76,7 @@ class MirredCrossbar:
     def _take_over(self, netns: str) -> None:
         namespaces.enter(netns)
         netlink.execute(
-            [netlink.clsact(f"port {port}", index) for port, index in self._interfaces.items()]
+            [netlink.ingress(f"port {port}", index) for port, index in self._interfaces.items()]
         )
         port_of = {index: port for port, index in self._interfaces.items()}
         for port, index in self._interfaces.items():

@@ -5,7 +5,7 @@
 the input ends earlier, `up` has died and the process removes the fabric. The output is lines of
 JSON: `{"stage": ...}`, `{"failed": ...}` or `{"ready": true}`. Later any process may connect to
 the control socket and send a line of JSON whose `do` is `ping`, `inspect`, `fault`
-(module `hardware_failures`), `counters` (`port_counters`), `queues` (`queues`), `own`, `disown` or
+(module `hardware_failures`), `counters` (`port_counters`), `queues` (`links`), `own`, `disown` or
 `stop`; the head of a fabric on several machines sends `set-links` and `signal` to other parts. A
 fabric ends with its owner: the process that `up` named, or that has sent `own` last.
 """
@@ -30,10 +30,10 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from moefabric.core.errors import FabricError, MoefabricError
-from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import KEEP, UpRequest
 from moefabric.emulator.fabric.hardware import Hardware
 from moefabric.emulator.fabric.process_logs import TRIM_S, CapturedLogs
+from moefabric.emulator.fabric.removal import remove_unfinished
 from moefabric.emulator.fabric.run_directories import claim_life
 from moefabric.emulator.fabric.running_hardware import RunningHardware
 from moefabric.emulator.linux import namespaces
@@ -66,7 +66,7 @@ def main(words: list[str]) -> int:
             request: UpRequest = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our parent
         except (EOFError, pickle.UnpicklingError):
             # `up` has died; a living one removes its fabric itself.
-            lifecycle.remove_unfinished(run_dir, os.environ[IDENTITY_VARIABLE])
+            remove_unfinished(run_dir, os.environ[IDENTITY_VARIABLE])
         else:
             _serve(run_dir, request, output)
     except StoppedError:
@@ -133,10 +133,7 @@ def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
 
 
 class Owner:
-    """Process with which the fabric ends, such as a run; none if the fabric stays.
-
-    The selector tells its end with the owner as data.
-    """
+    """Process with which the fabric ends, such as a run; none if the fabric stays."""
 
     def __init__(self, selector: selectors.BaseSelector, pid: int | None) -> None:
         """Watch a process.
@@ -159,7 +156,7 @@ class Owner:
                 self._pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
                 raise StoppedError from None
-            self._selector.register(self._pidfd, selectors.EVENT_READ, data=self)
+            self._selector.register(self._pidfd, selectors.EVENT_READ, data=_end)
 
 
 def _watch_up() -> None:
@@ -189,10 +186,13 @@ def _answer_clients(
     """
     running = RunningHardware(hardware)
     logs = CapturedLogs(hardware.run_dir.log_file("any").parent)
-    selector.register(listener, selectors.EVENT_READ)
-    for fd, server in hardware.containers.end_fds().items():
-        selector.register(fd, selectors.EVENT_READ, data=server)
+    answer = partial(_answer_client, listener, running, owner)
+    selector.register(listener, selectors.EVENT_READ, data=answer)
     supervisor = Supervisor[str, ChildProcess]()
+
+    def lose(fd: int, server: str) -> None:
+        selector.unregister(fd)
+        running.lose_container(server)
 
     def watch(process: ChildProcess) -> None:
         selector.register(process.pidfd, selectors.EVENT_READ, data=partial(note_end, process))
@@ -202,6 +202,8 @@ def _answer_clients(
         delay_s = supervisor.note_end(process.name)
         log.warning("%s; starts again in %g s", process.exit_description, delay_s)
 
+    for server, fd in hardware.containers.ends.items():
+        selector.register(fd, selectors.EVENT_READ, data=partial(lose, fd, server))
     for process in running.ocs_processes():
         supervisor.adopt(process.name, process)
         watch(process)
@@ -212,15 +214,7 @@ def _answer_clients(
         logs.trim()
         wait_s = TRIM_S if supervisor.wait_s is None else min(supervisor.wait_s, TRIM_S)
         for key, _ in selector.select(wait_s):
-            if key.data is owner:
-                raise StoppedError
-            if key.data is None:
-                _answer_client(listener, running, owner)
-            elif callable(key.data):
-                key.data()
-            else:
-                selector.unregister(key.fileobj)
-                running.lose_container(key.data)
+            key.data()
 
 
 def _answer_client(listener: socket.socket, hardware: RunningHardware, owner: Owner) -> None:

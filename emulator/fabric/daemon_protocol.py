@@ -5,8 +5,8 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.linux.line_requests import ask_socket, peer
@@ -40,58 +40,48 @@ class UpRequest:
 
     Attributes:
         wiring: the fabric.
-        outer: name of the outer end of the management uplink.
-        processes: all processes of the fabric.
-        external: names of the processes that the fabric process doesn't start.
         timeout_s: limit until the fabric is ready.
         owner: process with whose end the fabric ends; None if it stays.
         machine: the machine whose part to make, of a fabric on several; empty for all of a fabric.
+        external: roles of the processes that the fabric process doesn't start.
+        outer: name of the outer end of the management uplink.
+        processes: all processes of the fabric.
+        dialect_ports: TCP port by dialect of the emulated OCS.
     """
 
     wiring: FabricWiring
-    outer: str
-    processes: tuple[ProcessSpec, ...]
-    external: frozenset[str]
     timeout_s: float
     owner: int | None = None
     machine: str = ""
+    external: frozenset[str] = frozenset()
+    outer: str = ""
+    processes: tuple[ProcessSpec, ...] = ()
+    dialect_ports: Mapping[str, int] = field(default_factory=dict)
 
     def with_role(self, role: ProcessRole) -> tuple[ProcessSpec, ...]:
         """Return the processes of a role, also external ones."""
         return tuple(process for process in self.processes if process.role is role)
 
 
+@dataclass(frozen=True)
 class DaemonConnection:
     """Connection to a fabric process.
 
-    Raises OSError if no process listens, and SilentFabricError if it doesn't accept connections.
+    Attributes:
+        run_dir: the fabric's run directory.
+        link: the connected socket.
+        pid: the fabric process.
+        pidfd: its descriptor.
     """
 
-    def __init__(self, run_dir: RunDirectory) -> None:
-        """Connect to the control socket."""
-        self._run_dir = run_dir
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(_REPLY_S)
-        try:
-            self.socket.connect(str(run_dir.control_socket))
-            self.pid, _ = peer(self.socket)
-            self._pidfd = os.pidfd_open(self.pid)
-        except OSError as error:
-            self.socket.close()
-            if isinstance(error, TimeoutError):
-                raise SilentFabricError(run_dir, None) from None
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-        os.close(self._pidfd)
+    run_dir: RunDirectory
+    link: socket.socket
+    pid: int
+    pidfd: int
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message without waiting for a reply."""
-        self.socket.sendall(json.dumps(message).encode() + b"\n")
+        self.link.sendall(json.dumps(message).encode() + b"\n")
 
     def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Send a message and return the reply.
@@ -101,9 +91,9 @@ class DaemonConnection:
             ValueError: if the reply isn't a JSON object.
         """
         try:
-            return ask_socket(self.socket, message)
+            return ask_socket(self.link, message)
         except TimeoutError:
-            raise SilentFabricError(self._run_dir, self.pid) from None
+            raise SilentFabricError(self.run_dir, self.pid) from None
 
     def wait_end(self, timeout_s: float) -> None:
         """Wait until the fabric process has ended.
@@ -112,9 +102,9 @@ class DaemonConnection:
             SilentFabricError: if it is stopped, or still runs after `timeout_s`.
         """
         deadline = Deadline.after(timeout_s)
-        while wait_ended([self._pidfd], Deadline.after(min(_CHECK_S, deadline.remaining_s))):
+        while wait_ended([self.pidfd], Deadline.after(min(_CHECK_S, deadline.remaining_s))):
             if is_stopped(self.pid) or not deadline.remaining_s:  # no event announces a stop
-                raise SilentFabricError(self._run_dir, self.pid)
+                raise SilentFabricError(self.run_dir, self.pid)
 
 
 @contextmanager
@@ -127,13 +117,22 @@ def connected(run_dir: RunDirectory) -> Iterator[DaemonConnection]:
         UnsupportedError: if the fabric belongs to another user.
     """
     try:
-        with DaemonConnection(run_dir) as connection:
-            yield connection
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(_REPLY_S)
+            link.connect(str(run_dir.control_socket))
+            pid, _ = peer(link)
+            pidfd = os.pidfd_open(pid)
+            try:
+                yield DaemonConnection(run_dir, link, pid, pidfd)
+            finally:
+                os.close(pidfd)
+    except TimeoutError:
+        raise SilentFabricError(run_dir, None) from None
     except PermissionError as error:
         text = f"{run_dir.name}: a fabric of another user's; run with sudo"
         raise UnsupportedError(text) from error
     except (OSError, ValueError) as error:
-        raise not_running_error(run_dir) from error
+        raise _not_running_error(run_dir) from error
 
 
 def request(run_dir: RunDirectory, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,6 +158,18 @@ def process_id(run_dir: RunDirectory) -> int:
         return connection.pid
 
 
-def not_running_error(run_dir: RunDirectory) -> FabricError:
+def read_wiring(run_dir: RunDirectory) -> FabricWiring:
+    """Return the wiring of a fabric.
+
+    Raises:
+        FabricError: if no fabric runs there.
+    """
+    try:
+        return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _not_running_error(run_dir) from error
+
+
+def _not_running_error(run_dir: RunDirectory) -> FabricError:
     """Return the error for a fabric that doesn't run."""
     return FabricError(f"{run_dir.name}: no fabric of this name runs; see `moefabric up`")

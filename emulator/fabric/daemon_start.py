@@ -83,8 +83,7 @@ def started_daemon(
         run_dir: the fabric's run directory.
         withheld: names of environment variables that the process doesn't get.
     """
-    marks = mark_environment(run_dir.name)
-    environment = {**os.environ, **_STDLIB, **marks, **module_environment()}
+    environment = module_environment() | _STDLIB | mark_environment(run_dir.name)
     with run_dir.log_file("fabric").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "moefabric.emulator.fabric.daemon", str(run_dir.path)],

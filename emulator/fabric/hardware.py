@@ -12,9 +12,14 @@ from typing import Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import links, management_uplink, run_directories
-from moefabric.emulator.fabric.bpf_switches import BpfSwitches
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
-from moefabric.emulator.fabric.datapath import DatapathKind, ElectricalSwitches
+from moefabric.emulator.fabric.datapath import (
+    ARGV,
+    PRIORITY,
+    DatapathKind,
+    ElectricalSwitches,
+    SwitchProcess,
+)
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.other_machines import OtherParts
@@ -59,12 +64,11 @@ class Hardware:
         self.crossbar = self.wiring.crossbar
         self.remarks: list[str] = []
         """What this machine lacks."""
-        self._outer_fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        self._outer = f"/proc/{os.getpid()}/fd/{self._outer_fd}"
         self._undo = ExitStack()
-        self._undo.callback(os.close, self._outer_fd)
+        self._outer = self._undo.enter_context(namespaces.held())
         self._undo.callback(run_directories.abandon, run_dir)
-        self._undo.callback(namespaces.run_in, self._outer, self._remove_uplink)
+        remove_uplink = partial(management_uplink.remove_leftovers, run_dir.name)
+        self._undo.callback(namespaces.run_in, self._outer, remove_uplink)
         # Callbacks run in reverse: processes end before another fabric can get their addresses.
         self._undo.callback(self._kill_rest)
         self.containers = ServerContainers(run_dir, self.wiring)
@@ -112,9 +116,6 @@ class Hardware:
             namespaces.run_in(self._outer, attach)
         management_uplink.make_bridges(self.plan.bridge_address, has_uplink=self.others.is_head)
 
-    def _remove_uplink(self) -> None:
-        management_uplink.remove(management_uplink.leftovers(self.run_dir.name))
-
     def _kill_rest(self) -> None:
         """Kill the fabric's remaining processes, including orphans."""
         kill_marked(self.run_dir.name)
@@ -134,7 +135,7 @@ class Hardware:
     @property
     def own_specs(self) -> list[ProcessSpec]:
         """Specifications of the processes that the fabric process starts itself."""
-        return [spec for spec in self.request.processes if spec.name not in self.request.external]
+        return [spec for spec in self.request.processes if spec.role not in self.request.external]
 
     @staticmethod
     def _wait_containers(containers: BackgroundTask[None]) -> None:
@@ -148,9 +149,8 @@ class Hardware:
         hosts.write_text(hosts_text(self.wiring.fabric, self.wiring.management))
         own = [node for node in self.plan.nodes if node not in self.wiring.containers]
         holders = self._undo.enter_context(NamespaceHolders(own, self.run_dir.name, hosts))
-        self.switches = self._make_switches()
         namespaces.disable_ipv6()
-        self.switches.start(self.processes, self.deadline)
+        self.switches = self._start_switches()
         self.processes.start_prefork_servers(self.own_specs)
         # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
         from moefabric.emulator.fabric import mininet_nodes
@@ -159,7 +159,7 @@ class Hardware:
         containers.result(self.deadline)
         guests = self._join_containers()
         self._undo.enter_context(self.links.made())
-        links.make_links(self.plan, self.pids, guests, self._outer)
+        links.make_links(self.plan, self.whole_plan, self.pids, guests, self._outer)
         # Interfaces that lead to real hosts return before the nodes end.
         self._undo.callback(namespaces.run_in, self._outer, partial(return_devices, self.run_dir))
         plug_hosts(self.wiring.hosts, self.pids, self._outer, self.wiring.fabric, self.run_dir)
@@ -185,13 +185,17 @@ class Hardware:
         alias = management_uplink.interface_alias(self.run_dir.name)
         return dict.fromkeys(self.containers.guests, alias)
 
-    def _make_switches(self) -> ElectricalSwitches:
+    def _start_switches(self) -> ElectricalSwitches:
+        """Start the processes that serve the switches."""
         datapath, folder = DatapathKind(self.wiring.switch), self.run_dir.switches
         folder.mkdir(exist_ok=True)
         tls = self.wiring.control_tls
         if datapath is DatapathKind.BPF:
-            return BpfSwitches(folder, self.run_dir.read_token(), tls)
-        return OvsSwitches(folder, datapath, tls)
+            program = self.processes.start("switches", (*PRIORITY, *ARGV), piped=True)
+            return SwitchProcess(program.popen, folder, self.run_dir.read_token(), tls)
+        switches = OvsSwitches(folder, datapath, tls)
+        switches.start(self.processes, self.deadline)
+        return switches
 
     def _make_ocses(self) -> None:
         if not self.plan.ocses:
@@ -200,7 +204,8 @@ class Hardware:
         if reason:
             self.remarks.append(f"{self.crossbar} moves the light, for {reason}")
         for ocs in self.plan.ocses:
-            hardware = OcsHardware(ocs, self.crossbar, self.pids[ocs.name], self.run_dir)
+            place = self.pids[ocs.name], self.run_dir, self.request.dialect_ports
+            hardware = OcsHardware(ocs, self.crossbar, *place)
             self.ocses[ocs.name] = hardware
             self._undo.callback(hardware.close)
 
@@ -234,7 +239,7 @@ class Hardware:
 
     def _deadline_of(self, role: ProcessRole) -> Deadline:
         """Return when the processes of a role have to serve; earlier if others start them."""
-        if any(spec.name in self.request.external for spec in self.request.with_role(role)):
+        if role in self.request.external:
             return min(self.deadline, Deadline.after(_EXTERNAL_S), key=attrgetter("at_s"))
         return self.deadline
 

@@ -7,7 +7,7 @@ from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.nic import Nic
 from moefabric.core.topology import Region, ocs_port
-from moefabric.emulator.fabric.daemon_protocol import not_running_error, request
+from moefabric.emulator.fabric.daemon_protocol import read_wiring, request
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.runtime.failure_log import append_failure_event
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
@@ -16,83 +16,65 @@ PORT: Final = FailureKind.OCS_PORT
 """Failure of an OCS port, named by its NIC: no light in or out, and commands are refused."""
 
 
-def inject(run_dir: RunDirectory, kind: str, what: Sequence[str]) -> dict[str, Any]:
+def inject(run_dir: RunDirectory, kind: str, what: Sequence[str]) -> int:
     """Inject a failure and append it to the fabric's failure log.
 
     Args:
         run_dir: run directory of the running fabric.
         kind: a FailureKind of the hardware.
         what: NICs (`s0/e0`), servers (`s3`), optical switches (`ocs0`), or, for OCS ports, the
-            NICs on them (`s0/o0`).
+            NICs on them (`s0/o0`); one at least.
 
     Returns:
-        `at_ns` (CLOCK_MONOTONIC), just before the failure took effect, and `faults`, all present
-        failures.
+        Instant (CLOCK_MONOTONIC, ns) just before the failure took effect.
 
     Raises:
         FabricError, SpecError: if the fabric has no such component.
     """
-    if kind != PORT:
-        reply = request(run_dir, {"do": "fault", "inject": {"kind": kind, "what": list(what)}})
-        append_failure_event(run_dir, "inject", kind, what, at_ns=int(reply["at_ns"]))
-        return reply
-    wiring, at_ns = _read_wiring(run_dir), 0
-    for region, ports in [ocs_ports(wiring, name) for name in what]:
-        fault = {"kind": "port", "ports": list(ports), "value": 0.0, "times": None}
-        reply = ocs_client.request(run_dir.ocs_socket(region), {"do": "inject", "fault": fault})
-        at_ns = at_ns or int(reply.get("at_ns", 0))
-    append_failure_event(run_dir, "inject", kind, what, at_ns=at_ns or None)
-    return {"at_ns": at_ns, "faults": injected_failures(run_dir)}
+    if kind == PORT:
+        wiring, replies = read_wiring(run_dir), []
+        for region, ports in [ocs_ports(wiring, name) for name in what]:
+            fault = {"kind": "port", "ports": list(ports), "value": 0.0, "times": None}
+            command = {"do": "inject", "fault": fault}
+            replies.append(ocs_client.request(run_dir.ocs_socket(region), command))
+    else:
+        failure = {"kind": kind, "what": list(what)}
+        replies = [request(run_dir, {"do": "fault", "inject": failure})]
+    at_ns = int(replies[0]["at_ns"])
+    append_failure_event(run_dir, "inject", kind, what, at_ns=at_ns)
+    return at_ns
 
 
-def clear(
-    run_dir: RunDirectory, kind: str | None = None, what: Sequence[str] = ()
-) -> dict[str, Any]:
+def clear(run_dir: RunDirectory, kind: str | None = None, what: Sequence[str] = ()) -> None:
     """Clear failures and record the clearing in the fabric's failure log.
 
     Args:
         run_dir: run directory of the running fabric.
-        kind: kind of failure; default: all kinds.
+        kind: kind of failure; default: all kinds, with all faults of optical switches.
         what: components; default: all.
-
-    Returns:
-        `at_ns` and `faults`, as `inject` does.
 
     Raises:
         FabricError: if none of the named components has failed.
     """
-    at_ns = 0
     if kind != PORT:
         reply = request(run_dir, {"do": "fault", "clear": {"kind": kind, "what": list(what)}})
-        at_ns = int(reply["at_ns"])
         for failure in reply["cleared"]:
-            append_failure_event(run_dir, "clear", failure["kind"], failure["what"], at_ns=at_ns)
-    if kind in (None, PORT):
-        times_ns = list(_clear_ocs_faults(run_dir, kind, what))
-        at_ns = at_ns or (times_ns[0] if times_ns else 0)
-        if what and not times_ns:
-            raise FabricError(f"{', '.join(what)}: no such fault")
-    return {"at_ns": at_ns, "faults": injected_failures(run_dir)}
-
-
-def _clear_ocs_faults(
-    run_dir: RunDirectory, kind: str | None, what: Sequence[str]
-) -> Iterator[int]:
-    """Clear faults of optical switches and yield the instant of each clear.
-
-    Args:
-        run_dir: run directory of the running fabric.
-        kind: `PORT` for faults of NICs' ports only; None for all faults.
-        what: the NICs; default: all.
-    """
-    for region, fault, nic in _ocs_faults(run_dir):
-        if kind is None or (nic and (not what or nic in what)):
-            command = {"do": "clear", "number": fault["number"]}
-            reply = ocs_client.request(run_dir.ocs_socket(region), command)
-            at_ns = int(reply.get("at_ns", 0))
-            if nic:
-                append_failure_event(run_dir, "clear", PORT, [nic], at_ns=at_ns or None)
-            yield at_ns
+            cleared = failure["kind"], failure["what"]
+            append_failure_event(run_dir, "clear", *cleared, at_ns=int(reply["at_ns"]))
+        if kind is not None:
+            return
+    faults = [
+        (region, fault, nic)
+        for region, fault, nic in _ocs_faults(run_dir)
+        if kind is None or (nic and (not what or nic in what))
+    ]
+    if what and not faults:
+        raise FabricError(f"{', '.join(what)}: no such fault")
+    for region, fault, nic in faults:
+        command = {"do": "clear", "number": fault["number"]}
+        reply = ocs_client.request(run_dir.ocs_socket(region), command)
+        if nic:
+            append_failure_event(run_dir, "clear", PORT, [nic], at_ns=int(reply["at_ns"]))
 
 
 def injected_failures(run_dir: RunDirectory) -> list[dict[str, Any]]:
@@ -142,7 +124,7 @@ def _ocs_faults(run_dir: RunDirectory) -> Iterator[tuple[Region, dict[str, Any],
     The NIC is empty unless the fault is that of a NIC's port. Switches whose process doesn't run
     are skipped.
     """
-    wiring = _read_wiring(run_dir)
+    wiring = read_wiring(run_dir)
     for region in wiring.fabric.regions:
         if region.ocs is None:
             continue
@@ -158,10 +140,3 @@ def _ocs_faults(run_dir: RunDirectory) -> Iterator[tuple[Region, dict[str, Any],
         for fault in faults:
             is_port = fault["kind"] == "port"
             yield region, fault, nic_at.get(tuple(fault["ports"]), "") if is_port else ""
-
-
-def _read_wiring(run_dir: RunDirectory) -> FabricWiring:
-    try:
-        return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise not_running_error(run_dir) from error

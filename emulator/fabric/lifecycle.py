@@ -1,38 +1,28 @@
 """Bring a fabric up, find it by its name and remove all of it; repeated calls change nothing."""
 
-import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from moefabric.config.plugins import ocs_dialects
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import daemon_start, management_uplink, process_logs, run_directories
-from moefabric.emulator.fabric.daemon_protocol import (
-    DaemonConnection,
-    SilentFabricError,
-    UpRequest,
-    request,
-)
+from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, UpRequest, request
 from moefabric.emulator.fabric.datapath import DatapathKind, choose_datapath
+from moefabric.emulator.fabric.links import QueueCounts
 from moefabric.emulator.fabric.other_machines import write_machines
 from moefabric.emulator.fabric.placed_plan import processes_on
 from moefabric.emulator.fabric.plan import plan_fabric
-from moefabric.emulator.fabric.plugged_hosts import has_moved_devices, return_devices
-from moefabric.emulator.fabric.queues import QueueCounts
+from moefabric.emulator.fabric.plugged_hosts import has_moved_devices
+from moefabric.emulator.fabric.removal import clear, remove, remove_lost_containers, sole_start
 from moefabric.emulator.fabric.run_directories import named_run_directory
-from moefabric.emulator.fabric.server_containers import (
-    pull_images,
-    recorded_containers,
-    remove_leftovers,
-)
-from moefabric.emulator.linux.marked_processes import kill_marked
+from moefabric.emulator.fabric.server_containers import pull_images
 from moefabric.emulator.linux.processes import ProcessSpec
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import (
@@ -44,7 +34,6 @@ from moefabric.runtime.run_directory import (
 
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
-_STOP_S: Final = 60.0
 _PROGRAMS: Final = {
     "ip": "iproute2",
     "tc": "iproute2",
@@ -57,18 +46,25 @@ _MAX_PATH_LETTERS: Final = 80
 
 
 @dataclass(frozen=True)
-class ServerCarriers:
-    """Containers, real hosts and machines that carry servers; the rest is made on this machine.
+class FabricSetup:
+    """Choices about the servers, switches and processes of a fabric.
 
     Attributes:
+        switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
+        external: the roles, `ocs` and `controller`, whose processes are started by others; `up`
+            only waits for them.
         containers: the servers that are containers.
         hosts: the servers that are real hosts.
+        control_tls: certificates of the control connections; None for plain TCP.
         placement: the machines that carry the fabric together; this one is the head. None if this
             is the only one.
     """
 
+    switch: str = "auto"
+    external: frozenset[str] = frozenset()
     containers: Mapping[str, ServerContainer] = field(default_factory=dict)
     hosts: Mapping[str, ServerHost] = field(default_factory=dict)
+    control_tls: ControlTls | None = None
     placement: MachinePlacement | None = None
 
 
@@ -76,12 +72,10 @@ def up(
     fabric: Fabric,
     processes: ProcessList,
     timeout_s: float = 30.0,
-    external: frozenset[str] = frozenset(),
+    setup: FabricSetup | None = None,
+    *,
     on_stage: Callable[[str], None] = lambda _stage: None,
-    switch: str = "auto",
-    carriers: ServerCarriers | None = None,
     owner: int | None = None,
-    control_tls: ControlTls | None = None,
 ) -> FabricWiring:
     """Start a fabric, or find it running with the same specification.
 
@@ -92,12 +86,9 @@ def up(
         fabric: what to make.
         processes: the processes of the fabric.
         timeout_s: limit until the fabric is ready.
-        external: names of processes that others start; `up` only waits for them.
+        setup: choices about its parts; default: this machine makes all of them.
         on_stage: called at the start of each stage.
-        switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
-        carriers: what carries the servers; default: this machine makes all of them.
         owner: pid of the process with whose end a new fabric ends; default: it stays until `down`.
-        control_tls: certificates of the control connections; None for plain TCP.
 
     Returns:
         The wiring of the running fabric.
@@ -106,9 +97,9 @@ def up(
         FabricError: if the fabric can't be made, or another one has its name.
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
-    run_dir, carriers = named_run_directory(fabric.name), carriers or ServerCarriers()
+    run_dir, setup = named_run_directory(fabric.name), setup or FabricSetup()
     _check_prerequisites(fabric, run_dir)
-    if carriers.placement is not None and (carriers.containers or carriers.hosts):
+    if setup.placement is not None and (setup.containers or setup.hosts):
         raise UnsupportedError(
             f"{fabric.name}: containers and real hosts need a fabric on one machine"
         )
@@ -116,14 +107,14 @@ def up(
     wanted = FabricWiring(
         fabric,
         ManagementNetwork.example_for(fabric),
-        containers=carriers.containers,
-        hosts=carriers.hosts,
-        control_tls=control_tls,
-        placement=carriers.placement,
+        containers=setup.containers,
+        hosts=setup.hosts,
+        control_tls=setup.control_tls,
+        placement=setup.placement,
     )
     with run_directories.lock(run_dir):
         if running := _read_working(run_dir):
-            same_switch = switch in {"auto", running.switch.split("-")[0]}
+            same_switch = setup.switch in {"auto", running.switch.split("-")[0]}
             if same_switch and _specification(running) == _specification(wanted):
                 return running
             raise FabricError(
@@ -131,9 +122,9 @@ def up(
                 f"`moefabric down {fabric.name}` first"
             )
         with sole_start(run_dir):
-            pull_images(carriers.containers, on_stage)
-            request = UpRequest(wanted, "", (), external, timeout_s, owner)
-            wiring = _make(run_dir, request, processes, switch, on_stage)
+            pull_images(setup.containers, on_stage)
+            request = UpRequest(wanted, timeout_s, owner, external=setup.external)
+            wiring = _make(run_dir, request, processes, setup.switch, on_stage)
         process_logs.forget(fabric.name)
         return wiring
 
@@ -142,27 +133,6 @@ def _specification(wiring: FabricWiring) -> tuple[object, ...]:
     """Return what the user has asked for, except the kind of switch."""
     carriers = wiring.containers, wiring.hosts, wiring.placement
     return wiring.fabric, wiring.control_tls, carriers
-
-
-@contextmanager
-def sole_start(run_dir: RunDirectory) -> Iterator[None]:
-    """Start a fabric from nothing; after a failure remove all of it but its logs.
-
-    The caller holds the lock of the run directory.
-    """
-    clear(run_dir.name)
-    try:
-        yield
-    except BaseException as error:
-        logs = process_logs.keep_logs(run_dir) if isinstance(error, Exception) else None
-        _remove(run_dir)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise FabricError(
-                f"{run_dir.path}: {error.strerror}; make room there, or set MOEFABRIC_RUN_DIR"
-            ) from error
-        if logs is not None and isinstance(error, FabricError):
-            raise FabricError(f"{error}; its logs are in {logs}") from error
-        raise
 
 
 def _make(
@@ -174,9 +144,7 @@ def _make(
 ) -> FabricWiring:
     """Make the fabric of a request, which still lacks what is known on this machine."""
     fabric, placement = request.wiring.fabric, request.wiring.placement
-    run_directories.make_folders(run_dir)
-    run_dir.make_token()
-    identity = run_dir.make_identity()
+    identity = run_directories.prepare(run_dir)
     prefix = ManagementNetwork.prefix_for(fabric)
     management, outer = management_uplink.claim_subnet(fabric.name, prefix)
     if placement is not None:
@@ -192,10 +160,9 @@ def _make(
             identity=identity,
             placement=placement and placement.without_secrets(),
         )
-        run_dir.wiring_file.write_text(wiring.to_json())
         machine = placement.head.name if placement else ""
-        specs = processes_on(processes(wiring, run_dir), wiring, machine)
-        request = replace(request, wiring=wiring, outer=outer, processes=specs, machine=machine)
+        request = replace(request, wiring=wiring, outer=outer, machine=machine)
+        request = _complete(run_dir, request, processes)
         report = daemon_start.wait_ready(run_dir, daemon, request, on_stage)
     interfaces = {s: ServerInterfaces(**names) for s, names in report["interfaces"].items()}
     remarks = tuple(report["remarks"])
@@ -204,30 +171,22 @@ def _make(
     return wiring
 
 
-@dataclass(frozen=True)
-class PartRequest:
-    """Request of the head for a part of the fabric on another machine.
-
-    Attributes:
-        wiring: the whole fabric, with its placement.
-        machine: name of the machine.
-        token: the fabric's token.
-        timeout_s: limit until the part is ready.
-    """
-
-    wiring: FabricWiring
-    machine: str
-    token: str
-    timeout_s: float
+def _complete(run_dir: RunDirectory, request: UpRequest, processes: ProcessList) -> UpRequest:
+    """Write the wiring file; return a request with the processes and ports of this machine."""
+    wiring = request.wiring
+    run_dir.wiring_file.write_text(wiring.to_json())
+    specs = processes_on(processes(wiring, run_dir), wiring, request.machine)
+    ports = {name: dialect.port for name, dialect in ocs_dialects().items()}
+    return replace(request, processes=specs, dialect_ports=ports)
 
 
-def up_part(request: PartRequest, processes: ProcessList, owner: int) -> dict[str, Any]:
+def up_part(request: UpRequest, processes: ProcessList, token: str) -> dict[str, Any]:
     """Start a machine's part of a fabric. After a failure only its logs are left.
 
     Args:
-        request: what the head asks for.
+        request: what the head asks for, with its wiring of the whole fabric.
         processes: the processes of the whole fabric, with the paths of this machine.
-        owner: pid of the process with whose end the part ends.
+        token: the fabric's token.
 
     Returns:
         The report of the fabric process: `crossbar` and `remarks`.
@@ -236,23 +195,18 @@ def up_part(request: PartRequest, processes: ProcessList, owner: int) -> dict[st
         FabricError: if the part can't be made, or a fabric of its name runs here.
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
-    wiring, name = request.wiring, request.wiring.fabric.name
+    fabric, name = request.wiring.fabric, request.wiring.fabric.name
     run_dir = named_run_directory(name)
-    _check_prerequisites(wiring.fabric, run_dir)
-    _usable_datapath(wiring.switch.partition("-")[0])
+    _check_prerequisites(fabric, run_dir)
+    _usable_datapath(request.wiring.switch.partition("-")[0])
     with run_directories.lock(run_dir):
         if run_dir.is_alive():
             raise FabricError(f"{name}: a fabric of this name runs here; `moefabric down {name}`")
         with sole_start(run_dir):
-            run_directories.make_folders(run_dir)
-            run_dir.make_token(request.token)
-            run_dir.make_identity()
-            run_dir.wiring_file.write_text(wiring.to_json())
-            specs = processes_on(processes(wiring, run_dir), wiring, request.machine)
-            limits = frozenset[str](), request.timeout_s, owner
-            up_request = UpRequest(wiring, "", specs, *limits, request.machine)
-            with daemon_start.started_daemon(run_dir, wiring.fabric.password_variables) as daemon:
-                return daemon_start.wait_ready(run_dir, daemon, up_request, lambda _stage: None)
+            run_directories.prepare(run_dir, token)
+            request = _complete(run_dir, request, processes)
+            with daemon_start.started_daemon(run_dir, fabric.password_variables) as daemon:
+                return daemon_start.wait_ready(run_dir, daemon, request, lambda _stage: None)
 
 
 def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
@@ -315,9 +269,9 @@ def down(name: str, *, force: bool = False) -> bool:
     run_dir = named_run_directory(name)
     process_logs.forget(name)
     if not run_dir.path.exists():
-        return clear(name) or _remove_lost_containers(name)
+        return clear(run_dir) or remove_lost_containers(name)
     with run_directories.lock(run_dir):
-        _remove(run_dir, force=force)
+        remove(run_dir, force=force)
     return True
 
 
@@ -335,71 +289,9 @@ def remove_remains(except_of: str = "") -> list[str]:
             continue
         with run_directories.locked_remains(run_dir) as is_dead:
             if is_dead:
-                _remove(run_dir)
+                remove(run_dir)
                 removed.append(run_dir.name)
     return removed
-
-
-def remove_unfinished(run_dir: RunDirectory, identity: str) -> None:
-    """Remove the remains of an `up` that died before the fabric process had its request.
-
-    Args:
-        run_dir: the fabric's run directory.
-        identity: the fabric's identity; a fabric of the same name with another one stays.
-    """
-    with run_directories.lock(run_dir):
-        if run_dir.read_identity() in {identity, ""}:
-            _remove(run_dir)
-
-
-def _remove(run_dir: RunDirectory, *, force: bool = True) -> None:
-    clear(run_dir.name, force=force)
-    run_directories.remove(run_dir)
-
-
-def _remove_lost_containers(name: str) -> bool:
-    """Remove ended containers of a fabric whose run directory is gone, after a restart perhaps."""
-    try:
-        return remove_leftovers(name, {})
-    except UnsupportedError:  # this machine has no containers
-        return False
-
-
-def clear(name: str, *, force: bool = True) -> bool:
-    """Remove everything of a fabric except the lock; return whether there was anything.
-
-    Raises:
-        SilentFabricError: without `force`, if the fabric process doesn't answer.
-        FabricError: if the fabric process lives where this process can't end it.
-    """
-    run_dir = named_run_directory(name)
-    containers = recorded_containers(run_dir)
-    stopped = _stop(run_dir, force=force)
-    returned = return_devices(run_dir)
-    killed = kill_marked(name)
-    if run_dir.is_alive():
-        raise FabricError(
-            f"{name}: its process runs in another container; call `moefabric down {name}` there"
-        )
-    uplinks = management_uplink.leftovers(name)
-    management_uplink.remove(uplinks)
-    removed = containers is not None and remove_leftovers(name, containers)
-    cleared = run_directories.clear(run_dir)
-    return bool(stopped or returned or killed or uplinks or removed or cleared)
-
-
-def _stop(run_dir: RunDirectory, *, force: bool) -> bool:
-    """Stop the fabric process and wait for its end; return False if there is none."""
-    try:
-        with DaemonConnection(run_dir) as connection:
-            connection.send({"do": "stop"})
-            connection.wait_end(_STOP_S)
-    except SilentFabricError:
-        if not force:
-            raise
-    except OSError:
-        return False
-    return True
 
 
 def _request(name: str, command: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Links of a fabric: veth pairs (made by one `ip` process), addresses, sysctls and rates."""
+"""Links of a fabric: veth pairs (made by one `ip` process), addresses, sysctls, rates, queues."""
 
 import socket
 from collections import defaultdict
@@ -8,7 +8,13 @@ from functools import partial
 from typing import Final
 
 from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricPlan, Interface, Link
-from moefabric.emulator.fabric.shaping import Shape, apply_shapes, verify_shapes
+from moefabric.emulator.fabric.shaping import (
+    QUEUE_HANDLE,
+    Shape,
+    apply_shapes,
+    read_qdiscs,
+    verify_shapes,
+)
 from moefabric.emulator.fabric.tunnels import make_tunnels
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import run_batch
@@ -43,6 +49,8 @@ _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
 """Congestion control of programs that don't choose one; the machine's default may be bbr."""
 
 
+QueueCounts = dict[str, dict[str, int]]
+"""By port, the counters `packets`, `bytes` (with headers, of packets that left) and `drops`."""
 TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_ECN, *_CUBIC)
 """Sysctls that a fabric changes in the whole network namespace of a server."""
 
@@ -66,7 +74,7 @@ def min_tso_segments(plan: FabricPlan) -> int:
     A switch forwards one frame of eight segments at a fraction of the cost of four frames of two.
     The kernel's limit for a frame is 64 KB.
     """
-    links = plan.whole.links
+    links = plan.links
     shaped = [(link.rate_bps, link.mtu) for link in links if link.rate_bps is not None]
     slowest_bps = min((rate_bps for rate_bps, _ in shaped), default=0.0)
     mtu = min((mtu for _, mtu in shaped), default=1500)
@@ -76,7 +84,7 @@ def min_tso_segments(plan: FabricPlan) -> int:
 
 def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:
     """Return the sysctls of a server's TCP."""
-    marked = any(link.behaviour.ecn_bytes for link in plan.whole.programmed if link.behaviour)
+    marked = any(link.behaviour.ecn_bytes for link in plan.programmed if link.behaviour)
     values = _TCP | {_MIN_SEGMENTS_NAME: str(min_tso_segments(plan))}
     return values | _ECN if marked else values
 
@@ -100,16 +108,18 @@ def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool)
 
 def make_links(
     plan: FabricPlan,
+    whole: FabricPlan,
     pids: Mapping[str, int],
-    guests: Mapping[str, str] | None = None,
-    outer: str = "",
+    guests: Mapping[str, str],
+    outer: str,
 ) -> None:
     """Make every link of the plan, set the addresses of its ends and switch them on.
 
     Call it in the fabric's own namespace.
 
     Args:
-        plan: the fabric.
+        plan: the fabric, or a machine's part of it.
+        whole: the fabric, which decides how servers send.
         pids: by node, the pid of a process in the node's namespace.
         guests: nodes whose namespaces have other interfaces too, with the alias that marks the
             fabric's interfaces there.
@@ -118,14 +128,14 @@ def make_links(
     Raises:
         FabricError: names the link that failed.
     """
-    aliases, sysctls = guests or {}, tcp_sysctls(plan)
+    sysctls = tcp_sysctls(whole)
     ocses = {ocs.name for ocs in plan.ocses}
     namespaces.run_in_each(
-        (pid, partial(_prepare_namespace, sysctls, is_guest=node in aliases, is_ocs=node in ocses))
+        (pid, partial(_prepare_namespace, sysctls, is_guest=node in guests, is_ocs=node in ocses))
         for node, pid in pids.items()
     )
     pairs = [link for link in plan.links if link.behaviour is None and link.tunnel is None]
-    single = plan.single_packets
+    single = whole.single_packets
     lines = ((link.name, _add_command(link, pids, single_packets=single)) for link in pairs)
     run_batch("ip", lines)
     make_tunnels(plan, outer)
@@ -135,7 +145,7 @@ def make_links(
             ends[end.node].append((link, end))
     _configure_interfaces(FABRIC, ends[FABRIC])
     namespaces.run_in_each(
-        (pid, partial(_configure_node, node, ends[node], aliases.get(node, ""), node in ocses))
+        (pid, partial(_configure_node, node, ends[node], guests.get(node, ""), node in ocses))
         for node, pid in pids.items()
     )
 
@@ -221,3 +231,33 @@ def _run_per_node(
             shapes[end.node].append(Shape(link.name, end.name, rate_bps, plan.queue))
     function(shapes.pop(FABRIC, []))
     namespaces.run_in_each((pids[node], partial(function, shapes[node])) for node in shapes)
+
+
+def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
+    """Read the packets that left all queues of the kernel and those that were dropped.
+
+    Call it in the fabric's own namespace.
+
+    Args:
+        plan: the fabric.
+        pids: by node, the pid of a process in the node's namespace.
+
+    Raises:
+        FabricError: if a namespace is gone.
+    """
+    names = {
+        end.name: port
+        for link, _ in plan.shaped
+        for end, port in zip((link.a, link.b), link.port_names, strict=True)
+    }
+    counts: QueueCounts = {}
+
+    def read(shapes: list[Shape]) -> None:
+        own = {shape.interface for shape in shapes}
+        for qdisc in read_qdiscs("-s"):
+            if qdisc["handle"] == QUEUE_HANDLE and (name := qdisc["dev"]) in own:
+                fields = ("packets", "bytes", "drops")
+                counts[names[name]] = {field: qdisc[field] for field in fields}
+
+    _run_per_node(plan, pids, read)
+    return counts

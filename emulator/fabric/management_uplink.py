@@ -4,7 +4,7 @@ The outer namespace is the one in which `up` was called.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
@@ -94,7 +94,7 @@ def _make_uplink(outer: str, further: Sequence[str], group: str) -> bool:
         return False
     names = "".join(f" altname {name}" for name in further)
     if names and not _change_link(f"property add dev {outer}{names}", unless="File exists"):
-        remove([outer])
+        _delete(outer)
         return False
     return True
 
@@ -165,19 +165,23 @@ def make_bridges(address: str, *, has_uplink: bool = True) -> None:
     links.answer_arp(BRIDGE)
 
 
-def leftovers(fabric: str) -> list[str]:
-    """Return the interfaces in the calling namespace whose alias names the fabric."""
+def remove_leftovers(fabric: str) -> list[str]:
+    """Delete the interfaces in the calling namespace whose alias names the fabric; return them.
+
+    Their peers go with them. Interfaces that are gone meanwhile are skipped.
+    """
     if not RunDirectory.of_fabric(fabric).read_identity():
         return []
     alias, group = interface_alias(fabric), _group(fabric)
-    return [
+    interfaces: list[str] = [
         link["ifname"]
         for link in json.loads(run(["ip", "-j", "link", "show"]))
         if link.get("ifalias", alias if link.get("group") == group else "") == alias
     ]
-
-
-def remove(interfaces: Iterable[str]) -> None:
-    """Delete interfaces with their peers; skip those that don't exist."""
     for interface in interfaces:
-        _change_link(f"delete {interface}", unless="Cannot find device")
+        _delete(interface)
+    return interfaces
+
+
+def _delete(interface: str) -> None:
+    _change_link(f"delete {interface}", unless="Cannot find device")

@@ -124,12 +124,12 @@ def make_network(plan: FabricPlan, pids: Mapping[str, int]) -> Mininet:
     """
     Mininet.inited = True  # otherwise it would change sysctls of the whole machine
     net = Mininet(controller=None, build=False)
-    net.topo = FabricTopo(plan)
-    for host in net.topo.hosts(sort=False):
-        net.addHost(host, cls=PlannedNode, holder=pids[host], **net.topo.nodeInfo(host))
-    for switch in net.topo.switches(sort=False):
-        net.addSwitch(switch, cls=PlannedSwitch, holder=os.getpid(), **net.topo.nodeInfo(switch))
-    for _, _, options in net.topo.links(withInfo=True):
+    topo = FabricTopo(plan)
+    for host in topo.hosts(sort=False):
+        net.addHost(host, cls=PlannedNode, holder=pids[host], **topo.nodeInfo(host))
+    for switch in topo.switches(sort=False):
+        net.addSwitch(switch, cls=PlannedSwitch, holder=os.getpid(), **topo.nodeInfo(switch))
+    for _, _, options in topo.links(withInfo=True):
         net.addLink(cls=PlannedLink, intf=PlannedIntf, **options)
     return net
 

@@ -5,7 +5,6 @@
 One process serves all switches that are started together.
 """
 
-import os
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,8 +17,9 @@ from moefabric.emulator.fabric import mininet_package  # noqa: F401 - finds Debi
 from mininet.node import Switch
 
 from moefabric.core.errors import FabricError, UnsupportedError
-from moefabric.emulator.fabric.bpf_switches import ARGV, SwitchProcess
-from moefabric.emulator.fabric.datapath import bpf_refusal
+from moefabric.emulator.fabric.datapath import ARGV, SwitchProcess, bpf_refusal
+from moefabric.emulator.fabric.plan import FABRIC, Interface, SwitchPlan
+from moefabric.emulator.linux.line_requests import end_program
 from moefabric.emulator.linux.processes import module_environment
 from moefabric.runtime.waiting import Deadline
 
@@ -36,10 +36,10 @@ class _SwitchService:
             ARGV,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **module_environment()},
+            env=module_environment(),
             start_new_session=True,
         )
-        self.process = SwitchProcess(self.popen)
+        self.process = SwitchProcess(self.popen, self.folder)
         self.switches: set[str] = set()
 
     def remove(self, name: str) -> None:
@@ -47,12 +47,7 @@ class _SwitchService:
         self.switches.discard(name)
         if self.switches:
             return
-        self.process.close()
-        try:
-            self.popen.wait(_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
+        end_program(self.popen, _TIMEOUT_S)
         self._folder.cleanup()
 
 
@@ -79,23 +74,21 @@ class BpfSwitch(Switch):
         """Start all switches at once, connect them, and return them."""
         started, service = list(switches), _SwitchService()
         deadline = Deadline.after(_TIMEOUT_S)
-        described = [switch.description() for switch in started]
-        service.process.make(described, service.folder, deadline)
+        service.process.make([switch.plan for switch in started], deadline)
         for switch in started:
             switch.service = service
             service.switches.add(switch.name)
-        addresses = {
-            switch.name: (controller.IP(), int(controller.port))
-            for switch in started
-            for controller in switch.controllers
-        }
+        addresses = {one.name: one.plan.controller for one in started if one.controllers}
         service.process.connect(addresses, deadline)
         return started
 
-    def description(self) -> dict[str, Any]:
-        """Return the switch's entry in the request to the process that serves it."""
-        ports = {number: intf.name for number, intf in self.intfs.items() if number}
-        return {"name": self.name, "datapath_id": int(self.dpid, 16), "ports": ports}
+    @property
+    def plan(self) -> SwitchPlan:
+        """What the process that serves the switch has to know."""
+        ports = [Interface(FABRIC, intf.name, number) for number, intf in self.intfs.items()]
+        address = [(one.IP(), int(one.port)) for one in self.controllers] or [("", 0)]
+        own = tuple(port for port in ports if port.port)
+        return SwitchPlan(self.name, self.name, int(self.dpid, 16), address[0], own)
 
     @property
     def management(self) -> Path:

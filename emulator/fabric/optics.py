@@ -1,10 +1,10 @@
 """Hardware of a region's optical circuit switch, without the process that controls it."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from moefabric.config.plugins import ocs_dialects
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
@@ -18,7 +18,9 @@ from moefabric.runtime.run_directory import RunDirectory
 class OcsHardware:
     """Crossbar of one OCS and the server that hands it to the OCS's process."""
 
-    def __init__(self, ocs: OcsPlan, crossbar: str, pid: int, run_dir: RunDirectory) -> None:
+    def __init__(
+        self, ocs: OcsPlan, crossbar: str, pid: int, run_dir: RunDirectory, ports: Mapping[str, int]
+    ) -> None:
         """Attach the crossbar to the fibres' ends and start the handoff server.
 
         Args:
@@ -26,21 +28,22 @@ class OcsHardware:
             crossbar: kind of crossbar (`moefabric.emulator.crossbar.selection`).
             pid: a process in the switch's namespace.
             run_dir: directory for the socket of the handoff server.
+            ports: TCP port by dialect.
 
         Raises:
             FabricError: if the crossbar can't be attached.
         """
         interfaces, netns = dict(ocs.plugged), namespaces.path_of(pid)
         with ExitStack() as undo:
-            ports = Ports(ocs.spec.ports, ocs.spec.ports)
+            crossbar_ports = Ports(ocs.spec.ports, ocs.spec.ports)
             crossbar_facts, fd = undo.enter_context(
-                installed_crossbar(crossbar, ports, interfaces, netns)
+                installed_crossbar(crossbar, crossbar_ports, interfaces, netns)
             )
             self.memory_fd = fd if crossbar == BPF else None
             """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
             listeners = {
-                name: undo.enter_context(listen_in_namespace(netns, ocs.address, dialect.port))
-                for name, dialect in ocs_dialects().items()
+                name: undo.enter_context(listen_in_namespace(netns, ocs.address, port))
+                for name, port in ports.items()
             }
             facts = {
                 **crossbar_facts,

@@ -53,22 +53,19 @@ class Replies:
         return [*(f"machine {name}: {reason}" for name, reason in self.lost.items()), *named]
 
 
-def ask_parts(
-    run_dir: RunDirectory, message: Mapping[str, Any], timeout_s: float = _REPLY_S
-) -> Replies:
+def ask_parts(run_dir: RunDirectory, message: Mapping[str, Any]) -> Replies:
     """Send a request to all parts on other machines.
 
     Args:
         run_dir: the head's run directory of the fabric.
         message: as the fabric process takes it (module `daemon`), or `counts`, `clocks`.
-        timeout_s: limit of the wait for the replies.
 
     Raises:
         FabricError: if the process that holds the parts doesn't answer.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-            link.settimeout(timeout_s)
+            link.settimeout(_REPLY_S)
             link.connect(str(run_dir.machines_socket))
             reply = ask_socket(link, message)
         return Replies(reply["parts"], reply["lost"])

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.fabric.bpf_switches import PRIORITY
-from moefabric.emulator.fabric.datapath import DatapathKind
+from moefabric.emulator.fabric.datapath import PRIORITY, DatapathKind
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcesses

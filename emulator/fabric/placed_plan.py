@@ -146,7 +146,7 @@ def part_of(whole: FabricPlan, wiring: FabricWiring, machine: Machine) -> Fabric
     def is_here(name: str) -> bool:
         return components[name] == machine.name
 
-    local, remote = list[Link](), list[Link]()
+    local = list[Link]()
     for link in whole.links:
         tunnel = link.tunnel
         if tunnel is not None and tunnel.remote == machine.address:
@@ -154,14 +154,11 @@ def part_of(whole: FabricPlan, wiring: FabricWiring, machine: Machine) -> Fabric
             local.append(replace(link, tunnel=back))
         elif tunnel.local == machine.address if tunnel else is_here(component_of(link.a)):
             local.append(link)
-        else:
-            remote.append(link)
     return replace(
         whole,
         servers=tuple(server for server in whole.servers if is_here(server)),
         switches=tuple(switch for switch in whole.switches if is_here(switch.name)),
         ocses=tuple(ocs for ocs in whole.ocses if is_here(ocs.name)),
         links=tuple(local),
-        elsewhere=tuple(remote),
         bridge_address=wiring.management.interface_address(address),
     )

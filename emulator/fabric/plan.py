@@ -102,6 +102,14 @@ class Link:
         return self.name.endswith("/host")
 
     @property
+    def port_names(self) -> tuple[str, str]:
+        """Names of its ends: `s0/e0` and `leaf0 to s0/e0`, or `leaf0 to spine1` and the reverse."""
+        if "~" in self.name:
+            near, far = self.name.split("~")
+            return f"{near} to {far}", f"{far} to {near}"
+        return self.name, f"{self.b.name.rpartition('-')[0]} to {self.name}"
+
+    @property
     def ends(self) -> tuple[Interface, ...]:
         """The ends that are on this machine."""
         return (self.a, self.b) if self.tunnel is None else (self.tunnel.end,)
@@ -167,7 +175,6 @@ class FabricPlan:
         links: links with an end here.
         bridge_address: address of the management bridge, with prefix length.
         queue: room of each shaped interface's queue.
-        elsewhere: links of the fabric that have both ends on other machines.
     """
 
     servers: tuple[str, ...]
@@ -176,7 +183,6 @@ class FabricPlan:
     links: tuple[Link, ...]
     bridge_address: str
     queue: QueueLimit | None = None
-    elsewhere: tuple[Link, ...] = ()
 
     def with_interfaces(self, names: Mapping[tuple[str, str], str]) -> "FabricPlan":
         """Return the plan with other names of interfaces, by node and planned name."""
@@ -193,11 +199,6 @@ class FabricPlan:
         return tuple(link for link in self.links if link.behaviour is not None)
 
     @property
-    def whole(self) -> "FabricPlan":
-        """The plan with the links of all machines, which decide how servers send."""
-        return replace(self, links=(*self.links, *self.elsewhere), elsewhere=())
-
-    @property
     def shaped(self) -> tuple[tuple[Link, float], ...]:
         """Links whose ends the kernel shapes, with their rates."""
         plain = [link for link in self.links if link.behaviour is None]
@@ -206,7 +207,7 @@ class FabricPlan:
     @property
     def single_packets(self) -> bool:
         """Whether hosts send frames of one packet, because queues of limited room count them."""
-        return self.queue is not None or bool(self.whole.programmed)
+        return self.queue is not None or bool(self.programmed)
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -6,12 +6,10 @@ between two addresses that nothing else uses, so that both networks stay apart.
 """
 
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import FabricError
@@ -153,8 +151,7 @@ def return_devices(run_dir: RunDirectory) -> bool:
 
 
 def _return_device(device: str, pid: int) -> None:
-    with Path("/proc/thread-self/ns/net").open() as here, suppress(FabricError):
-        home = f"/proc/{os.getpid()}/fd/{here.fileno()}"
+    with namespaces.held() as home, suppress(FabricError):
         leave = ["ip", "link", "set", "dev", _PLUG, "nomaster", "down"]
         move = ["ip", "link", "set", "dev", _PLUG, "name", device, "netns", home]
         namespaces.run_in(pid, lambda: [run(argv) for argv in (leave, move)])

@@ -24,7 +24,7 @@ from moefabric.emulator.fabric.daemon_protocol import connected
 from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.bpf_syscalls import Memory
-from moefabric.emulator.ocs.fd_handoff import Facts, receive_handoff
+from moefabric.emulator.ocs.fd_handoff import receive_handoff
 from moefabric.runtime.run_directory import RunDirectory
 
 ETHERNET_BYTES: Final = 14
@@ -92,7 +92,9 @@ class EmulatedPortCounters:
         Raises:
             FabricError: If the fabric doesn't run.
         """
-        facts, (kernel_fd, *crossbar_fds) = _request(run_dir)
+        with connected(run_dir) as connection:
+            connection.send({"do": "counters"})
+            facts, (kernel_fd, *crossbar_fds) = receive_handoff(connection.link)
         self._run_dir, self._lost_are_zero = run_dir, lost_are_zero
         self._counts_light = bool(facts["counts_light"])
         self.nics = facts["nics"] if nics is None else list(nics)
@@ -158,12 +160,6 @@ class EmulatedPortCounters:
         self._kernel.close()
         for crossbar in self._crossbars:
             crossbar.close()
-
-
-def _request(run_dir: RunDirectory) -> tuple[Facts, list[int]]:
-    with connected(run_dir) as connection:
-        connection.send({"do": "counters"})
-        return receive_handoff(connection.socket)
 
 
 def _link_counters(kernel: socket.socket) -> tuple[_Counts, _Counts]:

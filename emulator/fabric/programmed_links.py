@@ -5,19 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from moefabric.emulator.fabric.links import QueueCounts
 from moefabric.emulator.fabric.plan import FabricPlan, Link
-from moefabric.emulator.fabric.queues import QueueCounts, port_names
-from moefabric.emulator.link.hosts import disable_offloads
-from moefabric.emulator.link.relay import RelayPort
-from moefabric.emulator.link.relay_process import (
-    RELAY_ENVIRONMENT,
-    RelayCounters,
-    RelayProcess,
-    relay_argv,
-)
+from moefabric.emulator.link.messages import RelayPort
+from moefabric.emulator.link.relay_process import RelayProcess, disable_offloads, relay_argv
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import BatchLine, run_batch
-from moefabric.emulator.linux.processes import ChildProcesses
+from moefabric.emulator.linux.processes import ChildProcesses, module_environment
 
 PROCESS: Final = "links"
 """Name of the relay's process, and of its log."""
@@ -54,23 +48,19 @@ class ProgrammedLinks:
                     disable_offloads(end.name)
             namespaces.run_in(namespace, _switch_on)
             program = self._processes.start(
-                PROCESS, relay_argv(namespace), RELAY_ENVIRONMENT, piped=True
+                PROCESS, relay_argv(namespace), module_environment(), piped=True
             )
             ports = [port for number, link in ends for port in _ports(number, link)]
             self._relay = RelayProcess(program.popen, ports)
             yield
 
-    def counters(self) -> RelayCounters | None:
-        """Return the relay's counters; None for a fabric without such links."""
-        return self._relay.counters() if self._relay is not None else None
-
     def queues(self) -> QueueCounts:
         """Return the counters of all queues by port."""
-        if (counters := self.counters()) is None:
+        if self._relay is None:
             return {}
-        counts: QueueCounts = {}
+        counters, counts = self._relay.counters(), QueueCounts()
         for number, link in enumerate(self._links):
-            for name, far in zip(port_names(link), reversed(_relay_ends(number)), strict=True):
+            for name, far in zip(link.port_names, reversed(_relay_ends(number)), strict=True):
                 port = counters.ports[far]
                 drops = {"drops": port.dropped, "marks": port.marked}
                 counts[name] = {"packets": port.packets, "bytes": port.bytes} | drops
@@ -78,9 +68,9 @@ class ProgrammedLinks:
 
     def lateness(self) -> dict[str, Any]:
         """Return the lateness of the relay since the last call."""
-        if (counters := self.counters()) is None or self._relay is None:
+        if self._relay is None:
             return {}
-        self._relay.reset_lateness()
+        counters = self._relay.take_lateness()
         return {**vars(counters.lateness), "overflows": counters.overflows}
 
 

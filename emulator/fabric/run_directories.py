@@ -39,15 +39,15 @@ def named_run_directory(name: str) -> RunDirectory:
 
 
 @contextmanager
-def lock(run_dir: RunDirectory, timeout_s: float = _LOCK_S) -> Iterator[None]:
+def lock(run_dir: RunDirectory) -> Iterator[None]:
     """Create the run directory if necessary and hold its lock.
 
     Raises:
-        FabricError: if another process holds the lock for `timeout_s`.
+        FabricError: if another process holds the lock for a minute.
     """
     what = f"{run_dir.path}: another `up` or `down` holds it, and it"
     with ExitStack() as held:
-        Deadline.after(timeout_s).wait_for(lambda: _try_lock(run_dir, held), what)
+        Deadline.after(_LOCK_S).wait_for(lambda: _try_lock(run_dir, held), what)
         yield
 
 
@@ -122,11 +122,10 @@ def sole_check(run_dir: RunDirectory) -> Iterator[None]:
         yield
 
 
-def claim_life(run_dir: RunDirectory) -> int:
-    """Lock the life file of a fabric for the calling process; return its descriptor."""
+def claim_life(run_dir: RunDirectory) -> None:
+    """Lock the life file of a fabric for the rest of the calling process."""
     fd = os.open(run_dir.life_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     fcntl.flock(fd, fcntl.LOCK_EX)  # waits for those who only look whether the fabric lives
-    return fd
 
 
 def run_directories() -> list[RunDirectory]:
@@ -148,10 +147,17 @@ def locked_remains(run_dir: RunDirectory) -> Iterator[bool]:
         yield is_dead and not run_dir.is_alive()  # it may have come up before we had the lock
 
 
-def make_folders(run_dir: RunDirectory) -> None:
-    """Make the folders of a run directory."""
+def prepare(run_dir: RunDirectory, token: str = "") -> str:
+    """Make the folders, the token and the identity of a new fabric; return the identity.
+
+    Args:
+        run_dir: its run directory.
+        token: its token; default: a new random one.
+    """
     for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
+    run_dir.make_token(token)
+    return run_dir.make_identity()
 
 
 def clear(run_dir: RunDirectory) -> bool:

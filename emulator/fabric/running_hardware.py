@@ -13,7 +13,6 @@ from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
 from moefabric.emulator.fabric.other_machines import merged_lateness
 from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
-from moefabric.emulator.fabric.queues import QueueCounts, read_queues
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcess, ProcessRole
@@ -155,9 +154,9 @@ class RunningHardware:
             return [*faults, *str(fault).split("; ")]
         return faults
 
-    def queues(self) -> QueueCounts:
+    def queues(self) -> links.QueueCounts:
         """Return the counters of all queues by port."""
-        local = read_queues(self._plan, self._made.pids) | self._made.links.queues()
+        local = links.read_queues(self._plan, self._made.pids) | self._made.links.queues()
         parts = self._others.ask({"do": "queues"}).parts.values()
         return local | {port: counts for part in parts for port, counts in part.items()}
 

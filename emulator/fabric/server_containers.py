@@ -17,13 +17,13 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import NewContainer, ServerContainer
 from moefabric.emulator.containers import container, engine
-from moefabric.emulator.containers.container import FabricIdentity, RunningContainer
+from moefabric.emulator.containers.container import RunningContainer
 from moefabric.emulator.fabric import management_uplink
 from moefabric.emulator.fabric.host_names import host_names
 from moefabric.emulator.linux import cgroups, namespaces
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import mark_environment
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory, ServerInterfaces, run_root
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory, ServerInterfaces
 
 CONTAINERS: Final = "containers.json"
 """File of the run directory with the containers that are servers."""
@@ -76,8 +76,8 @@ class ServerContainers:
         """Start nothing yet."""
         self.joined: dict[str, JoinedServer] = {}
         self._run_dir, self._wiring = run_dir, wiring
-        self._ends: dict[str, int] = {}
-        """Pidfd of each server's first process."""
+        self.ends: dict[str, int] = {}
+        """Pidfd, by server, of the first process of its container."""
         self._engine: Any = None
 
     def start(self, sysctls: Iterable[str]) -> None:
@@ -95,11 +95,11 @@ class ServerContainers:
             return
         self._write_record()  # from now on, there may be containers
         self._engine = engine.connect()
-        identity = _identity(self._run_dir.name)
-        container.remove_containers(container.leftover_containers(self._engine, identity))
+        marks = mark_environment(self._run_dir.name)
+        container.remove_containers(container.leftover_containers(self._engine, marks))
         names = list(sysctls)
         with ThreadPoolExecutor(_PARALLEL) as threads:
-            join = partial(self._try_join, identity, names)
+            join = partial(self._try_join, marks, names)
             results = threads.map(join, containers.keys(), containers.values())
         if faults := [fault for fault in results if fault]:
             raise FabricError("\n".join(faults))
@@ -107,23 +107,23 @@ class ServerContainers:
         self._write_record()
 
     def _try_join(
-        self, identity: FabricIdentity, sysctls: list[str], server: str, wanted: ServerContainer
+        self, marks: Mapping[str, str], sysctls: list[str], server: str, wanted: ServerContainer
     ) -> str:
         """Join a server's container to the fabric; return its errors."""
         try:
             if isinstance(wanted, NewContainer):
                 named = host_names(self._wiring.fabric, self._wiring.management)
                 hosts = {name: address for address, names in named for name in names}
-                running = container.start_container(self._engine, identity, server, wanted, hosts)
+                running = container.start_container(self._engine, marks, server, wanted, hosts)
             else:
                 running = container.find_container(self._engine, server, wanted)
             loopback = self._wiring.fabric.addressing.addresses(server)[1:]
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             try:
-                self._ends[server] = os.pidfd_open(running.pid)
+                self.ends[server] = os.pidfd_open(running.pid)
                 self.joined[server] = namespaces.run_in(running.pid, visit)
             except (ProcessLookupError, FabricError):
-                if server in self._ends and not _has_ended(self._ends[server]):
+                if server in self.ends and not _has_ended(self.ends[server]):
                     raise
                 return container.end_description(self._engine, server, running)
         except FabricError as error:
@@ -172,13 +172,9 @@ class ServerContainers:
             limits = "its container's limits of CPU and memory"
             yield f"{server}: its agent is outside {limits}: {error}"
 
-    def end_fds(self) -> dict[int, str]:
-        """Return descriptors that become readable when a server's container ends."""
-        return {fd: server for server, fd in self._ends.items()}
-
     def _ended(self) -> dict[str, RunningContainer]:
         """Return the containers that have ended, by server."""
-        ended = (s for s, fd in self._ends.items() if s in self.joined and _has_ended(fd))
+        ended = (s for s, fd in self.ends.items() if s in self.joined and _has_ended(fd))
         return {server: self.joined[server].container for server in ended}
 
     def faults(self) -> list[str]:
@@ -199,9 +195,9 @@ class ServerContainers:
         """Remove started containers, and leave existing ones as they were."""
         ended = self._ended()  # their process numbers may be others' by now
         running = [server for name, server in self.joined.items() if name not in ended]
-        for fd in self._ends.values():
+        for fd in self.ends.values():
             os.close(fd)
-        self._ends.clear()
+        self.ends.clear()
         if self._engine is not None:
             with closing(self._engine):
                 _give_back(self._run_dir.name, running)
@@ -247,10 +243,6 @@ def _join(
     return JoinedServer(running, ServerInterfaces(*free), former, loopback)
 
 
-def _identity(fabric: str) -> FabricIdentity:
-    return FabricIdentity(fabric, str(run_root()), mark_environment(fabric))
-
-
 def _give_back(fabric: str, joined: Iterable[JoinedServer]) -> None:
     """Remove a fabric's interfaces and settings from containers that existed before it."""
     for server in joined:
@@ -261,7 +253,7 @@ def _give_back(fabric: str, joined: Iterable[JoinedServer]) -> None:
 
 def _restore(fabric: str, server: JoinedServer) -> None:
     """Restore the network of a container; the caller is in its network namespace."""
-    management_uplink.remove(management_uplink.leftovers(fabric))
+    management_uplink.remove_leftovers(fabric)
     for address in server.loopback:
         with suppress(FabricError):  # it has not got that address
             run(["ip", "address", "delete", f"{address}/32", "dev", "lo"])
@@ -270,7 +262,7 @@ def _restore(fabric: str, server: JoinedServer) -> None:
 
 def _remove_all(client: Any, fabric: str) -> int:
     """Remove the containers that were started for a fabric; return their number."""
-    leftovers = container.leftover_containers(client, _identity(fabric))
+    leftovers = container.leftover_containers(client, mark_environment(fabric))
     if faults := container.remove_containers(leftovers):
         raise FabricError("\n".join(f"{fabric}: container {fault}" for fault in faults))
     return len(leftovers)
@@ -278,13 +270,21 @@ def _remove_all(client: Any, fabric: str) -> int:
 
 def container_of(run_dir: RunDirectory, server: str) -> str | None:
     """Return the ID of the container that is a server of a running fabric, if it is one."""
-    entry = _read_record(run_dir).get(server)
+    entry = (recorded_containers(run_dir) or {}).get(server)
     return None if entry is None else entry.container.id
 
 
 def recorded_containers(run_dir: RunDirectory) -> dict[str, JoinedServer] | None:
     """Return the servers of a fabric that are containers; None if it has had none."""
-    return _read_record(run_dir) if (run_dir.path / CONTAINERS).exists() else None
+    file = run_dir.path / CONTAINERS
+    if not file.exists():
+        return None
+    from pydantic import TypeAdapter  # takes 0.3 s, which fabrics without containers avoid
+
+    try:
+        return TypeAdapter(dict[str, JoinedServer]).validate_json(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
 
 
 def remove_leftovers(fabric: str, joined: Mapping[str, JoinedServer]) -> bool:
@@ -304,24 +304,6 @@ def remove_leftovers(fabric: str, joined: Mapping[str, JoinedServer]) -> bool:
     with closing(engine.connect()) as client:
         _give_back(fabric, [server for server in joined.values() if _still_runs(client, server)])
         return bool(_remove_all(client, fabric))
-
-
-def _read_record(run_dir: RunDirectory) -> dict[str, JoinedServer]:
-    """Return the servers of a run directory that are containers."""
-    try:
-        record = json.loads((run_dir.path / CONTAINERS).read_text())
-    except (OSError, ValueError):
-        return {}
-    return {server: _parse_joined(entry) for server, entry in record.items()}
-
-
-def _parse_joined(entry: dict[str, Any]) -> JoinedServer:
-    return JoinedServer(
-        RunningContainer(**entry["container"]),
-        ServerInterfaces(**entry["interfaces"]),
-        entry["sysctls"],
-        tuple(entry["loopback"]),
-    )
 
 
 def _still_runs(client: Any, joined: JoinedServer) -> bool:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.core.units import QueueLimit
@@ -105,8 +105,7 @@ def verify_shapes(shapes: Sequence[Shape]) -> None:
     """
     if not shapes:
         return
-    shown = json.loads(run(["tc", "-j", "qdisc", "show"]))
-    roots = {qdisc["dev"]: qdisc["kind"] for qdisc in shown if qdisc.get("root")}
+    roots = {qdisc["dev"]: qdisc["kind"] for qdisc in read_qdiscs() if qdisc.get("root")}
     if faults := [
         f"{shape.place}: {shape.interface} has qdisc {kind} where htb was set"
         for shape in shapes
@@ -129,6 +128,11 @@ def verify_shapes(shapes: Sequence[Shape]) -> None:
         if abs(rate_bps / shape.rate_bps - 1) > _TOLERANCE
     ]:
         raise FabricError("; ".join(faults))
+
+
+def read_qdiscs(*options: str) -> list[dict[str, Any]]:
+    """Return the queueing disciplines of the calling thread's namespace, as `tc` shows them."""
+    return list(json.loads(run(["tc", *options, "-j", "qdisc", "show"])))
 
 
 def parse_rates_bps(text: str) -> list[float]:

@@ -78,11 +78,6 @@ class _Flow(Fifo):
         super().__init__()
         self.credit = _QUANTUM_BYTES
 
-    @property
-    def may_send(self) -> bool:
-        """Whether the credit suffices for the first frame."""
-        return len(self.frames[0]) <= self.credit
-
 
 class FairQueues:
     """Deficit round robin over flows (Shreedhar and Varghese, SIGCOMM 1995).
@@ -109,7 +104,7 @@ class FairQueues:
     def pop(self) -> bytes:
         """Remove and return the first frame of the flow whose turn it is."""
         name, flow = next(iter(self._flows.items()))
-        while not flow.may_send:
+        while len(flow.frames[0]) > flow.credit:
             flow.credit += _QUANTUM_BYTES
             self._flows[name] = self._flows.pop(name)
             name, flow = next(iter(self._flows.items()))

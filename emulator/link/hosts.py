@@ -28,25 +28,15 @@ from functools import partial
 from typing import Final, TypeVar
 
 from moefabric.core.link import LinkBehaviour
-from moefabric.emulator.link.relay import RelayPort
-from moefabric.emulator.link.relay_process import RelayCounters, RelayProcess
+from moefabric.emulator.link.messages import RelayCounters, RelayPort
+from moefabric.emulator.link.relay_process import RelayProcess, disable_offloads
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import run, run_batch
+from moefabric.emulator.linux.command import run_batch
 from moefabric.emulator.linux.processes import nsenter_argv
 
 NIC: Final = "nic"
 """Name of every host's interface."""
-_OFFLOADS: Final = ("tso", "off", "gso", "off", "gro", "off", "tx", "off")
 T = TypeVar("T")
-
-
-def disable_offloads(interface: str) -> None:
-    """Let the kernel send whole packets with checksums from an interface.
-
-    Raises:
-        FabricError: The interface refuses.
-    """
-    run(["ethtool", "-K", interface, *_OFFLOADS])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ are passed on, but not which ones are dropped or marked, nor their order.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Final
@@ -20,36 +19,9 @@ from moefabric.emulator.link.headers import (
     traffic_class,
     with_congestion_mark,
 )
+from moefabric.emulator.link.messages import PortCounts
 
 _NS_PER_BYTE_AT_1_BPS: Final = 8e9
-
-
-@dataclass
-class PortCounts:
-    """Numbers of the frames of one direction, by their fate.
-
-    Attributes:
-        packets: Frames passed on.
-        bytes: Bytes passed on, with Ethernet headers.
-        full: By class, frames that found no room in the queue.
-        early: By class, frames that were dropped early, at the threshold.
-        lost: By class, frames lost on the way.
-        marked: Frames that got the mark Congestion Experienced.
-        peak_bytes: Most bytes that waited in the queue of a path.
-    """
-
-    packets: int = 0
-    bytes: int = 0
-    full: dict[int, int] = field(default_factory=dict)
-    early: dict[int, int] = field(default_factory=dict)
-    lost: dict[int, int] = field(default_factory=dict)
-    marked: int = 0
-    peak_bytes: int = 0
-
-    @property
-    def dropped(self) -> int:
-        """Frames that were dropped, for any reason."""
-        return sum(sum(classes.values()) for classes in (self.full, self.early, self.lost))
 
 
 def _count(classes: dict[int, int], frame: bytes) -> None:

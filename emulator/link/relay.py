@@ -1,60 +1,31 @@
 """Relay of programmable links: passes frames between interfaces as links and switches would.
 
-`python -m moefabric.emulator.link.relay` reads its ports from the first line of standard input
-(`RelayPort`, a JSON array), replies `ready`, and relays until the input ends, which is the end of
-the process that started it. To the line `counters` it replies with its counters as JSON. `reset`
-sets all to zero, `reset lateness` only those of its own delays.
+`python -m moefabric.emulator.link.relay` reads its ports from the first line of standard input (a
+pickled list of `RelayPort`, in hexadecimal), replies `ready`, and relays until the input ends,
+which is the end of the process that started it. To each of the lines `counters`, `reset` and
+`reset lateness` it replies with its counters (`RelayCounters`) likewise. After the reply, `reset`
+sets all of them to zero, and `reset lateness` only those of its own delays.
 """
 
 import ctypes
 import gc
-import json
 import os
+import pickle
 import select
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
-from moefabric.core.link import LinkBehaviour, PathChoice, Scheduling
 from moefabric.emulator.link.frame_ring import FrameRing
 from moefabric.emulator.link.lateness import LatenessHistogram
+from moefabric.emulator.link.messages import RelayCounters, RelayPort
 from moefabric.emulator.link.port import LinkPort
 
 _PR_SET_TIMERSLACK: Final = 29
 _IDLE_S: Final = 60.0
 _LINE_BYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True)
-class RelayPort:
-    """An interface of a relay, and the direction of a link that ends there.
-
-    Attributes:
-        interface: The interface, in the relay's namespace.
-        behaviour: Behaviour of the link that leads to the interface.
-        mtu: Largest IP packet in bytes.
-        peer: Number of the port to which frames from this interface go. None: the port that has
-            the destination's MAC address, as in a switch.
-        macs: MAC addresses behind this interface.
-    """
-
-    interface: str
-    behaviour: LinkBehaviour
-    mtu: int = 1500
-    peer: int | None = None
-    macs: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "RelayPort":
-        """Return the port that `dataclasses.asdict` has turned into JSON types."""
-        behaviour = dict(value["behaviour"])
-        behaviour["scheduling"] = Scheduling(behaviour["scheduling"])
-        behaviour["path_choice"] = PathChoice(behaviour["path_choice"])
-        fields = {"behaviour": LinkBehaviour(**behaviour), "macs": tuple(value["macs"])}
-        return cls(**{**value, **fields})
 
 
 class Relay:
@@ -145,26 +116,25 @@ class Relay:
         data = os.read(requests, _LINE_BYTES)
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
+            counters = self.counters()
             if line == b"reset":
                 self._reset()
             elif line == b"reset lateness":
                 self._reset_lateness()
-            replies.write(json.dumps(self.counters()).encode() + b"\n")
+            replies.write(pickle.dumps(counters).hex().encode() + b"\n")
             replies.flush()
         return bool(data)
 
-    def counters(self) -> dict[str, Any]:
-        """Return the counters as JSON types; `RelayCounters` reads them."""
-        return {
-            "ports": {
-                port.interface: asdict(link.counts)
-                for port, link in zip(self._plan, self._links, strict=True)
-            },
-            "lateness": asdict(self._lateness.summary()),
-            "overflows": sum(ring.lost() for ring in self._rings) - self._lost_before,
-            "unsent": self._unsent,
-            "unknown": self._unknown,
-        }
+    def counters(self) -> RelayCounters:
+        """Return the counters."""
+        interfaces = [port.interface for port in self._plan]
+        return RelayCounters(
+            ports=dict(zip(interfaces, [link.counts for link in self._links], strict=True)),
+            lateness=self._lateness.summary(),
+            overflows=sum(ring.lost() for ring in self._rings) - self._lost_before,
+            unsent=self._unsent,
+            unknown=self._unknown,
+        )
 
 
 def _hurry() -> None:
@@ -177,8 +147,8 @@ def _hurry() -> None:
 
 def main() -> None:
     """Relay as standard input asks; its first line comes alone, before `ready`."""
-    ports = [RelayPort.from_json(port) for port in json.loads(sys.stdin.buffer.readline())]
-    relay = Relay(ports)
+    line = sys.stdin.readline()
+    relay = Relay(pickle.loads(bytes.fromhex(line)))  # noqa: S301 - of our parent
     _hurry()
     sys.stdout.buffer.write(b"ready\n")
     sys.stdout.buffer.flush()

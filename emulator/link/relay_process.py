@@ -1,25 +1,21 @@
-"""The process of a relay, and its counters."""
+"""The process of a relay."""
 
-import json
-import os
+import pickle
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from collections.abc import Sequence
+from typing import Final, Self
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.link.lateness import Lateness
-from moefabric.emulator.link.port import PortCounts
-from moefabric.emulator.link.relay import RelayPort
-from moefabric.emulator.linux.line_requests import ask_program
-from moefabric.emulator.linux.processes import nsenter_argv
+from moefabric.emulator.link.messages import RelayCounters, RelayPort
+from moefabric.emulator.linux.command import run
+from moefabric.emulator.linux.line_requests import ask_program, end_program
+from moefabric.emulator.linux.processes import module_environment, nsenter_argv
 
-RELAY_ENVIRONMENT: Final = {"PYTHONSAFEPATH": "1"}
-"""Variables of a relay; with this one, `python -m` doesn't import from the caller's folder."""
 _READY_S: Final = 20.0
 _REPLY_S: Final = 3.0
 _END_S: Final = 5.0
+_OFFLOADS: Final = ("tso", "off", "gso", "off", "gro", "off", "tx", "off")
 
 
 def relay_argv(namespace: str) -> list[str]:
@@ -27,34 +23,13 @@ def relay_argv(namespace: str) -> list[str]:
     return nsenter_argv(namespace, (sys.executable, "-m", "moefabric.emulator.link.relay"))
 
 
-@dataclass(frozen=True)
-class RelayCounters:
-    """Counters of a relay since its start or the last `reset`.
+def disable_offloads(interface: str) -> None:
+    """Let the kernel send whole packets with checksums from an interface.
 
-    Attributes:
-        ports: By interface, frames of the link that leads there.
-        lateness: How much later than the links would have, the relay has passed frames on.
-        overflows: Frames that the relay was too late to read, or that exceed the MTU.
-        unsent: Frames that an interface has refused.
-        unknown: Frames to MAC addresses behind no port.
+    Raises:
+        FabricError: The interface refuses.
     """
-
-    ports: Mapping[str, PortCounts]
-    lateness: Lateness
-    overflows: int
-    unsent: int
-    unknown: int
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return the counters that a relay has printed."""
-        ports = {name: PortCounts(**counts) for name, counts in value["ports"].items()}
-        return cls(**{**value, "ports": ports, "lateness": Lateness(**value["lateness"])})
-
-
-def _with_numbers(value: dict[str, Any]) -> dict[str | int, Any]:
-    """Return an object of JSON, whose keys are strings, with the numbers of classes as keys."""
-    return {int(key) if key.isdigit() else key: item for key, item in value.items()}
+    run(["ethtool", "-K", interface, *_OFFLOADS])
 
 
 class RelayProcess:
@@ -72,7 +47,7 @@ class RelayProcess:
         """Wait until the process relays."""
         self._popen = popen
         try:
-            reply = self._ask(json.dumps([asdict(port) for port in ports]), _READY_S)
+            reply = self._ask(pickle.dumps(list(ports)).hex(), _READY_S)
         except FabricError:
             self.close()
             raise
@@ -87,10 +62,8 @@ class RelayProcess:
         Raises:
             FabricError: The relay can't start.
         """
-        environment = {**os.environ, **RELAY_ENVIRONMENT}
-        pipe = subprocess.PIPE
-        argv = relay_argv(namespace)
-        return cls(subprocess.Popen(argv, stdin=pipe, stdout=pipe, env=environment), ports)
+        argv, pipe, env = relay_argv(namespace), subprocess.PIPE, module_environment()
+        return cls(subprocess.Popen(argv, stdin=pipe, stdout=pipe, env=env), ports)
 
     def _ask(self, line: str, timeout_s: float = _REPLY_S) -> str:
         """Write a line and return the reply."""
@@ -101,26 +74,19 @@ class RelayProcess:
         """Pid of the process."""
         return self._popen.pid
 
-    def counters(self) -> RelayCounters:
+    def counters(self, request: str = "counters") -> RelayCounters:
         """Return the counters."""
-        reply = self._ask("counters")
-        return RelayCounters.from_json(json.loads(reply, object_hook=_with_numbers))
+        counters: RelayCounters = pickle.loads(bytes.fromhex(self._ask(request)))  # noqa: S301
+        return counters
 
     def reset(self) -> None:
         """Set the counters to zero."""
         self._ask("reset")
 
-    def reset_lateness(self) -> None:
-        """Forget how late frames were, and how many were not read in time."""
-        self._ask("reset lateness")
+    def take_lateness(self) -> RelayCounters:
+        """Return the counters, and set lateness and overflows to zero."""
+        return self.counters("reset lateness")
 
     def close(self) -> None:
         """End the relay."""
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            self._popen.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+        end_program(self._popen, _END_S)

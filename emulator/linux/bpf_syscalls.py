@@ -26,7 +26,7 @@ from moefabric.emulator.linux.bpf_assembler import (
 SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 MEMBARRIER_NUMBER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}
 _MEMBARRIER_GLOBAL_EXPEDITED = 1 << 1
-MAP_CREATE, MAP_UPDATE_ELEM, PROG_LOAD, PROG_TEST_RUN = 0, 2, 5, 10
+MAP_CREATE, MAP_UPDATE_ELEM, PROG_LOAD = 0, 2, 5
 BTF_LOAD, LINK_CREATE = 18, 28
 MAP_UPDATE_BATCH, MAP_DELETE_BATCH = 26, 27
 MAP_TYPE_HASH, MAP_TYPE_ARRAY, MAP_TYPE_PERCPU_ARRAY = 1, 2, 6
@@ -38,7 +38,7 @@ VERIFIER_LOG_BYTES = 256 * 1024
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
+def call_bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
     """Call bpf(2); return its result and the attributes after the kernel's changes."""
     number = SYSCALL_NUMBER.get(platform.machine())
     if number is None:
@@ -114,7 +114,7 @@ def load_program(
             *(kind.number, len(code) // 8, *addresses, *log_fields, 0, 0),
             *(name.encode()[:15], 0, kind.member, kind.attached_type),
         )
-        return _bpf(PROG_LOAD, attributes)[0]
+        return call_bpf(PROG_LOAD, attributes)[0]
 
     try:
         return load_with(0, 0, 0)
@@ -129,24 +129,6 @@ def load_program(
     refusal = BpfError(f"bpf(BPF_PROG_LOAD) of {name}: {cause.strerror}; verifier: {reason}")
     refusal.add_note(text)
     raise refusal from cause
-
-
-def run_classifier(program_fd: int, frame: bytes, times: int) -> tuple[int, int]:
-    """Run a classifier on a test frame that isn't sent (BPF_PROG_TEST_RUN).
-
-    Returns:
-        The program's verdict and the mean duration of a run in ns.
-
-    Raises:
-        BpfError: If the kernel refuses.
-    """
-    data = ctypes.create_string_buffer(frame, len(frame))
-    fields = program_fd, 0, len(frame), 0, ctypes.addressof(data), 0, times, 0
-    attributes = struct.pack("=IIIIQQII", *fields)
-    with _bpf_errors(f"bpf(BPF_PROG_TEST_RUN) on a frame of {len(frame)} bytes"):
-        _, answer = _bpf(PROG_TEST_RUN, attributes)
-    (verdict,), (duration_ns,) = (struct.unpack_from("=I", answer, at) for at in (4, 36))
-    return verdict, duration_ns
 
 
 def create_map(
@@ -180,7 +162,7 @@ def create_map(
     with _bpf_errors(f"bpf(BPF_MAP_CREATE) of {entries} x {value} bytes for {name}"):
         types = types_fd, 0, 0, kernel_type
         attributes = struct.pack("=IIIIIII16s4xIIII", *sizes, name.encode()[:15], *types)
-        return _bpf(MAP_CREATE, attributes)[0]
+        return call_bpf(MAP_CREATE, attributes)[0]
 
 
 def update_map(map_fd: int, entries: Mapping[bytes, bytes]) -> None:
@@ -212,7 +194,7 @@ def _batch(command: int, map_fd: int, keys: Sequence[bytes], values: bytes) -> N
     key_bytes = ctypes.create_string_buffer(b"".join(keys))
     value_bytes = ctypes.create_string_buffer(values)
     addresses = ctypes.addressof(key_bytes), ctypes.addressof(value_bytes) if values else 0
-    _bpf(command, struct.pack("=QQQQIIQQ", 0, 0, *addresses, len(keys), map_fd, 0, 0))
+    call_bpf(command, struct.pack("=QQQQIIQQ", 0, 0, *addresses, len(keys), map_fd, 0, 0))
 
 
 def load_types(types: bytes) -> int:
@@ -223,7 +205,7 @@ def load_types(types: bytes) -> int:
     """
     data = ctypes.create_string_buffer(types, len(types))
     with _bpf_errors("bpf(BPF_BTF_LOAD)"):
-        return _bpf(BTF_LOAD, struct.pack("=QQI", ctypes.addressof(data), 0, len(types)))[0]
+        return call_bpf(BTF_LOAD, struct.pack("=QQI", ctypes.addressof(data), 0, len(types)))[0]
 
 
 def link_struct_ops(name: str, map_fd: int, value: bytes) -> int:
@@ -238,9 +220,9 @@ def link_struct_ops(name: str, map_fd: int, value: bytes) -> int:
     key_bytes = ctypes.create_string_buffer(4)
     addresses = ctypes.addressof(key_bytes), ctypes.addressof(value_bytes)
     with _bpf_errors(f"bpf(BPF_MAP_UPDATE_ELEM) of struct_ops {name}"):
-        _bpf(MAP_UPDATE_ELEM, struct.pack("=IIQQQ", map_fd, 0, *addresses, 0))
+        call_bpf(MAP_UPDATE_ELEM, struct.pack("=IIQQQ", map_fd, 0, *addresses, 0))
     with _bpf_errors(f"bpf(BPF_LINK_CREATE) of struct_ops {name}"):
-        return _bpf(LINK_CREATE, struct.pack("=IIII", map_fd, 0, ATTACH_STRUCT_OPS, 0))[0]
+        return call_bpf(LINK_CREATE, struct.pack("=IIII", map_fd, 0, ATTACH_STRUCT_OPS, 0))[0]
 
 
 def create_memory(name: str, length: int) -> int:

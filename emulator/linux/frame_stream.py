@@ -1,4 +1,4 @@
-"""Steady streams of numbered, time-stamped frames, and receivers for them.
+"""Steady streams of numbered frames, and receivers for them.
 
 The kernel wakes a sleeping process a fraction of a millisecond late. So the sender doesn't sleep:
 it is a process of its own that only reads the clock and sends, and occupies a core. It records the
@@ -6,7 +6,6 @@ send time of every frame in memory that it shares with the process that started 
 frame carries no time stamp to the receiver.
 """
 
-import ctypes
 import mmap
 import os
 import socket
@@ -23,41 +22,22 @@ import numpy as np
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import namespaces
 
-ETHERTYPE: Final = 0x88B6
+_ETHERTYPE: Final = 0x88B6
 """IEEE Std 802 - Local Experimental EtherType 2."""
 _HEADER: Final = struct.Struct("=qq")  # whether to stop, number of frames sent
 _RECORD_BYTES: Final = 8
 _RECORDS: Final = 1 << 21
 """Number of the latest frames whose times are kept."""
-_STAMP: Final = struct.Struct("!QQ")  # number, CLOCK_MONOTONIC in ns
-_STAMP_OFFSET: Final = 14
+_FRAME: Final = struct.Struct("!6s6sHQ38x")
+"""Addresses, EtherType and number: a frame as short as Ethernet allows."""
+_ADDRESSES: Final = bytes.fromhex("026d66000002"), bytes.fromhex("026d66000000")
 _LATE_NS: Final = 200_000
 _RECEIVE_BYTES: Final = 64 << 20
 _NICE: Final = -15
-_SO_RCVBUFFORCE, _SO_TIMESTAMPNS, _SO_ATTACH_FILTER = 33, 35, 26
+_SENT_S: Final = 10.0
+_SO_RCVBUFFORCE: Final = 33
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
-_PR_SET_TIMERSLACK: Final = 29
 _ETH_P_ALL: Final = 3
-_FILTER: Final = (  # classic BPF (packet(7)): accept the whole frame if it has our EtherType
-    (0x28, 0, 0, 12),
-    (0x15, 0, 1, ETHERTYPE),
-    (0x06, 0, 0, 0xFFFF),
-    (0x06, 0, 0, 0),
-)
-_FILTER_BYTES: Final = ctypes.create_string_buffer(
-    b"".join(struct.pack("HBBI", *instruction) for instruction in _FILTER)
-)
-
-
-def frame_template() -> bytes:
-    """Return frame 0 with stamp 0, as short as Ethernet allows."""
-    from scapy.layers.l2 import Ether  # takes half a second to import
-    from scapy.packet import Raw
-
-    return bytes(
-        Ether(dst="02:6d:66:00:00:02", src="02:6d:66:00:00:00", type=ETHERTYPE)
-        / Raw(_STAMP.pack(0, 0).ljust(46, b"\0"))
-    )
 
 
 class FrameReceiver:
@@ -69,24 +49,23 @@ class FrameReceiver:
         Raises:
             FabricError: if the namespace at this path has no such interface.
         """
-        self.interface = interface
-        self._socket = _packet_socket(namespace, interface, receives=True)
+        # Only sockets for all protocols see a frame before the program of a switch takes it.
+        self._socket = _packet_socket(namespace, interface, _ETH_P_ALL)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         self._socket.setblocking(False)
 
-    def received(self) -> list[tuple[int, int]]:
-        """Return the number and arrival time (CLOCK_REALTIME, ns) of frames since the last call."""
-        frames: list[tuple[int, int]] = []
+    def received(self) -> list[int]:
+        """Return the numbers of the frames since the last call."""
+        numbers: list[int] = []
         try:
             while True:
-                frame, ancillary, _, _ = self._socket.recvmsg(128, 64)
-                number, _ = _STAMP.unpack_from(frame, _STAMP_OFFSET)
-                seconds, ns = struct.unpack("=qq", ancillary[0][2])
-                frames.append((number, seconds * 1_000_000_000 + ns))
+                frame = self._socket.recv(_FRAME.size).ljust(_FRAME.size)
+                *_, ethertype, number = _FRAME.unpack(frame)
+                if ethertype == _ETHERTYPE:
+                    numbers.append(number)
         except BlockingIOError:
-            return frames
+            return numbers
 
     def close(self) -> None:
         """Close the socket."""
@@ -96,21 +75,18 @@ class FrameReceiver:
 class FrameStream:
     """Context in which frames leave interfaces in turn: frame i leaves interface i mod n."""
 
-    def __init__(
-        self, interfaces: Sequence[tuple[str, str]], spacing_ns: int, *, steady: bool = True
-    ) -> None:
+    def __init__(self, interfaces: Sequence[tuple[str, str]], spacing_ns: int) -> None:
         """Open a socket on every interface.
 
         Args:
             interfaces: pairs of a network namespace's path and the name of an interface there.
             spacing_ns: time between frames.
-            steady: keep the spacing exactly, which occupies a core; else the spacing is a minimum.
 
         Raises:
             FabricError: if an interface doesn't exist.
         """
-        self.spacing_ns, self._steady = spacing_ns, steady
-        self._sockets = [_packet_socket(*interface, receives=False) for interface in interfaces]
+        self.spacing_ns = spacing_ns
+        self._sockets = [_packet_socket(*interface) for interface in interfaces]
         self._fd = os.memfd_create("stream")
         os.ftruncate(self._fd, _HEADER.size + _RECORDS * _RECORD_BYTES)
         self._memory = mmap.mmap(self._fd, 0)
@@ -119,8 +95,7 @@ class FrameStream:
 
     def __enter__(self) -> Self:
         fds = [sock.fileno() for sock in self._sockets]
-        settings = self._fd, self.spacing_ns, int(not self._steady), frame_template().hex()
-        words = map(str, (*settings, *fds))
+        words = map(str, (self._fd, self.spacing_ns, *fds))
         self._sender = subprocess.Popen(
             [sys.executable, "-m", "moefabric.emulator.linux.frame_stream", *words],
             pass_fds=(self._fd, *fds),
@@ -147,13 +122,13 @@ class FrameStream:
         """Number of frames sent so far."""
         return int(_HEADER.unpack_from(self._memory)[1])
 
-    def wait_sent(self, count: int, timeout_s: float = 10.0) -> None:
+    def wait_sent(self, count: int) -> None:
         """Wait until that many frames have been sent.
 
         Raises:
-            FabricError: after `timeout_s`, or if the sender has ended.
+            FabricError: after 10 s, or if the sender has ended.
         """
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + _SENT_S
         while self.sent < count:
             if time.monotonic() > deadline_s or (self._sender and self._sender.poll() is not None):
                 raise FabricError(f"the stream stopped at frame {self.sent} of {count}")
@@ -168,45 +143,33 @@ class FrameStream:
         return times_ns
 
 
-def _packet_socket(namespace: str, interface: str, *, receives: bool) -> socket.socket:
-    """Open a packet socket on an interface.
-
-    A receiver asks for all protocols and filters frames itself, because only sockets for all
-    protocols see a frame before the program of a switch takes it.
-    """
+def _packet_socket(namespace: str, interface: str, protocol: int = 0) -> socket.socket:
+    """Open a packet socket on an interface; it receives a protocol, or nothing."""
     sock = namespaces.run_in(namespace, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
     try:
-        if receives:
-            program = struct.pack("HP", len(_FILTER), ctypes.addressof(_FILTER_BYTES))
-            sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-        sock.bind((interface, _ETH_P_ALL if receives else 0))
+        sock.bind((interface, protocol))
     except OSError as error:
         sock.close()
         raise FabricError(f"{interface}: {error.strerror}") from error
     return sock
 
 
-def main(memory_fd: int, spacing_ns: int, may_sleep: int, frame_hex: str, *fds: int) -> None:
+def main(memory_fd: int, spacing_ns: int, *fds: int) -> None:
     """Send frames until the shared memory says stop, or the parent process has ended."""
-    if not may_sleep:
-        os.nice(_NICE)
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
+    os.nice(_NICE)
     parent = os.getppid()
     memory, sockets = mmap.mmap(memory_fd, 0), [socket.socket(fileno=fd) for fd in fds]
-    frame, clock = bytearray.fromhex(frame_hex), time.monotonic_ns
-    number, due_ns = 0, clock()
+    number, clock = 0, time.monotonic_ns
+    due_ns = clock()
     while not memory[0]:
         now_ns = clock()
         if now_ns < due_ns:
-            if may_sleep:
-                time.sleep((due_ns - now_ns) / 1e9)
             continue
         if not number % 1024 and os.getppid() != parent:
             return
         due_ns = now_ns if now_ns - due_ns > _LATE_NS else due_ns + spacing_ns
-        _STAMP.pack_into(frame, _STAMP_OFFSET, number, now_ns)
         with suppress(OSError):  # interface down or queue full: the frame counts as lost
-            sockets[number % len(sockets)].send(frame)
+            sockets[number % len(sockets)].send(_FRAME.pack(*_ADDRESSES, _ETHERTYPE, number))
         offset = _HEADER.size + number % _RECORDS * _RECORD_BYTES
         struct.pack_into("=q", memory, offset, now_ns)
         number += 1
@@ -214,4 +177,4 @@ def main(memory_fd: int, spacing_ns: int, may_sleep: int, frame_hex: str, *fds: 
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], *map(int, sys.argv[5:]))
+    main(*map(int, sys.argv[1:]))

@@ -36,6 +36,18 @@ def ask_program(popen: "subprocess.Popen[bytes]", line: str, timeout_s: float, n
     return reply.decode().strip()
 
 
+def end_program(popen: "subprocess.Popen[bytes]", timeout_s: float) -> None:
+    """End a program by the end of its standard input; kill it if it runs on."""
+    for pipe in (popen.stdin, popen.stdout):
+        if pipe is not None:
+            pipe.close()
+    try:
+        popen.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()
+
+
 def ask_socket(connection: socket.socket, message: Mapping[str, Any]) -> dict[str, Any]:
     """Send a JSON object as a line, and return that of the line that answers it.
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from moefabric.runtime.processes import end_processes
 from moefabric.runtime.run_directory import (
@@ -26,7 +26,7 @@ from moefabric.runtime.run_directory import (
 )
 from moefabric.runtime.waiting import Deadline
 
-_RUN_DIR: Final = "MOEFABRIC_RUN_DIR"
+RUN_DIR_VARIABLE: Final = "MOEFABRIC_RUN_DIR"
 _ENV_END_FIELD: Final = 48
 """Index of `env_end` in /proc/PID/stat behind the command's name (field 51 of proc(5))."""
 _EXEC_S: Final = 2.0
@@ -41,7 +41,7 @@ def mark_environment(fabric: str) -> dict[str, str]:
     """Return the environment variables that mark a process as the fabric's."""
     return {
         FABRIC_VARIABLE: fabric,
-        _RUN_DIR: str(run_root()),
+        RUN_DIR_VARIABLE: str(run_root()),
         IDENTITY_VARIABLE: RunDirectory.of_fabric(fabric).read_identity(),
     }
 
@@ -60,12 +60,6 @@ def kill_marked(fabric: str) -> int:
     return _kill(_mark_of(fabric))
 
 
-def kill_with_variable(name: str, value: str) -> int:
-    """Kill every process that has this variable in its environment; return their number."""
-    line = f"{name}={value}".encode()
-    return _kill(lambda _pid, variables: line in variables)
-
-
 class ProcessGuard:
     """Guard of the processes with a variable in their environment. Closing it kills them."""
 
@@ -79,12 +73,6 @@ class ProcessGuard:
             env={**os.environ, "PYTHONSAFEPATH": "1"},
             start_new_session=True,  # Ctrl-C on a terminal is for the caller, which then closes
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Kill the processes of the job that are left, and wait for their end."""
@@ -168,4 +156,5 @@ def _open(is_chosen: Choice, undo: ExitStack) -> Iterator[int]:
 
 if __name__ == "__main__":
     sys.stdin.buffer.read()
-    kill_with_variable(sys.argv[1], sys.argv[2])
+    mark = "=".join(sys.argv[1:]).encode()
+    _kill(lambda _pid, variables: mark in variables)

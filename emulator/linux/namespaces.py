@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -21,6 +21,7 @@ _MS_REMOUNT: Final = 32
 _MS_BIND: Final = 4096
 _NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """IPv6 is off, because its neighbour and router discovery would add packets to the links."""
+_VISITS_S: Final = 300.0
 _ESTABLISHED: Final = "01"
 _LISTEN: Final = "0A"
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -91,27 +92,28 @@ def run_in_new(function: Callable[[], T], timeout_s: float = 30.0) -> T:
 
 
 @contextmanager
+def held() -> Iterator[str]:
+    """Yield a path of the calling thread's namespace that leads there from others, too."""
+    with Path("/proc/thread-self/ns/net").open("rb") as namespace:
+        yield f"/proc/{os.getpid()}/fd/{namespace.fileno()}"
+
+
+@contextmanager
 def held_new() -> Iterator[str]:
     """Make a network namespace that exists as long as this process, and yield its path.
 
     Raises:
         FabricError: without CAP_SYS_ADMIN.
     """
-    fd = run_in_new(lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
-    try:
-        yield f"/proc/{os.getpid()}/fd/{fd}"
-    finally:
-        os.close(fd)
+    with ExitStack() as undo:
+        yield run_in_new(lambda: undo.enter_context(held()))
 
 
-def run_in_each(
-    visits: Iterable[tuple[str | int, Callable[[], object]]], timeout_s: float = 300.0
-) -> None:
+def run_in_each(visits: Iterable[tuple[str | int, Callable[[], object]]]) -> None:
     """Run a function in each of many namespaces, one after the other in one thread.
 
     Args:
         visits: paths of network namespaces or pids, each with the function to run there.
-        timeout_s: for all visits together.
     """
 
     def visit_all() -> None:
@@ -119,7 +121,7 @@ def run_in_each(
             enter(place)
             function()
 
-    BackgroundTask("the answer from the namespaces", visit_all).result(Deadline.after(timeout_s))
+    BackgroundTask("the answer from the namespaces", visit_all).result(Deadline.after(_VISITS_S))
 
 
 def _run_in_thread(

@@ -29,7 +29,7 @@ _DESTINATION, _OUTPUT, _GATEWAY = 1, 4, 5
 _MAIN_TABLE, _STATIC, _EVERYWHERE, _UNICAST = 254, 4, 0, 1
 _KIND, _OPTIONS = 1, 2
 _BPF_CLASSID, _BPF_FD, _BPF_NAME, _BPF_FLAGS, _DIRECT_ACTION = 3, 6, 7, 8, 1
-_CLSACT, _CLSACT_HANDLE, _INGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF2
+_QDISC_PARENT, _QDISC_HANDLE, _INGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF2
 _ETH_P_ALL: Final = 0x0003
 _ALL_FRAMES: Final = 1 << 16 | socket.htons(_ETH_P_ALL)
 """Priority and protocol of a filter."""
@@ -156,22 +156,14 @@ def route(place: str, index: int, network: str, gateway: str) -> Request:
     return Request(place, f"route {network}", _NEW_ROUTE, _CREATE | _EXCL, body)
 
 
-def clsact(place: str, index: int) -> Request:
-    """Add a clsact qdisc, which holds filters, to an interface; an existing one stays."""
-    return _filter_qdisc(place, index, b"clsact\0")
-
-
 def ingress(place: str, index: int) -> Request:
-    """Add an ingress qdisc, which holds programs, to an interface; an existing one stays.
+    """Add an ingress qdisc, which holds filters, to an interface; an existing one stays.
 
     It has one block of filters, and a clsact qdisc two: the kernel walks a list of all blocks of
     the machine for each new one.
     """
-    return _filter_qdisc(place, index, b"ingress\0")
-
-
-def _filter_qdisc(place: str, index: int, kind: bytes) -> Request:
-    body = _TC.pack(socket.AF_UNSPEC, index, _CLSACT_HANDLE, _CLSACT, 0) + attribute(_KIND, kind)
+    body = _TC.pack(socket.AF_UNSPEC, index, _QDISC_HANDLE, _QDISC_PARENT, 0)
+    body += attribute(_KIND, b"ingress\0")
     return Request(place, "place for a program", _NEW_QDISC, _CREATE | _EXCL, body, errno.EEXIST)
 
 

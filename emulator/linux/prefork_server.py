@@ -21,7 +21,7 @@ from typing import Any
 if not __package__:  # run by its path: import from the repository, not from this folder
     sys.path = [*sys.path[1:], str(Path(__file__).absolute().parents[3])]
 
-from moefabric.runtime.processes import fork
+from moefabric.runtime.forking import fork
 
 _CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -70,9 +70,9 @@ def nsenter_argv(namespaces: str | int, argv: Sequence[str]) -> list[str]:
 
 
 def module_environment() -> dict[str, str]:
-    """Return variables for `python -m`: it finds this code, and none in the caller's folder."""
+    """Return the environment of a `python -m` that finds this code, and none in its folder."""
     search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
-    return {"PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
+    return {**os.environ, "PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
 
 
 def prefork_argv(module: str, *, bare: bool = False) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from moefabric.emulator.congestion.dctcp import dctcp
 from moefabric.emulator.congestion.window_policy import DecisionTimes, governed
 from moefabric.emulator.link.hosts import NIC, Host, LinkedHosts, link_between, star
 from moefabric.emulator.link.lateness import Lateness
-from moefabric.emulator.link.relay_process import RelayCounters
+from moefabric.emulator.link.messages import RelayCounters
 from moefabric.emulator.linux.command import run
 from moefabric.runtime.event_loop import IN, OUT, EventLoop, Timer
 

@@ -1,11 +1,13 @@
 """Certificates with which both ends of a fabric's control connections prove who they are."""
 
-import ssl
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import Spelling
+
+if TYPE_CHECKING:
+    import ssl
 
 _Path = Annotated[str, Spelling("/.*", "an absolute path")]
 
@@ -22,7 +24,7 @@ class ControlTls:
     """Absolute path of the CA's certificate in PEM. Whoever has a certificate of this CA may
     control switches, or be one."""
 
-    def context(self, *, server_side: bool) -> ssl.SSLContext:
+    def context(self, *, server_side: bool) -> "ssl.SSLContext":
         """Return the context of one side; each side demands a certificate of the other.
 
         As in Open vSwitch, the CA alone decides who belongs to the fabric; names aren't compared.
@@ -30,6 +32,8 @@ class ControlTls:
         Raises:
             ControlError: If a file can't be used.
         """
+        import ssl  # takes 0.8 MB, in each process that knows a wiring
+
         context = ssl.SSLContext(
             ssl.PROTOCOL_TLS_SERVER if server_side else ssl.PROTOCOL_TLS_CLIENT
         )

@@ -1,27 +1,22 @@
-"""Processes: fork, watch, end and start them again; by pidfds, which no other process gets."""
+"""Processes: watch, end and start them again; by pidfds, which no other process gets."""
 
 import ctypes
 import logging
 import os
 import select
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from moefabric.core.errors import FabricError, MoefabricError
+from moefabric.core.errors import FabricError
 from moefabric.runtime.waiting import Deadline
 
 _KILL_S: Final = 5.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_NAME: Final = 15
-_NAME_BYTES: Final = 15
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _STEADY_S: Final = 60.0
 _FIRST_DELAY_S: Final = 0.2
@@ -250,42 +245,3 @@ def usage_of(pids: Mapping[str, int]) -> dict[str, ProcessUsage]:
     """Return the resources of processes by name, without those that have ended."""
     usage = {name: process_usage(pid) for name, pid in pids.items()}
     return {name: used for name, used in usage.items() if used is not None}
-
-
-def fork(name: str, run: Callable[[], int], *, ends_with_parent: bool = False) -> int:
-    """Fork a child that runs one function and exits with the status that the function returns.
-
-    The caller has loaded the child's program once: the prefork server of OCS devices and agents,
-    and the supervisor of the controllers.
-
-    The child never returns into the caller's stack. It reports an exception on standard error (a
-    MoefabricError in one line, others with their traceback) and exits with status 1.
-
-    Args:
-        name: the child's name in `ps` (prctl(2), PR_SET_NAME); the kernel keeps 15 bytes.
-        run: the child's work.
-        ends_with_parent: whether the child gets SIGTERM when the calling process ends.
-
-    Returns:
-        The pid of the child.
-    """
-    parent = os.getpid()
-    if pid := os.fork():
-        return pid
-    status = 1
-    try:
-        _LIBC.prctl(_PR_SET_NAME, name.encode()[:_NAME_BYTES], 0, 0, 0)
-        if ends_with_parent:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if not ends_with_parent or os.getppid() == parent:  # else the parent ended before prctl
-            status = run()
-    except MoefabricError as error:
-        sys.stderr.write(f"{error}\n")
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:  # noqa: BLE001 - nothing of the parent's stack may run in the child
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)

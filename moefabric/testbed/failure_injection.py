@@ -15,8 +15,9 @@ from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.failures import ControllerFailureMode, Failure, FailurePhase
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import hardware_injection
+from moefabric.emulator.fabric.daemon_protocol import read_wiring
 from moefabric.runtime.failure_log import append_failure_event, read_failure_log
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_directory import RunDirectory
 from moefabric.workload.iterations.substitution import Gpu
 
 _REPLY_S: Final = 5.0
@@ -79,12 +80,7 @@ def logged_failures(run_dir: RunDirectory) -> list[Failure]:
 
 def _fabric_with(run_dir: RunDirectory, failure: Failure) -> Fabric:
     """Return the running fabric after checking that it has the components of the failure."""
-    try:
-        fabric = FabricWiring.from_json(run_dir.wiring_file.read_bytes()).fabric
-    except (OSError, ValueError) as absent:
-        raise FabricError(
-            f"{run_dir.name}: no fabric of this name runs; see `moefabric up`"
-        ) from absent
+    fabric = read_wiring(run_dir).fabric
     has = failure.kind.traits.has
     if unknown := [name for name in failure.what if not has(fabric, name)]:
         raise SpecError([("", f"{', '.join(unknown)}: {run_dir.name} has no such {failure.kind}")])

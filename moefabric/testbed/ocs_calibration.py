@@ -139,7 +139,7 @@ def _measure(
 ) -> tuple[DarkInterval, float]:  # fmt: skip
     """Measure the dark interval in the frames from number `first` on, and their spacing."""
     end = stream.sent
-    numbers = {id(receiver): {n for n, _ in receiver.received()} for receiver in receivers}
+    numbers = {id(receiver): set(receiver.received()) for receiver in receivers}
     at_old, at_new = numbers[id(old)], numbers[id(new)]
     strays = 0
     if new is not old:

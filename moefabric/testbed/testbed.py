@@ -36,7 +36,7 @@ from moefabric.planner.horizon import Horizon
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.results.records.records import CircuitChange
 from moefabric.runtime import structured_log
-from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.fabric_processes import (
     UP_TIMEOUT_S,
     connect_agent,
@@ -334,22 +334,17 @@ def start_fabric(
         placement: The machines that carry the fabric together. Default: this one alone.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
     """
-    run_dir = RunDirectory.of_fabric(fabric.name)
-    own = fabric_processes(FabricWiring(fabric, ManagementNetwork.example_for(fabric)), run_dir)
-    carriers = lifecycle.ServerCarriers(placement=placement)
+    setup = lifecycle.FabricSetup(external=external, placement=placement)
     if spec is not None:
-        hosts = with_shells(fabric.name, spec.real_hosts)
-        carriers = lifecycle.ServerCarriers(spec.containers, hosts, placement)
-    return lifecycle.up(
-        fabric,
-        fabric_processes,
-        UP_TIMEOUT_S,
-        external=frozenset(process.name for process in own if process.role in external),
-        switch=spec.switch if spec else "auto",
-        carriers=carriers,
-        owner=os.getpid(),
-        control_tls=spec.control_tls if spec else None,
-    )
+        setup = lifecycle.FabricSetup(
+            spec.switch,
+            external,
+            spec.containers,
+            with_shells(fabric.name, spec.real_hosts),
+            spec.control_tls,
+            placement,
+        )
+    return lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, setup, owner=os.getpid())
 
 
 @contextmanager

@@ -96,7 +96,9 @@ def fabric(regions: int, servers: int) -> Fabric:
 def bring_up(made: Fabric) -> None:
     """Bring a fabric up and wait for its controllers, which answer over the loopback."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    wait_for_controllers(lifecycle.up(made, fabric_processes, 90.0, switch="bpf"), 60.0)
+    wait_for_controllers(
+        lifecycle.up(made, fabric_processes, 90.0, lifecycle.FabricSetup("bpf")), 60.0
+    )
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from moefabric.core.openflow.match import Match
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
-from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
@@ -25,6 +24,7 @@ from moefabric.emulator.openflow_switch.datapath.program_parts import MapDescrip
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
 from tests.kernel.iperf import gigabits_per_second
 from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
+from tests.support.classifiers import run_classifier
 from tests.support.namespaces import must
 from tests.support.switch_frames import ipv4
 
@@ -164,7 +164,7 @@ def test_lookup_time_per_mask() -> None:
         durations = {}
         for masks in (2, 4, 8, 16):
             switch.load(routed(masks, 1, 2))
-            runs = [bpf_calls.run_classifier(one.program, frame, 200_000) for _ in range(ROUNDS)]
+            runs = [run_classifier(one.program, frame, 200_000) for _ in range(ROUNDS)]
             assert {verdict for verdict, _ in runs} == {bpf.TC_ACT_SHOT}, "no port is attached"
             durations[masks] = statistics.median(duration for _, duration in runs)
     slope = (durations[16] - durations[2]) / 14

@@ -10,6 +10,6 @@ from tests.kernel.fabric_lab import small_fabric
 
 if __name__ == "__main__":
     fabric = small_fabric(sys.argv[1])
-    lifecycle.up(fabric, fabric_processes, switch="bpf", owner=os.getpid())
+    lifecycle.up(fabric, fabric_processes, setup=lifecycle.FabricSetup("bpf"), owner=os.getpid())
     print("up", flush=True)
     signal.pause()

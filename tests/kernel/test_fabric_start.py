@@ -184,8 +184,8 @@ def test_netlink_batch_names_refused_request_and_executes_others(pids: dict[str,
     def configure() -> None:
         requests = [
             netlink.link_up("s7/o1", 4711),
-            netlink.clsact("s0", 1),
-            netlink.clsact("s0", 1),
+            netlink.ingress("s0", 1),
+            netlink.ingress("s0", 1),
             netlink.link_up("s0", 1),
         ]
         with pytest.raises(FabricError, match=r"^s7/o1: up: No such device$"):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from moefabric.core.openflow.actions import Output
 from moefabric.core.openflow.match import FlowError, Match
-from moefabric.emulator.linux.bpf_syscalls import run_classifier
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.datapath.map_layout import MAX_MASKS
@@ -21,6 +20,7 @@ from moefabric.emulator.openflow_switch.datapath.switch_program import CACHE_SLO
 from moefabric.emulator.openflow_switch.flows.packet import VLAN_TAGS
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by, lab
+from tests.support.classifiers import run_classifier
 from tests.support.memory_datapath import MemoryDatapath
 from tests.support.switch_frames import flows, frames, ipv4
 

@@ -14,8 +14,7 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.core.link import LinkBehaviour, Scheduling
 from moefabric.emulator.link.hosts import Host, LinkedHosts, link_between, star
-from moefabric.emulator.link.port import PortCounts
-from moefabric.emulator.link.relay import RelayPort
+from moefabric.emulator.link.messages import PortCounts, RelayPort
 from moefabric.emulator.link.relay_process import RelayProcess
 from moefabric.emulator.linux import namespaces
 

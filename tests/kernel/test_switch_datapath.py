@@ -16,6 +16,7 @@ from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCoun
 from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by, lab
+from tests.support.classifiers import run_classifier
 from tests.support.switch_frames import ipv4, lldp
 
 pytestmark = [
@@ -72,7 +73,7 @@ def test_program_with_barriers_is_accepted(
         )
         monkeypatch.undo()
         try:
-            bpf_calls.run_classifier(descriptor, lldp(), 1)
+            run_classifier(descriptor, lldp(), 1)
         finally:
             os.close(descriptor)
         assert [punt.frame for punt in switch.received()] == [lldp()]

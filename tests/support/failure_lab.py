@@ -71,7 +71,7 @@ class FailureLab:
     def inject(self, kind: str, what: Sequence[str], controllers: Sequence[str]) -> list[Detection]:
         """Inject a failure, wait until the controllers have recovered, and return their reports."""
         before = {name: client.failures() for name, client in self.clients.items()}
-        at_ns = int(hardware_injection.inject(self.run_dir, kind, what)["at_ns"])
+        at_ns = hardware_injection.inject(self.run_dir, kind, what)
         return [
             detection
             for name in controllers

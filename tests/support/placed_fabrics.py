@@ -97,8 +97,8 @@ def up_here(name: str, head: str, other: str) -> None:
     regions = {"r0": "head", "r1": machines[1].name}
     placement = MachinePlacement.of(fabric, machines, regions)
     fabric = fitted_fabric(fabric, placement, PlainProgressReporter())
-    carriers = lifecycle.ServerCarriers(placement=placement)
-    wiring = lifecycle.up(fabric, fabric_processes, UP_S, switch="bpf", carriers=carriers)
+    setup = lifecycle.FabricSetup("bpf", placement=placement)
+    wiring = lifecycle.up(fabric, fabric_processes, UP_S, setup)
     wait_for_controllers(wiring, UP_S)
 
 

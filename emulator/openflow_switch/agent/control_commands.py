@@ -23,7 +23,6 @@ from moefabric.core.errors import ControlError, FabricError
 from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Datapath
-from moefabric.runtime.control_tls import ControlTls
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,12 @@ class ControlCommands:
 
     def _make(self, specs: Sequence[SwitchSpec], command: Mapping[str, Any]) -> dict[str, Any]:
         token, folder, tls = (command.get(key) for key in ("token", "management", "tls"))
-        context = ControlTls(**tls).context(server_side=False) if tls else None
+        context = None
+        if tls:
+            # Its modules take half a megabyte, which most fabrics don't need.
+            from moefabric.runtime.control_tls import ControlTls
+
+            context = ControlTls(**tls).context(server_side=False)
         if duplicates := sorted(spec.name for spec in specs if spec.name in self._switches):
             raise FabricError(f"{', '.join(duplicates)}: made before")
         for spec, datapath in zip(specs, self._datapaths(specs), strict=True):

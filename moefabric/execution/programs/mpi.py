@@ -11,7 +11,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -71,7 +71,7 @@ def mpi_launch(
     mark = f"{os.getpid()}-{uuid4().hex}"
     with (
         tempfile.TemporaryDirectory(prefix="mpi", dir="/tmp") as folder,  # short, for its sockets
-        ProcessGuard(JOB_VARIABLE, mark),
+        closing(ProcessGuard(JOB_VARIABLE, mark)),
     ):
         agent, hosts = Path(folder, "agent"), Path(folder, "hosts")
         agent.write_text(_agent_script(wiring.fabric.name, servers))

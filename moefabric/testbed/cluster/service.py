@@ -31,7 +31,7 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.core.machines import LEASE_S
 from moefabric.emulator.fabric import lifecycle, node_commands
-from moefabric.emulator.fabric.daemon_protocol import process_id, request
+from moefabric.emulator.fabric.daemon_protocol import UpRequest, process_id, request
 from moefabric.emulator.fabric.datagrams import ServerSockets
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
@@ -183,10 +183,12 @@ class MachineService:
         """Make this machine's part of a fabric, and keep it until the head stops it or dies."""
         wiring = FabricWiring.from_json(message["wiring"])
         timeout_s = float(message["timeout_s"])
-        part = lifecycle.PartRequest(wiring, message["machine"], message["token"], timeout_s)
+        part = UpRequest(wiring, timeout_s, owner=os.getpid(), machine=message["machine"])
         name = wiring.fabric.name
         async with self._locks[name]:
-            report = await asyncio.to_thread(lifecycle.up_part, part, fabric_processes, os.getpid())
+            report = await asyncio.to_thread(
+                lifecycle.up_part, part, fabric_processes, message["token"]
+            )
             held = HeldPart(named_run_directory(name))
             try:
                 connection.write({"ready": True, "remarks": report["remarks"]})

@@ -17,7 +17,7 @@ from moefabric_studies.tensors.receiver import Received
 
 from moefabric.core.link import LinkBehaviour
 from moefabric.emulator.link.hosts import link_between
-from moefabric.emulator.link.port import PortCounts
+from moefabric.emulator.link.messages import PortCounts
 
 LINK = LinkBehaviour(50e6, 500_000, queue_bytes=64_000)
 SIZE = 100_000

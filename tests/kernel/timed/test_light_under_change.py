@@ -88,7 +88,7 @@ def test_no_frame_is_misdirected_and_kept_circuits_lose_none() -> None:
         ears = [FrameReceiver(*place) for place in places]
         for ear in ears:
             undo.callback(ear.close)
-        stream = undo.enter_context(FrameStream(places, SPACING_NS, steady=False))
+        stream = undo.enter_context(FrameStream(places, SPACING_NS))
         stream.wait_sent(PORTS)
         ends, now = time.monotonic() + LONGEST_S, dict[int, int]()
         while len(changes) < MATCHINGS and time.monotonic() < ends:
@@ -112,7 +112,7 @@ def test_no_frame_is_misdirected_and_kept_circuits_lose_none() -> None:
 
 def _listen(ears: Sequence[FrameReceiver], came: dict[int, list[int]]) -> None:
     for port, ear in enumerate(ears, PORTS + 1):
-        for number, _ in ear.received():
+        for number in ear.received():
             came.setdefault(number, []).append(port)
 
 

@@ -13,10 +13,18 @@ from requests.exceptions import ReadTimeout
 from moefabric.core.errors import FabricError
 from moefabric.core.server_container import ExistingContainer, NewContainer
 from moefabric.emulator.containers import container
-from moefabric.emulator.containers.container import FabricIdentity, RunningContainer
+from moefabric.emulator.containers.container import RunningContainer
 from moefabric.emulator.fabric.server_containers import JoinedServer, ServerContainers
-from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory, ServerInterfaces
+from moefabric.emulator.linux.marked_processes import RUN_DIR_VARIABLE
+from moefabric.runtime.run_directory import (
+    FABRIC_VARIABLE,
+    IDENTITY_VARIABLE,
+    RunDirectory,
+    ServerInterfaces,
+)
 from tests.support.fabrics import fabric
+
+MARKS = {FABRIC_VARIABLE: "lab", RUN_DIR_VARIABLE: "/run"}
 
 
 class EngineContainer:
@@ -75,15 +83,14 @@ def test_container_that_ends_before_its_namespace_is_entered_is_described(
             fabric=fabric(1, 1), management=SimpleNamespace(network=IPv4Network("198.18.0.0/24"))
         )
         containers = ServerContainers(RunDirectory(tmp_path), wiring)
-        identity = FabricIdentity("lab", str(tmp_path), {})
-        fault = containers._try_join(identity, [], "s0", ExistingContainer("box"))
+        fault = containers._try_join({}, [], "s0", ExistingContainer("box"))
         assert fault == "s0: box has ended"
         containers.close()
 
 
 def test_fabrics_of_one_name_have_containers_of_different_names() -> None:
     names = {
-        FabricIdentity("lab", "/run", {IDENTITY_VARIABLE: identity}).container_name("s0")
+        container.container_name(MARKS | {IDENTITY_VARIABLE: identity}, "s0")
         for identity in ("0123456789ab", "ba9876543210")
     }
     assert names == {"moefabric-lab-s0-01234567", "moefabric-lab-s0-ba987654"}
@@ -94,6 +101,6 @@ def test_engine_that_does_not_answer_in_time_is_an_error_of_the_server() -> None
         raise ReadTimeout("Read timed out. (read timeout=180.0)")
 
     engine: Any = SimpleNamespace(containers=SimpleNamespace(run=run))
-    identity = FabricIdentity("lab", "/run", {IDENTITY_VARIABLE: "0123456789ab"})
+    marks = MARKS | {IDENTITY_VARIABLE: "0123456789ab"}
     with pytest.raises(FabricError, match=r"^s0: the container engine failed .*`docker info`"):
-        container.start_container(engine, identity, "s0", NewContainer("image"), {})
+        container.start_container(engine, marks, "s0", NewContainer("image"), {})

@@ -18,7 +18,7 @@ def test_up_request_survives_pickling() -> None:
         ProcessSpec("agent-s0", "s0", ("agent", "--name", "s0"), {"A": "b"}, ProcessRole.AGENT),
         ProcessSpec("x", "outer", ("x",)),
     )
-    request = UpRequest(WIRING, "mf0", processes, frozenset({"x"}), 20.0)
+    request = UpRequest(WIRING, 20.0, 7, "", frozenset({"ocs"}), "mf0", processes)
     assert pickle.loads(pickle.dumps(request)) == request
     agents = request.with_role(ProcessRole.AGENT)
     assert [process.name for process in agents] == ["agent-s0"]
