@@ -17,7 +17,7 @@ from moefabric.config.input_file import read_text, read_yaml
 from moefabric.config.loader import experiment_of, fabric_of, load_experiment
 from moefabric.config.model import InputPath
 from moefabric.config.ocs import load_profile
-from moefabric.config.plugins import STUDIES, load_plugin
+from moefabric.config.plugins import SCHEDULES, STUDIES, load_plugin
 from moefabric.config.section import (
     ByteSize,
     Document,
@@ -31,7 +31,7 @@ from moefabric.config.section import (
 from moefabric.config.validation import validate
 
 __all__ = [
-    "STUDIES", "ByteSize", "Document", "DurationNs", "ExperimentSpec", "FabricChoice",
+    "SCHEDULES", "STUDIES", "ByteSize", "Document", "DurationNs", "ExperimentSpec", "FabricChoice",
     "InputError", "InputPath", "Name", "Rate", "Section", "experiment_of", "fabric_of",
     "load_experiment", "load_plugin", "load_profile", "quantity_field", "read_text",
     "read_yaml", "validate",
