@@ -48,7 +48,7 @@ def dctcp() -> AbstractContextManager[str]:
         "undo_cwnd": _undo(sockets),
         "cong_avoid": _avoid(grow),
     }
-    return struct_ops.socket_control("dctcp", programs, struct_ops.NEEDS_ECN)
+    return struct_ops.congestion_control("dctcp", programs, struct_ops.NEEDS_ECN)
 
 
 def _own(sockets: SocketLayout, register: Reg, variable: int) -> Instruction:

@@ -11,16 +11,16 @@ import os
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, Self
+from typing import Final
 
 from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import BpfError, Instruction, Label, Reg, Size
-from moefabric.emulator.linux.btf import KernelTypes, Kind, kernel_types, smallest_types
+from moefabric.emulator.linux.btf import Kind, kernel_types, smallest_types
 
 STRUCTURE: Final = "tcp_congestion_ops"
 LICENCE: Final = "Dual MIT/GPL"
@@ -41,7 +41,9 @@ def congestion_control(kind: str, programs: Mapping[str, Program], flags: int = 
 
     Args:
         kind: Start of the name, at most 8 letters.
-        programs: The program of each function, as members of `struct tcp_congestion_ops`.
+        programs: The program of each function, as members of `struct tcp_congestion_ops`, whose
+            first argument is the socket. Programs find it in SOCKET. They return R0 at their end,
+            and may jump to `end`.
         flags: NON_RESTRICTED, NEEDS_ECN.
 
     Yields:
@@ -80,7 +82,7 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
     for function, program in programs.items():
         index, member = members[function]
         kind = bpf_calls.ProgramKind(bpf_calls.PROG_TYPE_STRUCT_OPS, LICENCE, structure, index)
-        descriptor = bpf_calls.load_program(function, program, kind)
+        descriptor = bpf_calls.load_program(function, _socket_function(program), kind)
         undo.callback(os.close, descriptor)
         _DESCRIPTOR.pack_into(value, start + member.offset, descriptor)
     own_types = bpf_calls.load_types(smallest_types())
@@ -134,20 +136,6 @@ class SocketLayout:
     pacing_rate: int
     pacing_status: int
 
-    @classmethod
-    def of(cls, types: KernelTypes) -> Self:
-        """Return the layout of a kernel's sockets; raises as `KernelTypes.offset`."""
-        tcp = {name: types.offset("tcp_sock", name) for name in _OF_TCP}
-        tcp["min_rtt_us"] = types.offset("tcp_sock", "rtt_min") + _MINIMUM_VALUE
-        tcp["rtt_us"] = types.offset("tcp_sock", "rack.rtt_us")
-        return cls(
-            tcp,
-            types.offset("inet_connection_sock", "icsk_ca_priv"),
-            types.offset("inet_connection_sock", "icsk_ack.pending"),
-            types.offset("sock", "sk_pacing_rate"),
-            types.offset("sock", "sk_pacing_status"),
-        )
-
     def read(self, register: Reg, member: str) -> Instruction:
         """Load a member of `struct tcp_sock`: 4 bytes, or 1 of its flags."""
         return bpf.load(_size(member), register, SOCKET, self.tcp[member])
@@ -164,19 +152,17 @@ def _size(member: str) -> Size:
 @cache
 def socket_layout() -> SocketLayout:
     """Return the layout of the sockets of the kernel that runs; raises as `kernel_types`."""
-    return SocketLayout.of(kernel_types())
-
-
-def socket_control(
-    kind: str, programs: Mapping[str, Program], flags: int = 0
-) -> AbstractContextManager[str]:
-    """Register a congestion control whose functions have the socket as their first argument.
-
-    Programs find the socket in SOCKET. They return R0 at their end, and may jump to `end`. All else
-    is as in `congestion_control`.
-    """
-    functions = {name: _socket_function(program) for name, program in programs.items()}
-    return congestion_control(kind, functions, flags)
+    offset = kernel_types().offset
+    tcp = {name: offset("tcp_sock", name) for name in _OF_TCP}
+    tcp["min_rtt_us"] = offset("tcp_sock", "rtt_min") + _MINIMUM_VALUE
+    tcp["rtt_us"] = offset("tcp_sock", "rack.rtt_us")
+    return SocketLayout(
+        tcp,
+        private=offset("inet_connection_sock", "icsk_ca_priv"),
+        ack_pending=offset("inet_connection_sock", "icsk_ack.pending"),
+        pacing_rate=offset("sock", "sk_pacing_rate"),
+        pacing_status=offset("sock", "sk_pacing_status"),
+    )
 
 
 def _socket_function(program: Program) -> Program:

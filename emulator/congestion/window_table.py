@@ -97,7 +97,7 @@ def window_table(kind: str) -> Iterator[WindowTable]:
             "ssthresh": _window(sockets),
             "undo_cwnd": _window(sockets),
         }
-        name = undo.enter_context(struct_ops.socket_control(kind, programs))
+        name = undo.enter_context(struct_ops.congestion_control(kind, programs))
         yield WindowTable(name, memory)
 
 
