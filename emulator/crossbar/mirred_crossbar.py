@@ -42,7 +42,7 @@ class MirredCrossbar:
         self._cross_connects: dict[int, CrossConnect] = {}
         self._lit: dict[int, int] = {}
         self._thread = ThreadPoolExecutor(1, "crossbar")
-        self._timer: threading.Timer | None = None
+        self._timer = threading.Timer(0, self._wake)
         self._run(partial(self._take_over, netns))
 
     def cross_connects(self) -> dict[int, CrossConnect]:
@@ -62,7 +62,7 @@ class MirredCrossbar:
     def close(self) -> None:
         """Release the crossbar; its cross-connects stay."""
         self._thread.shutdown()
-        self._stop_timer()
+        self._timer.cancel()
 
     def _run(self, task: Callable[[], None]) -> None:
         """Run a task in the thread."""
@@ -84,13 +84,9 @@ class MirredCrossbar:
                 self._lit[port] = self.ports.inputs + port_of[target]
         self._cross_connects = {port: CrossConnect(out, 0) for port, out in self._lit.items()}
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
     def _apply_due(self) -> None:
         """Apply the cross-connects that have light now, and return to the others in time."""
-        self._stop_timer()
+        self._timer.cancel()
         now_ns, entries = time.monotonic_ns(), self._cross_connects.items()
         self._apply({port: entry.out_port for port, entry in entries if entry.lit_at_ns <= now_ns})
         if settling_ns := [entry.lit_at_ns for _, entry in entries if entry.lit_at_ns > now_ns]:
