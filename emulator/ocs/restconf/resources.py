@@ -92,7 +92,7 @@ def edit_value(request: Request, target: Target, op: Op) -> Any:
     if not part.is_named(plain) or prefix not in ("", module):
         raise RestconfError("unknown-element", f"{name[:64]} is not {part.name}")
     content = encoding.validate(part, value, module)
-    if not target.is_entry:
+    if target.last.key is None:
         return content
     key = target.last.key_value
     if len(content) != 1 or content[0][part.key] != key:
@@ -176,7 +176,7 @@ def _content(datastore: Datastore, target: Target, tree: Tree) -> Any:
     document = encoding.qualify(part, content, target.last.module)
     if part.name == "cross-connects":
         return {_pair_name(datastore, target): document["pair"]}
-    return [document] if target.is_entry else document
+    return document if target.last.key is None else [document]
 
 
 def _pair_name(datastore: Datastore, target: Target) -> str:

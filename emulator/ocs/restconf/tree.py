@@ -63,16 +63,6 @@ class Target:
         return bool(self.last.part.key) and self.last.key is None
 
     @property
-    def is_entry(self) -> bool:
-        """Whether this is an entry of a list."""
-        return self.last.key is not None
-
-    @property
-    def is_key(self) -> bool:
-        """Whether this is the key leaf of an entry."""
-        return len(self.steps) > 1 and self.steps[-2].part.key == self.last.part.name
-
-    @property
     def is_config(self) -> bool:
         """Whether clients can write it."""
         return all(step.part.config for step in self.steps)
@@ -146,7 +136,8 @@ def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
     document: Tree = {target.top.name: deepcopy(before)}
     holder = reduce(_descend, target.steps[:-1], document)
     step, part = target.last, target.last.part
-    if target.is_key and op is not Op.DELETE and value != holder[part.name]:
+    is_key = len(target.steps) > 1 and target.steps[-2].part.key == part.name
+    if is_key and op is not Op.DELETE and value != holder[part.name]:
         raise RestconfError("invalid-value", f"{part.name} is the key of its entry, and stays")
     match op:
         case Op.DELETE:

@@ -261,7 +261,7 @@ def test_shutter_keeps_cross_connects_and_light_settles_after_opening() -> None:
 def test_next_process_restores_saved_state() -> None:
     switch = Switch()
     switch.device.add([(1, 5), (2, 6)])
-    switch.device.ports.configure(1, label="s0/o0")
+    switch.device.ports.configure([1], label="s0/o0")
     switch.device.disable([2])
     switch.device.inject(OcsFailure(OcsFailureKind.REJECT))
     switch.timers.advance_all()
