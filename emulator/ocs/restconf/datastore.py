@@ -80,9 +80,8 @@ class NotificationLog:
 
     def remove(self, numbers: set[int]) -> None:
         """Remove the notifications with these numbers, or all if there are no numbers."""
-        for entry in list(self.entries):
-            if not numbers or entry["notif-id"] in numbers:
-                self.entries.remove(entry)
+        kept = [entry for entry in self.entries if numbers and entry["notif-id"] not in numbers]
+        self.entries = deque(kept, self.entries.maxlen)
 
 
 class Datastore:
