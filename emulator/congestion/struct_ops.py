@@ -12,7 +12,6 @@ import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -96,73 +95,39 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
 
 SOCKET: Final = Reg.R6
 """Where programs keep the socket."""
-_OF_TCP: Final = (
-    "delivered",
-    "delivered_ce",
-    "ecn_flags",
-    "lost",
-    "mss_cache",
-    "packets_out",
-    "rate_delivered",
-    "rate_interval_us",
-    "rcv_nxt",
-    "retrans_out",
-    "snd_cwnd",
-    "snd_nxt",
-    "snd_ssthresh",
-    "snd_una",
-    "srtt_us",
-)
+PRIVATE: Final = "inet_conn.icsk_ca_priv"
+"""Member of a socket: 104 bytes that belong to the congestion control."""
+ACK_PENDING: Final = "inet_conn.icsk_ack.pending"
+PACING_RATE: Final = "inet_conn.icsk_inet.sk.sk_pacing_rate"
+"""Member of a socket, in bytes a second."""
+PACING_STATUS: Final = "inet_conn.icsk_inet.sk.sk_pacing_status"
+_SIZES: Final = {"ecn_flags": Size.BYTE, ACK_PENDING: Size.BYTE, PACING_RATE: Size.DOUBLE}
+"""Sizes of members other than 4 bytes."""
 _MINIMUM_VALUE: Final = 4
 """Offset of the value in the first sample of `struct minmax`, after its time."""
 
 
-@dataclass(frozen=True)
-class SocketLayout:
-    """Offsets of a socket's members in bytes.
-
-    Attributes:
-        tcp: Members of `struct tcp_sock`, by name; `min_rtt_us` is the value of `rtt_min`, and
-            `rtt_us` the last sample, which RACK keeps.
-        private: `icsk_ca_priv`, 104 bytes that belong to the congestion control.
-        ack_pending: `icsk_ack.pending`.
-        pacing_rate: `sk_pacing_rate`, in bytes a second.
-        pacing_status: `sk_pacing_status`.
-    """
-
-    tcp: dict[str, int]
-    private: int
-    ack_pending: int
-    pacing_rate: int
-    pacing_status: int
-
-    def read(self, register: Reg, member: str) -> Instruction:
-        """Load a member of `struct tcp_sock`: 4 bytes, or 1 of its flags."""
-        return bpf.load(_size(member), register, SOCKET, self.tcp[member])
-
-    def write(self, member: str, value: Reg) -> Instruction:
-        """Store a member of `struct tcp_sock` that congestion controls may change."""
-        return bpf.store(_size(member), SOCKET, self.tcp[member], value)
-
-
-def _size(member: str) -> Size:
-    return Size.BYTE if member == "ecn_flags" else Size.WORD
-
-
 @cache
-def socket_layout() -> SocketLayout:
-    """Return the layout of the sockets of the kernel that runs; raises as `kernel_types`."""
-    offset = kernel_types().offset
-    tcp = {name: offset("tcp_sock", name) for name in _OF_TCP}
-    tcp["min_rtt_us"] = offset("tcp_sock", "rtt_min") + _MINIMUM_VALUE
-    tcp["rtt_us"] = offset("tcp_sock", "rack.rtt_us")
-    return SocketLayout(
-        tcp,
-        private=offset("inet_connection_sock", "icsk_ca_priv"),
-        ack_pending=offset("inet_connection_sock", "icsk_ack.pending"),
-        pacing_rate=offset("sock", "sk_pacing_rate"),
-        pacing_status=offset("sock", "sk_pacing_status"),
-    )
+def offset(member: str) -> int:
+    """Return the offset of a socket's member in bytes; raises as `KernelTypes.offset`.
+
+    Args:
+        member: Path in `struct tcp_sock`; `min_rtt_us` is the value of `rtt_min`, and `rtt_us` the
+            last sample, which RACK keeps.
+    """
+    if member == "min_rtt_us":
+        return offset("rtt_min") + _MINIMUM_VALUE
+    return kernel_types().offset("tcp_sock", "rack.rtt_us" if member == "rtt_us" else member)
+
+
+def read(register: Reg, member: str) -> Instruction:
+    """Load a member of the socket, named as for `offset`."""
+    return bpf.load(_SIZES.get(member, Size.WORD), register, SOCKET, offset(member))
+
+
+def write(member: str, value: Reg | int) -> Instruction:
+    """Store a member of the socket that congestion controls may change."""
+    return bpf.store(_SIZES.get(member, Size.WORD), SOCKET, offset(member), value)
 
 
 def _socket_function(program: Program) -> Program:
