@@ -27,9 +27,6 @@ LICENCE: Final = "Dual MIT/GPL"
 NON_RESTRICTED, NEEDS_ECN = 1 << 0, 1 << 1
 """Flags: processes without privilege may choose it; it negotiates ECN and marks packets ECT."""
 NAME_BYTES: Final = 15
-_DATA: Final = "data"
-_FLAGS: Final = struct.Struct("=I")
-_DESCRIPTOR: Final = struct.Struct("=Q")
 
 Program = Iterable[Instruction | Label]
 
@@ -73,17 +70,17 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
     structure = types.number(Kind.STRUCT, STRUCTURE)
     wrapper_name = f"bpf_struct_ops_{STRUCTURE}"
     wrapper = types.number(Kind.STRUCT, wrapper_name)
-    start = types.offset(wrapper_name, _DATA)
+    start = types.offset(wrapper_name, "data")
     members = {member.name: (i, member) for i, member in enumerate(types.members(structure))}
     value = bytearray(types.size(wrapper))
     struct.pack_into(f"{NAME_BYTES}s", value, start + members["name"][1].offset, name.encode())
-    _FLAGS.pack_into(value, start + members["flags"][1].offset, flags)
+    struct.pack_into("=I", value, start + members["flags"][1].offset, flags)
     for function, program in programs.items():
         index, member = members[function]
         kind = bpf_calls.ProgramKind(bpf_calls.PROG_TYPE_STRUCT_OPS, LICENCE, structure, index)
         descriptor = bpf_calls.load_program(function, _socket_function(program), kind)
         undo.callback(os.close, descriptor)
-        _DESCRIPTOR.pack_into(value, start + member.offset, descriptor)
+        struct.pack_into("=Q", value, start + member.offset, descriptor)
     own_types = bpf_calls.load_types(smallest_types())
     undo.callback(os.close, own_types)
     numbers = {"kernel_type": wrapper, "types_fd": own_types}
