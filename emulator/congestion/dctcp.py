@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from moefabric.emulator.congestion import struct_ops
-from moefabric.emulator.congestion.struct_ops import SOCKET, Program, SocketLayout
+from moefabric.emulator.congestion.struct_ops import SOCKET, Program
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
 from moefabric.emulator.linux.btf import Kind, kernel_types
@@ -37,58 +37,57 @@ _RECOVERY: Final = 3
 
 def dctcp() -> AbstractContextManager[str]:
     """Register DCTCP; raises and yields as `congestion_control`."""
-    sockets = struct_ops.socket_layout()
     grow = kernel_types().number(Kind.FUNCTION, "tcp_reno_cong_avoid")
     programs = {
-        "init": _init(sockets),
-        "ssthresh": _threshold(sockets),
-        "in_ack_event": _acknowledged(sockets),
-        "set_state": _state(sockets),
-        "cwnd_event": _event(sockets),
-        "undo_cwnd": _undo(sockets),
+        "init": _init(),
+        "ssthresh": _threshold(),
+        "in_ack_event": _acknowledged(),
+        "set_state": _state(),
+        "cwnd_event": _event(),
+        "undo_cwnd": _undo(),
         "cong_avoid": _avoid(grow),
     }
-    return struct_ops.socket_control("dctcp", programs, struct_ops.NEEDS_ECN)
+    return struct_ops.congestion_control("dctcp", programs, struct_ops.NEEDS_ECN)
 
 
-def _own(sockets: SocketLayout, register: Reg, variable: int) -> Instruction:
-    return bpf.load(Size.WORD, register, SOCKET, sockets.private + variable)
+def _own(register: Reg, variable: int) -> Instruction:
+    return bpf.load(Size.WORD, register, SOCKET, struct_ops.offset(struct_ops.PRIVATE) + variable)
 
 
-def _set_own(sockets: SocketLayout, variable: int, value: Reg | int) -> Instruction:
-    return bpf.store(Size.WORD, SOCKET, sockets.private + variable, value)
+def _set_own(variable: int, value: Reg | int) -> Instruction:
+    return bpf.store(Size.WORD, SOCKET, struct_ops.offset(struct_ops.PRIVATE) + variable, value)
 
 
-def _growth(sockets: SocketLayout, register: Reg, member: str, earlier: int) -> Program:
+def _growth(register: Reg, member: str, earlier: int) -> Program:
     """Set a register to the growth of a counter of 32 bits, in its upper half."""
-    yield sockets.read(register, member)
-    yield _own(sockets, Reg.R2, earlier)
+    yield struct_ops.read(register, member)
+    yield _own(Reg.R2, earlier)
     yield bpf.subtract(register, Reg.R2)
     yield bpf.shift_left(register, 32)
 
 
-def _new_round(sockets: SocketLayout) -> Program:
+def _new_round() -> Program:
     """Begin to count bytes of the next round trip."""
     counted = {"snd_nxt": ROUND_END, "delivered": ROUND_DELIVERED, "delivered_ce": ROUND_MARKED}
     for member, variable in counted.items():
-        yield sockets.read(Reg.R1, member)
-        yield _set_own(sockets, variable, Reg.R1)
+        yield struct_ops.read(Reg.R1, member)
+        yield _set_own(variable, Reg.R1)
 
 
-def _init(sockets: SocketLayout) -> Program:
-    yield _set_own(sockets, ALPHA, ONE)
-    yield sockets.read(Reg.R1, "rcv_nxt")
-    yield _set_own(sockets, LAST_RECEIVED, Reg.R1)
-    yield _set_own(sockets, IS_MARKED, 0)
-    yield _set_own(sockets, WINDOW_BEFORE_CUT, 0)
-    yield from _new_round(sockets)
+def _init() -> Program:
+    yield _set_own(ALPHA, ONE)
+    yield struct_ops.read(Reg.R1, "rcv_nxt")
+    yield _set_own(LAST_RECEIVED, Reg.R1)
+    yield _set_own(IS_MARKED, 0)
+    yield _set_own(WINDOW_BEFORE_CUT, 0)
+    yield from _new_round()
 
 
-def _threshold(sockets: SocketLayout) -> Program:
+def _threshold() -> Program:
     """Return the window after a cut: (1 - alpha / 2) cwnd (section 3.3)."""
-    yield sockets.read(Reg.R0, "snd_cwnd")
-    yield _set_own(sockets, WINDOW_BEFORE_CUT, Reg.R0)
-    yield _own(sockets, Reg.R1, ALPHA)
+    yield struct_ops.read(Reg.R0, "snd_cwnd")
+    yield _set_own(WINDOW_BEFORE_CUT, Reg.R0)
+    yield _own(Reg.R1, ALPHA)
     yield bpf.multiply(Reg.R1, Reg.R0)
     yield bpf.shift_right(Reg.R1, 11)
     yield bpf.subtract(Reg.R0, Reg.R1)
@@ -101,22 +100,22 @@ def _at_least_two(register: Reg) -> Program:
     yield Label("enough")
 
 
-def _acknowledged(sockets: SocketLayout) -> Program:
+def _acknowledged() -> Program:
     """Update alpha when all bytes of a round trip are acknowledged (section 3.3, steps 5 to 8)."""
     alpha, marked, delivered = Reg.R7, Reg.R8, Reg.R9
-    yield sockets.read(Reg.R1, "ecn_flags")
+    yield struct_ops.read(Reg.R1, "ecn_flags")
     yield bpf.jump_if(Jump.ANY_BIT, Reg.R1, _ECN_NEGOTIATED, "has ECN")
     yield bpf.jump("end")  # alpha stays 1, which halves the window at a loss
     yield Label("has ECN")
-    yield from _growth(sockets, Reg.R1, "snd_una", ROUND_END)
+    yield from _growth(Reg.R1, "snd_una", ROUND_END)
     yield bpf.jump_if(Jump.NEGATIVE, Reg.R1, 0, "end")  # as sequence numbers are modulo 2^32
     for register, member, earlier in (
         (marked, "delivered_ce", ROUND_MARKED),
         (delivered, "delivered", ROUND_DELIVERED),
     ):
-        yield from _growth(sockets, register, member, earlier)
+        yield from _growth(register, member, earlier)
         yield bpf.shift_right(register, 32)
-    yield _own(sockets, alpha, ALPHA)
+    yield _own(alpha, ALPHA)
     # alpha -= g alpha, rounded so that it reaches 0
     yield bpf.move(Reg.R1, alpha)
     yield bpf.shift_right(Reg.R1, GAIN_SHIFT)
@@ -131,27 +130,27 @@ def _acknowledged(sockets: SocketLayout) -> Program:
     yield bpf.jump_if(Jump.LESS, alpha, ONE, "store")
     yield bpf.move(alpha, ONE)
     yield Label("store")
-    yield _set_own(sockets, ALPHA, alpha)
-    yield from _new_round(sockets)
+    yield _set_own(ALPHA, alpha)
+    yield from _new_round()
 
 
-def _halve(sockets: SocketLayout) -> Program:
+def _halve() -> Program:
     """Halve the threshold: a loss counts as in Reno (section 3.4)."""
-    yield sockets.read(Reg.R1, "snd_cwnd")
-    yield _set_own(sockets, WINDOW_BEFORE_CUT, Reg.R1)
+    yield struct_ops.read(Reg.R1, "snd_cwnd")
+    yield _set_own(WINDOW_BEFORE_CUT, Reg.R1)
     yield bpf.shift_right(Reg.R1, 1)
     yield from _at_least_two(Reg.R1)
-    yield sockets.write("snd_ssthresh", Reg.R1)
+    yield struct_ops.write("snd_ssthresh", Reg.R1)
 
 
-def _state(sockets: SocketLayout) -> Program:
+def _state() -> Program:
     """Cut after a loss that duplicate acknowledgements tell."""
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
     yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R2, _RECOVERY, "end")
-    yield from _halve(sockets)
+    yield from _halve()
 
 
-def _event(sockets: SocketLayout) -> Program:
+def _event() -> Program:
     """Cut after a time-out; tell the sender which packets carry a mark (section 3.2)."""
     marked, flags = Reg.R7, Reg.R1
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
@@ -160,38 +159,38 @@ def _event(sockets: SocketLayout) -> Program:
     yield bpf.move(marked, 1)
     yield bpf.jump_if(Jump.EQUAL, Reg.R2, _EVENT_MARKED, "received")
     yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R2, _EVENT_LOSS, "end")
-    yield from _halve(sockets)
+    yield from _halve()
     yield bpf.jump("end")
     yield Label("received")
-    yield _own(sockets, Reg.R1, IS_MARKED)
+    yield _own(Reg.R1, IS_MARKED)
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, marked, "same mark")
-    yield bpf.load(Size.BYTE, Reg.R1, SOCKET, sockets.ack_pending)
+    yield struct_ops.read(Reg.R1, struct_ops.ACK_PENDING)
     yield bpf.bit_and(Reg.R1, _ACK_TIMER)
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "none delayed")
     # The delayed acknowledgement is of bytes with the earlier mark, which ECE still shows.
     yield bpf.move(Reg.R1, SOCKET)
-    yield _own(sockets, Reg.R2, LAST_RECEIVED)
+    yield _own(Reg.R2, LAST_RECEIVED)
     yield bpf.call(bpf.TCP_SEND_ACK)
     yield Label("none delayed")
-    yield bpf.load(Size.BYTE, Reg.R1, SOCKET, sockets.ack_pending)
+    yield struct_ops.read(Reg.R1, struct_ops.ACK_PENDING)
     yield bpf.bit_or(Reg.R1, _ACK_NOW)
-    yield bpf.store(Size.BYTE, SOCKET, sockets.ack_pending, Reg.R1)
+    yield struct_ops.write(struct_ops.ACK_PENDING, Reg.R1)
     yield Label("same mark")
-    yield sockets.read(Reg.R1, "rcv_nxt")
-    yield _set_own(sockets, LAST_RECEIVED, Reg.R1)
-    yield _set_own(sockets, IS_MARKED, marked)
-    yield sockets.read(flags, "ecn_flags")
+    yield struct_ops.read(Reg.R1, "rcv_nxt")
+    yield _set_own(LAST_RECEIVED, Reg.R1)
+    yield _set_own(IS_MARKED, marked)
+    yield struct_ops.read(flags, "ecn_flags")
     yield bpf.bit_and(flags, 0xFF ^ _DEMAND_CWR)
     yield bpf.jump_if(Jump.EQUAL, marked, 0, "no echo")
     yield bpf.bit_or(flags, _DEMAND_CWR)
     yield Label("no echo")
-    yield sockets.write("ecn_flags", flags)
+    yield struct_ops.write("ecn_flags", flags)
 
 
-def _undo(sockets: SocketLayout) -> Program:
+def _undo() -> Program:
     """Return the window before a cut that proved needless."""
-    yield sockets.read(Reg.R0, "snd_cwnd")
-    yield _own(sockets, Reg.R1, WINDOW_BEFORE_CUT)
+    yield struct_ops.read(Reg.R0, "snd_cwnd")
+    yield _own(Reg.R1, WINDOW_BEFORE_CUT)
     yield bpf.jump_if(Jump.GREATER_OR_EQUAL, Reg.R0, Reg.R1, "end")
     yield bpf.move(Reg.R0, Reg.R1)
 

@@ -11,16 +11,15 @@ import os
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Final, Self
+from typing import Final
 
 from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import BpfError, Instruction, Label, Reg, Size
-from moefabric.emulator.linux.btf import KernelTypes, Kind, kernel_types, smallest_types
+from moefabric.emulator.linux.btf import Kind, kernel_types, smallest_types
 
 STRUCTURE: Final = "tcp_congestion_ops"
 LICENCE: Final = "Dual MIT/GPL"
@@ -28,7 +27,6 @@ LICENCE: Final = "Dual MIT/GPL"
 NON_RESTRICTED, NEEDS_ECN = 1 << 0, 1 << 1
 """Flags: processes without privilege may choose it; it negotiates ECN and marks packets ECT."""
 NAME_BYTES: Final = 15
-_DATA: Final = "data"
 
 Program = Iterable[Instruction | Label]
 
@@ -39,7 +37,9 @@ def congestion_control(kind: str, programs: Mapping[str, Program], flags: int = 
 
     Args:
         kind: Start of the name, at most 8 letters.
-        programs: The program of each function, as members of `struct tcp_congestion_ops`.
+        programs: The program of each function, as members of `struct tcp_congestion_ops`, whose
+            first argument is the socket. Programs find it in SOCKET. They return R0 at their end,
+            and may jump to `end`.
         flags: NON_RESTRICTED, NEEDS_ECN.
 
     Yields:
@@ -70,7 +70,7 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
     structure = types.number(Kind.STRUCT, STRUCTURE)
     wrapper_name = f"bpf_struct_ops_{STRUCTURE}"
     wrapper = types.number(Kind.STRUCT, wrapper_name)
-    start = types.offset(wrapper_name, _DATA)
+    start = types.offset(wrapper_name, "data")
     members = {member.name: (i, member) for i, member in enumerate(types.members(structure))}
     value = bytearray(types.size(wrapper))
     struct.pack_into(f"{NAME_BYTES}s", value, start + members["name"][1].offset, name.encode())
@@ -78,7 +78,7 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
     for function, program in programs.items():
         index, member = members[function]
         kind = bpf_calls.ProgramKind(bpf_calls.PROG_TYPE_STRUCT_OPS, LICENCE, structure, index)
-        descriptor = bpf_calls.load_program(function, program, kind)
+        descriptor = bpf_calls.load_program(function, _socket_function(program), kind)
         undo.callback(os.close, descriptor)
         struct.pack_into("=Q", value, start + member.offset, descriptor)
     own_types = bpf_calls.load_types(smallest_types())
@@ -92,89 +92,39 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
 
 SOCKET: Final = Reg.R6
 """Where programs keep the socket."""
-_OF_TCP: Final = (
-    "delivered",
-    "delivered_ce",
-    "ecn_flags",
-    "lost",
-    "mss_cache",
-    "packets_out",
-    "rate_delivered",
-    "rate_interval_us",
-    "rcv_nxt",
-    "retrans_out",
-    "snd_cwnd",
-    "snd_nxt",
-    "snd_ssthresh",
-    "snd_una",
-    "srtt_us",
-)
+PRIVATE: Final = "inet_conn.icsk_ca_priv"
+"""Member of a socket: 104 bytes that belong to the congestion control."""
+ACK_PENDING: Final = "inet_conn.icsk_ack.pending"
+PACING_RATE: Final = "inet_conn.icsk_inet.sk.sk_pacing_rate"
+"""Member of a socket, in bytes a second."""
+PACING_STATUS: Final = "inet_conn.icsk_inet.sk.sk_pacing_status"
+_SIZES: Final = {"ecn_flags": Size.BYTE, ACK_PENDING: Size.BYTE, PACING_RATE: Size.DOUBLE}
+"""Sizes of members other than 4 bytes."""
 _MINIMUM_VALUE: Final = 4
 """Offset of the value in the first sample of `struct minmax`, after its time."""
 
 
-@dataclass(frozen=True)
-class SocketLayout:
-    """Offsets of a socket's members in bytes.
-
-    Attributes:
-        tcp: Members of `struct tcp_sock`, by name; `min_rtt_us` is the value of `rtt_min`, and
-            `rtt_us` the last sample, which RACK keeps.
-        private: `icsk_ca_priv`, 104 bytes that belong to the congestion control.
-        ack_pending: `icsk_ack.pending`.
-        pacing_rate: `sk_pacing_rate`, in bytes a second.
-        pacing_status: `sk_pacing_status`.
-    """
-
-    tcp: dict[str, int]
-    private: int
-    ack_pending: int
-    pacing_rate: int
-    pacing_status: int
-
-    @classmethod
-    def of(cls, types: KernelTypes) -> Self:
-        """Return the layout of a kernel's sockets; raises as `KernelTypes.offset`."""
-        tcp = {name: types.offset("tcp_sock", name) for name in _OF_TCP}
-        tcp["min_rtt_us"] = types.offset("tcp_sock", "rtt_min") + _MINIMUM_VALUE
-        tcp["rtt_us"] = types.offset("tcp_sock", "rack.rtt_us")
-        return cls(
-            tcp,
-            types.offset("inet_connection_sock", "icsk_ca_priv"),
-            types.offset("inet_connection_sock", "icsk_ack.pending"),
-            types.offset("sock", "sk_pacing_rate"),
-            types.offset("sock", "sk_pacing_status"),
-        )
-
-    def read(self, register: Reg, member: str) -> Instruction:
-        """Load a member of `struct tcp_sock`: 4 bytes, or 1 of its flags."""
-        return bpf.load(_size(member), register, SOCKET, self.tcp[member])
-
-    def write(self, member: str, value: Reg) -> Instruction:
-        """Store a member of `struct tcp_sock` that congestion controls may change."""
-        return bpf.store(_size(member), SOCKET, self.tcp[member], value)
-
-
-def _size(member: str) -> Size:
-    return Size.BYTE if member == "ecn_flags" else Size.WORD
-
-
 @cache
-def socket_layout() -> SocketLayout:
-    """Return the layout of the sockets of the kernel that runs; raises as `kernel_types`."""
-    return SocketLayout.of(kernel_types())
+def offset(member: str) -> int:
+    """Return the offset of a socket's member in bytes; raises as `KernelTypes.offset`.
 
-
-def socket_control(
-    kind: str, programs: Mapping[str, Program], flags: int = 0
-) -> AbstractContextManager[str]:
-    """Register a congestion control whose functions have the socket as their first argument.
-
-    Programs find the socket in SOCKET. They return R0 at their end, and may jump to `end`. All else
-    is as in `congestion_control`.
+    Args:
+        member: Path in `struct tcp_sock`; `min_rtt_us` is the value of `rtt_min`, and `rtt_us` the
+            last sample, which RACK keeps.
     """
-    functions = {name: _socket_function(program) for name, program in programs.items()}
-    return congestion_control(kind, functions, flags)
+    if member == "min_rtt_us":
+        return offset("rtt_min") + _MINIMUM_VALUE
+    return kernel_types().offset("tcp_sock", "rack.rtt_us" if member == "rtt_us" else member)
+
+
+def read(register: Reg, member: str) -> Instruction:
+    """Load a member of the socket, named as for `offset`."""
+    return bpf.load(_SIZES.get(member, Size.WORD), register, SOCKET, offset(member))
+
+
+def write(member: str, value: Reg | int) -> Instruction:
+    """Store a member of the socket that congestion controls may change."""
+    return bpf.store(_SIZES.get(member, Size.WORD), SOCKET, offset(member), value)
 
 
 def _socket_function(program: Program) -> Program:

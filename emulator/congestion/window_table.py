@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.emulator.congestion import struct_ops
-from moefabric.emulator.congestion.struct_ops import SOCKET, Program, SocketLayout
+from moefabric.emulator.congestion.struct_ops import SOCKET, Program
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import BpfError, Jump, Label, Reg, Size
@@ -84,20 +84,19 @@ def window_table(kind: str) -> Iterator[WindowTable]:
     """Register a congestion control with a table; raises as `congestion_control`."""
     length = _FIRST_ROW + ROWS * ROW.itemsize
     with ExitStack() as undo:
-        sockets = struct_ops.socket_layout()
         try:
             memory = Memory(bpf_calls.create_memory("windows", length), length)
         except BpfError as error:
             raise struct_ops.unsupported(kind, error) from error
         undo.callback(memory.close)
         programs = {
-            "init": _init(sockets, memory.fd),
-            "release": _release(sockets, memory.fd),
-            "cong_control": _control(sockets, memory.fd),
-            "ssthresh": _window(sockets),
-            "undo_cwnd": _window(sockets),
+            "init": _init(memory.fd),
+            "release": _release(memory.fd),
+            "cong_control": _control(memory.fd),
+            "ssthresh": _window(),
+            "undo_cwnd": _window(),
         }
-        name = undo.enter_context(struct_ops.socket_control(kind, programs))
+        name = undo.enter_context(struct_ops.congestion_control(kind, programs))
         yield WindowTable(name, memory)
 
 
@@ -116,7 +115,7 @@ def _row(memory_fd: int, number: Reg, row: Reg) -> Program:
     yield bpf.add(row, Reg.R2)
 
 
-def _init(sockets: SocketLayout, memory_fd: int) -> Program:
+def _init(memory_fd: int) -> Program:
     """Take a free row; a socket's private memory has its number plus 1, or 0."""
     number, row, socket = Reg.R7, Reg.R8, Reg.R9
     yield bpf.address(Reg.R1, memory_fd, _NEXT)
@@ -137,43 +136,43 @@ def _init(sockets: SocketLayout, memory_fd: int) -> Program:
     yield bpf.store(Size.DOUBLE, row, _field("acknowledgements"), 0)
     yield bpf.bit_and(number, ROWS - 1)
     yield bpf.add(number, 1)
-    yield bpf.store(Size.DOUBLE, SOCKET, sockets.private, number)
+    yield bpf.store(Size.DOUBLE, SOCKET, struct_ops.offset(struct_ops.PRIVATE), number)
 
 
-def _release(sockets: SocketLayout, memory_fd: int) -> Program:
-    yield from _own_row(sockets, memory_fd)
+def _release(memory_fd: int) -> Program:
+    yield from _own_row(memory_fd)
     yield bpf.store(Size.DOUBLE, Reg.R8, 0, 0)
 
 
-def _own_row(sockets: SocketLayout, memory_fd: int) -> Program:
+def _own_row(memory_fd: int) -> Program:
     """Set R8 to the socket's row, or jump to `end`."""
-    yield bpf.load(Size.DOUBLE, Reg.R7, SOCKET, sockets.private)
+    yield bpf.load(Size.DOUBLE, Reg.R7, SOCKET, struct_ops.offset(struct_ops.PRIVATE))
     yield bpf.jump_if(Jump.EQUAL, Reg.R7, 0, "end")
     yield bpf.add(Reg.R7, -1)
     yield from _row(memory_fd, Reg.R7, Reg.R8)
 
 
-def _control(sockets: SocketLayout, memory_fd: int) -> Program:
+def _control(memory_fd: int) -> Program:
     """Report, and take the window and the pacing rate."""
     row = Reg.R8
-    yield from _own_row(sockets, memory_fd)
+    yield from _own_row(memory_fd)
     for name in MEASURED:
-        yield sockets.read(Reg.R1, name)
+        yield struct_ops.read(Reg.R1, name)
         yield bpf.store(Size.WORD, row, _field(name), Reg.R1)
-    yield sockets.read(Reg.R2, "rtt_us")
+    yield struct_ops.read(Reg.R2, "rtt_us")
     for name, growth in (("rtt_sum_us", Reg.R2), ("acknowledgements", 1)):
         yield bpf.load(Size.DOUBLE, Reg.R1, row, _field(name))
         yield bpf.add(Reg.R1, growth)
         yield bpf.store(Size.DOUBLE, row, _field(name), Reg.R1)
     yield bpf.load(Size.WORD, Reg.R1, row, _field("window"))
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "end")
-    yield sockets.write("snd_cwnd", Reg.R1)
+    yield struct_ops.write("snd_cwnd", Reg.R1)
     yield bpf.load(Size.DOUBLE, Reg.R1, row, _field("pacing_rate"))
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "end")
-    yield bpf.store(Size.DOUBLE, SOCKET, sockets.pacing_rate, Reg.R1)
-    yield bpf.store(Size.WORD, SOCKET, sockets.pacing_status, _PACING_NEEDED)
+    yield struct_ops.write(struct_ops.PACING_RATE, Reg.R1)
+    yield struct_ops.write(struct_ops.PACING_STATUS, _PACING_NEEDED)
 
 
-def _window(sockets: SocketLayout) -> Program:
+def _window() -> Program:
     """Yield the instructions that return the window unchanged."""
-    yield sockets.read(Reg.R0, "snd_cwnd")
+    yield struct_ops.read(Reg.R0, "snd_cwnd")

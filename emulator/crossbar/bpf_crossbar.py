@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.crossbar.crossbar import Lights, Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux import namespaces, netlink
@@ -72,12 +72,11 @@ class Layout:
         """Size of the memory."""
         return self.output_counters(self.ports.output_numbers.stop)
 
-    def pack(self, cross_connects: Mapping[int, CrossConnect]) -> bytes:
+    def pack(self, cross_connects: Lights) -> bytes:
         """Return a generation of entries; it is written at `entry(generation, 0)`."""
         packed = bytearray(self.generation_bytes)
-        for port, cross_connect in cross_connects.items():
-            entry = cross_connect.out_port, 0, cross_connect.lit_at_ns
-            self.ENTRY.pack_into(packed, port * self.ENTRY.size, *entry)
+        for (port, out), lit_at_ns in cross_connects.items():
+            self.ENTRY.pack_into(packed, port * self.ENTRY.size, out, 0, lit_at_ns)
         return bytes(packed)
 
 
@@ -181,19 +180,17 @@ class BpfCrossbar:
 
         namespaces.run_in(netns, attach_all) if netns else attach_all()
 
-    def cross_connects(self) -> dict[int, CrossConnect]:
-        """Return the cross-connects by input port."""
+    def cross_connects(self) -> dict[tuple[int, int], int]:
+        """Return the cross-connects."""
         start = self._layout.entry(self._selector.value & 1, 0)
         entries = Layout.ENTRY.iter_unpack(
             self._memory.view[start : start + self._layout.generation_bytes]
         )
-        return {
-            port: CrossConnect(out, lit_at) for port, (out, _, lit_at) in enumerate(entries) if out
-        }
+        return {(port, out): lit_at for port, (out, _, lit_at) in enumerate(entries) if out}
 
-    def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
+    def load(self, cross_connects: Lights) -> None:
         """Replace all cross-connects by one store."""
-        self.ports.check([(p, light.out_port) for p, light in cross_connects.items()])
+        self.ports.check(cross_connects)
         idle = 1 - (self._selector.value & 1)
         start = self._layout.entry(idle, 0)
         end = start + self._layout.generation_bytes

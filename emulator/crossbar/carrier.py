@@ -60,16 +60,15 @@ class Carrier:
             )
 
     def _set(self, ports: Iterable[int], *, up: bool) -> None:
-        """Set ports up or down, except those already in that state; wait until that is done."""
+        """Set ports up or down, except those already in that state; wait until that is done.
+
+        The kernel's answers are logged; it answers only requests that it refuses.
+        """
         request = netlink.link_up if up else netlink.link_down
         for port in ports:
             if self._is_up.get(port) is not up:
                 self._is_up[port] = up
                 self._kernel.send(request(f"port {port}", self._index[port]).encode(port))
-        self._log_refusals()
-
-    def _log_refusals(self) -> None:
-        """Log the kernel's answers; it answers only requests that it refuses."""
         while True:
             try:
                 answers = self._kernel.recv(4096, socket.MSG_DONTWAIT)

@@ -79,12 +79,8 @@ def _check_side(side: str, numbers: Iterable[int], valid: range) -> None:
         raise PortsError(f"{side} {', '.join(map(str, twice))} twice", is_unknown=False)
 
 
-@dataclass(frozen=True)
-class CrossConnect:
-    """Output of an input's light, and the instant from which it is lit (CLOCK_MONOTONIC, ns)."""
-
-    out_port: int
-    lit_at_ns: int
+Lights = Mapping[tuple[int, int], int]
+"""By input and output port of a cross-connect, when it is lit from (CLOCK_MONOTONIC, ns)."""
 
 
 class Crossbar(Protocol):
@@ -94,10 +90,10 @@ class Crossbar(Protocol):
     def ports(self) -> Ports:
         """Ports of the crossbar."""
 
-    def cross_connects(self) -> dict[int, CrossConnect]:
-        """Return the cross-connects by input port; an input without light is absent."""
+    def cross_connects(self) -> dict[tuple[int, int], int]:
+        """Return the cross-connects, as `load` takes them."""
 
-    def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
+    def load(self, cross_connects: Lights) -> None:
         """Replace all cross-connects at once.
 
         Raises:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.crossbar.crossbar import Lights, Ports
 from moefabric.emulator.linux import namespaces, netlink
 
 DEADLINE_S = 30.0
@@ -39,22 +39,21 @@ class MirredCrossbar:
         """
         self.ports = ports
         self._interfaces = dict(interfaces)
-        self._cross_connects: dict[int, CrossConnect] = {}
+        self._cross_connects: Lights = {}
         self._lit: dict[int, int] = {}
         self._thread = ThreadPoolExecutor(1, "crossbar")
-        self._timer: threading.Timer | None = None
+        self._timer = threading.Timer(0, self._wake)
         self._run(partial(self._take_over, netns))
 
-    def cross_connects(self) -> dict[int, CrossConnect]:
-        """Return the cross-connects by input port."""
+    def cross_connects(self) -> dict[tuple[int, int], int]:
+        """Return the cross-connects."""
         return dict(self._cross_connects)
 
-    def load(self, cross_connects: Mapping[int, CrossConnect]) -> None:
+    def load(self, cross_connects: Lights) -> None:
         """Replace all cross-connects; return when the filters are in place."""
-        self.ports.check([(p, light.out_port) for p, light in cross_connects.items()])
+        self.ports.check(cross_connects)
         attached = {self.ports.inputs + port for port in self._interfaces}
-        outputs = {cross_connect.out_port for cross_connect in cross_connects.values()}
-        if missing := sorted(outputs - attached):
+        if missing := sorted({out for _, out in cross_connects} - attached):
             raise FabricError(f"crossbar {self.ports}: no interface is behind outputs {missing}")
         self._cross_connects = dict(cross_connects)
         self._run(self._apply_due)
@@ -62,7 +61,7 @@ class MirredCrossbar:
     def close(self) -> None:
         """Release the crossbar; its cross-connects stay."""
         self._thread.shutdown()
-        self._stop_timer()
+        self._timer.cancel()
 
     def _run(self, task: Callable[[], None]) -> None:
         """Run a task in the thread."""
@@ -82,18 +81,14 @@ class MirredCrossbar:
         for port, index in self._interfaces.items():
             if (target := netlink.redirect_target(index)) in port_of:
                 self._lit[port] = self.ports.inputs + port_of[target]
-        self._cross_connects = {port: CrossConnect(out, 0) for port, out in self._lit.items()}
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cross_connects = dict.fromkeys(self._lit.items(), 0)
 
     def _apply_due(self) -> None:
         """Apply the cross-connects that have light now, and return to the others in time."""
-        self._stop_timer()
-        now_ns, entries = time.monotonic_ns(), self._cross_connects.items()
-        self._apply({port: entry.out_port for port, entry in entries if entry.lit_at_ns <= now_ns})
-        if settling_ns := [entry.lit_at_ns for _, entry in entries if entry.lit_at_ns > now_ns]:
+        self._timer.cancel()
+        now_ns, lights = time.monotonic_ns(), self._cross_connects
+        self._apply(dict(pair for pair, lit_at_ns in lights.items() if lit_at_ns <= now_ns))
+        if settling_ns := [lit_at_ns for lit_at_ns in lights.values() if lit_at_ns > now_ns]:
             wait_s = max(0, min(settling_ns) - time.monotonic_ns()) / 1e9
             self._timer = threading.Timer(wait_s, self._wake)
             self._timer.daemon = True

@@ -90,21 +90,21 @@ def _uplink_names(subnet: IPv4Network) -> list[str]:
 def _make_uplink(outer: str, further: Sequence[str], group: str) -> bool:
     """Make the uplink with all its names; return False if one of these is taken."""
     kind = f"group {group} type veth peer name {outer}i"
-    if not _change_link(f"add name {outer} {kind}", unless="File exists"):
+    if not _change_link(f"add name {outer} {kind}", "File exists"):
         return False
     names = "".join(f" altname {name}" for name in further)
-    if names and not _change_link(f"property add dev {outer}{names}", unless="File exists"):
+    if names and not _change_link(f"property add dev {outer}{names}", "File exists"):
         _delete(outer)
         return False
     return True
 
 
-def _change_link(command: str, unless: str) -> bool:
-    """Run an `ip link` command; return False if its error contains these words."""
+def _change_link(command: str, *excused: str) -> bool:
+    """Run an `ip link` command; return False if its error contains one of these texts."""
     try:
         run(["ip", "link", *command.split()])
     except CommandFailedError as error:
-        if unless not in error.output:
+        if not any(text in error.output for text in excused):
             raise
         return False
     return True
@@ -184,4 +184,5 @@ def remove_leftovers(fabric: str) -> list[str]:
 
 
 def _delete(interface: str) -> None:
-    _change_link(f"delete {interface}", unless="Cannot find device")
+    # The second is the kernel's text for an interface that goes while `ip` deletes it.
+    _change_link(f"delete {interface}", "Cannot find device", "No such device")

@@ -49,8 +49,7 @@ class Relay:
         }
         self._links = [LinkPort(port.behaviour, seed) for seed, port in enumerate(ports)]
         self._buffer = b""
-        self._unsent = self._unknown = 0
-        self._reset_lateness()
+        self._reset()
 
     def _reset(self) -> None:
         """Set all counters to zero."""

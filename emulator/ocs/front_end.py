@@ -95,7 +95,7 @@ class IdleTimeout:
         """
         self._timers, self._limit_ns, self._is_busy = timers, limit_ns, is_busy
         self._expire = expire
-        self._timer: Timer | None = None
+        self._timer = Timer(self._check)
         self.active()
 
     def active(self) -> None:
@@ -111,12 +111,9 @@ class IdleTimeout:
 
     def stop(self) -> None:
         """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
     def _check(self) -> None:
-        self._timer = None
         if self._is_busy():
             self.active()
         if self._timers.now_ns() < self._active_ns + self._limit_ns():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect
+from moefabric.emulator.crossbar.crossbar import Crossbar, Lights
 from moefabric.emulator.ocs.cross_connects import CrossConnects, Pair
 from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
@@ -35,6 +35,8 @@ class LightTable:
         self.lit_at: dict[Pair, int] = {}
         """For each cross-connect, the time from which it is lit (CLOCK_MONOTONIC, ns)."""
         self._crossbar, self._timers, self._spec, self._ports = crossbar, timers, spec, ports
+        self.shown = crossbar.cross_connects
+        """Returns the real light, as `lit_at`."""
         self._failures, self._events, self._host = ports.failures, ports.failures.events, host
         self._loss = spec.profile.loss
         self._settling = Settling(spec.profile.settle, spec.serial)
@@ -94,13 +96,6 @@ class LightTable:
         """Return the optical power at the end of a path, after its loss and that of failures."""
         lost_db = loss_db(self._loss, self._spec.serial, pair) + self._failures.loss_db(pair)
         return self._loss.launch_dbm - lost_db
-
-    def shown(self) -> dict[Pair, int]:
-        """Return the paths of the crossbar and the times from which they are lit."""
-        return {
-            (p, light.out_port): light.lit_at_ns
-            for p, light in self._crossbar.cross_connects().items()
-        }
 
     def set_batch(self, *, active: bool) -> None:
         """Start or end a batch, whose settle times all start at its first change.
@@ -169,13 +164,11 @@ class LightTable:
         if check_alarms or self._alarmed:
             self._update_alarms(lights)
 
-    def _report_links(self, lights: Mapping[int, CrossConnect]) -> None:
+    def _report_links(self, lights: Lights) -> None:
         """Report which NICs' links go down and until when, as links depend on received light."""
         if not self._spec.link_down:
             return
-        up_at = {
-            light.out_port: light.lit_at_ns + self._spec.link_up_ns for light in lights.values()
-        }
+        up_at = {q: lit_at_ns + self._spec.link_up_ns for (_, q), lit_at_ns in lights.items()}
         size = self._ports.size
         links = {q - size.inputs: up_at.get(q) for q in size.output_numbers}
         if changed := dict(links.items() - self._links.items()):
@@ -213,31 +206,28 @@ class LightTable:
             self.lit_at |= {pair: self.lit_at[pair] + late_ns for pair in pairs}
             self.refresh()
 
-    def _lights(self) -> dict[int, CrossConnect]:
+    def _lights(self) -> Lights:
         """Return the real light, which failures may change without notice to the device."""
         closed = self._ports.closed | self._ports.failed
         has_loss, least_dbm = self._failures.first(OcsFailureKind.LOSS), self._loss.sensitivity_dbm
         lights = {
-            p: CrossConnect(q, at)
-            for (p, q), at in self.lit_at.items()
-            if not closed & {p, q} and not (has_loss and self._received_dbm((p, q)) < least_dbm)
+            pair: at_ns
+            for pair, at_ns in self.lit_at.items()
+            if not closed & {*pair} and not (has_loss and self._received_dbm(pair) < least_dbm)
         }
         if stuck := self._failures.ports(OcsFailureKind.STUCK):
-            held = {
-                p: at for p, at in self._crossbar.cross_connects().items() if p in stuck - closed
-            }
-            occupied = {light.out_port for light in held.values()}
+            held = {(p, q): at_ns for (p, q), at_ns in self.shown().items() if p in stuck - closed}
+            taken = {q for _, q in held}
             lights = held | {
-                p: light
-                for p, light in lights.items()
-                if p not in stuck and light.out_port not in occupied
+                (p, q): at_ns
+                for (p, q), at_ns in lights.items()
+                if p not in stuck and q not in taken
             }
         return lights
 
-    def _update_alarms(self, lights: Mapping[int, CrossConnect]) -> None:
+    def _update_alarms(self, lights: Lights) -> None:
         """Publish which connected and enabled outputs lost their light, and which regained it."""
-        lit = {light.out_port for light in lights.values()}
-        outputs = {q for _, q in self.lit_at}
+        lit, outputs = ({q for _, q in pairs} for pairs in (lights, self.lit_at))
         dark = frozenset(outputs - lit - self._ports.closed)
         if low := dark - self._alarmed:
             self._events.publish(OcsEventKind.POWER_LOW, ports=tuple(sorted(low)))

@@ -131,7 +131,8 @@ class PortTable:
         self.check([port])
         return self.stored.get(port, PortSettings())
 
-    def configure(self, port: int, **changes: Any) -> None:
-        """Write settings of a port (fields of PortSettings)."""
-        self.stored[port] = replace(self.settings(port), **changes)
-        self.failures.events.publish(OcsEventKind.SETTINGS, ports=(port,))
+    def configure(self, ports: Collection[int], **changes: Any) -> None:
+        """Write settings of ports (fields of PortSettings)."""
+        for port in ports:
+            self.stored[port] = replace(self.settings(port), **changes)
+            self.failures.events.publish(OcsEventKind.SETTINGS, ports=(port,))

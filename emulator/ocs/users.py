@@ -34,7 +34,6 @@ class UserError(Exception):
 class LogIn:
     """A session of a logged-in user."""
 
-    number: int
     user: str
     protocol: str
     peer: str
@@ -94,8 +93,9 @@ class Users:
             raise UserError(UserRefusal.EXISTS)
         self._check_admin_remains(name, account.group)
         self._store(account, replaces=name)
-        for log_in in [log_in for log_in in self.log_ins.values() if log_in.user == name]:
-            self.log_ins[log_in.number] = replace(log_in, user=account.name)
+        for number, log_in in self.log_ins.items():
+            if log_in.user == name:
+                self.log_ins[number] = replace(log_in, user=account.name)
 
     def remove(self, name: str) -> None:
         """Remove an account."""
@@ -108,7 +108,7 @@ class Users:
     def log_in(self, user: str, protocol: str, peer: str, close: Callable[[], None]) -> int:
         """Register a log-in, and return the number of its session."""
         number = next(self._numbers)
-        self.log_ins[number] = LogIn(number, user, protocol, peer, close)
+        self.log_ins[number] = LogIn(user, protocol, peer, close)
         return number
 
     def user_of(self, number: int) -> str | None:

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from moefabric.emulator.crossbar.crossbar import CrossConnect
 from tests.kernel.iperf import gigabits_per_second
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 
@@ -24,7 +23,7 @@ ROUNDS = 5
 def test_crossbar_throughput_compares_with_veth_pair() -> None:
     with HostNetwork(2) as bare, HostNetwork(2) as through:
         bare.pair(1, 2)
-        through.crossbar().load({1: CrossConnect(4, 0), 2: CrossConnect(3, 0)})
+        through.crossbar().load({(1, 4): 0, (2, 3): 0})
         wire, crossbar = [], []
         for _ in range(ROUNDS):  # interleaved: other load slows both alike
             wire.append(gigabits_per_second(bare))
@@ -42,9 +41,7 @@ def test_crossbar_throughput_compares_with_veth_pair() -> None:
 def test_load_of_matching_takes_microseconds() -> None:
     with HostNetwork(12) as wires:
         crossbar = wires.crossbar()
-        matchings = [
-            {p: CrossConnect(13 + (p + shift) % 12, 0) for p in range(1, 13)} for shift in (0, 5)
-        ]
+        matchings = [{(p, 13 + (p + shift) % 12): 0 for p in range(1, 13)} for shift in (0, 5)]
         times_ns = []
         for turn in range(2000):
             start_ns = time.perf_counter_ns()

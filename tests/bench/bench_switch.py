@@ -15,7 +15,7 @@ import pytest
 from moefabric.core.openflow.actions import ALL, Output
 from moefabric.core.openflow.match import Match
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
@@ -78,7 +78,7 @@ def chain(
             switches.append(switch)
         crossbar = undo.enter_context(closing(BpfCrossbar.create(Ports(2, 2))))
         crossbar.attach({1: "o1", 2: "o2"}, place)
-        crossbar.load({1: CrossConnect(4, 0), 2: CrossConnect(3, 0)})
+        crossbar.load({(1, 4): 0, (2, 3): 0})
         yield wires, switches
 
 

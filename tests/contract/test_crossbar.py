@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import Crossbar, CrossConnect, Ports
+from moefabric.emulator.crossbar.crossbar import Crossbar, Lights, Ports
 from moefabric.runtime.waiting import Deadline
 from tests.kernel.optical_bench import (
     HostNetwork,
@@ -88,8 +88,8 @@ def bench(attached: Bench) -> Bench:
     return attached
 
 
-def circuits(*pairs: tuple[int, int], lit_at_ns: int = 0) -> dict[int, CrossConnect]:
-    return {a: CrossConnect(N + b, lit_at_ns) for pair in pairs for a, b in (pair, pair[::-1])}
+def circuits(*pairs: tuple[int, int], lit_at_ns: int = 0) -> dict[tuple[int, int], int]:
+    return {(a, N + b): lit_at_ns for pair in pairs for a, b in (pair, pair[::-1])}
 
 
 def outputs(bench: Bench) -> dict[int, int | None]:
@@ -100,7 +100,7 @@ def test_frames_leave_by_output_of_cross_connect_only(bench: Bench) -> None:
     assert outputs(bench) == {1: None, 2: None, 3: None, 4: None}
     bench.crossbar.load(circuits((1, 3)))
     assert outputs(bench) == {1: 3, 2: None, 3: 1, 4: None}
-    bench.crossbar.load({1: CrossConnect(N + 2, 0), 4: CrossConnect(N + 1, 0)})
+    bench.crossbar.load({(1, N + 2): 0, (4, N + 1): 0})
     assert outputs(bench) == {1: 2, 2: None, 3: None, 4: 1}
 
 
@@ -141,15 +141,15 @@ def test_settling_cross_connects_are_dark_while_others_are_lit(bench: Bench) -> 
 @pytest.mark.parametrize(
     ("cross_connects", "message"),
     [
-        pytest.param({0: CrossConnect(N + 1, 0)}, "0: inputs are 1..4", id="port-zero"),
-        pytest.param({N + 1: CrossConnect(N + 1, 0)}, "5: inputs are 1..4", id="no-such-input"),
-        pytest.param({1: CrossConnect(2, 0)}, "2: outputs are 5..8", id="no-such-output"),
-        pytest.param({1: CrossConnect(9, 0)}, "9: outputs are 5..8", id="beyond-the-last-output"),
-        pytest.param({1: CrossConnect(7, 0), 2: CrossConnect(7, 0)}, "output 7 twice", id="twice"),
+        pytest.param({(0, N + 1): 0}, "0: inputs are 1..4", id="port-zero"),
+        pytest.param({(N + 1, N + 1): 0}, "5: inputs are 1..4", id="no-such-input"),
+        pytest.param({(1, 2): 0}, "2: outputs are 5..8", id="no-such-output"),
+        pytest.param({(1, 9): 0}, "9: outputs are 5..8", id="beyond-the-last-output"),
+        pytest.param({(1, 7): 0, (2, 7): 0}, "output 7 twice", id="twice"),
     ],
 )
 def test_impossible_matching_is_refused_and_changes_nothing(
-    bench: Bench, cross_connects: dict[int, CrossConnect], message: str
+    bench: Bench, cross_connects: Lights, message: str
 ) -> None:
     bench.crossbar.load(circuits((1, 2)))
     with pytest.raises(FabricError, match=message):

@@ -238,11 +238,7 @@ class ServedSwitch:
     def cross_connects(self) -> dict[str, Pairs]:
         """Return the cross-connects by protocol, and those of the crossbar."""
         pairs = {name: client.pairs() for name, client in self.clients.items()}
-        return pairs | {
-            "crossbar": sorted(
-                (p, light.out_port) for p, light in self.crossbar.cross_connects().items()
-            )
-        }
+        return pairs | {"crossbar": sorted(self.crossbar.cross_connects())}
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, Layout, crossbar_refusal
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import Reg, Size
@@ -61,9 +61,9 @@ def crossbar(attached: BpfCrossbar, sockets: Sockets) -> BpfCrossbar:
     return attached
 
 
-def circuits(*pairs: tuple[int, int], lit_at_ns: int = 0) -> dict[int, CrossConnect]:
+def circuits(*pairs: tuple[int, int], lit_at_ns: int = 0) -> dict[tuple[int, int], int]:
     """Return cross-connects for both directions of each pair of ports."""
-    return {a: CrossConnect(N + b, lit_at_ns) for pair in pairs for a, b in (pair, pair[::-1])}
+    return {(a, N + b): lit_at_ns for pair in pairs for a, b in (pair, pair[::-1])}
 
 
 def test_machine_that_runs_these_tests_supports_crossbar() -> None:
@@ -79,7 +79,7 @@ def test_circuit_carries_frames_both_ways(crossbar: BpfCrossbar, sockets: Socket
 
 
 def test_cross_connect_carries_frames_one_way_only(crossbar: BpfCrossbar, sockets: Sockets) -> None:
-    crossbar.load({1: CrossConnect(N + 4, 0)})
+    crossbar.load({(1, N + 4): 0})
     sockets[1].sendto(b"there", address(4))
     sockets[4].sendto(b"back", address(1))
     assert received_datagrams(sockets[4]) == [b"there"]

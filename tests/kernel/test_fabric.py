@@ -11,7 +11,6 @@ import pytest
 
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
-from moefabric.emulator.crossbar.crossbar import CrossConnect
 from moefabric.emulator.crossbar.selection import adopt_crossbar
 from moefabric.emulator.fabric import lifecycle, shaping
 from moefabric.emulator.fabric.daemon_protocol import request
@@ -64,7 +63,7 @@ def test_circuit_carries_flow_at_nic_rate_and_dark_ocs_carries_nothing(
             os.close(listener)
         crossbar = adopt_crossbar(facts, crossbar_fd)
         assert not ping(machine, small, within_s=1)
-        crossbar.load({1: CrossConnect(4, 0), 2: CrossConnect(3, 0)})
+        crossbar.load({(1, 4): 0, (2, 3): 0})
         assert ping(machine, small)
         assert max(nic_rate_shares(machine, small)) > 0.9
         crossbar.load({})

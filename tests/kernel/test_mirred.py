@@ -3,7 +3,7 @@
 import pytest
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
 from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
 
@@ -18,12 +18,12 @@ pytestmark = [
 def test_next_owner_takes_over_cross_connects() -> None:
     with HostNetwork(3) as network:
         first = network.mirred_crossbar()
-        first.load({1: CrossConnect(5, 0), 2: CrossConnect(4, 0)})
+        first.load({(1, 5): 0, (2, 4): 0})
         first.close()
         second = network.mirred_again()
-        assert second.cross_connects() == {1: CrossConnect(5, 0), 2: CrossConnect(4, 0)}
-        second.load({3: CrossConnect(4, 0)})
-        assert network.mirred_again().cross_connects() == {3: CrossConnect(4, 0)}
+        assert second.cross_connects() == {(1, 5): 0, (2, 4): 0}
+        second.load({(3, 4): 0})
+        assert network.mirred_again().cross_connects() == {(3, 4): 0}
 
 
 def test_missing_interface_is_refused() -> None:

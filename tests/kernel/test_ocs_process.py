@@ -168,7 +168,7 @@ def test_light_survives_process_and_next_process_takes_over(ocs: OcsLab) -> None
     assert ocs.query(":oxc:swit:conn:add (@3),(@8);*opc?") == "1"
     one.sendto(b"still lit", address(2))
     assert received_datagrams(two) == [b"still lit"]
-    assert {p: ocs.crossbar.cross_connects()[p] for p in before} == before
+    assert ocs.crossbar.cross_connects().items() >= before.items()
 
 
 def test_opc_query_waits_for_links_and_frames_pass(ocs: OcsLab) -> None:
@@ -190,7 +190,7 @@ def test_link_is_down_without_light_and_up_after_link_up_time(tmp_path: Path) ->
         watch.wait(False)
         commanded = time.monotonic_ns()
         assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-        lit_at = ocs.crossbar.cross_connects()[1].lit_at_ns
+        lit_at = ocs.crossbar.cross_connects()[1, PORTS + 2]
         assert commanded + SETTLE_NS <= lit_at < commanded + SETTLE_NS + 500_000_000
         assert watch.wait(True) >= lit_at + LINK_UP_NS
         one, two = ocs.network.udp(1), ocs.network.udp(2)

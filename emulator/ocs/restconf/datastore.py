@@ -80,9 +80,8 @@ class NotificationLog:
 
     def remove(self, numbers: set[int]) -> None:
         """Remove the notifications with these numbers, or all if there are no numbers."""
-        for entry in list(self.entries):
-            if not numbers or entry["notif-id"] in numbers:
-                self.entries.remove(entry)
+        kept = [entry for entry in self.entries if numbers and entry["notif-id"] not in numbers]
+        self.entries = deque(kept, self.entries.maxlen)
 
 
 class Datastore:
@@ -93,8 +92,8 @@ class Datastore:
         self.log = NotificationLog()
         self.groups: dict[str, Tree] = {}
         self.booted_s = device.wall_s()
-        self.restart: Timer | None = None
-        """A reboot that a client scheduled."""
+        self.restart = Timer(device.reboot)
+        """The reboot that a client scheduled last."""
 
     def read(self, target: Target) -> Tree:
         """Return the content of the target's container, or of all containers by name."""
@@ -105,11 +104,8 @@ class Datastore:
     def _read(self, name: str) -> Tree:
         return READERS[name](self) if name in READERS else port_tables.read(self.device, name)
 
-    def apply(self, target: Target, before: Tree, after: Tree) -> bool:
+    def apply(self, target: Target, before: Tree, after: Tree) -> None:
         """Change the switch by an edit of the target's container.
-
-        Returns:
-            Whether the edit changes light, and so completes when the light has settled.
 
         Raises:
             RestconfError: if the edit is refused.
@@ -117,17 +113,17 @@ class Datastore:
         name, version = target.top.name, self.device.version
         try:
             if name in WRITERS:
-                return WRITERS[name](self, before, after)
+                WRITERS[name](self, before, after)
+                return
             changes = port_tables.changed_settings(self.device, name, before, after)
             if name == "ports":
                 self.set_shutters(*port_tables.shutter_changes(before, after))
             for port in filter(changes.get, changes):
-                self.device.ports.configure(port, **changes[port])
+                self.device.ports.configure([port], **changes[port])
         except RefusedError as refused:
             raise from_refusal(refused, partial=self.device.version != version) from refused
         except UserError as error:
             raise RestconfError("invalid-value", error.reason.value) from error
-        return name == "ports"
 
     # ---- reading
 
@@ -163,8 +159,8 @@ class Datastore:
         """Read `sessions`."""
         names = "session-id", "protocol-name", "client-address", "user-name"
         rows = (
-            (log_in.number, log_in.protocol.upper(), log_in.peer.rpartition(":")[0], log_in.user)
-            for log_in in self.device.users.log_ins.values()
+            (number, log_in.protocol.upper(), log_in.peer.rpartition(":")[0], log_in.user)
+            for number, log_in in self.device.users.log_ins.items()
         )
         return {"session": [dict(zip(names, row, strict=True)) for row in rows]}
 
@@ -191,7 +187,7 @@ class Datastore:
 
     # ---- changing
 
-    def change_pairs(self, before: Tree, after: Tree) -> bool:
+    def change_pairs(self, before: Tree, after: Tree) -> None:
         """Apply an edit of `cross-connects`.
 
         Cross-connects that the edit doesn't name are removed only if it uses their ports.
@@ -199,7 +195,6 @@ class Datastore:
         old, new = _pairs(before), _pairs(after)
         move = self.device.profile.busy == "move"
         self.device.change(lambda now: now.sub(old - new).add(sorted(new - old), move=move))
-        return True
 
     def set_shutters(self, enabled: list[int], disabled: list[int]) -> None:
         """Enable and disable ports."""
@@ -213,7 +208,7 @@ class Datastore:
         if enabled:
             self.device.enable(enabled)
 
-    def change_groups(self, _before: Tree, after: Tree) -> bool:
+    def change_groups(self, _before: Tree, after: Tree) -> None:
         """Apply an edit of `groups`; cross-connects stay."""
         groups = {group["group-name"]: group for group in after.get("group", ())}
         if len(groups) > MAX_GROUPS:
@@ -227,9 +222,8 @@ class Datastore:
             name: {leaf: value for leaf, value in group.items() if leaf != "connected-group"}
             for name, group in groups.items()
         }
-        return False
 
-    def change_system(self, before: Tree, after: Tree) -> bool:
+    def change_system(self, before: Tree, after: Tree) -> None:
         """Apply an edit of `system-config`: start-up mode, the shown address, users."""
         nics = after.get("interface", [])
         if [nic["name"] for nic in nics] != [NIC]:
@@ -244,7 +238,6 @@ class Datastore:
         now = vars(self.device.system)
         if changes := {field: value for field, value in new.items() if now[field] != value}:
             self.device.configure_system(**changes)
-        return False
 
     def _change_users(self, before: list[Tree], after: list[Tree]) -> None:
         old, new = ({entry["name"]: entry for entry in entries} for entries in (before, after))
@@ -284,9 +277,9 @@ READERS: Mapping[str, Callable[[Datastore], Tree]] = {
     "notification-log": lambda store: {"log": list(store.log.entries)},
 }
 """Functions that read containers other than tables of ports."""
-WRITERS: Mapping[str, Callable[[Datastore, Tree, Tree], bool]] = {
+WRITERS: Mapping[str, Callable[[Datastore, Tree, Tree], None]] = {
     "cross-connects": Datastore.change_pairs,
     "groups": Datastore.change_groups,
     "system-config": Datastore.change_system,
 }
-"""Functions that apply edits of these containers; they return as `Datastore.apply`."""
+"""Functions that apply edits of these containers."""

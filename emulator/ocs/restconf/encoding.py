@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from moefabric.emulator.ocs.restconf import schema
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from moefabric.emulator.ocs.restconf.schema import OPTICAL, Node
+from moefabric.emulator.ocs.restconf.schema import Node
 
 JSON = "application/yang-data+json"
 XML = "application/yang-data+xml"
@@ -19,16 +19,15 @@ MAX_ELEMENTS = 65536
 _DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
 
 
-def qualify(node: Node, tree: Any, module: str) -> Any:
+def qualify(node: Node, tree: Any) -> Any:
     """Prefix the names of a tree with their module where it differs from the parent's."""
     if isinstance(tree, list):
-        return [qualify(node, entry, module) for entry in tree]
+        return [qualify(node, entry) for entry in tree]
     qualified = {}
     for name, value in tree.items():
-        part = node.child(name)
-        own = (part and part.module) or module
-        prefix = "" if own == module else f"{own}:"
-        qualified[prefix + name] = qualify(part, value, own) if part and not part.type else value
+        part = node[name]
+        prefix = "" if part.module == node.module else f"{part.module}:"
+        qualified[prefix + name] = value if part.type else qualify(part, value)
     return qualified
 
 
@@ -121,7 +120,7 @@ def _local_name(element: ET.Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def validate_container(node: Node, value: Any, module: str = OPTICAL) -> dict[str, Any]:
+def validate_container(node: Node, value: Any) -> dict[str, Any]:
     """Check the content of a container or list entry, and return it as a tree.
 
     Raises:
@@ -133,15 +132,15 @@ def validate_container(node: Node, value: Any, module: str = OPTICAL) -> dict[st
     for name, inner in value.items():
         prefix, _, plain = name.rpartition(":")
         part = node.child(plain)
-        if part is None or (prefix and prefix != (part.module or module)):
+        if part is None or prefix not in ("", part.module):
             raise RestconfError("unknown-element", f"{node.name} has no {name[:64]}")
         if part.name in tree:
             raise RestconfError("bad-element", f"{part.name} twice")
-        tree[part.name] = validate(part, inner, part.module or module)
+        tree[part.name] = validate(part, inner)
     return tree
 
 
-def validate(part: Node, value: Any, module: str = OPTICAL) -> Any:
+def validate(part: Node, value: Any) -> Any:
     """Check and return the entries of a list, content of a container or value of a leaf.
 
     Raises:
@@ -150,9 +149,9 @@ def validate(part: Node, value: Any, module: str = OPTICAL) -> Any:
     if part.type:
         return schema.checked(part, value)
     if not part.key:
-        return validate_container(part, value, module)
+        return validate_container(part, value)
     values = value if isinstance(value, list) else [value]
-    entries = [validate_container(part, entry, module) for entry in values]
+    entries = [validate_container(part, entry) for entry in values]
     keys = [entry.get(part.key) for entry in entries]
     if None in keys:
         raise RestconfError("missing-element", f"an entry of {part.name} needs its {part.key}")

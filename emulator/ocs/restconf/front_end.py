@@ -39,7 +39,7 @@ class RestconfFrontEnd:
     def restart(self) -> None:
         """Cancel a scheduled reboot, and record the boot time."""
         self.datastore.booted_s = self.device.wall_s()
-        self.datastore.restart = None
+        self.datastore.restart.cancel()
 
 
 class RestconfSession:

@@ -50,7 +50,7 @@ def _disconnect_session(datastore: Datastore, inputs: Tree) -> None:
     log_in = users.log_ins.get(inputs["session-id"])
     if log_in is None:
         raise RestconfError("invalid-value", f"there is no session {inputs['session-id']}")
-    users.log_out(log_in.number)
+    users.log_out(inputs["session-id"])
     log_in.close()
 
 
@@ -62,9 +62,7 @@ def _restart(datastore: Datastore, inputs: Tree) -> None:
 
 
 def _cancel_restart(datastore: Datastore, _inputs: Tree) -> None:
-    if datastore.restart is not None:
-        datastore.restart.cancel()
-        datastore.restart = None
+    datastore.restart.cancel()
 
 
 def _configure_shutters(datastore: Datastore, inputs: Tree) -> None:

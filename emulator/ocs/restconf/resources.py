@@ -17,7 +17,7 @@ from moefabric.emulator.ocs.restconf import encoding
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.encoding import JSON, XML
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, OPTICAL, PAIR, PAIR_REVISION, Node
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, PAIR_REVISION, Node
 from moefabric.emulator.ocs.restconf.tree import Op, Target, Tree, find, lookup, parse_target
 
 MEDIA = {
@@ -81,18 +81,18 @@ def edit_value(request: Request, target: Target, op: Op) -> Any:
     Raises:
         RestconfError: if the body is invalid.
     """
-    part, module = target.last.part, target.last.module
+    part = target.last.part
     if op is Op.CREATE:
         if part.type or target.is_whole_list:
             raise RestconfError("operation-not-supported", f"nothing can be made in {target}")
         name, value = _member(request, part.children)
-        return encoding.validate_container(part, {name: value}, module)
+        return encoding.validate_container(part, {name: value})
     name, value = _member(request, (part,))
     prefix, _, plain = name.rpartition(":")
-    if not part.is_named(plain) or prefix not in ("", module):
+    if not part.is_named(plain) or prefix not in ("", part.module):
         raise RestconfError("unknown-element", f"{name[:64]} is not {part.name}")
-    content = encoding.validate(part, value, module)
-    if not target.is_entry:
+    content = encoding.validate(part, value)
+    if target.last.key is None:
         return content
     key = target.last.key_value
     if len(content) != 1 or content[0][part.key] != key:
@@ -104,12 +104,11 @@ def operation_inputs(request: Request, node: Node) -> Tree:
     """Return the inputs of an operation, whether or not a member `input` wraps them."""
     if not request.body.strip():
         return {}
-    module = node.module or OPTICAL
     name, value = _member(request, (Node("input", node.children), *node.children))
     if name.rpartition(":")[2] == "input":
-        return encoding.validate_container(node, value or {}, module)
+        return encoding.validate_container(node, value or {})
     # Names are lowered because a public client sends `{"session-Id": 3}`.
-    return encoding.validate_container(node, {name.lower(): value}, module)
+    return encoding.validate_container(node, {name.lower(): value})
 
 
 def _member(request: Request, parts: tuple[Node, ...]) -> tuple[str, Any]:
@@ -146,13 +145,13 @@ def represent(
     depth = _depth(query)
     if not target.steps:
         containers = {
-            f"{node.module or OPTICAL}:{name}": _content(datastore, parse_target(name), tree[name])
+            f"{node.module}:{name}": _content(datastore, parse_target(name), tree[name])
             for name, node in CONTAINERS.items()
         }
         return {"ietf-restconf:data": _cut(containers, depth)}
     last = target.last
     name = _pair_name(datastore, target) if last.part is PAIR else last.part.name
-    named = {f"{last.module}:{name}": _cut(_content(datastore, target, tree), depth)}
+    named = {f"{last.part.module}:{name}": _cut(_content(datastore, target, tree), depth)}
     # XML has one root, and a list may have several entries.
     return {"ietf-restconf:data": named} if media == XML and target.is_whole_list else named
 
@@ -160,7 +159,7 @@ def represent(
 def location(root: str, target: Target, created: Tree) -> str:
     """Return the URI of a child that was created in a target."""
     steps = "".join(
-        f"/{step.module}:{step.client_name}{f'={quote(step.key)}' if step.key else ''}"
+        f"/{step.part.module}:{step.client_name}{f'={quote(step.key)}' if step.key else ''}"
         for step in target.steps
     )
     ((name, inner),) = created.items()
@@ -173,10 +172,10 @@ def _content(datastore: Datastore, target: Target, tree: Tree) -> Any:
     part, content = target.last.part, find(tree, target)
     if part.type:
         return content
-    document = encoding.qualify(part, content, target.last.module)
+    document = encoding.qualify(part, content)
     if part.name == "cross-connects":
         return {_pair_name(datastore, target): document["pair"]}
-    return [document] if target.is_entry else document
+    return document if target.last.key is None else [document]
 
 
 def _pair_name(datastore: Datastore, target: Target) -> str:

@@ -47,8 +47,7 @@ class Node:
     mandatory: bool = False
     config: bool = True
     """Whether clients can write it."""
-    module: str = ""
-    """Empty: the module of the parent."""
+    module: str = OPTICAL
     alias: str = ""
     """Name in older revisions."""
 
@@ -123,10 +122,12 @@ def setting_of(leaf: Node, value: Any) -> Any:
     return leaf.values.get(value, value)
 
 
-def _node(qualified_name: str, content: Mapping[str, Any]) -> Node:
-    module, _, name = qualified_name.rpartition(":")
+def _node(qualified_name: str, content: Mapping[str, Any], outer: str = OPTICAL) -> Node:
+    """Return a node; without a module in its name, it belongs to that of its parent."""
+    own, _, name = qualified_name.rpartition(":")
+    module = own or outer
     fields = {key[1:]: value for key, value in content.items() if key.startswith(".")}
-    children = (_node(*child) for child in content.items() if not child[0].startswith("."))
+    children = (_node(*child, module) for child in content.items() if not child[0].startswith("."))
     return Node(name, tuple(children), module=module, **fields)
 
 

@@ -157,7 +157,7 @@ class Service:
         resources.check_preconditions(request.headers, now, exists=exists)
         if op is Op.DELETE:
             find(before, target)
-        settles = self.datastore.apply(target, before, apply_edit(before, op, target, value))
+        self.datastore.apply(target, before, apply_edit(before, op, target, value))
         now = resources.validators(self.datastore, target, self.datastore.read(target))
         headers = tuple(now.items())
         if op is Op.CREATE:
@@ -165,6 +165,7 @@ class Service:
                 self._expire(value, self.options.post_kept_s)
             headers = (*headers, ("Location", resources.location(self.options.root, target, value)))
         is_new = op is Op.CREATE or (op is Op.REPLACE and not exists)
+        settles = target.top.name in ("cross-connects", "ports")
         return Response(201 if is_new else 204, headers, settles=settles)
 
     def _expire(self, created: Tree, kept_s: float) -> None:

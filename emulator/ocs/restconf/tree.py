@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from moefabric.emulator.ocs.restconf.encoding import validate
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, OPTICAL, Node
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node
 
 Tree = dict[str, Any]
 
@@ -27,7 +27,6 @@ class Step:
     """Step of a path. `client_name` is the name that the client wrote."""
 
     part: Node
-    module: str
     client_name: str
     key: str | None = None
 
@@ -37,7 +36,7 @@ class Step:
         return validate(self.part[self.part.key], self.key)
 
     def __str__(self) -> str:
-        path = f"/{self.module}:{self.part.name}"
+        path = f"/{self.part.module}:{self.part.name}"
         return path if self.key is None else f"{path}[{self.part.key}='{self.key}']"
 
 
@@ -61,16 +60,6 @@ class Target:
     def is_whole_list(self) -> bool:
         """Whether this is a list without a key."""
         return bool(self.last.part.key) and self.last.key is None
-
-    @property
-    def is_entry(self) -> bool:
-        """Whether this is an entry of a list."""
-        return self.last.key is not None
-
-    @property
-    def is_key(self) -> bool:
-        """Whether this is the key leaf of an entry."""
-        return len(self.steps) > 1 and self.steps[-2].part.key == self.last.part.name
 
     @property
     def is_config(self) -> bool:
@@ -99,12 +88,11 @@ def _step(segment: str, before: Step | None) -> Step:
         raise ProtocolError("invalid-value", f"{segment[:64]!r} is no step of a path")
     module, name, key = match.groups()
     part = _part(name, before)
-    own = (part and part.module) or (before.module if before else OPTICAL)
-    if part is None or (module and module != own):
+    if part is None or module not in (None, part.module):
         raise absent(segment)
     if key is not None and (not part.key or "," in key):
         raise ProtocolError("invalid-value", f"{name} has no such key: {key[:64]}")
-    return Step(part, own, name, None if key is None else _unquote(key))
+    return Step(part, name, None if key is None else _unquote(key))
 
 
 def _part(name: str, before: Step | None) -> Node | None:
@@ -146,7 +134,8 @@ def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
     document: Tree = {target.top.name: deepcopy(before)}
     holder = reduce(_descend, target.steps[:-1], document)
     step, part = target.last, target.last.part
-    if target.is_key and op is not Op.DELETE and value != holder[part.name]:
+    is_key = len(target.steps) > 1 and target.steps[-2].part.key == part.name
+    if is_key and op is not Op.DELETE and value != holder[part.name]:
         raise RestconfError("invalid-value", f"{part.name} is the key of its entry, and stays")
     match op:
         case Op.DELETE:

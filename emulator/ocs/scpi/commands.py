@@ -37,11 +37,13 @@ ADDRESS_FIELDS = {"IP": "ip", "Gateway": "gateway", "Mask": "mask", "Broadcast":
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait until all light has settled, and the reply to send then, if any."""
+    """A wait until all light has settled.
 
-    reply: str | None = None
-    blocks: bool = False
-    """Whether the following commands wait too."""
+    Attributes:
+        reply: The reply to send then; None: the following commands wait.
+    """
+
+    reply: str | None
 
 
 Answer = str | Wait | None
@@ -194,7 +196,7 @@ COMMANDS: tuple[tuple[re.Pattern[str], Execute], ...] = tuple(
         ("*SRE?", bare(lambda _, status: str(status.service_mask))),
         ("*STB?", bare(lambda _, status: str(status.byte))),
         ("*TST?", bare(lambda _device, _status: "0")),
-        ("*WAI", bare(lambda _device, _status: Wait(blocks=True))),
+        ("*WAI", bare(lambda _device, _status: Wait(None))),
         ("SYSTem:COMMunicate:NETWork:ADDRess", _set_address),
         ("SYSTem:COMMunicate:NETWork:ADDRess?", bare(_address)),
         ("SYSTem:ERRor[:NEXT]?", bare(_next_error)),

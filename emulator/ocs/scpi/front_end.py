@@ -145,19 +145,19 @@ class ScpiSession:
             self._line_reply().parts.append(answer)
 
     def _wait(self, wait: Wait) -> None:
-        if wait.reply is not None:
-            reply, text = self._line_reply(), wait.reply
-            index = len(reply.parts)
-            reply.parts.append(None)
-
-            def fill() -> None:
-                reply.parts[index] = text
-                reply.send()
-
-            self._device.when_settled(fill)
-        if wait.blocks:
+        if wait.reply is None:
             self._blocked = True
             self._device.when_settled(self._unblock)
+            return
+        reply = self._line_reply()
+        index = len(reply.parts)
+        reply.parts.append(None)
+
+        def fill() -> None:
+            reply.parts[index] = wait.reply
+            reply.send()
+
+        self._device.when_settled(fill)
 
     def _unblock(self) -> None:
         self._blocked = False

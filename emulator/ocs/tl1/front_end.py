@@ -191,21 +191,14 @@ class Tl1Session:
             result = self._execute(command)
         except DeniedError as error:
             self._deny(slot, command.ctag, error)
-        except RefusedError as refused:
-            code = self.options.code(refused.reason)
-            self._deny(slot, command.ctag, DeniedError(code, str(refused)))
-        except UserError as error:
-            is_known = error.reason in (UserRefusal.EXISTS, UserRefusal.ABSENT)
-            code = "IDNV" if is_known else "PICC"
-            self._deny(slot, command.ctag, DeniedError(code, error.reason.value))
+            return
+        if result.settles and self.options.completes == "settled":
+            self._wait(slot, command, result)
         else:
-            if result.settles and self.options.completes == "settled":
-                self._wait(slot, command, result)
-            else:
-                self._complete(slot, command, result)
+            self._complete(slot, command, result)
 
     def _execute(self, command: Command) -> Result:
-        """Execute a command. Raises DeniedError, RefusedError or UserError."""
+        """Execute a command; raise DeniedError if it is refused."""
         code, verb, user = self.options.code, self.front_end.verbs.get(command.verb), self.user
         if user is None and self.options.login and (verb is None or verb.needs_login):
             raise DeniedError(code(Refusal.NOT_LOGGED_IN), "Not logged in")
@@ -219,7 +212,13 @@ class Tl1Session:
             raise DeniedError("PICC", "Permission denied")
         if verb.aids is not None and command.aid.value.upper() not in verb.aids:
             raise invalid_aid(command)
-        return verb.execute(self, command) or Result()
+        try:
+            return verb.execute(self, command) or Result()
+        except RefusedError as refused:
+            raise DeniedError(code(refused.reason), str(refused)) from refused
+        except UserError as error:
+            is_known = error.reason in (UserRefusal.EXISTS, UserRefusal.ABSENT)
+            raise DeniedError("IDNV" if is_known else "PICC", error.reason.value) from error
 
     def _wait(self, slot: ReplySlot, command: Command, result: Result) -> None:
         """Complete a command once all light has settled; acknowledge it if that takes long."""

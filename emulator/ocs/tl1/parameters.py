@@ -41,13 +41,6 @@ def ports(aid: Field, valid: range) -> list[int]:
     return port_list(lists[0], valid)
 
 
-def required_ports(aid: Field, valid: range) -> list[int]:
-    """Read the ports of a command that changes state, which must name them."""
-    if not aid.text.strip():
-        raise DeniedError("IIAC", "Too few parameters (0/1)")
-    return ports(aid, valid)
-
-
 def port_pairs(aid: Field, inputs: range, outputs: range) -> list[Pair]:
     """Read `1,9`, `1&2,9&10` or `1&&4,9&&12`: inputs and outputs, element by element."""
     lists = aid.split(",")

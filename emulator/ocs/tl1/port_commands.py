@@ -1,8 +1,7 @@
 """TL1 commands for ports and cross-connects (which TL1 calls patches)."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
@@ -22,7 +21,6 @@ MONITOR_SETTINGS = {
 ATTENUATION_SETTINGS = {
     "MODE": ("attenuation", parameters.choice(ATTENUATIONS)),
     "LEVEL": ("attenuation_db", parameters.decimal(-100, 100)),
-    "REFS": ("reference", parameters.whole(1, parameters.MAX_PORTS)),
 }
 BARE_LABEL = re.compile(r"[A-Za-z0-9_./+ -]*")
 
@@ -61,12 +59,10 @@ def list_ports(
 
 
 def _ports(session: Tl1Session, command: Command) -> list[int]:
-    return parameters.required_ports(command.aid, session.device.ports.all)
-
-
-def _configure(session: Tl1Session, numbers: list[int], changes: Mapping[str, Any]) -> None:
-    for port in numbers:
-        session.device.ports.configure(port, **changes)
+    """Return the ports of a command that changes state, which must name them."""
+    if not command.aid.text.strip():
+        raise DeniedError("IIAC", "Too few parameters (0/1)")
+    return parameters.ports(command.aid, session.device.ports.all)
 
 
 # ---- cross-connects
@@ -137,13 +133,12 @@ def edit_label(session: Tl1Session, command: Command) -> None:
     if len(labels) != len(numbers):
         raise DeniedError("IPNV", f"{len(labels)} labels for {len(numbers)} ports")
     for port, text in zip(numbers, labels, strict=True):
-        session.device.ports.configure(port, label=text)
+        session.device.ports.configure([port], label=text)
 
 
 def delete_labels(device: OcsDevice, numbers: list[int]) -> None:
     """`DLT-PORT-LABEL::1&2:c:;`: deletes labels."""
-    for port in numbers:
-        device.ports.configure(port, label="")
+    device.ports.configure(numbers, label="")
 
 
 def label(device: OcsDevice, port: int) -> str:
@@ -157,7 +152,8 @@ def label(device: OcsDevice, port: int) -> str:
 def set_monitors(session: Tl1Session, command: Command) -> None:
     """`SET-PORT-PMON::1&&12:c:::WAVE=1310,OFFSET=0.5,ATIME=4;`: sets power monitors."""
     numbers = _ports(session, command)
-    _configure(session, numbers, parameters.settings(command, MONITOR_SETTINGS))
+    changes = parameters.settings(command, MONITOR_SETTINGS)
+    session.device.ports.configure(numbers, **changes)
 
 
 def monitor(device: OcsDevice, port: int) -> str | None:
@@ -173,11 +169,11 @@ def set_attenuation(session: Tl1Session, command: Command) -> None:
     numbers, size = _ports(session, command), session.device.ports.size
     if inputs := [port for port in numbers if port in size.input_set]:
         raise parameters.invalid_port(str(inputs[0]))
-    if "MODE" not in parameters.named(command, ATTENUATION_SETTINGS):
+    known = {**ATTENUATION_SETTINGS, "REFS": ("reference", parameters.whole(1, size.inputs))}
+    if "MODE" not in parameters.named(command, known):
         raise DeniedError("IPMS", "Too few parameters (0/1) in block 2")
-    reference = {"REFS": ("reference", parameters.whole(1, size.inputs))}
-    changes = parameters.settings(command, {**ATTENUATION_SETTINGS, **reference})
-    _configure(session, numbers, {"attenuation_db": 0.0, "reference": None, **changes})
+    changes = {"attenuation_db": 0.0, "reference": None, **parameters.settings(command, known)}
+    session.device.ports.configure(numbers, **changes)
 
 
 def attenuation(device: OcsDevice, port: int) -> str | None:

@@ -4,14 +4,14 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import DeviceProfile, SettleTime
-from moefabric.emulator.crossbar.crossbar import CrossConnect, Ports
+from moefabric.emulator.crossbar.crossbar import Lights, Ports
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.front_end import open_front_end
@@ -79,10 +79,8 @@ def test_opc_query_is_answered_when_light_has_settled(served: ServedSwitch) -> N
     assert query(client, b":oxc:swit:conn:add (@1,4),(@16,13);*opc?\r\n") == "1"
     assert SETTLE_NS <= time.monotonic_ns() - before < SETTLE_NS + 500_000_000
     lights = served.crossbar.cross_connects()
-    assert {p: light.out_port for p, light in lights.items()} == {1: 16, 4: 13}
-    assert all(
-        before + SETTLE_NS <= light.lit_at_ns <= time.monotonic_ns() for light in lights.values()
-    )
+    assert lights.keys() == {(1, 16), (4, 13)}
+    assert all(before + SETTLE_NS <= at_ns <= time.monotonic_ns() for at_ns in lights.values())
 
 
 def test_waiting_client_delays_no_other(served: ServedSwitch) -> None:
@@ -92,7 +90,7 @@ def test_waiting_client_delays_no_other(served: ServedSwitch) -> None:
         pass
     before = time.monotonic_ns()
     assert query(other, b":oxc:swit:size?\n") == "12,12"
-    assert before < max(light.lit_at_ns for light in served.crossbar.cross_connects().values())
+    assert before < max(served.crossbar.cross_connects().values())
     assert read_line(waiting) == "1"
 
 
@@ -196,19 +194,19 @@ def test_client_that_waits_for_light_stays_among_busy_ones(served: ServedSwitch)
 
 def test_switch_takes_over_lit_crossbar() -> None:
     crossbar = MemoryCrossbar(Ports(12, 12))
-    lit = {1: CrossConnect(16, 7), 4: CrossConnect(13, 7)}
+    lit = {(1, 16): 7, (4, 13): 7}
     crossbar.load(lit)
     with serving(crossbar) as served:
         client = served.connect()
         assert query(client, STATE) == "(@1,4),(@16,13)"
         assert query(client, b":oxc:swit:conn:add (@2),(@17);*opc?\n") == "1"
-        assert {p: crossbar.cross_connects()[p] for p in lit} == lit
+        assert crossbar.cross_connects().items() >= lit.items()
 
 
 class StuckCrossbar(MemoryCrossbar):
     """Crossbar whose mirrors do not move."""
 
-    def load(self, lights: Mapping[int, CrossConnect]) -> None:
+    def load(self, lights: Lights) -> None:
         raise FabricError("stuck")
 
 
