@@ -9,9 +9,9 @@ import numpy as np
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import circuit_matrix
+from moefabric.planner.arrays import circuit_counts, circuit_matrix
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
+from moefabric.planner.pair_order import Pair, affordable_pairs
 from moefabric.planner.policy import PolicyTraits
 
 
