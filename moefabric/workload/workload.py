@@ -118,7 +118,9 @@ class Workload:
         servers, rates = len(self.placements[0].servers), self._rank_rates_bps
 
         def order(number: int) -> tuple[int, ...]:
-            tokens = self._known_tokens(known, number)
+            regions = [r for r in range(len(self.placements)) if number in self.layers_of(r)]
+            counts = [self.gating.tokens(one, number, r) for one in known for r in regions]
+            tokens = np.sum(counts, axis=0)
             pairs = self.gating.pairs(known, number, self.model.experts)
             return expert_order(placement, tokens, seed + number, pairs, servers, rates)
 
@@ -134,13 +136,6 @@ class Workload:
             return []
         homes = ([p.servers[p.home(rank)] for rank in range(p.ranks)] for p in self.placements)
         return [min(map(self.nic_rates_bps.__getitem__, s)) for s in zip(*homes, strict=True)]
-
-    def _known_tokens(self, iterations: range, number: int) -> NDArray[np.int64]:
-        """Return the tokens [rank, expert number] of a layer in all regions that have it."""
-        regions = [r for r in range(len(self.placements)) if number in self.layers_of(r)]
-        known = [self.gating.tokens(one, number, r) for one in iterations for r in regions]
-        tokens: NDArray[np.int64] = np.sum(known, axis=0)
-        return tokens
 
     def layers(self, iteration: int) -> tuple[Layer, ...]:
         """Return the MoE layers of an iteration, each of all regions."""
