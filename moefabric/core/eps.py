@@ -129,16 +129,7 @@ class EpsWiring:
 
     def leaf_of(self, server: str) -> str:
         """Return the leaf on which a server's electrical NICs end; on rails, the first one."""
-        return self._leaf_of[server]
-
-    @cached_property
-    def _leaf_of(self) -> dict[str, str]:
-        count = self.leaves_per_pod
-        return {
-            server: self.leaves[number * count]
-            for number, servers in enumerate(self.pods)
-            for server in servers
-        }
+        return self.leaf_of_nic(self.nics[server][0])
 
     def leaf_of_nic(self, nic: Nic) -> str:
         """Return the leaf on which an electrical NIC ends."""

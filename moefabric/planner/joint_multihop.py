@@ -78,9 +78,7 @@ class _Forwarded(Candidates):
         most = max(ports)
         for spread in dict.fromkeys(count for count in (0, 1, 2, most - 1) if 0 <= count < most):
             even = circuit_counts(len(ports), even_order([min(spread, nics) for nics in ports]))
-            free = [
-                nics - used for nics, used in zip(ports, even.sum(axis=1).tolist(), strict=True)
-            ]
+            free = (self.ports - even.sum(axis=1)).tolist()
             # Pairs whose bytes even circuits carry in the least time need no second circuit first.
             carried = 2 * self.pair_rates * self.bound_s * even
             rest = np.where(both > 0, np.maximum(both - carried, _ROUNDING * both), 0.0)

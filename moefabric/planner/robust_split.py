@@ -60,11 +60,8 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
     """
     servers = demands[0].servers
     number = {server: position for position, server in enumerate(servers)}
-    total = np.sum([demand.array for demand in demands], axis=0)
-    owed = {
-        (src, dst): float(total[number[src], number[dst]]) for src, dst in permutations(servers, 2)
-    }
-    paths = [path for path in _paths(fabric, servers, circuits) if owed[path.pair]]
+    owed = {(src, dst): size for src, dst, size in DemandMatrix.sum_of(demands).pairs()}
+    paths = [path for path in _paths(fabric, servers, circuits) if path.pair in owed]
     if not paths:
         return Split(())
     ends = tuple(np.array([[number[end] for end in path.pair] for path in paths]).T)

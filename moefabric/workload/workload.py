@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,16 +233,9 @@ class Workload:
 
     def total_demand(self) -> DemandMatrix:
         """Return the sum of all dispatches of the job, for circuits that are set once."""
-        iterations = range(self.iterations)
-        return DemandMatrix.block_diagonal(
-            [
-                DemandMatrix.sum_of(
-                    [
-                        self._actual_layer((iteration, number, region, 0)).demand
-                        for iteration in iterations
-                        for number in self.layers_of(region)
-                    ]
-                )
-                for region in range(len(self.placements))
-            ]
-        )
+
+        def of_region(region: int) -> DemandMatrix:
+            layers = product(range(self.iterations), self.layers_of(region), [region], [0])
+            return DemandMatrix.sum_of([self._actual_layer(place).demand for place in layers])
+
+        return DemandMatrix.block_diagonal(list(map(of_region, range(len(self.placements)))))
