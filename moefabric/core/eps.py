@@ -129,7 +129,11 @@ class EpsWiring:
 
     def leaf_of(self, server: str) -> str:
         """Return the leaf on which a server's electrical NICs end; on rails, the first one."""
-        return self.leaf_of_nic(self.nics[server][0])
+        return self._leaf_of[server]
+
+    @cached_property
+    def _leaf_of(self) -> dict[str, str]:
+        return {server: self.leaf_of_nic(nics[0]) for server, nics in self.nics.items()}
 
     def leaf_of_nic(self, nic: Nic) -> str:
         """Return the leaf on which an electrical NIC ends."""
