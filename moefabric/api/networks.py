@@ -9,10 +9,9 @@ from moefabric.core.resource_needs import CARRIED_BPS
 from moefabric.core.routes import Link, Route, is_forwarding
 from moefabric.core.transport import PACED
 from moefabric.planner import joint, mixnet, static, topoopt, waterfill
-from moefabric.planner.arrays import circuit_matrix
+from moefabric.planner.arrays import circuit_counts, circuit_matrix
 from moefabric.planner.delayed_split import best_split
 from moefabric.planner.even_circuits import even_order
-from moefabric.planner.pair_order import circuit_counts
 from moefabric.planner.relay_linear_program import RelayLinearProgram
 from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, SplitPolicy, planned_flows
 from moefabric.simulator.fluid import goodput_share, link_rate_bps

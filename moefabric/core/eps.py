@@ -133,12 +133,7 @@ class EpsWiring:
 
     @cached_property
     def _leaf_of(self) -> dict[str, str]:
-        count = self.leaves_per_pod
-        return {
-            server: self.leaves[number * count]
-            for number, servers in enumerate(self.pods)
-            for server in servers
-        }
+        return {server: self.leaf_of_nic(nics[0]) for server, nics in self.nics.items()}
 
     def leaf_of_nic(self, nic: Nic) -> str:
         """Return the leaf on which an electrical NIC ends."""
@@ -148,14 +143,8 @@ class EpsWiring:
     def _leaf_of_nic(self) -> dict[Nic, str]:
         return {nic: leaf for leaf in self.leaves for nic in self.nics_under(leaf)}
 
-    def servers_under(self, leaf: str) -> tuple[str, ...]:
-        """Return the servers with an electrical NIC on a leaf."""
-        return self.pods[self.leaves.index(leaf) // self.leaves_per_pod]
-
     def nics_under(self, leaf: str) -> tuple[Nic, ...]:
         """Return the electrical NICs that end on a leaf."""
-        number = self.leaves.index(leaf) % self.leaves_per_pod
+        pod, number = divmod(self.leaves.index(leaf), self.leaves_per_pod)
         chosen = slice(number, number + 1) if self.rail_optimised else slice(None)
-        return tuple(
-            nic for server in self.servers_under(leaf) for nic in self.nics[server][chosen]
-        )
+        return tuple(nic for server in self.pods[pod] for nic in self.nics[server][chosen])

@@ -15,7 +15,6 @@ from moefabric.core.topology import Fabric, Region
 
 DROP: Final = "drop"
 """Port of a rule that sends packets nowhere."""
-_NO_RELAYS: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_CIRCUITS: Final[Mapping[str, Circuit]] = MappingProxyType({})
 
 
@@ -78,31 +77,26 @@ def transit_rules(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[R
     return frozenset(Rule(switch, to, out, mark) for mark in (None, *_marks(fabric)))
 
 
-def eps_rules(fabric: Fabric, relays: Mapping[str, str] = _NO_RELAYS) -> frozenset[Rule]:
+def eps_rules(fabric: Fabric) -> frozenset[Rule]:
     """Return the rules of leaves and spines.
 
     Marked packets reach the destination by its NIC with the mark's number, or by another NIC if
     that one is unusable.
 
-    Args:
-        relays: The server that forwards for each server without a usable electrical NIC.
-
     Returns:
         Rules to all servers.
     """
     up = (_marked_up_rules(fabric, leaf) for leaf in fabric.leaves)
-    to_servers = (eps_rules_to(fabric, server, relays) for server in fabric.servers)
+    to_servers = (eps_rules_to(fabric, server, {}) for server in fabric.servers)
     return frozenset[Rule]().union(*up, *to_servers)
 
 
-def eps_rules_to(
-    fabric: Fabric, server: str, relays: Mapping[str, str] = _NO_RELAYS
-) -> frozenset[Rule]:
+def eps_rules_to(fabric: Fabric, server: str, relays: Mapping[str, str]) -> frozenset[Rule]:
     """Return the rules of `eps_rules` that depend on the NICs of one server.
 
     Args:
         server: The destination.
-        relays: As in `eps_rules`.
+        relays: The server that forwards for each server without a usable electrical NIC.
     """
     relay = relays.get(server, server)
     down = (_leaf_rules(fabric, leaf, server, relay) for leaf in fabric.leaves)

@@ -1,5 +1,7 @@
 """Arrays of servers: their types, and the circuits of each pair as counts."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,6 +9,23 @@ from moefabric.core.circuits import CircuitSet
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def circuit_counts(servers: int, pairs: Iterable[tuple[int, int]]) -> Ints:
+    """Count the circuits of each pair: the matrix C of Algorithm 1.
+
+    Args:
+        servers: Number of servers.
+        pairs: The two servers of each circuit, by position.
+
+    Returns:
+        Symmetric counts [server, server].
+    """
+    counts = np.zeros((servers, servers), dtype=np.int64)
+    for i, j in pairs:
+        counts[i, j] += 1
+        counts[j, i] += 1
+    return counts
 
 
 def circuit_matrix(servers: tuple[str, ...], circuits: CircuitSet) -> Ints:
@@ -19,10 +38,6 @@ def circuit_matrix(servers: tuple[str, ...], circuits: CircuitSet) -> Ints:
         Symmetric counts [server, server].
     """
     index = {server: position for position, server in enumerate(servers)}
-    matrix = np.zeros((len(servers), len(servers)), dtype=np.int64)
-    for circuit in circuits:
-        a, b = circuit.pair
-        if a in index and b in index:
-            matrix[index[a], index[b]] += 1
-            matrix[index[b], index[a]] += 1
-    return matrix
+    pairs = (circuit.pair for circuit in circuits)
+    own = ((index[a], index[b]) for a, b in pairs if a in index and b in index)
+    return circuit_counts(len(servers), own)

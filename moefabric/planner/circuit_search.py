@@ -173,8 +173,7 @@ class _Lateness:
             into = np.maximum(into[:, None], np.where(crosses, down[:, None], 0.0))
         else:
             out, into = out[:, None], into[:, None]
-        total: Array = np.minimum(out, self.more) + np.minimum(into, self.more.T)
-        return total
+        return np.minimum(out, self.more) + np.minimum(into, self.more.T)
 
     def late_bytes_after(self, exchanges: Exchanges) -> Array:
         """Return the bytes that are late after each exchange."""

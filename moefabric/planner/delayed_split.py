@@ -49,33 +49,15 @@ class DelayedSplit:
         return bool(self.new)
 
 
-def completion_s(owed: Array, kept: Array, new: Array, after_s: float, eps: EpsLinks) -> float:
-    """Return the least time in which old circuits, new circuits and the EPS carry a demand.
-
-    The demand may be met before the new circuits are lit. Otherwise they carry
-    `new * (T - after_s)` bytes of a pair by the end T. Circuits of the same rate that were lit from
-    the start would end at the same T if the pair owed `new * after_s` bytes more. The result is
-    therefore the `waterfill.completion_s` of this increased demand.
-
-    Args:
-        owed: Bytes [from, to].
-        kept: Bytes per second of circuits that stay [from, to].
-        new: Bytes per second of new circuits [from, to].
-        after_s: When the new circuits carry bytes, in seconds from the start.
-
-    Returns:
-        Seconds from the start.
-    """
-    without = waterfill.completion_s(owed, kept, eps)
-    if without <= after_s or not new.any():
-        return without
-    return waterfill.completion_s(owed + new * after_s, kept + new, eps)
-
-
 def split_during_move(
     fabric: Fabric, demand: DemandMatrix, current: CircuitSet, target: CircuitSet, after_s: float
 ) -> DelayedSplit:
     """Return the best split while circuits are reconfigured at the start.
+
+    The demand may be met before the new circuits are lit. Otherwise they carry
+    `rate * (T - after_s)` bytes of a pair by the end T. Circuits of the same rate that were lit
+    from the start would end at the same T if the pair owed `rate * after_s` bytes more. The time is
+    therefore the `waterfill.completion_s` of this increased demand.
 
     Args:
         fabric: The wired fabric; it needs an EPS.
@@ -90,7 +72,11 @@ def split_during_move(
     owed = waterfill.off_diagonal(demand)
     kept_rates = waterfill.circuit_rates(fabric, servers, change.kept)
     new_rates = waterfill.circuit_rates(fabric, servers, change.setup)
-    end = completion_s(owed, kept_rates, new_rates, after_s, EpsLinks.of(fabric, servers))
+    eps = EpsLinks.of(fabric, servers)
+    end = waterfill.completion_s(owed, kept_rates, eps)
+    if end > after_s and new_rates.any():
+        later = owed + new_rates * after_s
+        end = waterfill.completion_s(later, kept_rates + new_rates, eps)
     none = np.zeros_like(owed)
     early = np.minimum(owed, kept_rates * end)
     late = np.minimum(owed - early, new_rates * (end - after_s)) if end > after_s else none

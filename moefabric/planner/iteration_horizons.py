@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from moefabric.planner.horizon import Horizon
 from moefabric.workload.iterations.iteration import Collective, Reconfigure
-from moefabric.workload.iterations.tasks import Task, Work
+from moefabric.workload.iterations.tasks import Task
 
 
 @dataclass
@@ -15,7 +15,7 @@ class RegionTasks:
     """Work of regions in an iteration: positions of tasks, in order.
 
     Attributes:
-        all_to_alls: Their all-to-alls.
+        all_to_alls: Their all-to-alls, each by its first phase.
         requests: Their requests for circuits, by layer.
     """
 
@@ -64,13 +64,9 @@ class IterationHorizons:
         for position, task in enumerate(self._tasks):
             if names.isdisjoint(task.regions):
                 continue
-            if _is_all_to_all(task.work):
-                own.all_to_alls.append(position)
-            elif isinstance(task.work, Reconfigure):
-                own.requests[task.work.layer].append(position)
+            match task.work:
+                case Collective(phase=0):
+                    own.all_to_alls.append(position)
+                case Reconfigure(layer=layer):
+                    own.requests[layer].append(position)
         return self._of_regions.setdefault(regions, own)
-
-
-def _is_all_to_all(work: Work) -> bool:
-    """Return whether work is a collective, or the first phase of a collective."""
-    return isinstance(work, Collective) and not work.phase

@@ -16,18 +16,17 @@ import numpy as np
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import Array, Ints
+from moefabric.planner.arrays import Array, Ints, circuit_counts
 from moefabric.planner.circuit_search import CircuitSearch
 from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circuits
 from moefabric.planner.mixnet import MIXNET, algorithm1_order
 from moefabric.planner.moving_circuits import Candidates, MovingCircuits
 from moefabric.planner.nic_assignment import usable_ports
-from moefabric.planner.pair_order import affordable_pairs, circuit_counts
+from moefabric.planner.pair_order import affordable_pairs
 from moefabric.planner.static import ring_order
 from moefabric.planner.waterfill import EpsLinks, Rates, completion_s, nic_rates, off_diagonal
 
-_ROUNDING: Final = 1e-9
-_TOLERANCE: Final = 2e-3
+TOLERANCE: Final = 2e-3
 """Relative distance from a bound at which circuits count as the best."""
 _DEADLINES: Final = (0.25, 0.5, 0.75, 0.9)
 """Deadlines of successive searches, from the bound (0) to the best end so far (1)."""
@@ -56,33 +55,21 @@ class _Problem(Candidates):
         best = best_circuits(self.owed, self.ports, self.rates, self.links)
         return best, self.seconds(best)
 
-    def algorithm1(self) -> Ints:
-        return circuit_counts(
-            len(self.owed), algorithm1_order(self.owed + self.owed.T, self.ports.tolist())
-        )
-
     def searched(self) -> Ints:
         """Return the best circuits that the search finds, or Algorithm 1's if none are better."""
         # Where demand is nearly even, Algorithm 1 may leave one server almost without circuits:
         # uniform circuits are a better start.
-        uniform = circuit_counts(len(self.owed), ring_order(self.ports.tolist()))
-        starts = [self.algorithm1(), uniform]
-        end_s, best = self._sooner(inf, starts[0], *starts)
+        n, ports = len(self.owed), self.ports.tolist()
+        orders = algorithm1_order(self.owed + self.owed.T, ports), ring_order(ports)
+        starts = [circuit_counts(n, order) for order in orders]
+        best, end_s = self.sooner(starts[0], inf, *starts)
         problem = self.owed, self.ports, self.rates, self.links
-        bound_s = deadline_bound_s(*problem, end_s, _TOLERANCE / 4)
-        if end_s <= bound_s * (1 + _TOLERANCE) or bound_s == inf:
+        bound_s = deadline_bound_s(*problem, end_s, TOLERANCE / 4)
+        if end_s <= bound_s * (1 + TOLERANCE) or bound_s == inf:
             return best
         greedy = deadline_circuits(*problem, bound_s)
-        end_s, best = self._sooner(end_s, best, greedy)
+        best, end_s = self.sooner(best, end_s, greedy)
         return self._search(end_s, best, chain([greedy, *starts], self._random_starts()), bound_s)
-
-    def _sooner(self, end_s: float, best: Ints, *others: Ints) -> tuple[float, Ints]:
-        """Return the circuits that end sooner than the best, if there are any, and when."""
-        for counts in others:
-            found_s = self.seconds(counts)
-            if found_s < end_s * (1 - _ROUNDING):
-                end_s, best = found_s, counts
-        return end_s, best
 
     def _search(self, end_s: float, best: Ints, starts: Iterable[Ints], bound_s: float) -> Ints:
         """Search from one start after the other, until many in a row have found nothing better."""
@@ -90,11 +77,11 @@ class _Problem(Candidates):
         worth_s = _HOPE * _ALL_TO_ALLS * (end_s - bound_s)
         most_misses = min(max(worth_s / _SEARCH_S, _LEAST_MISSES), _MOST_MISSES)
         for start, nearness in zip(starts, cycle(_DEADLINES), strict=False):
-            if misses >= most_misses or end_s <= bound_s * (1 + _TOLERANCE):
+            if misses >= most_misses or end_s <= bound_s * (1 + TOLERANCE):
                 break
             candidate = search.run(start, bound_s + nearness * (end_s - bound_s), _STEPS)
             before_s = end_s
-            end_s, best = self._sooner(end_s, best, candidate)
+            best, end_s = self.sooner(best, end_s, candidate)
             misses = misses + 1 if end_s == before_s else 0
         return best
 

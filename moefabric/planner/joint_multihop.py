@@ -10,18 +10,16 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import Array, Ints
+from moefabric.planner.arrays import Array, Ints, circuit_counts
 from moefabric.planner.even_circuits import even_order
-from moefabric.planner.joint import Joint, best_circuits
+from moefabric.planner.joint import TOLERANCE, Joint, best_circuits
 from moefabric.planner.mixnet import algorithm1_order
 from moefabric.planner.moving_circuits import Candidates, MovingCircuits
 from moefabric.planner.multihop import least_s, multihop_split
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.pair_order import affordable_pairs, circuit_counts
+from moefabric.planner.pair_order import affordable_pairs
 from moefabric.planner.waterfill import EpsLinks, nic_rates, off_diagonal
 
-_TOLERANCE: Final = 2e-3
-"""Relative distance from a bound at which circuits count as the best."""
 _ROUNDING: Final = 1e-9
 
 
@@ -49,7 +47,7 @@ class _Forwarded(Candidates):
     @property
     def nearly_best_s(self) -> float:
         """A time little above the bound."""
-        return self.bound_s * (1 + _TOLERANCE)
+        return self.bound_s * (1 + TOLERANCE)
 
     def seconds(self, counts: Ints) -> float:
         """Return when the demand ends over circuits.
@@ -69,9 +67,7 @@ class _Forwarded(Candidates):
         for counts in self._demand_driven():
             if best_s <= self.nearly_best_s:
                 break
-            seconds = self.seconds(counts)
-            if seconds < best_s * (1 - _ROUNDING):
-                best, best_s = counts, seconds
+            best, best_s = self.sooner(best, best_s, counts)
         return best, best_s
 
     def _demand_driven(self) -> Iterator[Ints]:
@@ -82,9 +78,7 @@ class _Forwarded(Candidates):
         most = max(ports)
         for spread in dict.fromkeys(count for count in (0, 1, 2, most - 1) if 0 <= count < most):
             even = circuit_counts(len(ports), even_order([min(spread, nics) for nics in ports]))
-            free = [
-                nics - used for nics, used in zip(ports, even.sum(axis=1).tolist(), strict=True)
-            ]
+            free = (self.ports - even.sum(axis=1)).tolist()
             # Pairs whose bytes even circuits carry in the least time need no second circuit first.
             carried = 2 * self.pair_rates * self.bound_s * even
             rest = np.where(both > 0, np.maximum(both - carried, _ROUNDING * both), 0.0)

@@ -258,9 +258,7 @@ def situations(servers: int, seed: int = 1, *, forwarding: bool = False) -> Iter
     for number, (kind, rows) in enumerate(_demands(servers, generator)):
         optical, electrical = 1 + number % 4, 1 + number % 3
         fabric = region_fabric(servers, optical, electrical, forwarding=forwarding and number % 2)
-        lit = CircuitSet()
-        if number % 3:
-            lit = _ring(fabric)
+        lit = _ring(fabric) if number % 3 else CircuitSet()
         nics = [nic for server in fabric.servers for nic in fabric.optical_nics(server)]
         out = generator.choice(len(nics), size=number % 3, replace=False)
         fabric = fabric.without_nics(nics[index] for index in out)

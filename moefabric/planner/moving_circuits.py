@@ -4,20 +4,21 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import NS_PER_S
-from moefabric.planner.arrays import Array, Ints, circuit_matrix
+from moefabric.planner.arrays import Array, Ints, circuit_counts, circuit_matrix
 from moefabric.planner.even_circuits import even_order
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.nic_assignment import assign_nics
-from moefabric.planner.pair_order import circuit_counts
 from moefabric.planner.policy import PolicyTraits
 from moefabric.planner.waterfill import EpsLinks, Rates, pair_rates
+
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,14 @@ class Candidates(ABC):
             known: Circuits whose time is known.
             known_s: Their time.
         """
+
+    def sooner(self, best: Ints, best_s: float, *others: Ints) -> tuple[Ints, float]:
+        """Return the circuits that end sooner than the best, if there are any, and when."""
+        for counts in others:
+            found_s = self.seconds(counts)
+            if found_s < best_s * (1 - _ROUNDING):
+                best, best_s = counts, found_s
+        return best, best_s
 
 
 def moving_s(fabric: Fabric, region: Region) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import Array, Ints
+from moefabric.planner.arrays import Array, circuit_counts
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.policy import PolicyTraits
 
@@ -57,23 +57,6 @@ class PairOrderPolicy(PolicyTraits):
         ports = usable_ports(fabric, region)
         pairs = affordable_pairs(self.order(demand.symmetric(), ports), ports)
         return assign_nics(fabric, region, circuit_counts(len(ports), pairs), current)
-
-
-def circuit_counts(servers: int, pairs: Iterable[Pair]) -> Ints:
-    """Count the circuits of each pair: the matrix C of Algorithm 1.
-
-    Args:
-        servers: Number of servers.
-        pairs: One entry for each circuit.
-
-    Returns:
-        Symmetric counts [server, server].
-    """
-    counts = np.zeros((servers, servers), dtype=np.int64)
-    for i, j in pairs:
-        counts[i, j] += 1
-        counts[j, i] += 1
-    return counts
 
 
 def pairs_by_demand(demand: Array) -> list[tuple[float, int, int]]:

@@ -82,9 +82,8 @@ class Plan:
         """Completion time in the fluid model; infinite if a pair has no route."""
         if self._has_unreachable_pair:
             return inf
-        return predict(
-            self.fabric, self.circuits, flows(self.fabric, self.circuits, self.split)
-        ).seconds
+        sent = flows(self.fabric, self.circuits, self.split)
+        return predict(self.fabric, self.circuits, sent).seconds
 
     @property
     def _has_unreachable_pair(self) -> bool:

@@ -323,5 +323,4 @@ class _Moves:
 
 def _sums(number: Indices, values: Array, count: int) -> Array:
     """Return the sum of the values of each number below `count`."""
-    sums: Array = np.bincount(number, values, count).astype(np.float64)
-    return sums
+    return np.bincount(number, values, count).astype(np.float64)

@@ -1,4 +1,7 @@
-"""A split in fixed proportions that suits several demands.
+"""Splits in fixed proportions, which suit one or several assumed demands.
+
+Each pair's bytes take its paths in the proportions that were computed for the assumed demands, as
+if the split had been installed before the gate ran.
 
 The best split for one demand fills every link of the busiest server exactly. Any other demand
 overloads one of these links. The robust split minimizes the time of the worst of several demands,
@@ -7,7 +10,7 @@ circuits, the EPS and, where servers forward, the relay trees of the destination
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
@@ -28,6 +31,46 @@ _FORWARDING_COST: Final = 1e-4
 """Cost of forwarding all bytes once, relative to the time of the worst demand."""
 _LEAST_PART: Final = 1e-6
 """Smaller parts of a pair's bytes are rounding errors of the solver."""
+_UNIFORM_BYTES: Final = 1e9
+"""Bytes of each pair of a uniform demand; proportions don't depend on them."""
+
+PolicySplit = Callable[[Fabric, DemandMatrix, CircuitSet], Split]
+"""`moefabric.planner.policy.Policy.split`."""
+
+
+def assumed_split(
+    fabric: Fabric,
+    split: PolicySplit,
+    demand: DemandMatrix,
+    circuits: CircuitSet,
+    assumed: Sequence[DemandMatrix],
+) -> Split:
+    """Split a demand in the proportions for other demands.
+
+    Args:
+        split: The policy's function that splits a demand.
+        assumed: Demands between the same servers: the policy splits one, `robust_split` several.
+            Empty for the demand itself.
+
+    Returns:
+        One share for each ordered pair of servers that owes something in `demand`. A pair that owes
+        nothing in the assumed demands has the proportions of a uniform demand.
+    """
+    if not assumed or all(other == demand for other in assumed):
+        return split(fabric, demand, circuits)
+    if len(assumed) == 1:
+        shares = _shares(split(fabric, assumed[0], circuits))
+    else:
+        shares = _shares(robust_split(fabric, assumed, circuits))
+    owed = tuple(demand.pairs())
+    if any((src, dst) not in shares for src, dst, _ in owed):
+        uniform = DemandMatrix(demand.servers, np.full_like(demand.array, _UNIFORM_BYTES))
+        shares = _shares(split(fabric, uniform, circuits)) | shares
+    return Split(tuple(shares[src, dst].of_size(size) for src, dst, size in owed))
+
+
+def _shares(split: Split) -> dict[tuple[str, str], Share]:
+    return {(share.src, share.dst): share for share in split if share.bytes > 0}
 
 
 @dataclass(frozen=True)
@@ -60,11 +103,8 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
     """
     servers = demands[0].servers
     number = {server: position for position, server in enumerate(servers)}
-    total = np.sum([demand.array for demand in demands], axis=0)
-    owed = {
-        (src, dst): float(total[number[src], number[dst]]) for src, dst in permutations(servers, 2)
-    }
-    paths = [path for path in _paths(fabric, servers, circuits) if owed[path.pair]]
+    owed = {(src, dst): size for src, dst, size in DemandMatrix.sum_of(demands).pairs()}
+    paths = [path for path in _paths(fabric, servers, circuits) if path.pair in owed]
     if not paths:
         return Split(())
     ends = tuple(np.array([[number[end] for end in path.pair] for path in paths]).T)

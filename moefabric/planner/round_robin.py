@@ -1,7 +1,6 @@
 """Circuits in rotation, as RotorNet has them: every pair gets its turn, whatever the demand."""
 
 from dataclasses import dataclass
-from itertools import chain
 from math import gcd
 
 import numpy as np
@@ -9,9 +8,9 @@ import numpy as np
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import circuit_matrix
+from moefabric.planner.arrays import circuit_counts, circuit_matrix
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
+from moefabric.planner.pair_order import Pair, affordable_pairs
 from moefabric.planner.policy import PolicyTraits
 
 
@@ -42,11 +41,7 @@ def slots(servers: int, degree: int) -> list[list[Pair]]:
         return []
     cycle = len(rounds) // gcd(len(rounds), degree)
     return [
-        list(
-            chain.from_iterable(
-                rounds[(slot * degree + nic) % len(rounds)] for nic in range(degree)
-            )
-        )
+        [pair for nic in range(degree) for pair in rounds[(slot * degree + nic) % len(rounds)]]
         for slot in range(cycle)
     ]
 

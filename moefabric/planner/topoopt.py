@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import Array
+from moefabric.planner.arrays import Array, circuit_counts
 from moefabric.planner.matching import successive_matchings
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.pair_order import Pair, affordable_pairs, circuit_counts
+from moefabric.planner.pair_order import Pair, affordable_pairs
 from moefabric.planner.policy import PolicyTraits
 
 
@@ -30,10 +30,10 @@ def matching_order(demand: Array, degree: int) -> list[Pair]:
 
 def _connects_all(servers: int, pairs: list[Pair]) -> bool:
     """Return whether every server reaches every other over these pairs."""
-    reached = {0}
-    for _ in range(servers):
-        reached |= {end for pair in pairs for end in pair if reached & set(pair)}
-    return len(reached) == servers
+    from scipy.sparse.csgraph import connected_components
+
+    parts, _ = connected_components(circuit_counts(servers, pairs))
+    return bool(parts == 1)
 
 
 def _ring(servers: int) -> list[Pair]:

@@ -124,8 +124,7 @@ def nic_rates(fabric: Fabric, servers: Sequence[str]) -> Array:
 def pair_rates(rates: Rates, servers: int) -> Array:
     """Return the rate of a circuit of each pair [server, server]: that of its slower NIC."""
     nics = np.broadcast_to(np.asarray(rates, dtype=np.float64), servers)
-    slower: Array = np.minimum.outer(nics, nics)
-    return slower
+    return np.minimum.outer(nics, nics)
 
 
 def circuit_rates(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> Array:
@@ -136,8 +135,7 @@ def circuit_rates(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet
 
 def off_diagonal(demand: DemandMatrix) -> Array:
     """Return the bytes between different servers [from, to]."""
-    owed: Array = demand.array - np.diag(np.diag(demand.array))
-    return owed
+    return demand.array - np.diag(np.diag(demand.array))
 
 
 def circuit_first_split(demand: DemandMatrix, circuits: CircuitSet) -> Split:

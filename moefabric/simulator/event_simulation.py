@@ -17,9 +17,8 @@ a TCP connection.
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from itertools import pairwise
 from math import inf
 
@@ -155,23 +154,15 @@ def simulate_iterations(
     return [[[times[n] for n in own] for own in job_positions] for job_positions in positions]
 
 
-class _Event(Enum):
-    """Events at a known instant of a step (may start, seconds end) or stream (starts, arrives)."""
-
-    START = auto()
-    SECONDS = auto()
-    STREAM = auto()
-    ARRIVAL = auto()
+_Handler = Callable[[int, float], None]
+"""Handles an event of a step or a stream, given its number and the instant."""
 
 
 class _Simulation:
     """A simulation under way: the clock, pending events, and the steps that each step waits for."""
 
     def __init__(
-        self,
-        steps: Sequence[Step],
-        goodput_bps: Mapping[Link, float],
-        recorded: Collection[Link] = frozenset(),
+        self, steps: Sequence[Step], goodput_bps: Mapping[Link, float], recorded: Collection[Link]
     ) -> None:
         self.steps = steps
         self.start_s: list[float] = [0.0] * len(steps)
@@ -189,8 +180,8 @@ class _Simulation:
         self.stream_ends_s: list[float] = [inf] * len(self.streams)
         self.parts = [1 + count for count in counts]
         """Parts of each step that have not ended: its seconds, and each of its streams."""
-        self.events: list[tuple[float, int, int, _Event]] = []
-        """(instant, order among equal instants, step or stream, event), as a heap."""
+        self.events: list[tuple[float, int, int, _Handler]] = []
+        """(instant, order among equal instants, step or stream, what happens to it), as a heap."""
         self.scheduled = 0
         self.lanes: dict[Hashable, deque[int]] = {}
         """The running step of each busy lane, followed by the steps that wait for the lane."""
@@ -205,8 +196,8 @@ class _Simulation:
             ended, now = self.links.advance(now, instant)
             self._carried(ended.tolist(), now)
             while self.events and self.events[0][0] <= now:
-                _, _, number, event = heapq.heappop(self.events)
-                self._handle(number, event, now)
+                _, _, number, handle = heapq.heappop(self.events)
+                handle(number, now)
         rates = self.links.rate_changes
         return [
             StepTimes(
@@ -220,23 +211,12 @@ class _Simulation:
             )
         ]
 
-    def _schedule(self, instant: float, number: int, event: _Event) -> None:
+    def _schedule(self, instant: float, number: int, handle: _Handler) -> None:
         self.scheduled += 1
-        heapq.heappush(self.events, (instant, self.scheduled, number, event))
-
-    def _handle(self, number: int, event: _Event, now: float) -> None:
-        match event:
-            case _Event.START:
-                self._enter(number, now)
-            case _Event.SECONDS:
-                self._end_part(number, now)
-            case _Event.STREAM:
-                self._carried(self.links.activate([number]).tolist(), now)
-            case _Event.ARRIVAL:
-                self._arrive(number, now)
+        heapq.heappush(self.events, (instant, self.scheduled, number, handle))
 
     def _release(self, number: int, now: float) -> None:
-        self._schedule(max(now, self.steps[number].not_before_s), number, _Event.START)
+        self._schedule(max(now, self.steps[number].not_before_s), number, self._enter)
 
     def _enter(self, number: int, now: float) -> None:
         """Start a step, or let it wait for its lane."""
@@ -262,21 +242,24 @@ class _Simulation:
 
     def _start(self, number: int, now: float) -> None:
         self.start_s[number] = now
-        self._schedule(now + self.steps[number].seconds, number, _Event.SECONDS)
+        self._schedule(now + self.steps[number].seconds, number, self._end_part)
         at_once = []
         for stream in range(self.first_stream[number], self.first_stream[number + 1]):
             if self.streams[stream].after_s:
-                self._schedule(now + self.streams[stream].after_s, stream, _Event.STREAM)
+                self._schedule(now + self.streams[stream].after_s, stream, self._send)
             else:
                 at_once.append(stream)
         self._carried(self.links.activate(at_once).tolist(), now)
+
+    def _send(self, stream: int, now: float) -> None:
+        self._carried(self.links.activate([stream]).tolist(), now)
 
     def _carried(self, streams: Sequence[int], now: float) -> None:
         """Let the last bytes of streams arrive, each after its stream's latency."""
         for stream in streams:
             if self.streams[stream].latency_s:
                 instant = now + self.streams[stream].latency_s
-                self._schedule(instant, stream, _Event.ARRIVAL)
+                self._schedule(instant, stream, self._arrive)
             else:
                 self._arrive(stream, now)
 

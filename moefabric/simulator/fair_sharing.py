@@ -66,16 +66,12 @@ class SharedLinks:
             goodput_bps: Payload rate of each link, in bits per second.
             recorded: Links; the rates of the streams that cross one of them are recorded.
         """
-        self._recorded = np.array(
-            [not known.isdisjoint(s.links) for known in [frozenset(recorded)] for s in streams],
-            dtype=bool,
-        )
+        known = frozenset(recorded)
+        self._recorded = np.array([not known.isdisjoint(s.links) for s in streams], dtype=bool)
         self.rate_changes: dict[int, list[RateChange]] = {}
         """Changes of rate of each recorded stream that has started."""
-        positions = {
-            link: number
-            for number, link in enumerate(dict.fromkeys(k for s in streams for k in s.links))
-        }
+        crossed = dict.fromkeys(link for stream in streams for link in stream.links)
+        positions = {link: number for number, link in enumerate(crossed)}
         self._capacity: Floats = np.array([goodput_bps[link] / 8 for link in positions] + [inf])
         most = max((len(stream.links) for stream in streams), default=1)
         self._links: Ints = np.full((len(streams), most), len(positions), dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +119,9 @@ class Workload:
         servers, rates = len(self.placements[0].servers), self._rank_rates_bps
 
         def order(number: int) -> tuple[int, ...]:
-            tokens = self._known_tokens(known, number)
+            regions = [r for r in range(len(self.placements)) if number in self.layers_of(r)]
+            counts = [self.gating.tokens(one, number, r) for one in known for r in regions]
+            tokens = np.sum(counts, axis=0)
             pairs = self.gating.pairs(known, number, self.model.experts)
             return expert_order(placement, tokens, seed + number, pairs, servers, rates)
 
@@ -134,13 +137,6 @@ class Workload:
             return []
         homes = ([p.servers[p.home(rank)] for rank in range(p.ranks)] for p in self.placements)
         return [min(map(self.nic_rates_bps.__getitem__, s)) for s in zip(*homes, strict=True)]
-
-    def _known_tokens(self, iterations: range, number: int) -> NDArray[np.int64]:
-        """Return the tokens [rank, expert number] of a layer in all regions that have it."""
-        regions = [r for r in range(len(self.placements)) if number in self.layers_of(r)]
-        known = [self.gating.tokens(one, number, r) for one in iterations for r in regions]
-        tokens: NDArray[np.int64] = np.sum(known, axis=0)
-        return tokens
 
     def layers(self, iteration: int) -> tuple[Layer, ...]:
         """Return the MoE layers of an iteration, each of all regions."""
@@ -237,16 +233,9 @@ class Workload:
 
     def total_demand(self) -> DemandMatrix:
         """Return the sum of all dispatches of the job, for circuits that are set once."""
-        iterations = range(self.iterations)
-        return DemandMatrix.block_diagonal(
-            [
-                DemandMatrix.sum_of(
-                    [
-                        self._actual_layer((iteration, number, region, 0)).demand
-                        for iteration in iterations
-                        for number in self.layers_of(region)
-                    ]
-                )
-                for region in range(len(self.placements))
-            ]
-        )
+
+        def of_region(region: int) -> DemandMatrix:
+            layers = product(range(self.iterations), self.layers_of(region), [region], [0])
+            return DemandMatrix.sum_of([self._actual_layer(place).demand for place in layers])
+
+        return DemandMatrix.block_diagonal(list(map(of_region, range(len(self.placements)))))

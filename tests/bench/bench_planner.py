@@ -21,15 +21,14 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import flows
-from moefabric.planner.arrays import Array
-from moefabric.planner.assumed_split import assumed_split
+from moefabric.planner.arrays import Array, circuit_counts
 from moefabric.planner.deadline_circuits import deadline_bound_s
 from moefabric.planner.joint import best_circuits
 from moefabric.planner.mixnet import algorithm1_order, htsim_order
 from moefabric.planner.multihop import least_s, multihop_split, relay_linear_program
-from moefabric.planner.pair_order import PairOrder, circuit_counts
+from moefabric.planner.pair_order import PairOrder
 from moefabric.planner.plan import plan
-from moefabric.planner.robust_split import robust_split
+from moefabric.planner.robust_split import assumed_split, robust_split
 from moefabric.planner.waterfill import completion_s
 from moefabric.simulator.fluid import bound_s, predict
 from tests.support.paths import EXAMPLES

@@ -10,10 +10,10 @@ import numpy as np
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Fabric
-from moefabric.planner.arrays import Array, circuit_matrix
+from moefabric.planner.arrays import Array, circuit_counts, circuit_matrix
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.nic_assignment import assign_nics
-from moefabric.planner.pair_order import circuit_counts, take_ports
+from moefabric.planner.pair_order import take_ports
 from moefabric.planner.waterfill import EpsLinks, off_diagonal
 from tests.support.circuit_optimum import end_s, optimal_circuits
 from tests.support.fabrics import fabric

@@ -7,7 +7,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, Split, consolidated_flows, flows
 from moefabric.core.topology import Fabric, Region, drops_packets
-from moefabric.planner.assumed_split import assumed_split
+from moefabric.planner.robust_split import assumed_split
 
 PACING_HEADROOM: Final = 1.03
 """Ratio of pace to planned rate, which makes up for what a flow loses at its start."""

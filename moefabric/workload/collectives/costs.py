@@ -18,6 +18,8 @@ others, its own part included; its bus bandwidth counts what this rank sends to 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from moefabric.workload.collectives.schedule import Call
 
 
@@ -84,7 +86,9 @@ def port_bytes(call: Call, groups: Sequence[int] | None = None) -> int:
     if len(names) < 2:
         return 0
     if call.kind == "all_to_all":
-        return max(max(_crossing(call, groups, name)) for name in names)
+        leaving = np.where(np.not_equal.outer(groups, groups), call.sizes, 0)
+        ends = (np.bincount(groups, leaving.sum(axis=axis)) for axis in (0, 1))
+        return int(max(sums.max() for sums in ends))
     whole, own = counted_bytes(call), dict.fromkeys(names, 0)
     for rank, name in enumerate(groups):
         own[name] += call.size if call.kind == "gather" else call.shard(rank).size
@@ -96,14 +100,6 @@ def port_bytes(call: Call, groups: Sequence[int] | None = None) -> int:
         case "gather" | "scatter":
             return whole - own[groups[call.root]]
     return whole  # broadcast, reduce, or nothing of a barrier
-
-
-def _crossing(call: Call, groups: Sequence[int], name: int) -> tuple[int, int]:
-    """Return the bytes of an all-to-all that leave a group and that enter it."""
-    pairs = [(a, b) for a in range(call.ranks) for b in range(call.ranks)]
-    leaving = sum(call.sizes[a][b] for a, b in pairs if groups[a] == name != groups[b])
-    entering = sum(call.sizes[a][b] for a, b in pairs if groups[a] != name == groups[b])
-    return leaving, entering
 
 
 def bound_s(call: Call, rank_bps: float, server_bps: float | None = None) -> float:

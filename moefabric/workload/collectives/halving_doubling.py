@@ -86,16 +86,14 @@ class Dissemination:
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of a barrier."""
         ranks = [RankSteps() for _ in range(call.ranks)]
-        rounds = (call.ranks - 1).bit_length()
+        distances = [1 << turn for turn in range((call.ranks - 1).bit_length())]
         for rank, steps in enumerate(ranks):
-            arrived: Numbers = ()
-            for turn in range(rounds):
-                distance = 1 << turn
-                token = Extent("scratch", 0, 1)
+            token, arrived = steps.take_scratch(1), Numbers()
+            for distance in distances:
                 steps.send((rank + distance) % call.ranks, token, "barrier", after=arrived)
                 source = (rank - distance) % call.ranks
-                arrived += steps.receive(source, Extent("scratch", 1 + turn, 1), "barrier")
-        return schedule_of(self.name, call, ranks, [1 + rounds] * call.ranks)
+                arrived += steps.receive(source, steps.take_scratch(1), "barrier")
+        return schedule_of(self.name, call, ranks)
 
 
 HALVING_DOUBLING: Final = HalvingDoubling()

@@ -55,10 +55,9 @@ class MixNetAllToAll:
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of an all-to-all."""
         ranks = [RankSteps() for _ in range(call.ranks)]
-        scratch = [0] * call.ranks
         gathered: list[list[int]] = [[] for _ in ranks]
         for message in _messages(call):
-            block, arrived = _blocks(call, message, scratch)
+            block, arrived = _blocks(call, message, ranks)
             sender, receiver = message.sender, message.receiver
             for fragment, place in zip(message.fragments, _places(message, block), strict=True):
                 source, part = fragment.source, _input(call, fragment)
@@ -73,7 +72,7 @@ class MixNetAllToAll:
                     part, place = call.input_part(rank, peer), call.output_part(peer, rank)
                     after = tuple(gathered[rank])
                     transfer(ranks, rank, peer, part, "intra-host", to=place, after=after)
-        return schedule_of(self.name, call, ranks, scratch)
+        return schedule_of(self.name, call, ranks)
 
 
 def _input(call: Call, fragment: _Fragment) -> Extent:
@@ -86,21 +85,16 @@ def _output(call: Call, fragment: _Fragment) -> Extent:
     return part.part(fragment.offset, fragment.size)
 
 
-def _blocks(call: Call, message: _Message, scratch: list[int]) -> tuple[Extent, Extent]:
+def _blocks(call: Call, message: _Message, ranks: Sequence[RankSteps]) -> tuple[Extent, Extent]:
     """Return where a message leaves from and arrives; take room in the scratch buffers."""
     size = sum(fragment.size for fragment in message.fragments)
-    single = message.fragments[0]
-    blocks = []
-    for rank, own, extent in (
-        (message.sender, single.source, _input(call, single)),
-        (message.receiver, single.target, _output(call, single)),
-    ):
-        if len(message.fragments) == 1 and rank == own:
-            blocks.append(extent)
-        else:
-            blocks.append(Extent("scratch", scratch[rank], size))
-            scratch[rank] += size
-    return blocks[0], blocks[1]
+    single, several = message.fragments[0], len(message.fragments) > 1
+    block, arrived = _input(call, single), _output(call, single)
+    if several or message.sender != single.source:
+        block = ranks[message.sender].take_scratch(size)
+    if several or message.receiver != single.target:
+        arrived = ranks[message.receiver].take_scratch(size)
+    return block, arrived
 
 
 def _places(message: _Message, block: Extent) -> Iterator[Extent]:
@@ -178,36 +172,29 @@ class HierarchicalAllToAll:
             fault = "each server needs the same number of ranks, with neighbouring numbers"
             raise SpecError([(f"schedule {self.name}", fault)])
         ranks = [RankSteps() for _ in range(call.ranks)]
-        scratch = [0] * call.ranks
         for own in members:
             for local, carrier in enumerate(own):
                 for others in members:
-                    self._to_server(call, ranks, own, carrier, others[local], scratch)
-        return schedule_of(self.name, call, ranks, scratch)
+                    _to_server(call, ranks, own, carrier, others[local])
+        return schedule_of(self.name, call, ranks)
 
-    def _to_server(
-        self,
-        call: Call,
-        ranks: Sequence[RankSteps],
-        own: Sequence[int],
-        carrier: int,
-        target: int,
-        scratch: list[int],
-    ) -> None:
-        """Add the steps from all ranks of a server, by one of them, to a rank."""
-        size = sum(call.sizes[rank][target] for rank in own)
-        block = arrived = Extent("output", call.output_part(target, own[0]).offset, size)
-        if carrier != target:
-            block = Extent("scratch", scratch[carrier], size)
-            scratch[carrier] += size
-        offset = 0
-        for rank in own:
-            part = call.input_part(rank, target)
-            place = block.part(offset, part.size)
-            offset += part.size
-            phase = "local" if rank == carrier else "intra-host"
-            move(ranks, rank, carrier, part, place, phase)
-        move(ranks, carrier, target, block, arrived, "inter-host")
+
+def _to_server(
+    call: Call, ranks: Sequence[RankSteps], own: Sequence[int], carrier: int, target: int
+) -> None:
+    """Add the steps from all ranks of a server, by one of them, to a rank."""
+    size = sum(call.sizes[rank][target] for rank in own)
+    block = arrived = Extent("output", call.output_part(target, own[0]).offset, size)
+    if carrier != target:
+        block = ranks[carrier].take_scratch(size)
+    offset = 0
+    for rank in own:
+        part = call.input_part(rank, target)
+        place = block.part(offset, part.size)
+        offset += part.size
+        phase = "local" if rank == carrier else "intra-host"
+        move(ranks, rank, carrier, part, place, phase)
+    move(ranks, carrier, target, block, arrived, "inter-host")
 
 
 MIXNET: Final = MixNetAllToAll()

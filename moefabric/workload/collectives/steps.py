@@ -7,7 +7,7 @@ at the same time, and additions to the same bytes may follow one another in any 
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -88,7 +88,13 @@ class RankSteps:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.scratch_bytes = 0
         self._accesses: defaultdict[BufferName, _Accesses] = defaultdict(_Accesses)
+
+    def take_scratch(self, size: int) -> Extent:
+        """Return a new range of the scratch buffer."""
+        self.scratch_bytes += size
+        return Extent("scratch", self.scratch_bytes - size, size)
 
     def send(
         self, peer: int, extent: Extent, phase: str = "", *, after: Numbers = (), via: Via = ""
@@ -186,19 +192,16 @@ def move(
     return ()
 
 
-def schedule_of(
-    name: str, call: Call, ranks: Iterable[RankSteps], scratch: Iterable[int] = ()
-) -> Schedule:
+def schedule_of(name: str, call: Call, ranks: Sequence[RankSteps]) -> Schedule:
     """Return the schedule that ranks' steps make.
 
     Args:
         name: Name of the algorithm.
         call: The collective.
         ranks: The steps of each rank.
-        scratch: Bytes of each rank's scratch buffer; empty if none has one.
     """
     buffers = [buffer_sizes(call, rank) for rank in range(call.ranks)]
-    for sizes, size in zip(buffers, scratch, strict=False):
-        if size:
-            sizes["scratch"] = size
+    for sizes, rank in zip(buffers, ranks, strict=True):
+        if rank.scratch_bytes:
+            sizes["scratch"] = rank.scratch_bytes
     return Schedule(name, tuple(tuple(rank.steps) for rank in ranks), tuple(buffers))

@@ -152,9 +152,7 @@ class FabricNetwork:
 
     def goodput_bps(self, link: Link) -> float:
         """Return the payload rate of a link."""
-        if "nvswitch" in link:
-            return self.nvswitch_bps
-        return fluid.goodput_bps(self.fabric, link)
+        return self.nvswitch_bps if "nvswitch" in link else fluid.goodput_bps(self.fabric, link)
 
 
 @dataclass(frozen=True)

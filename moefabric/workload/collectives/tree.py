@@ -41,7 +41,15 @@ class Tree:
     def schedule(self, call: Call) -> Schedule:
         """Return the steps of an all-reduce, a broadcast or a reduce."""
         ranks = [RankSteps() for _ in range(call.ranks)]
-        pipeline = ChunkPipeline(ranks)
+        sent: dict[tuple[int, int, str], Numbers] = {}
+
+        def pass_on(sender: int, receiver: int, chunk: Extent, phase: str) -> None:
+            # If all chunks were in flight at once, they would share the link, and all would
+            # arrive in the end.
+            after, add = sent.get((sender, receiver, phase), ()), phase == "reduce"
+            steps = transfer(ranks, sender, receiver, chunk, phase, add=add, after=after)
+            sent[sender, receiver, phase] = steps
+
         whole = Extent("output", 0, call.size)
         parts = [(_shifted(self._parent, call.root, call.ranks), whole)]
         if call.kind == "all_reduce":
@@ -52,32 +60,11 @@ class Tree:
             for chunk in chunks_of(call, part):
                 if call.kind != "broadcast":
                     for child, above in reversed(order):
-                        pipeline.pass_on(child, above, chunk, "reduce")
+                        pass_on(child, above, chunk, "reduce")
                 if call.kind != "reduce":
                     for child, above in order:
-                        pipeline.pass_on(above, child, chunk, "broadcast")
+                        pass_on(above, child, chunk, "broadcast")
         return schedule_of(self.name, call, ranks)
-
-
-class ChunkPipeline:
-    """Chunks that ranks pass on one after another: a rank sends one at a time to each peer.
-
-    If all were in flight at once, they would share the link, and all would arrive in the end.
-    """
-
-    def __init__(self, ranks: Sequence[RankSteps]) -> None:
-        """Pass chunks on between these ranks."""
-        self._ranks = ranks
-        self._last: dict[tuple[int, int, str], Numbers] = {}
-
-    def pass_on(self, sender: int, receiver: int, chunk: Extent, phase: str) -> None:
-        """Add the steps that send a chunk, and that receive it, or add it in a phase `reduce`."""
-        key = sender, receiver, phase
-        after = self._last.get(key, ())
-        steps = transfer(
-            self._ranks, sender, receiver, chunk, phase, add=phase == "reduce", after=after
-        )
-        self._last[key] = steps
 
 
 def chunks_of(call: Call, extent: Extent) -> tuple[Extent, ...]:

@@ -67,7 +67,8 @@ def fit(
         raise ValueError(f"{at} (iteration, layer, rank): no tokens")
     choices = float(np.median(sums))
     moments = _moments(trace, top_k, choices)
-    skews = np.array([_skew(value, experts) for value in moments.layers])
+    known, of_known = _moments_by_skew(experts)
+    skews = np.interp(moments.layers, of_known, known)
     skews, group_share = _with_groups(trace, skews, groups)
     skew, spread = _skew_of_layers(skews, experts)
     persistence, drift_time = _drift(moments.popularity)
@@ -161,11 +162,6 @@ def _moments_by_skew(experts: int) -> tuple[FloatArray, FloatArray]:
         shares /= shares.sum(axis=1, keepdims=True)
         moments.append(experts * (shares**2).sum(axis=1).mean() - 1)
     return skews, np.array(moments)
-
-
-def _skew(moment: float, experts: int) -> float:
-    skews, moments = _moments_by_skew(experts)
-    return float(np.interp(moment, moments, skews))
 
 
 def _skew_of_layers(skews: FloatArray, experts: int) -> tuple[float, float]:

@@ -283,8 +283,7 @@ def _recorded_logs(loads: tuple[float, ...], experts: int) -> FloatArray:
     if experts == len(loads):
         return logs
     at: FloatArray = (np.arange(experts) + 0.5) / experts
-    between: FloatArray = np.interp(at, (np.arange(len(loads)) + 0.5) / len(loads), logs)
-    return between
+    return np.interp(at, (np.arange(len(loads)) + 0.5) / len(loads), logs)
 
 
 def draw_tokens(

@@ -93,8 +93,7 @@ def repeat_tokens(tokens: Counts, ranks: int, experts: int, seed: int) -> Counts
     columns = np.arange(experts) % tokens.shape[-1]
     if experts > tokens.shape[-1]:
         columns = np.random.default_rng(seed).permutation(columns)
-    repeated: Counts = rows[..., columns]
-    return repeated
+    return rows[..., columns]
 
 
 def server_skew(tokens: Counts, servers: int) -> float:

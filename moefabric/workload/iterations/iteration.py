@@ -164,7 +164,13 @@ def moe_layer(model: Model, training: Training, placement: Placement, gating: To
     """
     sums = gating.sum(axis=1, keepdims=True)
     tokens = gating / np.maximum(sums, 1) * training.rank_tokens * model.top_k
-    copies = token_copies(model, training, placement.by_destination(tokens))
+    copies = placement.by_destination(tokens)
+    if model.node_limit:
+        # A token goes to M nodes with a share of `top_k` / M experts at each (so it is chosen: by
+        # the sum of its `top_k` / M best scores on a node; DeepSeek-V3, arXiv 2412.19437, section
+        # 2.1.2), and no token goes to a server twice.
+        copies = copies * min(1.0, model.node_limit / model.top_k)
+        copies = np.minimum(copies, training.rank_tokens)
     return placed_layer(model, training, placement, tokens, copies)
 
 
@@ -185,25 +191,6 @@ def placed_layer(
     owed = placement.by_source(copies) * training.dispatch_token_bytes(model)
     demand = DemandMatrix(placement.servers, owed)
     return Layer(demand, placement.max_by_server(rank_tokens))
-
-
-def token_copies(model: Model, training: Training, tokens: Array) -> Array:
-    """Return how often tokens of each rank go to each server.
-
-    Without a node limit, they go there once for each expert. With a limit of M nodes, a token goes
-    to M nodes with a share of `top_k` / M experts at each (so it is chosen: by the sum of its
-    `top_k` / M best scores on a node; DeepSeek-V3, arXiv 2412.19437, section 2.1.2), and no token
-    goes to a server twice.
-
-    Args:
-        model: The model.
-        training: How it is trained.
-        tokens: Tokens [rank, server] that the server's experts compute.
-    """
-    if not model.node_limit:
-        return tokens
-    copies: Array = tokens * min(1.0, model.node_limit / model.top_k)
-    return np.minimum(copies, training.rank_tokens)
 
 
 def merge_layers(layers: Sequence[Layer]) -> Layer:

@@ -382,7 +382,9 @@ class Training:
         """
         token_flops = model.replicated_flops(self.sequence)
         flops = self.rank_tokens * (token_flops + self.payloads.source_flops(model.hidden))
-        coding_s = self._coding_s(model, self._copies(model), self.payloads.source_s_per_byte)
+        # Each token is sent once for each expert or node.
+        copies = self.rank_tokens * min(model.node_limit or model.top_k, model.top_k)
+        coding_s = self._coding_s(model, copies, self.payloads.source_s_per_byte)
         return self._seconds(flops, direction) + self._all_reduces_s(model, direction) + coding_s
 
     def expert_s(self, model: Model, tokens: float, direction: Direction = "forward") -> float:
@@ -400,10 +402,6 @@ class Training:
         """Return the seconds of the head, which is never recomputed."""
         passes = 1.0 if direction == "forward" else BACKWARD
         return passes * self.rank_tokens * model.head_flops() / self.rank_flops
-
-    def _copies(self, model: Model) -> float:
-        """Return how many tokens a rank sends, each once for each expert or node."""
-        return self.rank_tokens * min(model.node_limit or model.top_k, model.top_k)
 
     def _coding_s(self, model: Model, tokens: float, s_per_byte: tuple[float, float]) -> float:
         """Return the seconds in which a rank's GPUs code tokens that go out and come back."""

@@ -82,7 +82,9 @@ def routed_tokens(
     weights = _unit_weights(units, routes.scores, len(servers))
     touched = weights > 0
     if rule.limit:
-        touched &= _largest(weights, rule.limit)
+        # The units of largest weight; the lower number wins a tie.
+        order = np.argsort(-weights, axis=-1, kind="stable")
+        touched &= np.argsort(order, axis=-1) < rule.limit
     kept = np.take_along_axis(touched, units, axis=-1).astype(np.float64)
     at_hand = touched.sum(axis=-1, keepdims=True) * (placement.experts // len(servers))
     kept *= np.minimum(chosen.shape[-1], at_hand) / kept.sum(axis=-1, keepdims=True)
@@ -106,13 +108,6 @@ def _unit_weights(units: Numbers, scores: NDArray[Any] | None, count: int) -> Ar
     cells = (row * count + units).ravel()
     sums = np.bincount(cells, own.ravel(), ranks * tokens * count).astype(np.float64)
     return sums.reshape(ranks, tokens, count)
-
-
-def _largest(weights: Array, limit: int) -> NDArray[np.bool_]:
-    """Return whether a unit is among the `limit` of largest weight; the lower number wins a tie."""
-    place = np.argsort(np.argsort(-weights, axis=-1, kind="stable"), axis=-1)
-    among: NDArray[np.bool_] = place < limit
-    return among
 
 
 def routed_layer(

@@ -81,8 +81,7 @@ class HybridEp:
             place // size * size + place[:, None] % size
             for place, size in zip(places, domains, strict=True)
         ]
-        chosen: NDArray[np.int64] = np.ravel_multi_index(tuple(digits), levels)
-        return chosen
+        return np.ravel_multi_index(tuple(digits), levels)
 
 
 def with_expert_exchange(

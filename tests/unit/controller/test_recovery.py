@@ -25,7 +25,7 @@ from moefabric.core.forwarding import tree_route
 from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_paths, relay_root
 from moefabric.core.routes import Link
-from moefabric.core.rules import DROP, RuleChange, eps_rules, server_rules
+from moefabric.core.rules import DROP, RuleChange, server_rules
 from moefabric.core.topology import Fabric
 from moefabric.planner.plan import plan
 from moefabric.planner.waterfill import EpsLinks
@@ -436,7 +436,6 @@ def test_reader_is_woken_by_a_version_that_comes_before_it_waits() -> None:
 
 
 def test_empty_relays_change_no_rules() -> None:
-    assert eps_rules(FOUR, {}) == eps_rules(FOUR)
     assert server_rules(FOUR, FOUR.regions[0], {}) == server_rules(FOUR, FOUR.regions[0])
 
 

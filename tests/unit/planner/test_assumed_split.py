@@ -12,8 +12,8 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.topology import Fabric
-from moefabric.planner.assumed_split import assumed_split
 from moefabric.planner.mixnet import SPILL
+from moefabric.planner.robust_split import assumed_split
 from moefabric.simulator.fluid import predict
 from tests.support.fabrics import MESH, fabric, lit_fabrics
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.planner.arrays import Ints
+from moefabric.planner.arrays import Ints, circuit_counts
 from moefabric.planner.circuit_search import CircuitSearch, _exchanges, _Lateness
-from moefabric.planner.pair_order import affordable_pairs, circuit_counts
+from moefabric.planner.pair_order import affordable_pairs
 from moefabric.planner.waterfill import EpsLinks
 
 Start = tuple[CircuitSearch, Ints]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.planner.arrays import Ints, circuit_matrix
+from moefabric.planner.arrays import Ints, circuit_counts, circuit_matrix
 from moefabric.planner.even_circuits import (
     EVEN,
     EXPANDER,
@@ -21,7 +21,7 @@ from moefabric.planner.even_circuits import (
     uniform_order,
 )
 from moefabric.planner.nic_assignment import assign_nics
-from moefabric.planner.pair_order import Pair, PairOrderPolicy, circuit_counts
+from moefabric.planner.pair_order import Pair, PairOrderPolicy
 from moefabric.planner.static import ring_order
 from tests.support.fabrics import fabric
 

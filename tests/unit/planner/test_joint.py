@@ -13,12 +13,11 @@ from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
-from moefabric.planner.arrays import Array, Ints
+from moefabric.planner.arrays import Array, Ints, circuit_counts
 from moefabric.planner.deadline_circuits import deadline_bound_s
 from moefabric.planner.joint import Joint, best_circuits
 from moefabric.planner.mixnet import algorithm1_order
 from moefabric.planner.moving_circuits import moving_s
-from moefabric.planner.pair_order import circuit_counts
 from moefabric.planner.plan import plan
 from moefabric.planner.policy import Policy
 from moefabric.planner.waterfill import EpsLinks

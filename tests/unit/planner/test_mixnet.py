@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from moefabric.core.demand import DemandMatrix, Placement
+from moefabric.planner.arrays import circuit_counts
 from moefabric.planner.mixnet import algorithm1_order, htsim_order
-from moefabric.planner.pair_order import Pair, circuit_counts
+from moefabric.planner.pair_order import Pair
 from tests.support.paths import GOLDEN
 
 VECTORS: dict[str, Any] = json.loads((GOLDEN / "algorithm1_vectors.json").read_text())

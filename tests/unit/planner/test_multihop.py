@@ -20,11 +20,11 @@ from moefabric.core.ocs import Ocs
 from moefabric.core.paths import relay_root
 from moefabric.core.routes import Link, Route, is_forwarding, route
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import Array, Ints, circuit_matrix
+from moefabric.planner.arrays import Array, Ints, circuit_counts, circuit_matrix
 from moefabric.planner.even_circuits import EVEN, uniform_order
 from moefabric.planner.multihop import multihop_split, relay_linear_program, shares
 from moefabric.planner.nic_assignment import assign_nics, usable_ports
-from moefabric.planner.pair_order import affordable_pairs, circuit_counts
+from moefabric.planner.pair_order import affordable_pairs
 from moefabric.planner.plan import Plan, plan
 from moefabric.planner.waterfill import EpsLinks, off_diagonal
 from moefabric.simulator.fluid import goodput_bps, predict

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.arrays import Ints
+from moefabric.planner.arrays import Ints, circuit_counts
 from moefabric.planner.mixnet import algorithm1_order
 from moefabric.planner.nic_assignment import assign_nics, numa_node
-from moefabric.planner.pair_order import Pair, circuit_counts
+from moefabric.planner.pair_order import Pair
 
 NAMES = ("s0", "s1", "s2")
 FABRIC = Fabric("f", (Region("r0", 0, NAMES, Ocs("ocs0", 9)),), 8, 3, 1, 1e9, None)

@@ -11,8 +11,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.topology import Fabric
-from moefabric.planner.assumed_split import assumed_split
-from moefabric.planner.robust_split import robust_split
+from moefabric.planner.robust_split import assumed_split, robust_split
 from moefabric.planner.waterfill import optimal_split
 from moefabric.simulator.fluid import bound_s, predict
 from moefabric.workload.gating.traces import read_gating

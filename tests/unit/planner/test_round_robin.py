@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.planner.pair_order import circuit_counts
+from moefabric.planner.arrays import circuit_counts
 from moefabric.planner.round_robin import RoundRobin, slots, tournament
 from tests.support.planner_cases import fabric
 

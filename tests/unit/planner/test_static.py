@@ -2,7 +2,8 @@
 
 import pytest
 
-from moefabric.planner.pair_order import Pair, circuit_counts
+from moefabric.planner.arrays import circuit_counts
+from moefabric.planner.pair_order import Pair
 from moefabric.planner.static import ring_order
 
 
