@@ -12,6 +12,7 @@ from ssl import SSLContext
 from typing import Any, Final, Self, TypeVar
 
 from moefabric.controller.http_client import Dial, HttpClient
+from moefabric.core.closing import Closing
 from moefabric.core.errors import ControlError
 from moefabric.core.topology import Region
 from moefabric.runtime.control_tls import ControlTls
@@ -53,7 +54,7 @@ def tls_dial(tls: ControlTls, dial: Dial = _dial, wrap: TlsWrap = SSLContext.wra
 
 
 @dataclass(eq=False)
-class ControllerClient:
+class ControllerClient(Closing):
     """Sends requests to one controller. Every failure raises a ControlError that names it.
 
     `moefabric.controller.service.northbound` documents the fields of requests and replies.
@@ -105,12 +106,6 @@ class ControllerClient:
     def with_timeout(self, timeout_s: float) -> "ControllerClient":
         """Return a client of the same controller with another timeout and its own connection."""
         return ControllerClient(self.address, self.token, timeout_s, self.dial)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection."""

@@ -15,8 +15,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
+from moefabric.core.closing import Closing
 from moefabric.runtime.processes import end_processes
 from moefabric.runtime.run_directory import (
     FABRIC_VARIABLE,
@@ -66,7 +67,7 @@ def kill_with_variable(name: str, value: str) -> int:
     return _kill(lambda _pid, variables: line in variables)
 
 
-class ProcessGuard:
+class ProcessGuard(Closing):
     """Guard of the processes with a variable in their environment. Closing it kills them."""
 
     def __init__(self, name: str, value: str) -> None:
@@ -79,12 +80,6 @@ class ProcessGuard:
             env={**os.environ, "PYTHONSAFEPATH": "1"},
             start_new_session=True,  # Ctrl-C on a terminal is for the caller, which then closes
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Kill the processes of the job that are left, and wait for their end."""

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Final, Literal, Self, get_args
+from typing import IO, Final, Literal, get_args
 from uuid import uuid4
 
+from moefabric.core.closing import Closing
 from moefabric.core.errors import FabricError, RankFailedError
 from moefabric.emulator.linux.marked_processes import ProcessGuard
 from moefabric.execution.programs.rank_places import Launcher, Rank, RankJob
@@ -56,7 +57,7 @@ class _Output:
         return texts
 
 
-class RankProcesses:
+class RankProcesses(Closing):
     """The running ranks of a job. Leaving the `with` ends those that still run."""
 
     def __init__(
@@ -137,12 +138,6 @@ class RankProcesses:
         pidfd = os.pidfd_open(process.pid)
         self._running[pidfd] = rank, process
         self._selector.register(pidfd, selectors.EVENT_READ)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all ranks have ended and all their lines have been delivered.
