@@ -20,6 +20,7 @@ from moefabric.agents.engine import guarded_process
 from moefabric.agents.remote.ssh import SshHost
 from moefabric.core.errors import AgentError
 from moefabric.core.server_host import HostLogin
+from moefabric.runtime.processes import wait_or_kill
 
 _END_S: Final = guarded_process.GRACE_S + 3.0
 """Time for a host to end a command."""
@@ -99,11 +100,7 @@ def _run(argv: list[str], heartbeat_s: float) -> int:
     finally:
         with suppress(BrokenPipeError):
             process.stdin.close()  # the host ends the command
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_or_kill(process, _END_S)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.fabric.bpf_switches import ARGV, SwitchProcess
 from moefabric.emulator.fabric.datapath import bpf_refusal
 from moefabric.emulator.linux.processes import module_environment
+from moefabric.runtime.processes import wait_or_kill
 from moefabric.runtime.waiting import Deadline
 
 _TIMEOUT_S: Final = 10.0
@@ -48,11 +49,7 @@ class _SwitchService:
         if self.switches:
             return
         self.process.close()
-        try:
-            self.popen.wait(_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
+        wait_or_kill(self.popen, _TIMEOUT_S)
         self._folder.cleanup()
 
 

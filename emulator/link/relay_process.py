@@ -14,6 +14,7 @@ from moefabric.emulator.link.port import PortCounts
 from moefabric.emulator.link.relay import RelayPort
 from moefabric.emulator.linux.line_requests import ask_program
 from moefabric.emulator.linux.processes import nsenter_argv
+from moefabric.runtime.processes import wait_or_kill
 
 RELAY_ENVIRONMENT: Final = {"PYTHONSAFEPATH": "1"}
 """Variables of a relay; with this one, `python -m` doesn't import from the caller's folder."""
@@ -119,8 +120,4 @@ class RelayProcess:
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None:
                 pipe.close()
-        try:
-            self._popen.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+        wait_or_kill(self._popen, _END_S)
