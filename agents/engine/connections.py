@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
@@ -19,7 +18,7 @@ from moefabric.agents.engine.sockets import (
     tcp_socket,
 )
 from moefabric.agents.engine.transfers import Send
-from moefabric.runtime.event_loop import IN
+from moefabric.runtime.event_loop import IN, NOW
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
 MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one

@@ -11,20 +11,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.requests import Fields, RefusedError
-from moefabric.runtime.event_loop import IN, EventLoop
+from moefabric.runtime.event_loop import IN, NOW, EventLoop
 
 BATCH = 16  # connections accepted in one turn of the loop
 PAUSE_NS = 200_000_000  # how long a listener without descriptors leaves connections waiting
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def raise_descriptor_limit() -> int:
-    """Raise this process's limit of open descriptors as far as it may; return the limit."""
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit of open descriptors as far as it may."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
 
 
 class Listener:

@@ -350,10 +350,8 @@ class OpenFlowAgent:
         """Make `serve` return after the current work."""
         self._stopped = True
 
-    def serve(self, *stops: socket.socket) -> None:
-        """Serve until `stop` is called or one of `stops` is readable or closed by its peer."""
-        for sock in stops:
-            self.watch(sock.fileno(), self.stop)
+    def serve(self) -> None:
+        """Serve until `stop` is called."""
         while not self._stopped:
             self.run_once(None)
 
