@@ -24,7 +24,7 @@ from moefabric.runtime.processes import wait_or_kill
 
 _END_S: Final = guarded_process.GRACE_S + 3.0
 """Time for a host to end a command."""
-_SSH_FAILED: Final = 255
+SSH_FAILED: Final = 255
 _INTERFACE: Final = "eth0"
 """Interface of an emulated server."""
 
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         argv = host.argv(shlex.join(guarded))
     except AgentError as error:
         sys.stderr.write(f"{error}\n")
-        return _SSH_FAILED
+        return SSH_FAILED
     return _run(argv, host.silence_s / 4)
 
 

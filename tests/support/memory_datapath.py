@@ -68,7 +68,7 @@ class MemoryDatapath:
     @property
     def ports(self) -> Mapping[int, Port]:
         """See `Datapath.ports`."""
-        return dict(self._ports)
+        return self._ports
 
     def load(self, flows: Sequence[Flow], groups: Sequence[Group] = ()) -> None:
         """See `Datapath.load`."""

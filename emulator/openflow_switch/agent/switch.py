@@ -63,7 +63,7 @@ class OpenFlowSwitch:
         self.datapath, self.interfaces = datapath, interfaces
         self.tables, self._counters = FlowTables(), SwitchCounters()
         self._pipeline = Pipeline((), {}, ())
-        self.ports: dict[int, Port] = dict(datapath.ports)
+        self.ports = datapath.ports
         self.created_ns, self.generation_id = now_ns, -1
         self.has_timeouts = False
         """Whether `expire` must be called from time to time."""
@@ -231,7 +231,6 @@ class OpenFlowSwitch:
         old = self.ports.get(number)
         if old is None or old.up == up:
             return None
-        self.ports[number] = replace(old, up=up)
         self.datapath.port_changed(number, up=up)
         return self.ports[number]
 
