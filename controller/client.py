@@ -64,6 +64,7 @@ class ControllerClient(Closing):
         token: The fabric's token.
         timeout_s: How long one reply may take.
         dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
+        hang_up: Makes a pending request of another thread raise ControlError.
     """
 
     address: tuple[str, int]
@@ -75,6 +76,7 @@ class ControllerClient(Closing):
         """Prepare a connection, which opens with the first request."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         self._http = HttpClient("controller", self.address, self.timeout_s, self.dial, headers)
+        self.hang_up = self._http.shut_down
 
     @classmethod
     def of_region(
@@ -110,10 +112,6 @@ class ControllerClient(Closing):
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
-
-    def hang_up(self) -> None:
-        """Make a pending request of another thread raise ControlError."""
-        self._http.shut_down()
 
     def demand(
         self,

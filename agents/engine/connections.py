@@ -181,12 +181,10 @@ class Connections:
 
     def close(self) -> None:
         """Close every connection and the data port."""
-        for outgoing in list(self.outgoing.values()):
-            outgoing.lose("closed by request")
-        for incoming in [*self.resources.incoming.values(), *self.resources.unnamed]:
-            incoming.lose("closed by request")
-        for relay in list(self.resources.relays.values()):
-            relay.lose("closed by request")
+        resources = self.resources
+        opened = [*resources.incoming.values(), *resources.unnamed, *resources.relays.values()]
+        for connection in [*self.outgoing.values(), *opened]:
+            connection.lose("closed by request")
         self.outgoing.clear()
         for listener in self.listeners.values():
             listener.close()

@@ -44,7 +44,6 @@ class Listener:
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self.loop, self.sock, self.accepted, self.make_room = loop, sock, accepted, make_room
-        self.closed = False
         self._resume()
 
     def accept(self, _mask: int = IN) -> None:
@@ -62,13 +61,12 @@ class Listener:
 
     def close(self) -> None:
         """Close the socket."""
-        if not self.closed:
-            self.closed = True
+        if self.sock.fileno() >= 0:
             self.loop.forget(self.sock.fileno())
             self.sock.close()
 
     def _resume(self) -> None:
-        if not self.closed:
+        if self.sock.fileno() >= 0:  # else it was closed meanwhile
             self.loop.watch(self.sock.fileno(), IN, self.accept)
 
 
