@@ -133,7 +133,7 @@ class MemoryInterfaces:
         self._signal = EventSignal()
         self.fileno, self.close = self._signal.fileno, self._signal.close
 
-    def look(self, name: str) -> Interface | None:
+    def look(self, name: str) -> Interface:
         """See `Interfaces.look`."""
         return self._interfaces.get(name, Interface())
 

@@ -180,6 +180,11 @@ class SwitchConnections:
     due_ns: int = NEVER
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the switch is connected with its controller."""
+        return self.active is not None and self.active.is_open
+
+    @property
     def connections(self) -> list[OpenFlowConnection]:
         """All connections, the controller's first."""
         return [self.active, *self.passive] if self.active else [*self.passive]
@@ -342,11 +347,6 @@ class OpenFlowAgent:
         selected = [(self.switches[name], address) for name, address in controllers.items()]
         for connections, address in selected:
             connections.connect(address)
-
-    def connected(self) -> tuple[str, ...]:
-        """Names of the switches that are connected with their controllers."""
-        actives = ((name, connections.active) for name, connections in self.switches.items())
-        return tuple(name for name, active in actives if active and active.is_open)
 
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         """Call `ready` whenever a descriptor is readable."""

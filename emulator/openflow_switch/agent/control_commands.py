@@ -72,9 +72,8 @@ class ControlCommands:
                 self._agent.connect({name: (str(host), int(port)) for name, (host, port) in given})
                 return {"connecting": len(controllers)}
             case {"show": _}:
-                connected = self._agent.connected()
                 switches = {
-                    name: {"connected": name in connected, "rules": len(one.switch.tables.entries)}
+                    name: {"connected": one.is_connected, "rules": len(one.switch.tables.entries)}
                     for name, one in self._agent.switches.items()
                 }
                 return {"switches": switches}
