@@ -12,6 +12,7 @@ from ssl import SSLContext
 from typing import Any, Final, Self, TypeVar
 
 from moefabric.controller.http_client import Dial, HttpClient
+from moefabric.core.closing import Closing
 from moefabric.core.errors import ControlError
 from moefabric.core.topology import Region
 from moefabric.runtime.control_tls import ControlTls
@@ -53,7 +54,7 @@ def tls_dial(tls: ControlTls, dial: Dial = _dial, wrap: TlsWrap = SSLContext.wra
 
 
 @dataclass(eq=False)
-class ControllerClient:
+class ControllerClient(Closing):
     """Sends requests to one controller. Every failure raises a ControlError that names it.
 
     `moefabric.controller.service.northbound` documents the fields of requests and replies.
@@ -63,6 +64,7 @@ class ControllerClient:
         token: The fabric's token.
         timeout_s: How long one reply may take.
         dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
+        hang_up: Makes a pending request of another thread raise ControlError.
     """
 
     address: tuple[str, int]
@@ -74,6 +76,7 @@ class ControllerClient:
         """Prepare a connection, which opens with the first request."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         self._http = HttpClient("controller", self.address, self.timeout_s, self.dial, headers)
+        self.hang_up = self._http.shut_down
 
     @classmethod
     def of_region(
@@ -106,19 +109,9 @@ class ControllerClient:
         """Return a client of the same controller with another timeout and its own connection."""
         return ControllerClient(self.address, self.token, timeout_s, self.dial)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
-
-    def hang_up(self) -> None:
-        """Make a pending request of another thread raise ControlError."""
-        self._http.shut_down()
 
     def demand(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from moefabric.agents.engine.clock import NOW, clock_identity
+from moefabric.agents.engine.clock import clock_identity
 from moefabric.agents.engine.collectives import Collectives
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.control import ControlChannel
@@ -23,6 +23,7 @@ from moefabric.agents.engine.rank_port import RankPort
 from moefabric.agents.engine.requests import Fields, RefusedError, os_error_text, parse_request
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.sockets import Destination
+from moefabric.runtime.event_loop import NOW
 
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR, netdevice(7)
 _REQUEST = "256s"  # a struct ifreq and some room; a reply's address is at 20

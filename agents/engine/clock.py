@@ -1,12 +1,9 @@
-"""The clock that all instants of an agent refer to."""
+"""The identity of the clock that all instants of an agent refer to."""
 
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
-
-NOW = time.monotonic_ns
 
 
 def clock_identity() -> str:

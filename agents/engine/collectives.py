@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.exchanges import Exchange, Exchanges, part
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
-from moefabric.runtime.event_loop import Timer
+from moefabric.runtime.event_loop import NOW, Timer
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.incoming import IncomingConnection
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
@@ -19,7 +18,7 @@ from moefabric.agents.engine.sockets import (
     tcp_socket,
 )
 from moefabric.agents.engine.transfers import Send
-from moefabric.runtime.event_loop import IN
+from moefabric.runtime.event_loop import IN, NOW
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
 MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one
@@ -182,12 +181,10 @@ class Connections:
 
     def close(self) -> None:
         """Close every connection and the data port."""
-        for outgoing in list(self.outgoing.values()):
-            outgoing.lose("closed by request")
-        for incoming in [*self.resources.incoming.values(), *self.resources.unnamed]:
-            incoming.lose("closed by request")
-        for relay in list(self.resources.relays.values()):
-            relay.lose("closed by request")
+        resources = self.resources
+        opened = [*resources.incoming.values(), *resources.unnamed, *resources.relays.values()]
+        for connection in [*self.outgoing.values(), *opened]:
+            connection.lose("closed by request")
         self.outgoing.clear()
         for listener in self.listeners.values():
             listener.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 
-from moefabric.agents.engine.clock import NOW
-from moefabric.runtime.event_loop import CallbackOwner, EventLoop
+from moefabric.runtime.event_loop import NOW, CallbackOwner, EventLoop
 from moefabric.runtime.line_channel import LineChannel
 
 LONGEST_LINE = 64 * 1024 * 1024

@@ -6,8 +6,7 @@ import ipaddress
 import json
 import os
 import subprocess
-from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ class HostLink:
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
         self.interface: str = facts["interface"] or TUNNEL
-        self._undo: list[Callable[[], object]] = []
+        self._undo = ExitStack()
 
     def configure(self) -> None:
         """Configure the interface.
@@ -59,11 +58,8 @@ class HostLink:
 
     def close(self) -> None:
         """Undo all changes, last change first."""
-        while self._undo:
-            try:
-                self._undo.pop()()
-            except (OSError, RefusedError):  # it is gone already
-                continue
+        with suppress(OSError, RefusedError):  # of what is gone already
+            self._undo.close()
 
     def _make_tunnel(self) -> None:
         if self.facts["interface"]:
@@ -98,7 +94,7 @@ class HostLink:
             _ip("link", "set", name, "down", "address", former[0], "mtu", former[1])
             _ip("link", "set", name, state)
 
-        self._undo.append(restore)
+        self._undo.callback(restore)
         ipv6 = _SYSCTLS / f"net/ipv6/conf/{name}/disable_ipv6"
         if ipv6.exists():
             self._set(ipv6, "1")
@@ -136,12 +132,12 @@ class HostLink:
     def _add(self, kind: str, words: tuple[str, ...], *more: str, verb: str = "add") -> None:
         """Run `ip KIND VERB`; the same words without `more` undo it."""
         _ip(kind, verb, *words, *more)
-        self._undo.append(partial(_ip, kind, "delete", *words))
+        self._undo.callback(_ip, kind, "delete", *words)
 
     def _set(self, path: Path, value: str) -> None:
         former = path.read_text()
         path.write_text(value)
-        self._undo.append(lambda: path.write_text(former))
+        self._undo.callback(path.write_text, former)
 
 
 def _ip(*words: str) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import socket
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.payload import Payload, Position, transfer_seed
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import READ, DataConnection, Resources
 from moefabric.agents.engine.sockets import set_dscp
 from moefabric.agents.engine.transfers import Receive, TransferKey
-from moefabric.runtime.event_loop import BROKEN, IN, OUT, Timer
+from moefabric.runtime.event_loop import BROKEN, IN, NOW, OUT, Timer
 
 BATCH = 128 * 1024  # bytes that wake a receiver, unless the transfer ends earlier
 DIRECT = 16 * 1024  # bytes of one piece of ranks' memory that are worth a read of their own

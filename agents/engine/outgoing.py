@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.payload import Payload, Position, transfer_seed
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import os_error_text
@@ -21,8 +20,7 @@ from moefabric.agents.engine.sockets import (
     total_retransmits,
 )
 from moefabric.agents.engine.transfers import Send
-from moefabric.agents.engine.wire import Greeting
-from moefabric.runtime.event_loop import BROKEN, IN, OUT
+from moefabric.runtime.event_loop import BROKEN, IN, NOW, OUT
 
 # Most bytes that a connection sends before others have their turn, so that flows start together.
 TURN = 512 * 1024
@@ -165,7 +163,7 @@ class OutgoingConnection(DataConnection):
         there = self.destination
         names = self.resources.name, there.peer, there.path
         secrets = there.secret, there.relay, there.relay_secret
-        self.sock.sendall(Greeting(*names, *secrets, there.reply_dscp).to_bytes())
+        self.sock.sendall(wire.Greeting(*names, *secrets, there.reply_dscp).to_bytes())
         self.state = "greeting"
         self.watch()
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.memory import Content, add, allocate
@@ -22,7 +21,7 @@ from moefabric.agents.engine.pieces import Place, Sum
 from moefabric.agents.engine.requests import Fields, RefusedError
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.transfers import Receive, Send, Transfer, TransferKey
-from moefabric.runtime.event_loop import Timer
+from moefabric.runtime.event_loop import NOW, Timer
 
 KINDS = ("send", "receive", "receive_add", "copy", "compute")
 

@@ -27,47 +27,42 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.exchanges import Ask, ExchangeKey, Exchanges, blocks, exchange_key
 from moefabric.agents.engine.requests import Fields, RefusedError, parse_request
 from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.agents.engine.sockets import Listener, listen_unix
-from moefabric.runtime.event_loop import BROKEN, IN, OUT
+from moefabric.runtime.event_loop import BROKEN, IN, NOW, OUT
 
 LONGEST_PACKET = 1 << 20
 SEALS = fcntl.F_SEAL_SHRINK  # shorter memory than was mapped would end the agent by SIGBUS
 
 
+@dataclass(eq=False)
 class RankPort:
     """The ranks of this server.
 
-    Args:
+    Attributes:
         resources: Resources of the agent.
         exchanges: Where their exchanges are kept.
         send_event: Sends an event to all channels that said hello.
         make_room: Closes a connection so that a rank's can be accepted, if there are too many.
-
-    Attributes:
         path: Path of the socket; empty before `listen`.
         ranks: The ranks that have joined, by number.
+        connections: The connections of all ranks, joined or not.
     """
 
-    def __init__(
-        self,
-        resources: Resources,
-        exchanges: Exchanges,
-        send_event: Callable[[dict[str, Any]], object],
-        make_room: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.resources, self.exchanges, self.send_event = resources, exchanges, send_event
-        self.make_room = make_room
-        self.path = ""
-        self.ranks: dict[int, RankConnection] = {}
-        self.connections: set[RankConnection] = set()
+    resources: Resources
+    exchanges: Exchanges
+    send_event: Callable[[dict[str, Any]], object]
+    make_room: Callable[[], bool]
+    path: str = ""
+    ranks: dict[int, RankConnection] = field(default_factory=dict)
+    connections: set[RankConnection] = field(default_factory=set)
 
     def listen(self, path: str) -> None:
         """Accept ranks at a Unix socket that only its owner may open.

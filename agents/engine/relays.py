@@ -14,12 +14,10 @@ import socket
 from abc import abstractmethod
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.agents.engine.sockets import set_dscp, total_retransmits
-from moefabric.agents.engine.wire import Greeting
-from moefabric.runtime.event_loop import BROKEN, IN, OUT
+from moefabric.runtime.event_loop import BROKEN, IN, NOW, OUT
 
 PIECES = 128  # parts in which a transfer passes, if they are no larger than PIECE
 PIECE = 128 * 1024
@@ -35,7 +33,7 @@ class Relay:
         greeting: The greeting.
     """
 
-    def __init__(self, resources: Resources, near: socket.socket, greeting: Greeting) -> None:
+    def __init__(self, resources: Resources, near: socket.socket, greeting: wire.Greeting) -> None:
         self.resources = resources
         self.key = (greeting.sender, greeting.receiver, greeting.path)
         earlier = resources.relays.get(self.key)

@@ -11,20 +11,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.requests import Fields, RefusedError
-from moefabric.runtime.event_loop import IN, EventLoop
+from moefabric.runtime.event_loop import IN, NOW, EventLoop
 
 BATCH = 16  # connections accepted in one turn of the loop
 PAUSE_NS = 200_000_000  # how long a listener without descriptors leaves connections waiting
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def raise_descriptor_limit() -> int:
-    """Raise this process's limit of open descriptors as far as it may; return the limit."""
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit of open descriptors as far as it may."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
 
 
 class Listener:
@@ -46,7 +44,6 @@ class Listener:
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         self.loop, self.sock, self.accepted, self.make_room = loop, sock, accepted, make_room
-        self.closed = False
         self._resume()
 
     def accept(self, _mask: int = IN) -> None:
@@ -64,13 +61,12 @@ class Listener:
 
     def close(self) -> None:
         """Close the socket."""
-        if not self.closed:
-            self.closed = True
+        if self.sock.fileno() >= 0:
             self.loop.forget(self.sock.fileno())
             self.sock.close()
 
     def _resume(self) -> None:
-        if not self.closed:
+        if self.sock.fileno() >= 0:  # else it was closed meanwhile
             self.loop.watch(self.sock.fileno(), IN, self.accept)
 
 

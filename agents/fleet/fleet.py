@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from moefabric.agents.engine.clock import clock_identity
 from moefabric.agents.fleet.channel import Channel, ask_all, request_all
@@ -12,6 +12,7 @@ from moefabric.agents.fleet.exchanges import RankService, exchange_key
 from moefabric.agents.fleet.inflight import InflightCollective, InflightCollectives
 from moefabric.agents.fleet.liveness import LivenessMonitor, LostAgents
 from moefabric.agents.fleet.messages import Message
+from moefabric.core.closing import Closing
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import FlowRecord, PacedFlow
@@ -24,7 +25,7 @@ ABANDON_S: Final = 5.0
 """Timeout for agents to confirm that they have ended a collective."""
 
 
-class Fleet:
+class Fleet(Closing):
     """All agents.
 
     Instants are CLOCK_MONOTONIC of this process; requests convert them to each agent's clock. Every
@@ -67,12 +68,6 @@ class Fleet:
         self.wake, self.new_number = self._inflight.wake, self._inflight.new_number
         self.ranks = RankService(self.channels, self.clocks.our_time)
         self.take_exchanges, self.lost_ranks = self.ranks.take, self.ranks.lost
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def request(self, op: str, deadline_s: float = 5.0, **fields: Any) -> dict[str, Message]:
         """Send the same request to all agents; return the replies by server."""

@@ -4,12 +4,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from moefabric.agents.fleet.channel import Channel, request_all
 from moefabric.agents.fleet.connections import REPORT_S
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.messages import Message
+from moefabric.core.closing import Closing
 from moefabric.core.errors import AgentError
 from moefabric.core.units import duration_ns
 
@@ -40,7 +41,7 @@ class ProgramTimes:
         return (max(self.ended_ns.values()) - self.began_ns) / 1e9
 
 
-class LoadedProgram:
+class LoadedProgram(Closing):
     """A program that the agents have loaded. Leaving the `with` frees its memory.
 
     Args:
@@ -63,15 +64,9 @@ class LoadedProgram:
         try:
             replies = request_all(loads, REPLY_S + 0.2 * len(loads))
         except AgentError:
-            self.release()
+            self.close()
             raise
         self.memory = sum(reply["memory"] for reply in replies.values())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
     def run(self, deadline_s: float, *, fill: bool = True, times: bool = False) -> ProgramTimes:
         """Run the program once, all ranks from one instant on.
@@ -103,7 +98,7 @@ class LoadedProgram:
         replies = self._request("verify", self.memory * len(self._channels) / FILL_BPS)
         return {rank: count for reply in replies.values() for rank, count in reply["wrong"]}
 
-    def release(self) -> None:
+    def close(self) -> None:
         """End programs and free their memory at all agents that are left."""
         for channel in self._channels.values():
             if not channel.gone:

@@ -20,10 +20,11 @@ from moefabric.agents.engine import guarded_process
 from moefabric.agents.remote.ssh import SshHost
 from moefabric.core.errors import AgentError
 from moefabric.core.server_host import HostLogin
+from moefabric.runtime.processes import wait_or_kill
 
 _END_S: Final = guarded_process.GRACE_S + 3.0
 """Time for a host to end a command."""
-_SSH_FAILED: Final = 255
+SSH_FAILED: Final = 255
 _INTERFACE: Final = "eth0"
 """Interface of an emulated server."""
 
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         argv = host.argv(shlex.join(guarded))
     except AgentError as error:
         sys.stderr.write(f"{error}\n")
-        return _SSH_FAILED
+        return SSH_FAILED
     return _run(argv, host.silence_s / 4)
 
 
@@ -99,11 +100,7 @@ def _run(argv: list[str], heartbeat_s: float) -> int:
     finally:
         with suppress(BrokenPipeError):
             process.stdin.close()  # the host ends the command
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_or_kill(process, _END_S)
 
 
 if __name__ == "__main__":

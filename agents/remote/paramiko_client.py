@@ -16,12 +16,11 @@ from typing import Final
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
-from moefabric.agents.remote.command import login_parser
+from moefabric.agents.remote.command import SSH_FAILED, login_parser
 from moefabric.agents.remote.ssh import DEPLOY_S, KEEPALIVE_S, KEEPALIVES
 from moefabric.agents.remote.ssh_config import Hop, route
 from moefabric.core.errors import AgentError
 
-_SSH_FAILED: Final = 255
 _CHUNK: Final = 1 << 16
 _UNREADABLE: Final = (OSError, TypeError, ValueError, paramiko.SSHException, UnknownKeyType)
 """Errors of a private key that is missing, has a passphrase or is of an unknown kind."""
@@ -51,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _run(transports[-1], options.command, hops[-1])
     except (_FailedError, AgentError, paramiko.SSHException, OSError, EOFError) as error:
         sys.stderr.write(f"{str(error) or 'Connection closed'}\n")
-        return _SSH_FAILED
+        return SSH_FAILED
     finally:
         for transport in reversed(transports):
             transport.close()

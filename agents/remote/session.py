@@ -9,6 +9,8 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from moefabric.runtime.processes import wait_or_kill
+
 _END_S: Final = 2.0
 """How long the client may take to end once its output has ended."""
 _SEND_S: Final = 10.0
@@ -91,11 +93,7 @@ class Session:
             return
         self._closed.set()
         self._process.terminate()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, _END_S)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()

@@ -82,34 +82,30 @@ class HttpAccess:
             yield HTTPStatus.REQUEST_ENTITY_TOO_LARGE, error
 
 
+@dataclass(eq=False)
 class ConnectionLimit(Generic[C]):
     """Open connections of a listener, the one that is idle for longest first.
 
     A connection is trusted after its first accepted request. Peers that have no token can therefore
     crowd out only each other.
 
-    Args:
+    Attributes:
         close: Ends a connection; whoever serves it then removes it.
         most_strangers: The most connections without an accepted request.
         most_trusted: The most connections with one.
     """
 
-    def __init__(
-        self,
-        close: Callable[[C], object],
-        most_strangers: int = _MOST_STRANGERS,
-        most_trusted: int = _MOST_TRUSTED,
-    ) -> None:
-        self._close = close
-        self._most_strangers, self._most_trusted = most_strangers, most_trusted
-        self._states: dict[C, Literal["stranger", "idle", "busy"]] = {}
+    close: Callable[[C], object]
+    most_strangers: int = _MOST_STRANGERS
+    most_trusted: int = _MOST_TRUSTED
+    _states: dict[C, Literal["stranger", "idle", "busy"]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._states)
 
     def add(self, connection: C) -> None:
         """Keep a new connection; close the oldest one without an accepted request if need be."""
-        self._evict_beyond(self._most_strangers - 1, "stranger")
+        self._evict_beyond(self.most_strangers - 1, "stranger")
         self._states[connection] = "stranger"
 
     def begin_request(self, connection: C) -> bool:
@@ -119,10 +115,10 @@ class ConnectionLimit(Generic[C]):
             Whether the request may be served; not if too many others are being served.
         """
         busy = sum(state == "busy" for state in self._states.values())
-        if busy >= self._most_trusted:
+        if busy >= self.most_trusted:
             return False
         self.remove(connection)
-        self._evict_beyond(self._most_trusted - busy - 1, "idle")
+        self._evict_beyond(self.most_trusted - busy - 1, "idle")
         self._states[connection] = "busy"
         return True
 
@@ -141,7 +137,7 @@ class ConnectionLimit(Generic[C]):
         connections = [one for one, current in self._states.items() if current == state]
         if len(connections) > most:
             self.remove(connections[0])
-            self._close(connections[0])
+            self.close(connections[0])
 
 
 def hang_up(connection: socket.socket) -> None:

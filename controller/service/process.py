@@ -4,7 +4,8 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -67,18 +68,36 @@ def serve(
     Raises:
         ControlError: if an address is in use, or the fabric's token can't be read.
     """
-    token = run.read_token()
     green.start_hub()
     gc.freeze()  # what is loaded by now stays, and collections take milliseconds
     gc.set_threshold(*_COLLECTION_THRESHOLDS)
     if region and wiring.fabric.forwarding:
         load_solver()
-    stop_receiver, stop_sender = socket.socketpair()
-    stop_sender.setblocking(False)
-    signal.set_wakeup_fd(stop_sender.fileno(), warn_on_full_buffer=False)
-    for number in _STOP_SIGNALS:
-        signal.signal(number, lambda *_: None)  # makes the wake-up descriptor readable
+    with _stop_signals() as stop:
+        _start(run, wiring, region, beat)
+        while True:
+            green.wait_readable(stop.fileno())
+            if not _STOP_SIGNALS.isdisjoint(stop.recv(_MOST_SIGNALS)):
+                return  # a policy's time limit is a signal, too
 
+
+@contextmanager
+def _stop_signals() -> Iterator[socket.socket]:
+    """Yield a socket from which the numbers of signals are read, those that stop included."""
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.setblocking(False)
+        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        for number in _STOP_SIGNALS:
+            signal.signal(number, lambda *_: None)  # makes the wake-up descriptor readable
+        yield receiver
+
+
+def _start(
+    run: RunDirectory, wiring: FabricWiring, region: Region | None, beat: Callable[[], None] | None
+) -> None:
+    """Start the green threads that control a region or the EPS, as `serve` describes."""
+    token = run.read_token()
     fabric, history = wiring.fabric, FailureHistory(event=green.GreenEvent)
     dial, wrap = green.create_connection, green.wrap_tls
     client = partial(ControllerClient.of_region, wiring, timeout_s=TIMEOUT_S, run_dir=run)
@@ -121,11 +140,6 @@ def serve(
     else:
         green.spawn(_read_relays, wiring.fabric.regions, controller, client)
     log.info("listening for switches on %s:%d, for requests on %s:%d", *openflow, *northbound)
-    with stop_receiver, stop_sender:
-        while True:
-            green.wait_readable(stop_receiver.fileno())
-            if not _STOP_SIGNALS.isdisjoint(stop_receiver.recv(_MOST_SIGNALS)):
-                return  # a policy's time limit is a signal, too
 
 
 def _ocs(wiring: FabricWiring, region: Region, timeout_s: float) -> RemoteOcs | None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import namespaces
+from moefabric.runtime.processes import wait_or_kill
 
 _ETHERTYPE: Final = 0x88B6
 """IEEE Std 802 - Local Experimental EtherType 2."""
@@ -106,11 +107,7 @@ class FrameStream:
     def __exit__(self, *_: object) -> None:
         struct.pack_into("=q", self._memory, 0, 1)
         if self._sender is not None:
-            try:
-                self._sender.wait(5)
-            except subprocess.TimeoutExpired:
-                self._sender.kill()
-                self._sender.wait(5)
+            wait_or_kill(self._sender, 5)
         del self._times_ns
         self._memory.close()
         os.close(self._fd)

@@ -11,11 +11,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
+from moefabric.runtime.processes import wait_or_kill
 
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-def ask_program(popen: "subprocess.Popen[bytes]", line: str, timeout_s: float, name: str) -> str:
+def ask_program(popen: subprocess.Popen[bytes], line: str, timeout_s: float, name: str) -> str:
     """Write a line to a program's standard input, and return the line that answers it.
 
     Raises:
@@ -36,16 +37,12 @@ def ask_program(popen: "subprocess.Popen[bytes]", line: str, timeout_s: float, n
     return reply.decode().strip()
 
 
-def end_program(popen: "subprocess.Popen[bytes]", timeout_s: float) -> None:
+def end_program(popen: subprocess.Popen[bytes], timeout_s: float) -> None:
     """End a program by the end of its standard input; kill it if it runs on."""
     for pipe in (popen.stdin, popen.stdout):
         if pipe is not None:
             pipe.close()
-    try:
-        popen.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        popen.kill()
-        popen.wait()
+    wait_or_kill(popen, timeout_s)
 
 
 def ask_socket(connection: socket.socket, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
+from moefabric.core.closing import Closing
 from moefabric.runtime.processes import end_processes
 from moefabric.runtime.run_directory import (
     FABRIC_VARIABLE,
@@ -60,7 +61,7 @@ def kill_marked(fabric: str) -> int:
     return _kill(_mark_of(fabric))
 
 
-class ProcessGuard:
+class ProcessGuard(Closing):
     """Guard of the processes with a variable in their environment. Closing it kills them."""
 
     def __init__(self, name: str, value: str) -> None:

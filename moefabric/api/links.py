@@ -11,7 +11,6 @@ Example:
             print(net.counters().lateness.p99_ns)
 """
 
-from moefabric.agents.engine.clock import NOW
 from moefabric.core.link import LinkBehaviour, PathChoice, Scheduling
 from moefabric.emulator.congestion import astraea
 from moefabric.emulator.congestion.dctcp import dctcp
@@ -20,7 +19,7 @@ from moefabric.emulator.link.hosts import NIC, Host, LinkedHosts, link_between, 
 from moefabric.emulator.link.lateness import Lateness
 from moefabric.emulator.link.messages import RelayCounters
 from moefabric.emulator.linux.command import run
-from moefabric.runtime.event_loop import IN, OUT, EventLoop, Timer
+from moefabric.runtime.event_loop import IN, NOW, OUT, EventLoop, Timer
 
 __all__ = [
     "IN", "NIC", "NOW", "OUT", "DecisionTimes", "EventLoop", "Host", "Lateness", "LinkBehaviour",

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 log = logging.getLogger(__name__)
 
 IN, OUT, BROKEN = select.EPOLLIN, select.EPOLLOUT, select.EPOLLERR | select.EPOLLHUP
+NOW = time.monotonic_ns
+"""Returns the time of CLOCK_MONOTONIC, to which all instants of a loop refer."""
 SPIN_NS = 60_000
 """Time before a precise timer in which the loop polls: a sleeping process may wake that late."""
 RETRY_NS = 1_000_000_000
@@ -85,7 +87,7 @@ class EventLoop:
         loop.run()
     """
 
-    def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, clock_ns: Callable[[], int] = NOW) -> None:
         self.now_ns = clock_ns
         self.epoll = select.epoll()
         self.masks: dict[int, int] = {}

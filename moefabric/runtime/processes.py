@@ -5,12 +5,13 @@ import logging
 import os
 import select
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from moefabric.core.errors import FabricError
 from moefabric.runtime.waiting import Deadline
@@ -99,6 +100,15 @@ def wait_ended(pidfds: Iterable[int], deadline: Deadline) -> set[int]:
             poll.unregister(pidfd)
             alive.discard(pidfd)
     return alive
+
+
+def wait_or_kill(process: subprocess.Popen[Any], grace_s: float) -> None:
+    """Wait for the end of a process that has been asked to end; kill it after `grace_s`."""
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def is_stopped(pid: int) -> bool:

@@ -37,7 +37,7 @@ def ask(data: bytes) -> None:
     def take(event: dict[str, object]) -> None:
         lines.append(json.dumps(event).encode())
 
-    port = RankPort(_RESOURCES, Exchanges(), take)
+    port = RankPort(_RESOURCES, Exchanges(), take, lambda: False)
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near.setblocking(False)
     connection = RankConnection(port, near)

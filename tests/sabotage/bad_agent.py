@@ -12,10 +12,10 @@ from typing import Any
 
 from moefabric.agents.engine import collectives, incoming, outgoing, transfers
 from moefabric.agents.engine import main as engine
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.collectives import Collective, Collectives
 from moefabric.agents.engine.payload import Payload
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
+from moefabric.runtime.event_loop import NOW
 
 VARIABLE = "MOEFABRIC_TEST_SABOTAGE"
 DELAY_NS = 30_000_000

@@ -68,7 +68,7 @@ class MemoryDatapath:
     @property
     def ports(self) -> Mapping[int, Port]:
         """See `Datapath.ports`."""
-        return dict(self._ports)
+        return self._ports
 
     def load(self, flows: Sequence[Flow], groups: Sequence[Group] = ()) -> None:
         """See `Datapath.load`."""
@@ -133,7 +133,7 @@ class MemoryInterfaces:
         self._signal = EventSignal()
         self.fileno, self.close = self._signal.fileno, self._signal.close
 
-    def look(self, name: str) -> Interface | None:
+    def look(self, name: str) -> Interface:
         """See `Interfaces.look`."""
         return self._interfaces.get(name, Interface())
 

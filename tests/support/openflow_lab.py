@@ -97,7 +97,8 @@ def serving(agent: OpenFlowAgent) -> Iterator[None]:
 
     def serve() -> None:
         try:
-            agent.serve(stop)
+            agent.watch(stop.fileno(), agent.stop)
+            agent.serve()
         except BaseException as fault:  # noqa: BLE001 - raised in the test's thread
             faults.append(fault)
 

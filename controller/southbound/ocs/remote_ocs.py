@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from math import inf
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from moefabric.config.plugins import OCS_DRIVERS, load_plugin
 from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError
@@ -24,6 +24,7 @@ from moefabric.controller.southbound.ocs.cross_connects import (
 )
 from moefabric.core import circuits
 from moefabric.core.circuits import CircuitSet, Transition
+from moefabric.core.closing import Closing
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode, Ocs, OcsControl
 from moefabric.core.ocs_dialect import DriverSettings, OcsDriverFactory
@@ -83,7 +84,7 @@ def requested_change(fabric: Fabric, region: Region, transition: Transition) -> 
     return RequestedChange(*(circuits.cross_connects(fabric, region, part) for part in parts))
 
 
-class RemoteOcs:
+class RemoteOcs(Closing):
     """An `OpticalSwitch` over a driver.
 
     It leaves cross-connects on ports of other users alone.
@@ -96,12 +97,6 @@ class RemoteOcs:
         wired, n = len(region.servers) * fabric.optical, region.ocs.ports
         self._recent = _NEVER
         self._own_ports = frozenset(range(1, wired + 1)) | frozenset(range(n + 1, n + wired + 1))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection; circuits stay lit."""

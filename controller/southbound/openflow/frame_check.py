@@ -9,7 +9,7 @@ and only with lengths that add up.
 from typing import Final
 
 from moefabric.core.openflow import constants as ofp
-from moefabric.core.openflow.constants import ErrorCode, MessageType, OpenFlowError
+from moefabric.core.openflow.constants import ErrorCode, MessageType, OpenFlowError, refuse_if
 from moefabric.core.openflow.messages import HEADER, Message, supports_version
 
 _OLDEST_VERSION: Final = 1
@@ -58,8 +58,7 @@ def check(message: Message) -> Message | None:
             is_hello_failed = message.body[:2] == _HELLO_FAILED
             message.require(_ERROR_BYTES + (0 if is_hello_failed else HEADER.size))
             return None
-    detail = f"type {kind}, which a controller doesn't expect"
-    raise OpenFlowError(ErrorCode.BAD_TYPE, detail)
+    raise OpenFlowError(ErrorCode.BAD_TYPE, f"type {kind}, which a controller doesn't expect")
 
 
 def _hello(message: Message) -> Message:
@@ -76,10 +75,8 @@ def _multipart(message: Message) -> Message | None:
     (kind,) = message.fields("H6x")
     if kind == ofp.MultipartType.FLOW:
         return None
-    if kind != ofp.MultipartType.PORT_DESC:
-        detail = f"a multipart reply of type {kind}, which a controller doesn't expect"
-        raise OpenFlowError(ErrorCode.BAD_MULTIPART, detail)
-    if len(message.tail("H6x")) % _PORT_BYTES:
-        detail = f"port descriptions of {len(message.wire)} bytes"
-        raise OpenFlowError(ErrorCode.BAD_LEN, detail)
+    detail = f"a multipart reply of type {kind}, which a controller doesn't expect"
+    refuse_if(kind != ofp.MultipartType.PORT_DESC, ErrorCode.BAD_MULTIPART, detail)
+    detail = f"port descriptions of {len(message.wire)} bytes"
+    refuse_if(len(message.tail("H6x")) % _PORT_BYTES, ErrorCode.BAD_LEN, detail)
     return message

@@ -28,7 +28,8 @@ class RuleMessages:
         self._group_numbers = defaultdict[Buckets, int](count(1).__next__)
         """Number of each group, which stands for the same buckets on every switch."""
         self._present: defaultdict[str, set[Buckets]] = defaultdict(set)  # groups by switch
-        self._flow_mods: dict[tuple[Rule, bool], bytes] = {}
+        self.of_rule = lru_cache(maxsize=None)(self._of_rule)
+        """Returns the flow-mod that adds or deletes a rule's entry, and keeps it."""
         self.of_change: Callable[[RuleChange], dict[str, list[Request]]]
         """Returns the flow-mods of a change, and keeps them for the next call."""
         self.of_change = lru_cache(maxsize=1)(self._of_change)
@@ -40,18 +41,11 @@ class RuleMessages:
             for switch, rules in sorted(ordered_rules(self._fabric, change).items())
         }
 
-    def of_rule(self, rule: Rule, *, add: bool) -> bytes:
+    def _of_rule(self, rule: Rule, *, add: bool) -> bytes:
         """Return the flow-mod that adds or deletes a rule's entry."""
-        flow_mod = self._flow_mods.get((rule, add))
-        if flow_mod is None:
-            entry = flow_entry(self._fabric, rule)
-            group = self._group_numbers[entry.buckets] if entry.buckets else None
-            if add:
-                flow_mod = messages.addition(entry, self._cookie, group)
-            else:
-                flow_mod = messages.deletion(entry)
-            self._flow_mods[rule, add] = flow_mod
-        return flow_mod
+        entry = flow_entry(self._fabric, rule)
+        group = self._group_numbers[entry.buckets] if entry.buckets else None
+        return messages.addition(entry, self._cookie, group) if add else messages.deletion(entry)
 
     # --- groups that flows are spread by ---------------------------------------------------------
 

@@ -38,25 +38,27 @@ _MOST_POSTPONED: Final = 16
 Address = tuple[str, int]
 
 
+@dataclass(eq=False)
 class OpenFlowConnection:
     """A session and its non-blocking socket.
 
     Unread output is kept. While it is, no more input is read from the peer.
+
+    Attributes:
+        sock: The socket, which the connection closes.
+        session: The session.
+        selector: Waits for the socket.
+        ready: Called when the socket can be read or written.
+        is_open: Whether the peer has accepted the connection.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        session: ControllerSession,
-        selector: selectors.BaseSelector,
-        ready: Callable[["OpenFlowConnection"], None],
-    ) -> None:
-        """Take ownership of the socket; `ready` is called when it can be read or written."""
-        self.sock, self.session, self._selector = sock, session, selector
-        self._ready = partial(ready, self)
-        self.is_open = False
-        """Whether the peer has accepted the connection."""
-        self._events, self._awaits_input = 0, False
+    sock: socket.socket
+    session: ControllerSession
+    selector: selectors.BaseSelector
+    ready: Callable[["OpenFlowConnection"], None]
+    is_open: bool = False
+    _events: int = 0
+    _awaits_input: bool = False
 
     def receive(self, now_ns: int) -> str | None:
         """Read and process input; return why the connection has ended, if it has."""
@@ -89,15 +91,15 @@ class OpenFlowConnection:
         writes = bool(self.session.unsent_bytes) and not self._awaits_input
         events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * writes
         if events != self._events:
-            select = self._selector.modify if self._events else self._selector.register
-            select(self.sock, events, self._ready)
+            select = self.selector.modify if self._events else self.selector.register
+            select(self.sock, events, partial(self.ready, self))
             self._events = events
         return None
 
     def close(self) -> None:
         """End the session and close the socket; unsent output is lost."""
         if self._events:
-            self._selector.unregister(self.sock)
+            self.selector.unregister(self.sock)
         self._events = 0
         self.session.close()
         self.sock.close()
@@ -176,6 +178,11 @@ class SwitchConnections:
     passive: list[OpenFlowConnection] = field(default_factory=list)
     expiry_ns: int = NEVER
     due_ns: int = NEVER
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the switch is connected with its controller."""
+        return self.active is not None and self.active.is_open
 
     @property
     def connections(self) -> list[OpenFlowConnection]:
@@ -286,13 +293,17 @@ class SwitchConnections:
 
 
 class OpenFlowAgent:
-    """Serves switches until it is stopped."""
+    """Serves switches until it is stopped.
+
+    Attributes:
+        switches: The switches with their connections, by name.
+    """
 
     def __init__(self, interfaces: Interfaces) -> None:
         """Create an agent; `interfaces` reports the carrier of all switches' ports."""
         self.interfaces = interfaces
         self._selector, self._stopped = selectors.DefaultSelector(), False
-        self._switches = dict[str, SwitchConnections]()
+        self.switches = dict[str, SwitchConnections]()
         self._ports = dict[str, tuple[SwitchConnections, int]]()
         self._listeners = list[socket.socket]()
         self._packet_descriptors, self._postponed = set[int](), 0
@@ -321,7 +332,7 @@ class OpenFlowAgent:
             listener = management_listener(management)
             self._listeners.append(listener)
             self.watch(listener.fileno(), partial(connections.accept, listener))
-        self._switches[name] = connections
+        self.switches[name] = connections
         for port in switch.ports.values():
             self._ports[port.name] = (connections, port.number)
         self._packet_descriptors.add(switch.datapath.fileno())
@@ -333,14 +344,9 @@ class OpenFlowAgent:
         Raises:
             KeyError: If a switch doesn't exist. No switch is connected then.
         """
-        selected = [(self._switches[name], address) for name, address in controllers.items()]
+        selected = [(self.switches[name], address) for name, address in controllers.items()]
         for connections, address in selected:
             connections.connect(address)
-
-    def connected(self) -> tuple[str, ...]:
-        """Names of the switches that are connected with their controllers."""
-        actives = ((name, connections.active) for name, connections in self._switches.items())
-        return tuple(name for name, active in actives if active and active.is_open)
 
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         """Call `ready` whenever a descriptor is readable."""
@@ -350,16 +356,14 @@ class OpenFlowAgent:
         """Make `serve` return after the current work."""
         self._stopped = True
 
-    def serve(self, *stops: socket.socket) -> None:
-        """Serve until `stop` is called or one of `stops` is readable or closed by its peer."""
-        for sock in stops:
-            self.watch(sock.fileno(), self.stop)
+    def serve(self) -> None:
+        """Serve until `stop` is called."""
         while not self._stopped:
             self.run_once(None)
 
     def run_once(self, timeout_s: float | None) -> None:
         """Wait once, at most `timeout_s`, then process ready sockets and due timers."""
-        due_ns = min((switch.due_ns for switch in self._switches.values()), default=NEVER)
+        due_ns = min((switch.due_ns for switch in self.switches.values()), default=NEVER)
         waits_s = [] if timeout_s is None else [timeout_s]
         if due_ns < NEVER:
             waits_s.append(max(0, due_ns - time.monotonic_ns()) / 1e9)
@@ -368,7 +372,7 @@ class OpenFlowAgent:
         now_ns = time.monotonic_ns()
         for key in self._due([key for key, _ in ready]):
             key.data()
-        for connections in list(self._switches.values()):
+        for connections in list(self.switches.values()):
             if connections.due_ns <= now_ns:
                 connections.tick(now_ns)
 
@@ -391,7 +395,7 @@ class OpenFlowAgent:
 
     def close(self) -> None:
         """Close all connections and listeners. The datapaths continue to forward."""
-        for connections in self._switches.values():
+        for connections in self.switches.values():
             connections.close()
         for listener in self._listeners:
             path = Path(listener.getsockname())

@@ -50,7 +50,6 @@ class ControlCommands:
     def __init__(self, agent: OpenFlowAgent, datapaths: DatapathFactory) -> None:
         """Take an agent, and a factory of datapaths."""
         self._agent, self._datapaths = agent, datapaths
-        self._switches = dict[str, OpenFlowSwitch]()
 
     def reply(self, line: bytes) -> bytes:
         """Execute a command, and return its reply as a line."""
@@ -72,10 +71,9 @@ class ControlCommands:
                 self._agent.connect({name: (str(host), int(port)) for name, (host, port) in given})
                 return {"connecting": len(controllers)}
             case {"show": _}:
-                connected = self._agent.connected()
                 switches = {
-                    name: {"connected": name in connected, "rules": len(switch.tables.entries)}
-                    for name, switch in self._switches.items()
+                    name: {"connected": one.is_connected, "rules": len(one.switch.tables.entries)}
+                    for name, one in self._agent.switches.items()
                 }
                 return {"switches": switches}
         raise ValueError("neither make nor connect nor show")
@@ -88,7 +86,7 @@ class ControlCommands:
             from moefabric.runtime.control_tls import ControlTls
 
             context = ControlTls(**tls).context(server_side=False)
-        if duplicates := sorted(spec.name for spec in specs if spec.name in self._switches):
+        if duplicates := sorted(spec.name for spec in specs if spec.name in self._agent.switches):
             raise FabricError(f"{', '.join(duplicates)}: made before")
         for spec, datapath in zip(specs, self._datapaths(specs), strict=True):
             interfaces, now_ns = self._agent.interfaces, time.monotonic_ns()
@@ -97,5 +95,4 @@ class ControlCommands:
             )
             socket_path = Path(folder) / f"{spec.name}.mgmt" if folder else None
             self._agent.add(spec.name, switch, socket_path, context)
-            self._switches[spec.name] = switch
         return {"made": len(specs)}

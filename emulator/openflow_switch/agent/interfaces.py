@@ -31,8 +31,8 @@ class Interface:
 class Interfaces(Protocol):
     """Access to the interfaces of switches' ports by name."""
 
-    def look(self, name: str) -> Interface | None:
-        """Return the state of an interface; None if it doesn't exist.
+    def look(self, name: str) -> Interface:
+        """Return the state of an interface; without carrier if it doesn't exist.
 
         Raises:
             FabricError: If the state can't be read.
@@ -69,7 +69,7 @@ class KernelInterfaces:
         self._sequence = 0
         self._known = set[str]()
 
-    def look(self, name: str) -> Interface | None:
+    def look(self, name: str) -> Interface:
         """See `Interfaces.look`."""
         self._known.add(name)
         self._sequence = self._sequence % 0xFFFFFFFF + 1
@@ -83,7 +83,7 @@ class KernelInterfaces:
                 raise FabricError(f"{name}: the kernel doesn't reply (rtnetlink)") from None
             for message in netlink.messages(reply):
                 if message.number == self._sequence:
-                    return _interface(message) if message.kind == _NEWLINK else None
+                    return _interface(message) if message.kind == _NEWLINK else Interface(up=False)
 
     def changed(self) -> Mapping[str, bool]:
         """See `Interfaces.changed`."""
@@ -97,7 +97,7 @@ class KernelInterfaces:
                 if fault.errno != errno.ENOBUFS:
                     raise FabricError(f"carrier of interfaces: {fault.strerror}") from fault
                 for name in self._known:  # events were lost
-                    changed[name] = bool((interface := self.look(name)) and interface.up)
+                    changed[name] = self.look(name).up
                 continue
             for message in netlink.messages(received):
                 named = netlink.attributes(message.body, _IFINFO.size).get(_NAME)

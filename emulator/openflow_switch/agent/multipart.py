@@ -79,7 +79,7 @@ def _description(switch: OpenFlowSwitch, _body: bytes, _now_ns: int) -> Bodies:
 
 
 def _table_stats(switch: OpenFlowSwitch, _body: bytes, now_ns: int) -> Bodies:
-    received = sum(switch.interface(port).counts[0] for port in switch.ports.values())
+    received = sum(switch.interfaces.look(port.name).counts[0] for port in switch.ports.values())
     counters, active = switch.counters(now_ns), [0] * TABLE_COUNT
     for entry in switch.tables.entries.values():
         active[entry.table] += 1
@@ -167,14 +167,14 @@ def _requested_ports(switch: OpenFlowSwitch, body: bytes, missing: ErrorCode) ->
 def _port_stats(switch: OpenFlowSwitch, body: bytes, now_ns: int) -> Bodies:
     """Return port statistics; a veth has no framing, overrun or CRC errors or collisions."""
     for port in _requested_ports(switch, body, ErrorCode.BAD_PORT):
-        counts, age = switch.interface(port).counts, _age(switch.created_ns, now_ns)
+        counts, age = switch.interfaces.look(port.name).counts, _age(switch.created_ns, now_ns)
         traffic, errors, dropped = counts[:4], counts[4:6], counts[6:]
         yield struct.pack("!I4x8Q32xII", port.number, *traffic, *dropped, *errors, *age)
 
 
 def port_description(switch: OpenFlowSwitch, port: Port) -> bytes:
     """Return an ofp_port (7.2.1) without features and speeds, since none fits a veth."""
-    address, name = switch.interface(port).address, port.name.encode()[:15]
+    address, name = switch.interfaces.look(port.name).address, port.name.encode()[:15]
     state = 0 if port.up else ofp.LINK_DOWN
     return struct.pack("!I4x6s2x16s4xI24x", port.number, address, name, state)
 

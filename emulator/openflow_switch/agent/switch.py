@@ -14,7 +14,7 @@ from moefabric.core.openflow.actions import CONTROLLER, TO_TABLE, Output, SetFie
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
 from moefabric.core.openflow.match import Match
 from moefabric.core.openflow.messages import FlowMod, FlowStatsRequest, GroupMod, PacketOut
-from moefabric.emulator.openflow_switch.agent.interfaces import Interface, Interfaces
+from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
 from moefabric.emulator.openflow_switch.datapath.emissions import emissions, select_slot
 from moefabric.emulator.openflow_switch.datapath.interface import (
     Datapath,
@@ -63,7 +63,7 @@ class OpenFlowSwitch:
         self.datapath, self.interfaces = datapath, interfaces
         self.tables, self._counters = FlowTables(), SwitchCounters()
         self._pipeline = Pipeline((), {}, ())
-        self.ports: dict[int, Port] = dict(datapath.ports)
+        self.ports = datapath.ports
         self.created_ns, self.generation_id = now_ns, -1
         self.has_timeouts = False
         """Whether `expire` must be called from time to time."""
@@ -71,7 +71,7 @@ class OpenFlowSwitch:
         """The sessions of controllers, which receive the events of the switch."""
         datapath.load((), ())
         for port in tuple(self.ports.values()):
-            self.port_changed(port.number, up=self.interface(port).up)
+            self.port_changed(port.number, up=interfaces.look(port.name).up)
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -162,10 +162,6 @@ class OpenFlowSwitch:
         self._read_counters(now_ns)
         return self._counters
 
-    def interface(self, port: Port) -> Interface:
-        """Return the interface of a port; without carrier if it doesn't exist."""
-        return self.interfaces.look(port.name) or Interface(up=False)
-
     # --- packets ----------------------------------------------------------------------------------
 
     def send(self, out: PacketOut) -> None:
@@ -231,7 +227,6 @@ class OpenFlowSwitch:
         old = self.ports.get(number)
         if old is None or old.up == up:
             return None
-        self.ports[number] = replace(old, up=up)
         self.datapath.port_changed(number, up=up)
         return self.ports[number]
 

@@ -351,8 +351,6 @@ class BpfDatapath:
         """See `Datapath.port_changed`."""
         if number not in self.ports:
             raise FlowError(f"no port {number}")
-        if self.ports[number].up == up:
-            return
         self.ports[number] = replace(self.ports[number], up=up)
         if any(group.kind is GroupType.FAST_FAILOVER for group in self._groups.values()):
             self._repeat(dict(self._with_groups()))

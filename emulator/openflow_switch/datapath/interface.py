@@ -123,7 +123,7 @@ class Datapath(Protocol):
 
     @property
     def ports(self) -> Mapping[int, Port]:
-        """The ports by number."""
+        """The ports by number, with the carrier that was reported last."""
 
     def load(self, flows: Sequence[Flow], groups: Sequence[Group] = ()) -> None:
         """Replace the flows and groups; no packet sees a mixture of old and new.

@@ -12,7 +12,7 @@ from typing import Final
 
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow.actions import SetField, group_ids
-from moefabric.core.openflow.constants import ErrorCode, OpenFlowError
+from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
 from moefabric.core.openflow.match import IPV4
 from moefabric.core.openflow.messages import FlowMod, FlowStatsRequest, GroupMod
 from moefabric.emulator.openflow_switch.datapath.interface import Group
@@ -196,9 +196,8 @@ class TableUpdate:
 
     def _put_group(self, mod: GroupMod) -> None:
         adds, old = mod.command == ofp.GroupCommand.ADD, self._groups.get(mod.group)
-        if adds == bool(old):
-            code = ErrorCode.GROUP_EXISTS if adds else ErrorCode.GROUP_UNKNOWN
-            raise OpenFlowError(code, f"group {mod.group}")
+        code = ErrorCode.GROUP_EXISTS if adds else ErrorCode.GROUP_UNKNOWN
+        refuse_if(adds == bool(old), code, f"group {mod.group}")
         created_ns = old.created_ns if old else self._now_ns
         self._groups[mod.group] = new_group(mod, self._groups, self._ports, created_ns)
         self.is_changed = True

@@ -22,6 +22,7 @@ from typing import IO, Final, Literal, Self, get_args
 from uuid import uuid4
 
 from moefabric.agents.fleet.fleet import Fleet
+from moefabric.core.closing import Closing
 from moefabric.core.errors import FabricError, RankFailedError, SpecError
 from moefabric.core.server_host import HostLogin
 from moefabric.emulator.fabric import node_commands
@@ -256,7 +257,7 @@ class _Output:
         return texts
 
 
-class RankProcesses:
+class RankProcesses(Closing):
     """The running ranks of a job. Leaving the `with` ends those that still run."""
 
     def __init__(
@@ -335,12 +336,6 @@ class RankProcesses:
         pidfd = os.pidfd_open(process.pid)
         self._running[pidfd] = rank, process
         self._selector.register(pidfd, selectors.EVENT_READ)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all ranks have ended and all their lines have been delivered.

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from moefabric.agents.engine import wire
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.sockets import Destination
 from moefabric.agents.engine.transfers import Send, TransferKey
-from moefabric.runtime.event_loop import IN, OUT, EventLoop
+from moefabric.runtime.event_loop import IN, NOW, OUT, EventLoop
 
 MEGABYTE = 1_000_000
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from moefabric.agents.engine import connections, relays, wire
-from moefabric.agents.engine.clock import NOW
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.sockets import raise_descriptor_limit
@@ -24,7 +23,7 @@ from moefabric.agents.fleet.channel import Channel, connect_local, request_all
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT
-from moefabric.runtime.event_loop import IN, MAX_LOGGED, CallbackOwner, EventLoop
+from moefabric.runtime.event_loop import IN, MAX_LOGGED, NOW, CallbackOwner, EventLoop
 from tests.support.agents_lab import agent, paced_flow
 
 PATH = DataPath("s0", "s1", "o0", "127.0.0.1")

@@ -92,4 +92,4 @@ def test_invalid_command_gets_error(commands: ControlCommands, command: Any, err
 def test_connect_with_unknown_switch_connects_none(commands: ControlCommands) -> None:
     ask(commands, {"make": [S0]})
     ask(commands, {"connect": {"s0": ["127.0.0.1", 6653], "s9": ["127.0.0.1", 6653]}})
-    assert commands._agent._switches["s0"].controller is None
+    assert commands._agent.switches["s0"].controller is None
