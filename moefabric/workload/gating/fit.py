@@ -61,11 +61,7 @@ def fit(
         raise ValueError(f"groups: {experts} experts don't form {groups} groups of equal size")
     if popularity == "zipf":
         raise ValueError("popularity: zipf can't be fitted, only log-normal and recorded")
-    sums = trace.tokens.sum(axis=-1)
-    if not sums.all():
-        at = "".join(f"[{i}]" for i in np.argwhere(sums == 0)[0])
-        raise ValueError(f"{at} (iteration, layer, rank): no tokens")
-    choices = float(np.median(sums))
+    choices = _median_choices(trace)
     moments = _moments(trace, top_k, choices)
     known, of_known = _moments_by_skew(experts)
     skews = np.interp(moments.layers, of_known, known)
@@ -92,6 +88,15 @@ def fit(
         group_share=group_share,
     )
     return _with_distances(fitted, trace)
+
+
+def _median_choices(trace: GatingTrace) -> float:
+    """Return how many choices of experts the tokens of a rank make in a layer, the median."""
+    sums = trace.tokens.sum(axis=-1)
+    if not sums.all():
+        at = "".join(f"[{i}]" for i in np.argwhere(sums == 0)[0])
+        raise ValueError(f"{at} (iteration, layer, rank): no tokens")
+    return float(np.median(sums))
 
 
 @dataclass(frozen=True)
