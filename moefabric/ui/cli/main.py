@@ -6,7 +6,7 @@ verdict, 4 a regression (`compare`).
 
 import sys
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Final
 
 import click
@@ -45,15 +45,14 @@ class _ErrorReportingGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        others = entry_points(group=_COMMANDS).names
-        return sorted({*super().list_commands(ctx), *_MODULES, *others})
+        return sorted({*super().list_commands(ctx), *_MODULES, *_others(ctx).names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _MODULES:
             module = import_module(f"moefabric.ui.cli.{_MODULES[cmd_name]}")
             commands = (part for part in vars(module).values() if isinstance(part, click.Command))
             return next(command for command in commands if command.name == cmd_name)
-        for entry in entry_points(group=_COMMANDS, name=cmd_name):
+        for entry in _others(ctx).select(name=cmd_name):
             return _loaded(entry)
         if cmd_name in _OF_STUDIES:
             remedy = "it comes with the studies: pip install ./studies"
@@ -76,6 +75,14 @@ class _ErrorReportingGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("moefabric: interrupted; nothing is left running", err=True)
             sys.exit(_INTERRUPTED)
+
+
+def _others(ctx: click.Context) -> EntryPoints:
+    """Return other distributions' commands: a search of all distributions, once an invocation."""
+    if _COMMANDS not in ctx.meta:
+        ctx.meta[_COMMANDS] = entry_points(group=_COMMANDS)
+    others: EntryPoints = ctx.meta[_COMMANDS]
+    return others
 
 
 def _loaded(entry: EntryPoint) -> click.Command:
