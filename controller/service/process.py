@@ -83,7 +83,7 @@ def serve(
 
 @contextmanager
 def _stop_signals() -> Iterator[socket.socket]:
-    """Yield a socket from which the numbers of signals are read, those that stop included."""
+    """Yield a socket that receives the number of each signal; SIGTERM and SIGINT do no more."""
     receiver, sender = socket.socketpair()
     with receiver, sender:
         sender.setblocking(False)

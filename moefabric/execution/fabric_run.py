@@ -383,7 +383,7 @@ def replay_on(context: RunContext) -> Replay:
 
 @contextmanager
 def _short_collections() -> Iterator[None]:
-    """Leave the objects of now out of garbage collections, which delay requests by up to 80 ms."""
+    """Exclude existing objects from garbage collections, which delay requests by up to 80 ms."""
     gc.collect()
     gc.freeze()
     try:
