@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from moefabric.core.machine_speed import frame_segments
 from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricPlan, Interface, Link
 from moefabric.emulator.fabric.shaping import (
     QUEUE_HANDLE,
@@ -36,9 +37,6 @@ An idle connection keeps its window. A connection takes no metrics from earlier 
 wait for its receiver's buffer to grow. A short round trip doesn't make TCP send 64 KB at once,
 which would take 0.2 s at 3 Mb/s.
 """
-_FRAME_S: Final = 0.01
-"""Minimum duration of a frame; at scaled rates the kernel would send frames of two segments."""
-_MIN_SEGMENTS, _MAX_SEGMENTS = 8, 44
 _REACHABLE: Final = "net.ipv4.neigh.{}.base_reachable_time_ms"
 _REACHABLE_MS: Final = "3600000"
 """ARP entries live as long as an experiment, so that no flow waits for a busy controller."""
@@ -78,8 +76,7 @@ def min_tso_segments(plan: FabricPlan) -> int:
     shaped = [(link.rate_bps, link.mtu) for link in links if link.rate_bps is not None]
     slowest_bps = min((rate_bps for rate_bps, _ in shaped), default=0.0)
     mtu = min((mtu for _, mtu in shaped), default=1500)
-    segments = int(slowest_bps * _FRAME_S / 8 / mtu)
-    return max(_MIN_SEGMENTS, min(segments, _MAX_SEGMENTS * 1500 // mtu))
+    return frame_segments(slowest_bps, mtu, plan.frame_s)
 
 
 def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:

@@ -11,7 +11,7 @@ from moefabric.core.link import LinkBehaviour, LinkPlace
 from moefabric.core.nic import Nic, NicKind
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region, ocs_port, uplink_rate_bps
-from moefabric.core.units import QueueLimit
+from moefabric.core.units import QueueLimit, Scale
 from moefabric.emulator.fabric import shaping
 from moefabric.runtime.run_directory import ManagementNetwork
 
@@ -175,6 +175,7 @@ class FabricPlan:
         links: links with an end here.
         bridge_address: address of the management bridge, with prefix length.
         queue: room of each shaped interface's queue.
+        frame_s: wall time in which a large frame passes a link.
     """
 
     servers: tuple[str, ...]
@@ -183,6 +184,7 @@ class FabricPlan:
     links: tuple[Link, ...]
     bridge_address: str
     queue: QueueLimit | None = None
+    frame_s: float = Scale.frame_s
 
     def with_interfaces(self, names: Mapping[tuple[str, str], str]) -> "FabricPlan":
         """Return the plan with other names of interfaces, by node and planned name."""
@@ -247,6 +249,7 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
         links=(*links, *_management_links(fabric, management)),
         bridge_address=management.interface_address(management.switches_address),
         queue=fabric.queue,
+        frame_s=fabric.scale.frame_s,
     )
     if faults := [*_bad_names(plan), *_bad_rates(plan)]:
         raise FabricError("\n".join(faults))

@@ -1,15 +1,22 @@
 """Measurements on a running fabric: collectives, replays of traces, machines and OCSes."""
 
 import os
+from pathlib import Path
 
 from moefabric.api.lab import Lab
+from moefabric.api.signals import graceful_shutdown
 from moefabric.core.errors import SpecError
+from moefabric.core.machine_speed import MachineSpeed
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.machine_probe import probe_machine
 from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.linux.processes import ProcessRole
+from moefabric.execution import machine_calibration
 from moefabric.execution.programs.perf import Perf, PerfOptions, PerfResult, PerfRow, sizes_between
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult
+from moefabric.results.progress import PlainProgressReporter
+from moefabric.runtime.cpu_monitor import usable_cores
+from moefabric.runtime.measured_speed import store_speed
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.dark_time import Calibration, calibration_table
 from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
@@ -17,8 +24,32 @@ from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, cal
 
 __all__ = [
     "Calibration", "Perf", "PerfOptions", "PerfResult", "PerfRow", "ReplayOptions", "ReplayResult",
-    "calibrate_new_ocses", "calibrate_ocses", "calibration_table", "probe_machine", "sizes_between",
+    "calibrate_machine", "calibrate_new_ocses", "calibrate_ocses", "calibration_table",
+    "machine_table", "probe_machine", "sizes_between",
 ]  # fmt: skip
+
+
+def calibrate_machine() -> tuple[MachineSpeed, Path]:
+    """Measure the speed of this machine, and keep it for `scale: auto`.
+
+    Returns:
+        The speed, and the file that keeps it.
+
+    Raises:
+        MoefabricError: If the machine can't be measured.
+    """
+    with graceful_shutdown():
+        speed = machine_calibration.calibrate_machine(PlainProgressReporter())
+    return speed, store_speed(speed)
+
+
+def machine_table(speed: MachineSpeed, path: Path) -> list[str]:
+    """Return the lines that report the speed of a machine."""
+    return [
+        f"a frame of 64 KB on a link      {1e6 * speed.frame_s:.1f} us of a core",
+        f"start of 12 transfers within    {1e3 * speed.start_spread_s(12, usable_cores()):.2f} ms",
+        f"kept in {path}: `scale: auto` uses it",
+    ]
 
 
 def calibrate_ocses(name: str, moves: int, spacing_ns: int) -> list[Calibration]:

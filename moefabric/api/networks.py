@@ -2,10 +2,10 @@
 
 from moefabric.core import network_cost
 from moefabric.core.forwarding import relay_trees, tree_route
+from moefabric.core.machine_speed import frame_bits
 from moefabric.core.network_cost import PRICES, NetworkInventory, paper_network_usd
 from moefabric.core.nic import NicKind
 from moefabric.core.paths import relay_root
-from moefabric.core.resource_needs import CARRIED_BPS
 from moefabric.core.routes import Link, Route, is_forwarding
 from moefabric.core.transport import PACED
 from moefabric.planner import joint, mixnet, static, topoopt, waterfill
@@ -13,14 +13,15 @@ from moefabric.planner.arrays import circuit_counts, circuit_matrix
 from moefabric.planner.delayed_split import best_split
 from moefabric.planner.even_circuits import even_order
 from moefabric.planner.relay_linear_program import RelayLinearProgram
-from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, SplitPolicy, planned_flows
+from moefabric.planner.sending.flow_pacing import SplitPolicy, planned_flows
+from moefabric.runtime.measured_speed import machine_speed
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.simulator.latency import route_latency_s
 
 __all__ = [
-    "BURST_SEGMENTS", "CARRIED_BPS", "PACED", "PRICES", "Link", "NetworkInventory", "NicKind",
-    "RelayLinearProgram", "Route", "SplitPolicy", "best_split", "circuit_counts", "circuit_matrix",
-    "even_order", "goodput_share", "is_forwarding", "joint", "link_rate_bps", "mixnet",
+    "PACED", "PRICES", "Link", "NetworkInventory", "NicKind", "RelayLinearProgram", "Route",
+    "SplitPolicy", "best_split", "circuit_counts", "circuit_matrix", "even_order", "frame_bits",
+    "goodput_share", "is_forwarding", "joint", "link_rate_bps", "machine_speed", "mixnet",
     "network_cost", "paper_network_usd", "planned_flows", "relay_root", "relay_trees",
     "route_latency_s", "static", "topoopt", "tree_route", "waterfill",
 ]  # fmt: skip

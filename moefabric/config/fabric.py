@@ -12,6 +12,7 @@ from moefabric.config.hosts import ServerSpec, server_errors
 from moefabric.config.ocs import OcsSpec
 from moefabric.config.section import (
     Document,
+    DurationNs,
     InputError,
     Name,
     QueueSize,
@@ -19,6 +20,7 @@ from moefabric.config.section import (
     Section,
     UnknownError,
     collect_errors,
+    quantity_field,
 )
 from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.link import EpsLink, LinkBehaviour, LinkPlace
@@ -27,7 +29,7 @@ from moefabric.core.paths import MARKS, marks_needed, spine_paths
 from moefabric.core.server_container import ExistingContainer, ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
-from moefabric.core.units import Scale, rate_text
+from moefabric.core.units import NS_PER_S, Scale, rate_text
 from moefabric.runtime.control_tls import ControlTls
 
 SLOWEST_BPS: Final = 200e3
@@ -154,10 +156,12 @@ class ScaleSpec(Section):
     """Factor by which rates and bytes are divided."""
     dilation: float = Field(default=1.0, ge=1.0)
     """Factor by which time is stretched."""
+    frame: Annotated[DurationNs, Field(gt=0)] = quantity_field("10ms")
+    """Wall time in which a frame of more than eight packets passes a link, 64 KB at most."""
 
     def build(self) -> Scale:
         """Return the scale that this section describes."""
-        return Scale(self.bytes, self.dilation)
+        return Scale(self.bytes, self.dilation, self.frame / NS_PER_S)
 
 
 class WiringSpec(Section):

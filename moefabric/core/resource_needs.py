@@ -9,20 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from moefabric.core.topology import Fabric, Region, drops_packets
+from moefabric.core.machine_speed import IDLE_SHARE, MachineSpeed
+from moefabric.core.topology import Fabric, Region
 
-CARRIED_BPS: Final = {"bpf": 1.6e9, "ovs-netdev": 0.4e9, "ovs-kernel": 1.6e9}
-"""Traffic of all NICs together per core at which a third of the machine is idle, by datapath."""
-SINGLE_PACKET_SHARE: Final = 0.25
-"""Share of this traffic in frames of one packet, which queues of limited room need."""
 RELAYED_BPS: Final = 120e6
 """Traffic of NICs whose links a relay passes on: 20,000 packets a second, each over two links."""
 
 EPS: Final = "eps"
 """Name of the part with the packet switches, as of their controller."""
-TUNNELLED_BPS: Final = 3.5e9
-"""Traffic per core that packet switches forward between tunnels with a third of the core idle:
-an estimate, as a tunnel carries 10.4 Gb/s and a packet passes two of them."""
 _PART_CORES: Final = 0.05
 """Cores of a part at rest: fabric process, switches and OCS."""
 _SERVER_CORES: Final = 0.005
@@ -81,25 +75,24 @@ def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> Resou
     Args:
         fabric: The fabric, with its scale.
         region: One of its regions.
-        datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
+        datapath: Datapath of the packet switches.
     """
     nics_bps = sum(len(fabric.nics(server)) * fabric.rate_bps(server) for server in region.servers)
-    carrying, servers = _cores(fabric, nics_bps, CARRIED_BPS[datapath]), len(region.servers)
+    carrying, servers = _carrying_cores(fabric, nics_bps, datapath), len(region.servers)
     cores = max(_PART_CORES + servers * _SERVER_CORES, carrying)
     return ResourceNeeds(cores, _PART_BYTES + servers * _SERVER_BYTES)
 
 
-def _cores(fabric: Fabric, nics_bps: float, core_bps: float) -> float:
-    """Return the cores that carry the bytes of NICs at their emulated rate."""
-    share = SINGLE_PACKET_SHARE if drops_packets(fabric) else 1.0
-    return fabric.scale.rate_bps(nics_bps) / (core_bps * share)
+def _carrying_cores(fabric: Fabric, nics_bps: float, datapath: str) -> float:
+    """Return the cores that carry the bytes of NICs over two links, and leave a third idle."""
+    return MachineSpeed().cores(fabric, 2 * nics_bps, datapath) / (1 - IDLE_SHARE)
 
 
 def eps_needs(fabric: Fabric) -> ResourceNeeds:
     """Return the needs of the leaves and spines of a fabric, without its regions."""
     nics_bps = fabric.electrical * sum(fabric.rates_bps)
     relays = fabric.scale.rate_bps(nics_bps) / RELAYED_BPS if fabric.eps_link else 0.0
-    cores = max(_PART_CORES, _cores(fabric, nics_bps, TUNNELLED_BPS) + relays)
+    cores = max(_PART_CORES, _carrying_cores(fabric, nics_bps, "bpf") / 2 + relays)
     return ResourceNeeds(cores, _PART_BYTES)
 
 

@@ -139,7 +139,8 @@ class Scale:
     """The scale between the model's rates, bytes and times and the emulation's.
 
     Byte scaling divides rates and bytes by `bytes`, so that times stay. Time dilation multiplies
-    times by `dilation` and divides rates by it.
+    times by `dilation` and divides rates by it. Packets are not scaled: hosts send large frames,
+    which pass a link in `frame_s` of wall time where they have more than eight packets.
 
     Example:
         >>> scale = Scale(bytes=100, dilation=2)
@@ -152,10 +153,11 @@ class Scale:
 
     bytes: float = 1.0
     dilation: float = 1.0
+    frame_s: float = 0.01
 
     def __post_init__(self) -> None:
         """Check the factors."""
-        if not (self.bytes > 0 and self.dilation > 0):
+        if not (self.bytes > 0 and self.dilation > 0 and self.frame_s > 0):
             raise ValueError(f"a scale of {self.bytes:g} bytes and {self.dilation:g} dilation")
 
     def rate_bps(self, model_bps: float) -> float:

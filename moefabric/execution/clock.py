@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from moefabric.core.units import NS_PER_S
 
-LONGEST_WAIT_NS: Final = 250_000_000
+LONGEST_WAIT_NS: Final = 20_000_000
 """Part of a wait that is never skipped: connections become idle and controllers finish in it."""
 
 

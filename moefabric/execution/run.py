@@ -16,13 +16,14 @@ from pathlib import Path
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
-from moefabric.core.units import NS_PER_S, Scale
+from moefabric.core.units import NS_PER_S
 from moefabric.emulator.fabric import datapath
 from moefabric.execution.fabric_run import RunContext, RunSetup, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
 from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
+from moefabric.prediction.scaling import ProposedScale
 from moefabric.prediction.workload_loader import workload_of, workload_on
 from moefabric.results import model as result_model
 from moefabric.results.comparison import with_cost_ratios, with_ratios
@@ -82,14 +83,14 @@ def run(
         spec.check_emulated_size()
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch)[0].value
-    scale, faults = proposed_scale(spec, folder, switches)
+    proposed, faults = proposed_scale(spec, folder, switches)
     for fault in faults:
         reporter.show_message(f"warning: {fault}")
     header = HeaderLine(
         run_id=secrets.token_hex(8),
         experiment=spec.experiment,
         version=version("moefabric"),
-        manifest=_manifest(spec, scale, None, started, []),
+        manifest=_manifest(spec, proposed, None, started, []),
         spec=spec.model_dump(mode="json"),
         fabrics=[choice.name for choice in spec.fabrics],
         flows=flows,
@@ -102,10 +103,10 @@ def run(
         segment = SegmentLine(started=header.manifest.started or "", host=platform.node())
         lines.append(header if earlier is None else segment)
         setup = RunSetup(
-            spec, folder, scale, faults, reporter, external, lines, header, earlier, place
+            spec, folder, proposed.scale, faults, reporter, external, lines, header, earlier, place
         )
         finished = _run_groups(setup)
-    manifest = _manifest(spec, scale, finished.wiring, started, finished.hosts)
+    manifest = _manifest(spec, proposed, finished.wiring, started, finished.hosts)
     return _run_result(spec, earlier.resumed_manifest(manifest) if earlier else manifest, finished)
 
 
@@ -302,16 +303,19 @@ def _name(spec: ExperimentSpec, choice: FabricChoice) -> str:
 
 def _manifest(
     spec: ExperimentSpec,
-    scale: Scale,
+    proposed: ProposedScale,
     wiring: FabricWiring | None,
     started: datetime,
     hosts: list[result_model.HostRecord],
 ) -> result_model.Manifest:
+    scale = proposed.scale
     return result_model.Manifest(
         kernel=platform.release(),
         datapath=wiring.switch if wiring else "none",
         crossbar=wiring.crossbar if wiring else "none",
-        scale=result_model.ScaleFactors(bytes=scale.bytes, dilation=scale.dilation),
+        scale=result_model.ScaleFactors(
+            bytes=scale.bytes, dilation=scale.dilation, frame_s=scale.frame_s, bound=proposed.bound
+        ),
         seed=spec.seed,
         noise=spec.gating.noise,
         transport=spec.transport,

@@ -1,20 +1,19 @@
 """Predictions of an experiment by fluid model and event simulation, without a fabric."""
 
 from collections.abc import Sequence
-from itertools import chain
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from statistics import fmean, median
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
-from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.job_prediction import JobPrediction, TaskPlanner, predict_jobs
 from moefabric.prediction.jobs import Jobs
-from moefabric.prediction.scaling import propose_scale, scale_remarks
+from moefabric.prediction.scaling import PlannedLoad, ProposedScale, propose_scale, scale_remarks
 from moefabric.prediction.simulated_regions import simulated_regions
 from moefabric.prediction.workload_loader import workload_of, workload_on
 from moefabric.results.comparison import baseline, network_cost, with_cost_ratios
@@ -96,33 +95,30 @@ def _all_to_all_s(predictions: Sequence[JobPrediction]) -> float:
     return fmean(map(median, by_kind.values()))
 
 
-def proposed_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> tuple[Scale, list[str]]:
+def proposed_scale(
+    spec: ExperimentSpec, folder: Path, datapath: str
+) -> tuple[ProposedScale, list[str]]:
     """Return the experiment's scale, and why measurements at this scale mean little here.
 
     A scale of `auto` becomes one at which this machine is faithful.
     """
-    predictions = {choice: _first_prediction(spec, choice, folder) for choice in spec.fabrics}
-    shortest = min(
-        seconds
-        for _, prediction in predictions.values()
-        for seconds in chain(*prediction.collectives_s.values(), prediction.transfers_s)
-    )
-    together = spec.servers_per_region if spec.training.independent else None
-    emulated = [fabric for choice, (fabric, _) in predictions.items() if not choice.hosts]
-    scale = spec.given_scale()
-    if scale is None:
-        scale = propose_scale(emulated, shortest, datapath, together=together)
-        if spec.train is not None:
-            factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
-            needed = ceil(scale.bytes * scale.dilation / factor)
-            scale = Scale(factor, max(scale.dilation, needed))
-    return scale, scale_remarks(emulated, scale, shortest, datapath, together=together)
+    loads = [_planned_load(spec, choice, folder) for choice in spec.fabrics if not choice.hosts]
+    given = spec.given_scale()
+    if given is not None:
+        return ProposedScale(given), scale_remarks(loads, given, datapath)
+    proposed = propose_scale(loads, datapath)
+    if spec.train is not None:
+        scale, factor = (
+            proposed.scale,
+            spec.train.byte_scale(spec.model.build(), spec.training.build()),
+        )
+        dilation = max(scale.dilation, ceil(scale.bytes * scale.dilation / factor))
+        proposed = replace(proposed, scale=replace(scale, bytes=factor, dilation=dilation))
+    return proposed, scale_remarks(loads, proposed.scale, datapath)
 
 
-def _first_prediction(
-    spec: ExperimentSpec, choice: FabricChoice, folder: Path
-) -> tuple[Fabric, JobPrediction]:
-    """Return a fabric's emulated part, and the prediction of the first job's first iteration."""
+def _planned_load(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> PlannedLoad:
+    """Return the load of the first iteration of all jobs on the emulated part of a fabric."""
     policy = guarded_policy(choice.policy)
     if spec.hybrid is not None:
         hybrid = HybridJobs.of(spec, choice, "scale", Scale(), folder)
@@ -130,7 +126,7 @@ def _first_prediction(
     else:
         fabric = spec.build_fabric(choice, "scale", Scale())
         jobs = Jobs.of(spec, fabric, workload_of(choice, workload_on(spec, fabric, folder)))
-    return fabric, predict_all(jobs, jobs.planner(policy, spec.control_s), 1)[0]
+    return PlannedLoad.of(fabric, predict_all(jobs, jobs.planner(policy, spec.control_s), 1))
 
 
 def predict_all(jobs: AnyJobs, planner: TaskPlanner, iterations: int) -> list[JobPrediction]:

@@ -19,6 +19,7 @@ from moefabric.planner.sending.partial_offload import circuits_after_s, plan_par
 from moefabric.planner.sending.task_flows import TaskFlows, region_by_server, task_flows
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
+from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import goodput_bps, predict_regions
 from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Reconfigure
 from moefabric.workload.iterations.tasks import AllReduce, Elsewhere, Task
@@ -105,7 +106,7 @@ class JobPrediction:
     phases; `bytes` and `optical_bytes` are theirs. `transfers_s` holds those of transfers and
     all-reduces, each without others. `sent_bytes` and `spine_bytes` are of all of them.
     `region_ends_s` is when each region has ended all but all-reduces, from the iteration's start;
-    `region_compute_s` holds these ends without transfers.
+    `region_compute_s` holds these ends without transfers. `sendings` are its tasks that send.
     """
 
     seconds: float
@@ -120,6 +121,20 @@ class JobPrediction:
     reconfigurations: int = 0
     region_ends_s: tuple[float, ...] = ()
     region_compute_s: tuple[float, ...] = ()
+    sendings: list["Sending"] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Sending:
+    """The part of an iteration in which a task sends, in model seconds from the beginning.
+
+    `alone_s` is its duration without other traffic.
+    """
+
+    start_s: float
+    end_s: float
+    alone_s: float
+    streams: tuple[Stream, ...]
 
 
 @dataclass(frozen=True)
@@ -292,6 +307,10 @@ def _job_prediction(
             predicted.spine_bytes += stream.bytes if crosses_spine(stream.links) else 0.0
         if planned.flows is None:
             continue
+        streams = planned.step.streams or planned.flows.streams
+        predicted.sendings.append(
+            Sending(times.start_s, times.end_s, planned.flows.seconds, streams)
+        )
         if not isinstance(planned.task.work, Collective):
             predicted.transfers_s.append(planned.flows.seconds)
             continue

@@ -1,111 +1,195 @@
-"""Scale of rates, bytes and times at which this machine emulates a fabric faithfully."""
+"""Scale of rates, bytes and times at which a machine emulates a fabric faithfully.
 
-from collections.abc import Iterable, Sequence
-from math import ceil, floor, log10
+Traffic costs CPU time by the frame, and frames are 64 KB at most. So three things bound a scale:
+the cores, which carry so many frames a second; the frames, of which the shortest transfer needs
+enough; and the time until all agents have started, which must be short against it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import ceil, floor, inf, log10
 from typing import Final
 
-from moefabric.core.resource_needs import CARRIED_BPS, RELAYED_BPS, SINGLE_PACKET_SHARE
-from moefabric.core.topology import Fabric, capacity_bps, drops_packets
+from moefabric.core.machine_speed import MachineSpeed, frame_bits
+from moefabric.core.resource_needs import RELAYED_BPS
+from moefabric.core.topology import Fabric, capacity_bps
 from moefabric.core.units import Scale
+from moefabric.prediction.job_prediction import JobPrediction
 from moefabric.results.verdict import reasons
 from moefabric.runtime.cpu_monitor import usable_cores
+from moefabric.runtime.measured_speed import machine_speed
 
-START_SPREAD_S: Final = 6e-3
-START_SPREAD_PER_SERVER_S: Final = 1.5e-3
-"""Time between the first and the last server's start of a collective: wake-up of the agents, and
-CPU time of one core per server."""
-START_SPREAD_SHARE: Final = 0.02
-"""Largest tolerable start spread, as a share of a collective or of a transfer between regions.
-What is shorter would measure its own start instead of the fabric."""
+START_SPREAD_SHARE: Final = 0.007
+"""Largest start spread, as a share of a collective or of a transfer between regions: a seventh of
+what degrades a run (`reasons.LATENESS`)."""
+FRAME_SHARE: Final = 0.03
+"""Longest frame, as a share of the shortest transfer."""
+BUSY_SHARE: Final = 0.5
+"""Part of the cores that the planned frames may occupy; a run needs 35 % idle (`reasons.BUSY`)."""
+MOST_BPS: Final = 1e9
+"""Highest rate of a link: the kernel's timers space frames of 0.5 ms well."""
+
+
+@dataclass(frozen=True)
+class PlannedLoad:
+    """Load of an experiment's iteration on a fabric, in model units.
+
+    Attributes:
+        fabric: The fabric.
+        shortest_s: Duration of the shortest collective or transfer; 0 if nothing is sent.
+        link_bps: Sum of the rates of all links at the busiest instant.
+        starts: Numbers of transfers that start together, each with the shortest duration of a task
+            that has as many.
+    """
+
+    fabric: Fabric
+    shortest_s: float
+    link_bps: float
+    starts: Mapping[int, float]
+
+    @classmethod
+    def of(cls, fabric: Fabric, jobs: Sequence[JobPrediction]) -> "PlannedLoad":
+        """Return the load of jobs side by side on the servers of a fabric."""
+        servers, changes = set(fabric.servers), list[tuple[float, float]]()
+        starts = defaultdict[int, float](lambda: inf)
+        for sending in chain.from_iterable(job.sendings for job in jobs):
+            own = [s for s in sending.streams if not servers.isdisjoint(_servers(s.links))]
+            if not own or sending.end_s <= sending.start_s:
+                continue
+            bits = sum(8 * stream.bytes * len(stream.links) for stream in own)
+            rate_bps = bits / (sending.end_s - sending.start_s)
+            changes += [(sending.start_s, rate_bps), (sending.end_s, -rate_bps)]
+            starts[len(own)] = min(starts[len(own)], sending.alone_s)
+        link_bps = busiest_bps = 0.0
+        for _, change in sorted(changes):
+            link_bps += change
+            busiest_bps = max(busiest_bps, link_bps)
+        seconds = (chain(*job.collectives_s.values(), job.transfers_s) for job in jobs)
+        shortest_s = min(chain.from_iterable(seconds), default=0.0)
+        return cls(fabric, shortest_s, busiest_bps, starts)
+
+    def start_dilation(self, machine: MachineSpeed, cores: int) -> float:
+        """Return the least dilation at which no task is mostly the start of its transfers."""
+        return max(
+            (
+                machine.start_spread_s(flows, cores) / START_SPREAD_SHARE / seconds
+                for flows, seconds in self.starts.items()
+            ),
+            default=1.0,
+        )
+
+
+def _servers(links: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the servers whose NICs are ends of links."""
+    return {end.partition("/")[0] for link in links for end in link if "/" in end}
+
+
+@dataclass(frozen=True)
+class ProposedScale:
+    """A scale, and what keeps its dilation from being less if it was chosen for a machine."""
+
+    scale: Scale
+    bound: str | None = None
+
+
+def propose_scale(
+    loads: Iterable[PlannedLoad],
+    datapath: str,
+    machine: MachineSpeed | None = None,
+    cores: int | None = None,
+) -> ProposedScale:
+    """Return the scale of least dilation at which the machine emulates all loads faithfully.
+
+    Byte factors are rounded up to readable numbers.
+
+    Args:
+        loads: The loads of the experiment's fabrics.
+        datapath: Datapath of the packet switches.
+        machine: Speed of the machine; the measured one by default.
+        cores: Number of cores; those that this process may use by default.
+    """
+    listed, machine, cores = list(loads), machine or machine_speed(), cores or usable_cores()
+    shortest_s = min(load.shortest_s for load in listed)
+    slowing = max(_least_slowing(load, datapath, machine, cores) for load in listed)
+    frame_s = max(
+        frame_bits(load.fabric, MOST_BPS, 1.0) * slowing / min(load.fabric.rates_bps)
+        for load in listed
+    )
+    dilation, bound = 1.0, "nothing"
+    if shortest_s:
+        dilation, bound = max(
+            (1.0, bound),
+            (max(load.start_dilation(machine, cores) for load in listed), "the start of agents"),
+            (frame_s / FRAME_SHARE / shortest_s, f"frames of {1e3 * frame_s:.2g} ms"),
+        )
+    dilation = float(ceil(dilation * (1 - 1e-9)))
+    slowing = max(slowing, dilation)
+    longest_s = FRAME_SHARE * shortest_s * dilation or Scale.frame_s
+    return ProposedScale(Scale(_round_up(slowing / dilation), dilation, longest_s), bound)
+
+
+def _least_slowing(load: PlannedLoad, datapath: str, machine: MachineSpeed, cores: int) -> float:
+    """Return the least factor between the rates of the model and those on the wire."""
+    fabric, fastest_bps = load.fabric, max(load.fabric.rates_bps)
+    whole = replace(fabric, scale=Scale(frame_s=1.0))
+    slowing = machine.cores(whole, load.link_bps, datapath) / (BUSY_SHARE * cores)
+    if fabric.eps_link:
+        slowing = max(slowing, capacity_bps(fabric) / RELAYED_BPS)
+    return max(slowing, fastest_bps / MOST_BPS, 1.0)
 
 
 def scale_remarks(
-    fabrics: Iterable[Fabric],
+    loads: Iterable[PlannedLoad],
     scale: Scale,
-    shortest_s: float,
     datapath: str,
+    machine: MachineSpeed | None = None,
     cores: int | None = None,
-    together: int | None = None,
 ) -> list[str]:
     """Return why measurements at a scale mean little on this machine; each names the remedy.
 
     Args:
-        fabrics: The emulated fabrics of the experiment, at real size.
+        loads: The loads of the experiment's fabrics.
         scale: The scale of the run.
-        shortest_s: Shortest predicted collective or transfer, in model seconds.
-        datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
+        datapath: Datapath of the packet switches.
+        machine: Speed of the machine; the measured one by default.
         cores: Number of cores; those that this process may use by default.
-        together: Number of servers that start a collective together; all by default.
     """
-    cores, listed = cores or usable_cores(), list(fabrics)
+    listed, machine, cores = list(loads), machine or machine_speed(), cores or usable_cores()
     if not listed:
         return []
-    rate_bps = min(scale.rate_bps(min(f.rates_bps)) for f in listed)
-    carried_bps = max(scale.rate_bps(capacity_bps(f)) for f in listed)
+    shortest_s = min(load.shortest_s for load in listed)
     wall_s = shortest_s * scale.dilation
-    frame_s = max(8 * (f.mtu + 14) / scale.rate_bps(min(f.rates_bps)) for f in listed)
-    needed_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
-    most_bps = _most_bps(listed, datapath, cores)
-    nics, rates = int(most_bps / 1e6 / reasons.LEAST_MBPS), (carried_bps / 1e9, most_bps / 1e9)
-    findings = [
-        *reasons.SLOW_NICS.judge(rate_bps / 1e6, nics=nics, cores=cores),
-        *reasons.FAST_NICS.judge(
-            carried_bps / most_bps, gbps=rates[0], most_gbps=rates[1], cores=cores
-        ),
-    ]
+    fabrics = [replace(load.fabric, scale=scale) for load in listed]
+    needed = max(
+        machine.cores(fabric, load.link_bps, datapath)
+        for fabric, load in zip(fabrics, listed, strict=True)
+    )
+    findings = [*reasons.FAST_NICS.judge(needed / cores, cores=cores, needed=needed)]
     if wall_s:
+        frame_s = max(
+            frame_bits(fabric, rate_bps, scale.frame_s) / rate_bps
+            for fabric in fabrics
+            for rate_bps in [scale.rate_bps(min(fabric.rates_bps))]
+        )
+        needed = max(load.start_dilation(machine, cores) for load in listed)
         findings += [
             *reasons.LONG_FRAMES.judge(frame_s / wall_s),
             *reasons.SHORT_TRANSFERS.judge(
-                wall_s / needed_s,
-                shortest_ms=wall_s * 1e3,
-                spread_ms=START_SPREAD_SHARE * needed_s * 1e3,
-                dilation=ceil(needed_s / shortest_s),
+                scale.dilation / needed, shortest_ms=wall_s * 1e3, dilation=ceil(needed)
             ),
         ]
     return [finding.text for finding in findings]
 
 
-def propose_scale(
-    fabrics: Iterable[Fabric],
-    shortest_s: float,
-    datapath: str,
-    cores: int | None = None,
-    together: int | None = None,
-) -> Scale:
-    """Return the scale at which the machine carries the fabric with the most NIC capacity.
-
-    Byte factors are rounded up to readable numbers.
-
-    Args:
-        fabrics: The fabrics of the experiment, at real size.
-        shortest_s: Shortest predicted collective or transfer, in model seconds.
-        datapath: Datapath of the packet switches, a key of `CARRIED_BPS`.
-        cores: Number of cores; those that this process may use by default.
-        together: Number of servers that start a collective together; all by default.
-    """
-    cores, listed = cores or usable_cores(), list(fabrics)
-    total_bps = max(capacity_bps(f) for f in listed)
-    needed_s = shortest_wall_s(together or max(len(f.servers) for f in listed), cores)
-    dilation = float(max(1, ceil(needed_s / shortest_s * (1 - 1e-9)))) if shortest_s > 0 else 1.0
-    factor = max(1.0, total_bps / _most_bps(listed, datapath, cores))
-    return Scale(bytes=_round_up(factor / dilation), dilation=dilation)
-
-
-def _most_bps(fabrics: Sequence[Fabric], datapath: str, cores: int) -> float:
-    """Return the traffic of all NICs together that the machine carries."""
-    single_packets = any(drops_packets(fabric) for fabric in fabrics)
-    most_bps = CARRIED_BPS[datapath] * cores * (SINGLE_PACKET_SHARE if single_packets else 1.0)
-    return min(most_bps, RELAYED_BPS) if any(fabric.eps_link for fabric in fabrics) else most_bps
-
-
 def shortest_wall_s(servers: int, cores: int) -> float:
     """Return the wall time that a collective of these servers must last to be measurable."""
-    return (START_SPREAD_S + servers * START_SPREAD_PER_SERVER_S / cores) / START_SPREAD_SHARE
+    flows = servers * (servers - 1)
+    return machine_speed().start_spread_s(flows, cores) / START_SPREAD_SHARE
 
 
 def _round_up(factor: float) -> float:
-    """Return the next of 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten."""
-    power = 10.0 ** max(0, floor(log10(factor) + 1e-12))
-    steps = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-    return next(step * power for step in steps if step * power >= factor * (1 - 1e-9))
+    """Return a factor rounded up to two digits."""
+    step = 10.0 ** (max(0, floor(log10(factor) + 1e-12)) - 1)
+    return round(ceil(factor / step * (1 - 1e-9)) * step, 1)

@@ -37,6 +37,10 @@ class ScaleFactors(result_parts.ResultPart):
     """Divisor of rates and bytes, after dilation."""
     dilation: float
     """Factor by which times are stretched."""
+    frame_s: float | None = None
+    """Longest wall time of a frame of more than eight packets on a link."""
+    bound: str | None = None
+    """What kept the dilation from being less, if the scale was chosen for the machine."""
 
 
 class HostRecord(result_parts.ResultPart):

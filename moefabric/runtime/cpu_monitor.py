@@ -42,6 +42,12 @@ def cpu_steal_and_total() -> tuple[int, int]:
     return ticks[7], sum(ticks)
 
 
+def busy_core_seconds() -> float:
+    """Return the seconds that the usable cores have worked so far, all cores together."""
+    ticks = _cpu_ticks()
+    return (sum(ticks[:7]) - sum(ticks[3:5])) / os.sysconf("SC_CLK_TCK")
+
+
 @dataclass(frozen=True)
 class CpuSample:
     """Idle share of the usable cores between two instants of CLOCK_MONOTONIC."""

@@ -129,26 +129,18 @@ LATE_LINKS: Final = Reason(
     "99th percentile of how late links pass packets on, {late}, is over {bound} (most: {most})"
 )
 LATE_RELAY: Final = Reason("{value} packets were lost because the relay of links was too late")
-LEAST_MBPS: Final = 20.0
-"""Emulated NIC rate below which a burst of 64 kB lasts 26 ms: longer than what is measured."""
-SLOW_NICS: Final = Reason(
-    "an emulated NIC runs at {value:.3g} Mb/s, less than {limit:g}: emulate up to {nics} NICs "
-    "on {cores} cores, or use more cores",
-    (LEAST_MBPS, None),
-    is_least=True,
-)
 FAST_NICS: Final = Reason(
-    "all NICs together run at {gbps:.3g} Gb/s, and {cores} cores carry {most_gbps:.3g}: increase "
-    "scale.bytes or scale.dilation",
-    (1.5, None),  # nothing of the machine is idle
+    "the planned traffic needs {needed:.2g} of {cores} cores: increase scale.bytes or "
+    "scale.dilation",
+    (1.0, None),  # nothing of the machine is idle
 )
 LONG_FRAMES: Final = Reason(
     "a frame takes {value:.1%} of the shortest transfer, more than {limit:.0%}: decrease "
-    "scale.bytes or increase scale.dilation",
-    (0.01, None),
+    "scale.bytes or scale.frame, or increase scale.dilation",
+    (0.06, None),
 )
 SHORT_TRANSFERS: Final = Reason(
-    "the shortest transfer takes {shortest_ms:.3g} ms, and agents start within {spread_ms:.3g} ms: "
+    "the shortest transfer takes {shortest_ms:.3g} ms, too little for the start of agents: "
     "increase scale.dilation to {dilation}",
     (0.25, None),  # of the proposed duration: the start is most of what is measured
     is_least=True,

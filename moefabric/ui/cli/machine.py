@@ -50,6 +50,19 @@ def ocs(settle: list[int], moves: int, spacing: int, name: str | None, as_json: 
     print_result(result, [calibration_table(calibrations)], as_json=as_json)
 
 
+@calibrate.command(short_help="Measure the speed of this machine.")
+@json_option
+def machine(as_json: bool) -> None:
+    """Measure what frames and starts of transfers cost on this machine, in about ten seconds.
+
+    `scale: auto` uses the result from then on. Other programs should be idle meanwhile.
+    """
+    from moefabric.api.measurements import calibrate_machine, machine_table
+
+    speed, path = calibrate_machine()
+    print_result({**asdict(speed), "file": str(path)}, machine_table(speed, path), as_json=as_json)
+
+
 @click.command(short_help="Check what this machine can do.")
 @json_option
 def doctor(as_json: bool) -> None:

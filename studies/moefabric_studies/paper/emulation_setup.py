@@ -23,8 +23,8 @@ from moefabric import (
     Share,
     Split,
 )
-from moefabric.api.networks import BURST_SEGMENTS, CARRIED_BPS
 from moefabric.api.networks import SplitPolicy as Policy
+from moefabric.api.networks import frame_bits, machine_speed
 from moefabric.api.predictions import shortest_wall_s
 from moefabric.api.workloads import Collective, Compute, Operation, Reconfigure
 from moefabric_studies.paper import network
@@ -107,14 +107,15 @@ def region_fabric(
         mtu: largest IP packet in bytes.
     """
     servers = job.servers * regions
-    capacity_bps = _LOAD * CARRIED_BPS["bpf"] * (os.cpu_count() or 1)
+    nics = servers * GPUS_PER_SERVER
+    rate_bps = _LOAD * machine_speed().full_nic_bps(nics, os.cpu_count() or 1)
     return Fabric(
         name=name,
         regions=tuple(_region(number, job, emulation, settle_ns) for number in range(regions)),
         gpus=GPUS_PER_SERVER,
         optical=emulation.optical,
         electrical=emulation.electrical,
-        nic_rate_bps=max(1.0, capacity_bps / (servers * GPUS_PER_SERVER) // _MBPS) * _MBPS,
+        nic_rate_bps=max(1.0, rate_bps // _MBPS) * _MBPS,
         eps=emulation.eps,
         mtu=mtu,
         patch_panel=emulation.eps is None,
@@ -139,8 +140,8 @@ def at_nic_rate(fabric: Fabric, job: PaperJob, rate_bps: float) -> Fabric:
     demand = job.dispatch_bytes
     shortest_s = min(network.eps_s(demand, budgets), network.eps_s(demand.T, budgets))
     measurable_s = _DURATION_MARGIN * shortest_wall_s(len(fabric.servers), os.cpu_count() or 1)
-    burst_bits = 8 * BURST_SEGMENTS * fabric.mtu * (job.servers - 1)
-    burst_s = burst_bits / fabric.scale.rate_bps(fabric.nic_rate_bps)
+    wire_bps = fabric.scale.rate_bps(fabric.nic_rate_bps)
+    burst_s = frame_bits(fabric, wire_bps, fabric.scale.frame_s) * (job.servers - 1) / wire_bps
     dilation = max(1.0, max(measurable_s, _BURSTS * burst_s) / shortest_s)
     return replace(
         fabric,

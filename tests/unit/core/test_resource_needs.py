@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from moefabric.core.eps import Eps
-from moefabric.core.resource_needs import CARRIED_BPS, eps_needs, fabric_needs, region_needs
+from moefabric.core.machine_speed import IDLE_SHARE, MachineSpeed, frame_bits
+from moefabric.core.resource_needs import eps_needs, fabric_needs, region_needs
 from moefabric.core.units import QueueLimit, Scale
 from tests.support.fabrics import fabric
 
@@ -19,7 +20,9 @@ def test_cores_follow_the_emulated_rate_of_all_nics() -> None:
     slow, fast = fabric(scale=Scale(1000)), fabric(scale=Scale(100))
     (region,) = slow.regions
     more = region_needs(fast, region).cores - region_needs(slow, region).cores
-    assert more == pytest.approx(16 * (100e9 / 100 - 100e9 / 1000) / CARRIED_BPS["bpf"])
+    frame_s = MachineSpeed().link_frame_s(fast, "bpf")
+    frames = 2 * 16 * (100e9 / 100 - 100e9 / 1000) / frame_bits(fast, 100e6, Scale.frame_s)
+    assert more == pytest.approx(frames * frame_s / (1 - IDLE_SHARE))
 
 
 def test_memory_follows_the_number_of_servers() -> None:

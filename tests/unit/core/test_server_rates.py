@@ -16,7 +16,6 @@ from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.planner.multihop import least_s
 from moefabric.planner.plan import plan
 from moefabric.planner.waterfill import EpsLinks, circuit_rates, completion_s, off_diagonal
-from moefabric.prediction.scaling import propose_scale
 from moefabric.results.comparison import network_cost
 from moefabric.results.verdict.fabric_result import wiring_summary
 from moefabric.runtime.run_directory import ManagementNetwork
@@ -101,12 +100,6 @@ def test_emulated_links_have_the_rates_of_their_servers() -> None:
     }
     assert rates["s0/e0"] == rates["s0/o2"] == 100e6
     assert rates["s1/e0"] == rates["s1/o2"] == 25e6
-
-
-def test_scale_counts_the_rates_of_all_servers() -> None:
-    fast = replace(fabric(), own_rates_bps=tuple((name, 400e9) for name in fabric().servers))
-    plain, quadrupled = (propose_scale([one], 10.0, "bpf", cores=2) for one in (fabric(), fast))
-    assert quadrupled.bytes == pytest.approx(4 * plain.bytes, rel=0.3)
 
 
 def test_networks_of_several_rates_have_no_price() -> None:

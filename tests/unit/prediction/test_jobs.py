@@ -155,7 +155,7 @@ def test_scale_is_proposed_for_the_servers_that_start_together() -> None:
     apart, four = (
         proposed_scale(
             load_experiment(PIPELINE, [*alone, f"training.schedule={schedule}"]), EXAMPLES, "bpf"
-        )[0]
+        )[0].scale
         for schedule in ("independent", "lockstep")
     )
     assert apart.dilation < four.dilation / 1.5

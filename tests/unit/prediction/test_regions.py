@@ -93,10 +93,10 @@ def test_computation_is_reported_but_not_waited_for() -> None:
     result, took_ns = replayed()
     [iteration] = result["iterations"]
     assert iteration["measured_s"] == pytest.approx(10.425, abs=0.001)
-    assert took_ns < 1e9, "0.4 s of sending, 50 ms of light, and 0.25 of 10 s of computing"
+    assert took_ns < 1e9, "0.4 s of sending, 50 ms of light, and 0.02 of 10 s of computing"
     [shared] = {c["harness_s"] for c in result["collectives"] if c["kind"] == "dispatch"}
     assert iteration["harness_s"] == pytest.approx(shared), "once for both regions"
-    assert iteration["skipped_s"] == pytest.approx(9.713, abs=0.01)
+    assert iteration["skipped_s"] == pytest.approx(9.943, abs=0.01)
 
 
 def test_regions_share_only_uplinks() -> None:
@@ -137,7 +137,7 @@ def test_paper_scale_is_predicted_as_one_region_and_needs_long_collectives() -> 
         "8 servers, 6 optical NICs"
     )
     assert result["mixnet-spill"]["all_to_all_vs_eps"] == pytest.approx(1.001, abs=2e-3)
-    scale, _ = proposed_scale(spec, EXAMPLES, "bpf")
+    scale = proposed_scale(spec, EXAMPLES, "bpf")[0].scale
     assert result["eps"]["all_to_all_s"] * scale.dilation > 2.0
     assert 1e6 < scale.rate_bps(100e9) < 10e6
 

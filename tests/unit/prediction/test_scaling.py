@@ -1,4 +1,4 @@
-"""Proposed scale: traffic within the machine's capacity, and collectives of measurable length."""
+"""Proposed scale: frames within the cores' speed, and transfers of measurable length."""
 
 from dataclasses import replace
 
@@ -6,92 +6,141 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.core.resource_needs import CARRIED_BPS
+from moefabric.core.machine_speed import DATAPATH_COSTS, MachineSpeed, frame_bits, frame_segments
+from moefabric.core.topology import Fabric, capacity_bps
 from moefabric.core.units import QueueLimit, Scale
-from moefabric.prediction.scaling import propose_scale, scale_remarks, shortest_wall_s
+from moefabric.prediction.job_prediction import JobPrediction, Sending
+from moefabric.prediction.scaling import (
+    BUSY_SHARE,
+    FRAME_SHARE,
+    MOST_BPS,
+    START_SPREAD_SHARE,
+    PlannedLoad,
+    propose_scale,
+    scale_remarks,
+    shortest_wall_s,
+)
+from moefabric.simulator.fair_sharing import Stream
 from tests.support.fabrics import fabric
 
-datapaths = st.sampled_from(sorted(CARRIED_BPS))
+SPEED = MachineSpeed(25e-6, 10e-6, 500.0, 0.6e-3, 45e-6)
+LEAST_BITS = 8 * 8 * 1514
+datapaths = st.sampled_from(sorted(DATAPATH_COSTS))
 
 
-@pytest.mark.parametrize(
-    ("datapath", "scale"),
-    [("ovs-netdev", Scale(bytes=150, dilation=15)), ("bpf", Scale(bytes=40, dilation=15))],
-)
-def test_prototype_on_two_cores_is_dilated_fifteen_fold(datapath: str, scale: Scale) -> None:
-    assert propose_scale([fabric(0, 4), fabric(3, 1)], 0.0314, datapath, cores=2) == scale
-
-
-@pytest.mark.parametrize(("servers", "seconds"), [(4, 0.45), (8, 0.6), (128, 5.1)])
-def test_shortest_wall_time_grows_with_the_servers(servers: int, seconds: float) -> None:
-    assert shortest_wall_s(servers, cores=2) == pytest.approx(seconds)
-
-
-def test_long_collectives_need_no_dilation() -> None:
-    assert propose_scale([fabric(0, 4)], 0.45, "ovs-netdev", cores=2) == Scale(
-        bytes=2000, dilation=1
+def full(wired: Fabric, shortest_s: float) -> PlannedLoad:
+    """Return the load of all-to-alls that fill all NICs."""
+    servers = len(wired.servers)
+    return PlannedLoad(
+        wired, shortest_s, 2 * capacity_bps(wired), {servers * (servers - 1): shortest_s}
     )
 
 
-def test_collectives_without_bytes_need_no_dilation() -> None:
-    assert propose_scale([fabric(0, 4)], 0.0, "ovs-netdev", cores=2).dilation == 1
+def proposed(
+    loads: list[PlannedLoad], datapath: str = "bpf", cores: int = 2, machine: MachineSpeed = SPEED
+) -> Scale:
+    return propose_scale(loads, datapath, machine, cores).scale
 
 
 @given(datapaths, st.integers(1, 128), st.floats(1e-5, 10))
-def test_proposed_scale_keeps_both_bounds(datapath: str, cores: int, shortest_s: float) -> None:
-    scale = propose_scale([fabric(3, 1), fabric(2, 1)], shortest_s, datapath, cores)
-    assert 16 * scale.rate_bps(100e9) <= CARRIED_BPS[datapath] * cores * (1 + 1e-6)
-    assert shortest_s * scale.dilation >= shortest_wall_s(4, cores) * (1 - 1e-6)
+def test_proposed_scale_keeps_all_bounds(datapath: str, cores: int, shortest_s: float) -> None:
+    load = full(fabric(3, 1), shortest_s)
+    scale = proposed([load], datapath, cores)
+    scaled = replace(load.fabric, scale=scale)
+    wall_s, rate_bps = shortest_s * scale.dilation, scale.rate_bps(100e9)
+    assert SPEED.cores(scaled, load.link_bps, datapath) <= BUSY_SHARE * cores * (1 + 1e-6)
+    assert SPEED.start_spread_s(12, cores) <= START_SPREAD_SHARE * wall_s * (1 + 1e-6)
+    bits = frame_bits(scaled, rate_bps, scale.frame_s)
+    assert bits == LEAST_BITS or bits / rate_bps <= FRAME_SHARE * wall_s * (1 + 1e-6)
+    assert rate_bps <= MOST_BPS
     assert scale.bytes >= 1
 
 
-@pytest.mark.parametrize(
-    ("cores", "factor"), [(1, 4000), (2, 2000), (4, 1000), (8, 500), (16, 250), (4000, 1)]
-)
-def test_byte_factors_are_readable_numbers(cores: int, factor: float) -> None:
-    assert propose_scale([fabric(0, 4)], 1.0, "ovs-netdev", cores).bytes == factor
+def test_dilation_is_the_least_that_the_start_of_agents_allows() -> None:
+    load = full(fabric(0, 4), 0.0314)
+    needed_s = SPEED.start_spread_s(12, 2) / START_SPREAD_SHARE
+    dilation = proposed([load]).dilation
+    assert 0.0314 * (dilation - 1) < needed_s <= 0.0314 * dilation
+
+
+def test_collectives_that_are_long_or_empty_need_no_dilation() -> None:
+    assert proposed([full(fabric(0, 4), 10.0)]).dilation == 1
+    assert proposed([PlannedLoad(fabric(0, 4), 0.0, 0.0, {})]).dilation == 1
+
+
+def test_idle_links_leave_the_cores_to_faster_ones() -> None:
+    load = full(fabric(0, 8, regions=(8, 8)), 1.0)
+    half = replace(load, link_bps=load.link_bps / 2)
+    assert proposed([load]).bytes == pytest.approx(2 * proposed([half]).bytes, rel=0.2)
+
+
+def test_bound_names_what_needs_the_dilation() -> None:
+    small, large = full(fabric(0, 4), 0.05), full(fabric(0, 8, regions=(8,) * 16), 1.0)
+    large = replace(large, starts={56: 1.0})
+    assert propose_scale([small], "bpf", SPEED, 2).bound == "the start of agents"
+    assert "frames of " in (propose_scale([large], "bpf", SPEED, 2).bound or "")
+
+
+def test_load_is_that_of_the_busiest_instant_on_the_servers_of_the_fabric() -> None:
+    wired = fabric(0, 2, regions=(2, 2))
+    near, far = (("s0/e0", "leaf0"), ("leaf0", "s1/e0")), (("s9/e0", "leaf3"), ("leaf3", "s8/e0"))
+    sendings = [
+        Sending(0.0, 1.0, 1.0, (Stream(1e9, near),)),
+        Sending(0.5, 1.0, 0.5, (Stream(1e9, near), Stream(1e9, near))),
+        Sending(1.0, 2.0, 1.0, (Stream(2e9, near),)),
+        Sending(0.0, 0.5, 0.5, (Stream(9e9, far),)),
+    ]
+    job = JobPrediction(2.0, 0.0, {("dispatch", "forward"): [1.0]}, [0.5], sendings=sendings)
+    load = PlannedLoad.of(wired, [job])
+    assert load.link_bps == pytest.approx(2 * 8e9 + 2 * 2 * 16e9)
+    assert (load.shortest_s, load.starts) == (0.5, {1: 1.0, 2: 0.5})
+
+
+def test_shortest_wall_time_grows_with_the_servers() -> None:
+    seconds = [shortest_wall_s(servers, cores=2) for servers in (2, 4, 8, 128)]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > 10 * seconds[0]
 
 
 def test_proposed_scale_has_no_remarks() -> None:
-    fabrics = [fabric(0, 4), fabric(3, 1)]
-    scale = propose_scale(fabrics, 0.0314, "bpf", cores=2)
-    assert scale_remarks(fabrics, scale, 0.0314, "bpf", cores=2) == []
+    loads = [full(fabric(0, 4), 0.0314), full(fabric(3, 1), 0.0314)]
+    assert scale_remarks(loads, proposed(loads), "bpf", SPEED, 2) == []
 
 
 @pytest.mark.parametrize(
     ("scale", "remark"),
     [
         pytest.param(
-            Scale(100, 343),
-            "an emulated NIC runs at 2.92 Mb/s, less than 20: emulate up to 160 NICs on 2 cores, "
-            "or use more cores",
-            id="slow-links",
-        ),
-        pytest.param(
-            Scale(5, 15),
-            "all NICs together run at 21.3 Gb/s, and 2 cores carry 3.2: increase scale.bytes or "
-            "scale.dilation",
+            Scale(5, 5),
+            "the planned traffic needs 6.2 of 2 cores: increase scale.bytes or scale.dilation",
             id="too-much-traffic",
         ),
         pytest.param(
-            Scale(2000, 1),
-            "a frame takes 1.2% of the shortest transfer, more than 1%: decrease scale.bytes or "
-            "increase scale.dilation",
+            Scale(2000, 5),
+            "a frame takes 9.7% of the shortest transfer, more than 6%: decrease scale.bytes or "
+            "scale.frame, or increase scale.dilation",
             id="long-frames",
         ),
         pytest.param(
             Scale(1000, 1),
-            "the shortest transfer takes 20 ms, and agents start within 9 ms: increase "
-            "scale.dilation to 23",
+            "the shortest transfer takes 20 ms, too little for the start of agents: increase "
+            "scale.dilation to 7",
             id="late-agents",
         ),
     ],
 )
 def test_scale_remarks_name_cause_and_remedy(scale: Scale, remark: str) -> None:
-    fabrics = [fabric(0, 4), fabric(3, 1)]
-    assert remark in scale_remarks(fabrics, scale, 0.020, "bpf", cores=2)
+    loads = [full(fabric(0, 4), 0.020), full(fabric(3, 1), 0.020)]
+    assert remark in scale_remarks(loads, scale, "bpf", SPEED, 2)
 
 
-def test_frames_of_single_packets_cost_four_times_the_scale() -> None:
+def test_frames_of_single_packets_need_slower_links() -> None:
     limited = replace(fabric(0, 4), queue=QueueLimit(100))
-    assert propose_scale([limited], 0.0314, "bpf", cores=2) == Scale(bytes=150, dilation=15)
+    single, many = (proposed([full(one, 0.0314)]) for one in (limited, fabric(0, 4)))
+    assert single.bytes * single.dilation > 10 * many.bytes * many.dilation
+
+
+def test_frame_has_the_bits_of_its_time_within_the_limits_of_the_kernel() -> None:
+    assert [frame_segments(rate, 1500, 0.01) for rate in (3e6, 20e6, 1e9)] == [8, 16, 44]
+    assert frame_segments(6e6, 1500, 0.09) == 44
+    assert frame_bits(fabric(), 20e6, 0.01) == 8 * 16 * 1514

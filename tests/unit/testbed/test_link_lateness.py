@@ -8,7 +8,7 @@ from moefabric.core.resource_needs import RELAYED_BPS
 from moefabric.core.topology import Fabric, Region, drops_packets, queue_room
 from moefabric.core.units import Scale
 from moefabric.planner.sending.flow_pacing import pace_bps
-from moefabric.prediction.scaling import propose_scale
+from moefabric.prediction.scaling import PlannedLoad, propose_scale
 from moefabric.results.parts import LinkLateness
 from moefabric.testbed.link_readings import lateness_findings
 
@@ -45,7 +45,8 @@ def test_lost_packets_degrade() -> None:
 
 
 def test_scale_leaves_the_relay_time() -> None:
-    scale = propose_scale([FABRIC], 1.0, "bpf", cores=8)
+    load = PlannedLoad(FABRIC, 1.0, 1e9, {2: 1.0})
+    scale = propose_scale([load], "bpf", cores=8).scale
     assert 2 * scale.rate_bps(FABRIC.nic_rate_bps) <= RELAYED_BPS
 
 

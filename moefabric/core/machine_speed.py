@@ -1,0 +1,98 @@
+"""Speed of a machine that emulates a fabric: cores that carry frames, and starts of transfers.
+
+The cost of emulated traffic is one per frame, whatever the frame's size. A frame has as many bytes
+as pass its link in the scale's `frame_s`, 64 KB at most. Where queues may drop packets, a frame is
+one packet.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from moefabric.core.port_counts import FRAME_HEADER_BYTES, IP_TCP_BYTES
+from moefabric.core.topology import Fabric, drops_packets
+
+LEAST_SEGMENTS, MOST_SEGMENTS = 8, 44
+"""Packets of a frame; the kernel's limit is 64 KB."""
+_PACKET_BYTES: Final = 1500
+DATAPATH_COSTS: Final = {"bpf": 1.0, "ovs-netdev": 4.0, "ovs-kernel": 1.0}
+"""Cost of a frame relative to the BPF datapath, by datapath of the packet switches."""
+IDLE_SHARE: Final = 1 / 3
+"""Part of a machine that should be idle: processes of the control plane need it."""
+
+
+def frame_segments(rate_bps: float, mtu: int, frame_s: float) -> int:
+    """Return the number of packets in a frame that a host sends into a link.
+
+    Args:
+        rate_bps: Rate of the link on the wire.
+        mtu: Largest IP packet in bytes.
+        frame_s: Longest wall time of a frame with more than `LEAST_SEGMENTS` packets.
+    """
+    segments = int(rate_bps * frame_s / 8 / mtu)
+    return max(LEAST_SEGMENTS, min(segments, MOST_SEGMENTS * _PACKET_BYTES // mtu))
+
+
+def frame_bits(fabric: Fabric, rate_bps: float, frame_s: float) -> float:
+    """Return the bits of a frame on a link of a fabric that has this rate on the wire."""
+    segments = 1 if drops_packets(fabric) else frame_segments(rate_bps, fabric.mtu, frame_s)
+    return 8.0 * segments * (fabric.mtu - IP_TCP_BYTES + FRAME_HEADER_BYTES)
+
+
+@dataclass(frozen=True)
+class MachineSpeed:
+    """Costs of frames and of starts on a machine.
+
+    `moefabric calibrate machine` measures them. The defaults were measured on two cores of 2.6 GHz
+    (docs/benchmarks.md).
+
+    Attributes:
+        frame_s: Core-seconds of a frame on a link and of its acknowledgement, with few NICs.
+        packet_s: The same of a frame of one packet.
+        crowded_nics: Number of NICs with which a frame costs twice as much.
+        start_s: Wall seconds between the first and the last start of transfers that start together,
+            but for the time of the transfers themselves.
+        start_flow_s: Core-seconds of the start of a transfer.
+    """
+
+    frame_s: float = 25e-6
+    packet_s: float = 10e-6
+    crowded_nics: float = 500.0
+    start_s: float = 0.6e-3
+    start_flow_s: float = 45e-6
+
+    def cores(self, fabric: Fabric, link_bps: float, datapath: str) -> float:
+        """Return the cores that carry the traffic of a fabric at its scale.
+
+        Args:
+            fabric: The fabric, with its scale.
+            link_bps: Sum of the rates of all links in the model.
+            datapath: Datapath of the packet switches.
+        """
+        scale = fabric.scale
+        bits = frame_bits(fabric, scale.rate_bps(min(fabric.rates_bps)), scale.frame_s)
+        frames = scale.rate_bps(link_bps) / bits
+        return frames * self.link_frame_s(fabric, datapath)
+
+    def link_frame_s(self, fabric: Fabric, datapath: str) -> float:
+        """Return the core-seconds that a frame on a link of a fabric costs."""
+        nics = len(fabric.servers) * (fabric.optical + fabric.electrical)
+        single_s = self.packet_s if drops_packets(fabric) else self.frame_s
+        return single_s * DATAPATH_COSTS[datapath] * (1 + nics / self.crowded_nics)
+
+    def full_nic_bps(self, nics: int, cores: int) -> float:
+        """Return the rate on the wire at which NICs that are all full leave `IDLE_SHARE` idle.
+
+        Each frame passes two links.
+
+        Args:
+            nics: Number of NICs.
+            cores: Number of cores.
+        """
+        frames = (1 - IDLE_SHARE) * cores / (2 * self.frame_s * (1 + nics / self.crowded_nics))
+        return (
+            frames / nics * 8 * MOST_SEGMENTS * (_PACKET_BYTES - IP_TCP_BYTES + FRAME_HEADER_BYTES)
+        )
+
+    def start_spread_s(self, flows: int, cores: int) -> float:
+        """Return the wall seconds in which transfers that start together have started."""
+        return self.start_s + self.start_flow_s * flows / cores

@@ -1,0 +1,101 @@
+"""Calibration of a machine: the CPU time of frames, and the time in which transfers start.
+
+Two experiments replay the same all-to-alls with more and with fewer bytes. What the cores work more
+in the larger one is the cost of its frames; planning, orders and the control plane cost as much in
+both.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.loader import experiment_of
+from moefabric.core.errors import MoefabricError
+from moefabric.core.machine_speed import MachineSpeed, frame_bits
+from moefabric.core.units import Scale
+from moefabric.execution import run as runner
+from moefabric.results.model import FabricResult
+from moefabric.results.progress import ProgressReporter
+from moefabric.runtime.cpu_monitor import busy_core_seconds, usable_cores
+
+_SERVERS: Final = 4
+_LINKS: Final = 2
+"""Links between the NICs of two servers under one leaf."""
+_DILATION: Final = 4.0
+_RATES_BPS: Final = (40e6, 400e6)
+"""Rates of a NIC in the two experiments. At both, frames take little of the cores."""
+_PERCENTILE: Final = 95
+
+
+def calibrate_machine(reporter: ProgressReporter) -> MachineSpeed:
+    """Measure the speed of this machine on a fabric of four servers, in about ten seconds.
+
+    Other programs should be idle meanwhile.
+
+    Args:
+        reporter: Shows progress.
+
+    Raises:
+        MoefabricError: If another calibration runs, or the machine is too busy to be measured.
+    """
+    frames, busy_s, spreads_s = list[float](), list[float](), list[float]()
+    for rate_bps in _RATES_BPS:
+        spec = _experiment(rate_bps)
+        result, busy = _measured(spec, reporter)
+        fabric = spec.build_fabric(spec.fabrics[0], "calibration", spec.given_scale() or Scale())
+        sent = 8.0 * (result.integrity.bytes_sent or 0)
+        frames.append(_LINKS * sent / frame_bits(fabric, rate_bps, fabric.scale.frame_s))
+        busy_s.append(busy)
+        spreads_s += start_spreads_s(result, fabric.scale.dilation)
+    frame_s = (busy_s[1] - busy_s[0]) / (frames[1] - frames[0])
+    if frame_s <= 0:
+        raise MoefabricError("other programs used the cores meanwhile: repeat it when they don't")
+    defaults, flows = MachineSpeed(), _SERVERS * (_SERVERS - 1)
+    spread_s = float(np.percentile(spreads_s, _PERCENTILE))
+    ratio = frame_s / defaults.frame_s
+    start_flow_s = defaults.start_flow_s * ratio
+    return replace(
+        defaults,
+        frame_s=frame_s,
+        packet_s=defaults.packet_s * ratio,
+        start_flow_s=start_flow_s,
+        start_s=max(spread_s - start_flow_s * flows / usable_cores(), 0.0),
+    )
+
+
+def start_spreads_s(result: FabricResult, dilation: float) -> list[float]:
+    """Return the wall seconds between the first and the last start of each collective's flows."""
+    starts_s = defaultdict[tuple[object, ...], list[float]](list)
+    for flow in result.flows:
+        key = flow.iteration, flow.layer, flow.region, flow.kind, flow.direction, flow.phase
+        starts_s[key].append(flow.start_s)
+    return [(max(starts) - min(starts)) * dilation for starts in starts_s.values()]
+
+
+def _experiment(rate_bps: float) -> ExperimentSpec:
+    """Return the experiment of all-to-alls between NICs of this rate on the wire."""
+    nic_bps = 100e9
+    keys: Mapping[str, Any] = {
+        "experiment": "calibration",
+        "model": {"name": "mixtral-8x7b", "layers": 4},
+        "training": {
+            "ep": 8, "tp": 4, "sequence": 4096, "micro_batch": 8, "iterations": 2,
+        },
+        "gating": {"generator": "uniform"},
+        "wiring": {"nic_rate": "100Gb/s", "regions": [{"servers": _SERVERS}]},
+        "fabrics": [{"name": "eps", "optical": 0, "electrical": 4, "policy": "eps"}],
+        "scale": {"bytes": nic_bps / rate_bps / _DILATION, "dilation": _DILATION},
+    }  # fmt: skip
+    return experiment_of(keys)
+
+
+def _measured(spec: ExperimentSpec, reporter: ProgressReporter) -> tuple[FabricResult, float]:
+    """Run an experiment; return its result and the core-seconds that the machine worked."""
+    before_s = busy_core_seconds()
+    result = runner.run(spec, Path(), reporter, flows=True)
+    return result.results[0], busy_core_seconds() - before_s
