@@ -47,9 +47,17 @@ _CUBIC: Final = {"net.ipv4.tcp_congestion_control": "cubic"}
 """Congestion control of programs that don't choose one; the machine's default may be bbr."""
 
 
+_PROMPT_FRAME_S: Final = 0.01
+"""Wall time of a frame up to which queues of several frames stay below TCP's least timeout."""
+_TIMEOUT_FRAMES: Final = 50
+"""Frames that pass a link in TCP's timeout where frames are longer: more than wait in all queues
+of a path. The first round trips of a connection, of small packets, would suggest a timeout that
+expires while frames wait, and TCP would send them again."""
+_PATIENT: Final = ("net.ipv4.tcp_rto_min_us", "net.ipv4.tcp_early_retrans")
+
 QueueCounts = dict[str, dict[str, int]]
 """By port, the counters `packets`, `bytes` (with headers, of packets that left) and `drops`."""
-TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_ECN, *_CUBIC)
+TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_PATIENT, *_ECN, *_CUBIC)
 """Sysctls that a fabric changes in the whole network namespace of a server."""
 
 
@@ -83,6 +91,9 @@ def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:
     """Return the sysctls of a server's TCP."""
     marked = any(link.behaviour.ecn_bytes for link in plan.programmed if link.behaviour)
     values = _TCP | {_MIN_SEGMENTS_NAME: str(min_tso_segments(plan))}
+    if plan.frame_s > _PROMPT_FRAME_S and not plan.single_packets:
+        timeout_us = round(_TIMEOUT_FRAMES * plan.frame_s * 1e6)
+        values |= dict(zip(_PATIENT, (str(timeout_us), "0"), strict=True))
     return values | _ECN if marked else values
 
 

@@ -12,8 +12,8 @@ from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
-from moefabric.core.units import Scale
-from moefabric.emulator.fabric.links import min_tso_segments
+from moefabric.core.units import QueueLimit, Scale
+from moefabric.emulator.fabric.links import min_tso_segments, tcp_sysctls
 from moefabric.emulator.fabric.plan import (
     BRIDGE,
     FABRIC,
@@ -25,6 +25,7 @@ from moefabric.emulator.fabric.plan import (
     plan_fabric,
 )
 from moefabric.runtime.run_directory import ManagementNetwork
+from tests.support.fabrics import fabric as prototype
 
 MANAGEMENT = ManagementNetwork("198.18.7.0/24")
 
@@ -235,6 +236,19 @@ def test_frame_lasts_ten_milliseconds_within_limits(rate_bps: float, segments: i
         "f", (Region("r0", 0, ("s0", "s1"), Ocs("ocs0", 2)),), 2, 1, 1, rate_bps, Eps(4)
     )
     assert min_tso_segments(plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))) == segments
+
+
+def test_connections_wait_for_slow_frames_before_they_send_again() -> None:
+    management = ManagementNetwork("198.18.0.0/24")
+    prompt, slow = (
+        tcp_sysctls(plan_fabric(prototype(scale=Scale(1000, 10, frame_s)), management))
+        for frame_s in (0.01, 0.078)
+    )
+    assert not prompt.keys() & {"net.ipv4.tcp_rto_min_us", "net.ipv4.tcp_early_retrans"}
+    assert slow["net.ipv4.tcp_rto_min_us"] == "3900000"
+    assert slow["net.ipv4.tcp_early_retrans"] == "0"
+    limited = replace(prototype(scale=Scale(1000, 10, 0.078)), queue=QueueLimit(100))
+    assert "net.ipv4.tcp_rto_min_us" not in tcp_sysctls(plan_fabric(limited, management))
 
 
 def test_interfaces_of_one_node_take_other_names() -> None:
