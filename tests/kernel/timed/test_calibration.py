@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from click.testing import CliRunner
 
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
 from moefabric.controller.southbound.ocs.remote_ocs import device_address, make_driver
+from moefabric.core.machine_speed import MachineSpeed
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.processes import ProcessRole
+from moefabric.runtime.measured_speed import machine_speed
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.fabric_processes import fabric_processes
 from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
@@ -38,6 +41,22 @@ def test_measured_dark_time_is_the_configured_one() -> None:
         assert calibration["strays"] == 0, "frames came out at a former port"
         assert calibration["uncertain"] < 20, "the machine was too busy for every one of the moves"
         assert calibration["dark_p50_s"] == pytest.approx(calibration["asked_s"], abs=1e-3)
+    assert lifecycle.running_fabrics() == []
+
+
+@pytest.mark.usefixtures("runs")
+def test_measured_speed_of_the_machine_decides_the_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOEFABRIC_MACHINE", str(tmp_path / "machine.json"))
+    result = CliRunner().invoke(main, ["calibrate", "machine", "--json"])
+    assert result.exit_code == 0, result.output
+    measured = json.loads(result.stdout)
+    assert Path(measured["file"]) == tmp_path / "machine.json"
+    assert 3e-6 < measured["frame_s"] < 3e-4, "seconds of a core for a frame of 64 KB on a link"
+    assert machine_speed() == MachineSpeed(
+        **{field.name: measured[field.name] for field in fields(MachineSpeed)}
+    )
     assert lifecycle.running_fabrics() == []
 
 
