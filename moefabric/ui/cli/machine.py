@@ -12,7 +12,7 @@ from moefabric.ui.cli.options import json_option, parse_option
 _MIN_SPACING_NS: Final = 10_000
 
 
-@click.group(short_help="Measure the emulated hardware.")
+@click.group()
 def calibrate() -> None:
     """Measure the emulated hardware against its configuration."""
 
@@ -50,7 +50,7 @@ def ocs(settle: list[int], moves: int, spacing: int, name: str | None, as_json: 
     print_result(result, [calibration_table(calibrations)], as_json=as_json)
 
 
-@click.command(short_help="Check what this machine can do.")
+@click.command()
 @json_option
 def doctor(as_json: bool) -> None:
     """Check what this machine can do, and print the remedy for what it can't."""
