@@ -25,14 +25,15 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from moefabric.core.errors import MoefabricError
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
 from moefabric.runtime.atomic_file import write_whole
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Progress
+
     from moefabric.api.result import Result
     from moefabric.results.model import RunResult
 
@@ -49,7 +50,7 @@ def print_result(result: object, lines: Iterable[str], *, as_json: bool) -> None
 
 
 class _BarReporter:
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: "Progress", total: int) -> None:
         self._progress, self._task = progress, progress.add_task("", total=total)
 
     def show_message(self, text: str) -> None:
@@ -62,10 +63,14 @@ class _BarReporter:
 @contextmanager
 def progress_reporter(total: int) -> Iterator[ProgressReporter]:
     """Report progress of `total` steps: a bar on a terminal, plain lines elsewhere."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield PlainProgressReporter()
         return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (BarColumn(bar_width=30), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         yield _BarReporter(progress, total)
@@ -155,6 +160,8 @@ def print_tables(run: "RunResult") -> None:
     print_renderable(RunTables(run))
 
 
-def print_renderable(renderable: RenderableType) -> None:
+def print_renderable(renderable: "RenderableType") -> None:
     """Print a table in the width of the terminal."""
+    from rich.console import Console
+
     Console().print(renderable)

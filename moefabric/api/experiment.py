@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from moefabric.api.result import Prediction, Result
+from moefabric.api.prediction import Prediction
 from moefabric.api.signals import graceful_shutdown
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import experiment_of, load_experiment
@@ -15,6 +15,9 @@ from moefabric.prediction import experiment as prediction
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
 from moefabric.testbed.cluster.ray_fabric import placer
+
+if TYPE_CHECKING:
+    from moefabric.api.result import Result
 
 EXTERNAL_PROCESSES = ("ocs", "controller")
 """Roles of processes that something else may start."""
@@ -132,7 +135,7 @@ class Experiment:
         resume: bool = False,
         cluster: str | None = None,
         spread: str = "pack",
-    ) -> Result:
+    ) -> "Result":
         """Bring the fabrics up one after the other, replay the traffic, and judge the results.
 
         Needs root. The fabrics are removed, also after an exception, Ctrl-C, SIGTERM and SIGHUP.
@@ -167,7 +170,7 @@ class Experiment:
         journal: str | Path | None = None,
         cluster: str | None = None,
         spread: str = "pack",
-    ) -> Result:
+    ) -> "Result":
         """Train the experiment's program on the fabrics, one after the other, as `run` replays.
 
         Args:
@@ -185,7 +188,8 @@ class Experiment:
 
     def _run(
         self, reporter: ProgressReporter | None, journal: str | Path | None, **options: Any
-    ) -> Result:
+    ) -> "Result":
+        from moefabric.api.result import Result
         from moefabric.execution import run as runner
 
         shown, file = reporter or PlainProgressReporter(), Path(journal) if journal else None

@@ -5,14 +5,15 @@ Frames need pandas, which is optional: the extra `frames` installs it.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from rich.console import RenderableType
 
-from moefabric.core.errors import SpecError, UnsupportedError
+from moefabric.api.prediction import Row, frame, named
+from moefabric.core.errors import SpecError
 from moefabric.report.picture import Picture
 from moefabric.report.pictures import picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
@@ -27,46 +28,9 @@ from moefabric.workload.gating.traces import GatingTrace
 if TYPE_CHECKING:
     import pandas as pd
 
-Entry = TypeVar("Entry", model.FabricResult, model.FabricPrediction)
-Row = dict[str, Any]
-
 _PARTS: Final = ("iterations", "collectives", "transfers", "reconfigurations", "flows", "failures")
 FRAMES: Final = ("fabrics", *_PARTS)
 """Kinds of frames of a run."""
-
-
-class Prediction(model.ExperimentPrediction):
-    """The fluid model's prediction of each fabric of an experiment; `fabrics` has the values."""
-
-    @classmethod
-    def of(cls, prediction: model.ExperimentPrediction) -> Self:
-        """Return the prediction with the methods of this class."""
-        return cls.model_construct(prediction.model_fields_set, **dict(prediction))
-
-    def __repr__(self) -> str:
-        times = (f"{entry.fabric} {entry.iteration_s:.4g} s" for entry in self.fabrics)
-        return f"Prediction({self.experiment!r}: {', '.join(times)})"
-
-    __str__ = __repr__
-
-    def __getitem__(self, fabric: str) -> model.FabricPrediction:
-        """Return the prediction of the fabric with this name."""
-        return _named(self.fabrics, fabric)
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each fabric. Needs pandas."""
-        figures = {"wiring", "cost", "first_all_to_all"}
-        return frame(
-            entry.model_dump(mode="json", exclude=figures)
-            | entry.cost.model_dump(mode="json", exclude={"why"})
-            for entry in self.fabrics
-        )
-
-    def _repr_html_(self) -> str:
-        from moefabric.report import run_tables
-        from moefabric.report.tables import html_table
-
-        return str(html_table(run_tables.prediction(self)))
 
 
 class RunPictures(model.RunResult):
@@ -74,7 +38,7 @@ class RunPictures(model.RunResult):
 
     def __getitem__(self, fabric: str) -> model.FabricResult:
         """Return the result of the fabric with this name."""
-        return _named(self.results, fabric)
+        return named(self.results, fabric)
 
     def plot(self, kind: str = "comparison", *fabrics: str) -> Picture:
         """Draw a picture of the result. `Picture.save` writes it; a notebook shows it.
@@ -279,29 +243,6 @@ class Runs:
 
     def _repr_svg_(self) -> str:
         return self.plot().svg
-
-
-def _named(entries: Sequence[Entry], name: str) -> Entry:
-    for entry in entries:
-        if entry.fabric == name:
-            return entry
-    known = ", ".join(entry.fabric for entry in entries)
-    raise SpecError([("", f"{name!r} is not one of the fabrics {known}")])
-
-
-def frame(rows: Iterable[Row]) -> "pd.DataFrame":
-    """Return rows as a frame.
-
-    Raises:
-        UnsupportedError: If pandas is missing.
-    """
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise UnsupportedError(
-            "frames need pandas: install moefabric[frames], or pandas itself"
-        ) from error
-    return pd.DataFrame(list(rows))
 
 
 def _figures(fabric: FabricSummary) -> Row:

@@ -8,13 +8,15 @@ Example:
     loss: Annotated[OpticalLoss, AsSection()] = Field(default_factory=OpticalLoss)
 """
 
+import ast
 import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
+from textwrap import dedent
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -29,14 +31,7 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    WithJsonSchema,
-    create_model,
-)
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, WithJsonSchema, create_model
 from pydantic.config import JsonDict
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import (
@@ -53,10 +48,6 @@ T = TypeVar("T")
 
 _UNITS: Final[Mapping[str, Any]] = {"_ns": DurationNs, "_bytes": ByteSize, "_bps": Rate}
 """Types of values that users write with a unit, by the end of a field's name."""
-
-
-_DESCRIBED: Final = ConfigDict(use_attribute_docstrings=False)
-"""Sections of data classes have descriptions, which pydantic would search in all callers."""
 
 
 class _Incomplete:
@@ -78,7 +69,7 @@ class AsSection:
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         summary = (inspect.getdoc(source) or "").partition("\n\n")[0]
-        names = {"__doc__": summary, "__module__": __name__, "model_config": _DESCRIBED}
+        names = {"__doc__": summary, "__module__": __name__}
         section: type[Section] = type(source.__name__, (Section,), names)
         section = with_fields_of(source, **self.types)(section)
 
@@ -225,17 +216,30 @@ def _describe(kind: type[Any], name: str, more: str) -> Callable[[JsonDict], Non
     """Return a function that adds the description of a field to a JSON Schema."""
 
     def add(schema: JsonDict) -> None:
-        if text := _descriptions(kind).get(name):  # type: ignore[arg-type]  # classes are hashable
+        if text := descriptions(kind).get(name, "").partition("\n\n")[0]:
             schema["description"] = text + more
 
     return add
 
 
+def descriptions(kind: type[Any]) -> dict[str, str]:
+    """Return the docstring below each field of a class, its bases' included."""
+    return dict(chain.from_iterable(_own_descriptions(one).items() for one in kind.__mro__[::-1]))
+
+
 @cache
-def _descriptions(kind: type[Any]) -> dict[str, str]:
-    """Return the first paragraph of the docstring below each field of a data class."""
-    documented = ConfigDict(use_attribute_docstrings=True)
-    model = create_model("Documented", __config__=documented, value=(kind, ...))
-    schema = model.model_json_schema()
-    keys = schema["$defs"][kind.__name__]["properties"]
-    return {name: key.get("description", "").partition("\n\n")[0] for name, key in keys.items()}
+def _own_descriptions(kind: type[Any]) -> dict[str, str]:
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # built in, or built at run time
+        return {}
+    body = ast.parse(dedent(source)).body[0].body  # type: ignore[attr-defined]  # it is a class
+    texts = {}
+    for field, below in pairwise(body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                texts[name] = inspect.cleandoc(text)
+    return texts

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, distributions, entry_points
 from inspect import isclass, isfunction
 from pathlib import Path
 from typing import Any, Final
@@ -59,10 +59,9 @@ def plugin_names(group: str) -> tuple[str, ...]:
     return tuple(_registered(group))
 
 
-@cache
 def built_in_names(group: str) -> tuple[str, ...]:
     """Return the names of moefabric's own parts of a group."""
-    return tuple(name for name, entry in _registered(group).items() if _is_built_in(entry))
+    return tuple(_built_in(group))
 
 
 def plugin_reference(group: str, name: str) -> str:
@@ -118,14 +117,19 @@ def ocs_dialects() -> dict[str, OcsDialect]:
 @cache
 def _registered(group: str) -> Mapping[str, EntryPoint]:
     """Return a group's entry points by name. Those of moefabric win, and come first."""
-    registered = entry_points(group=group)
-    ours = {entry.name: entry for entry in registered if _is_built_in(entry)}
-    others = {entry.name: entry for entry in registered if entry.name not in ours}
-    return dict(sorted(ours.items())) | dict(sorted(others.items()))
+    ours = _built_in(group)
+    return ours | _by_name(entry_points(group=group), group) | ours
 
 
-def _is_built_in(entry: EntryPoint) -> bool:
-    return entry.dist is not None and entry.dist.name == "moefabric"
+@cache
+def _built_in(group: str) -> dict[str, EntryPoint]:
+    """Return moefabric's entry points of a group, for which no other distribution is read."""
+    ours = next(iter(distributions(name="moefabric")), None)
+    return {} if ours is None else _by_name(ours.entry_points, group)
+
+
+def _by_name(entries: EntryPoints, group: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in sorted(entries.select(group=group))}
 
 
 def without_arguments(reference: str) -> str:
@@ -167,8 +171,8 @@ def _value(text: str) -> int | float | bool | str:
 @cache
 def _loaded(group: str, reference: str) -> Any:
     noun = GROUPS[group]
-    registered = _registered(group)
     part_name = without_arguments(reference)
+    registered = _built_in(group) if part_name in _built_in(group) else _registered(group)
     module, colon, name = part_name.partition(":")
     if part_name in registered:
         module, _, name = registered[part_name].value.partition(":")

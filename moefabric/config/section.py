@@ -141,7 +141,7 @@ class Section(BaseModel):
         strict=True,
         allow_inf_nan=False,
         validate_default=True,
-        use_attribute_docstrings=True,
+        defer_build=True,
     )
 
     @model_validator(mode="before")

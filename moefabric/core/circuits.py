@@ -157,14 +157,14 @@ class CircuitSet:
 
     def between(self, a: str, b: str) -> tuple[Circuit, ...]:
         """Return the circuits between two servers, sorted."""
-        return self._by_pair.get(frozenset((a, b)), ())
+        return self._by_pair.get((a, b), ())
 
     @cached_property
-    def _by_pair(self) -> dict[frozenset[str], tuple[Circuit, ...]]:
-        by_pair: dict[frozenset[str], tuple[Circuit, ...]] = {}
+    def _by_pair(self) -> dict[tuple[str, str], tuple[Circuit, ...]]:
+        by_pair: dict[tuple[str, str], tuple[Circuit, ...]] = {}
         for circuit in self:
-            pair = frozenset(circuit.pair)
-            by_pair[pair] = (*by_pair.get(pair, ()), circuit)
+            a, b = circuit.pair
+            by_pair[a, b] = by_pair[b, a] = (*by_pair.get((a, b), ()), circuit)
         return by_pair
 
     def transition_to(self, target: "CircuitSet") -> "Transition":

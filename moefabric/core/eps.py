@@ -135,6 +135,15 @@ class EpsWiring:
     def _leaf_of(self) -> dict[str, str]:
         return {server: self.leaf_of_nic(nics[0]) for server, nics in self.nics.items()}
 
+    @cached_property
+    def cables(self) -> dict[str, tuple[tuple[tuple[str, str], tuple[str, str]], ...]]:
+        """The links from each of a server's electrical NICs to its leaf, and back, by server."""
+        leaves = self._leaf_of_nic
+        return {
+            server: tuple(((str(nic), leaves[nic]), (leaves[nic], str(nic))) for nic in nics)
+            for server, nics in self.nics.items()
+        }
+
     def leaf_of_nic(self, nic: Nic) -> str:
         """Return the leaf on which an electrical NIC ends."""
         return self._leaf_of_nic[nic]

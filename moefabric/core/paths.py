@@ -11,7 +11,7 @@ the tree whose root is server number 3 of the region.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise, product
 from math import gcd
 from types import MappingProxyType
@@ -39,7 +39,7 @@ class EpsPath:
     spine: int | None
     share: float
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name that flows, connections and rules use."""
         return f"e{self.nic}" if self.spine is None else f"e{self.nic}.{self.spine}"

@@ -58,7 +58,7 @@ def _with_forwarding(links: Route) -> Iterator[Link]:
 
 def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
     """Return the links between NICs and switches that a flow crosses."""
-    for circuit in circuits.between(flow.src, flow.dst):
+    for circuit in circuits.between(flow.src, flow.dst) if flow.is_optical else ():
         near, far = circuit.end_at(flow.src), circuit.end_at(flow.dst)
         if near.path == flow.path:
             return ((str(near), "ocs"), ("ocs", str(far)))
@@ -72,18 +72,14 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
         flow = _unmarked(fabric, flow)
     if fabric.has_circuits_only:
         return forwarding.route(circuits, flow.src, flow.dst, flow.path)
-    nics, peers = fabric.electrical_nics(flow.src), fabric.electrical_nics(flow.dst)
-    if not nics:
+    if not fabric.electrical:
         return ()
-    number = nic_number(flow.path)
-    source, target = nics[number % len(nics)], peers[number % len(peers)]
-    eps = fabric.eps_wiring
-    source_leaf, target_leaf = eps.leaf_of_nic(source), eps.leaf_of_nic(target)
-    first, last = (str(source), source_leaf), (target_leaf, str(target))
-    if source_leaf == target_leaf:
+    number, cables = nic_number(flow.path) % fabric.electrical, fabric.eps_wiring.cables
+    first, last = cables[flow.src][number][0], cables[flow.dst][number][1]
+    if first[1] == last[0]:
         return (first, last)
     spine = fabric.spines[spine_of_mark(fabric, flow.path, flow.dst)]
-    return (first, (source_leaf, spine), (spine, target_leaf), last)
+    return (first, (first[1], spine), (spine, last[0]), last)
 
 
 def _unmarked(fabric: Fabric, flow: Flow) -> Flow:
@@ -106,4 +102,6 @@ def _host_route(fabric: Fabric, circuits: CircuitSet, servers: Sequence[str]) ->
 
 def crosses_spine(links: Route) -> bool:
     """Return whether a route leads from one leaf of the EPS to another by a spine."""
-    return any(near.startswith("leaf") and far.startswith("spine") for near, far in links)
+    return len(links) > 3 and any(
+        near.startswith("leaf") and far.startswith("spine") for near, far in links
+    )

@@ -184,6 +184,7 @@ class TaskPlanner:
         self._after_s = circuits_after_s(fabric, control.changed_s) if moves else {}
         self._unchanged_s = control.unchanged_s
         self._known: dict[Hashable, TaskFlows | None] = {}
+        self._ideal: dict[tuple[DemandMatrix, CircuitSet], Mapping[str, float]] = {}
         self._horizons = IterationHorizons(())
         self._place = 0, 0
         """The task that is planned, and the iterations to come."""
@@ -210,13 +211,19 @@ class TaskPlanner:
             case Collective(demand=demand) as work:
                 ideal: Mapping[str, float] = {}
                 if work.is_forward_dispatch:
-                    lit, moves = self.lit(task), self._moves
-                    ideal = ideal_seconds(self.fabric, self.policy, demand, lit, moves=moves)
+                    ideal = self._ideal_s(demand, self.lit(task))
                 if work.concurrent is not None and self._after_s:
                     return self._offload(task, work, ideal)
                 return self._send(task, ideal)
             case _:
                 return self._send(task, {})
+
+    def _ideal_s(self, demand: DemandMatrix, lit: CircuitSet) -> Mapping[str, float]:
+        if (demand, lit) not in self._ideal:
+            moves = self._moves
+            ideal = ideal_seconds(self.fabric, self.policy, demand, lit, moves=moves)
+            self._ideal[demand, lit] = ideal
+        return self._ideal[demand, lit]
 
     @property
     def _policy_with_horizon(self) -> SplitPolicy:

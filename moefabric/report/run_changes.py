@@ -14,8 +14,6 @@ from operator import attrgetter
 from statistics import fmean, median, stdev
 from typing import Final, Literal
 
-from scipy.special import stdtrit
-
 from moefabric.core.errors import SpecError
 from moefabric.report.formatting import printable
 from moefabric.report.summary import FabricSummary, summaries
@@ -247,6 +245,8 @@ def _spread_within(before: Sequence[float], after: Sequence[float]) -> float | N
 
 def student(degrees: int) -> float:
     """Return the quantile of Student's t for two-sided bounds of 95 %."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(degrees, _CONFIDENCE))
 
 

@@ -15,9 +15,7 @@ Json = dict[str, Any]
 class ResultPart(BaseModel):
     """Base of every object of the run's JSON."""
 
-    model_config = ConfigDict(
-        extra="allow", frozen=True, validate_by_name=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="allow", frozen=True, validate_by_name=True, defer_build=True)
 
     def to_json(self) -> Json:
         """Return the object as JSON types, without the fields that were never set."""

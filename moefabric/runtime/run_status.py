@@ -14,7 +14,7 @@ LAST_ITERATIONS: Final = 50
 class StatusPart(BaseModel):
     """Base of the objects of a run's state."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class ActivityStatus(StatusPart):

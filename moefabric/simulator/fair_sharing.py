@@ -75,8 +75,10 @@ class SharedLinks:
         self._capacity: Floats = np.array([goodput_bps[link] / 8 for link in positions] + [inf])
         most = max((len(stream.links) for stream in streams), default=1)
         self._links: Ints = np.full((len(streams), most), len(positions), dtype=np.int64)
-        for number, stream in enumerate(streams):
-            self._links[number, : len(stream.links)] = [positions[link] for link in stream.links]
+        hops = np.array([len(stream.links) for stream in streams], dtype=np.int64)
+        self._links[np.arange(most) < hops[:, None]] = [
+            positions[link] for stream in streams for link in stream.links
+        ]
         self._component = _components(self._links, len(positions))
         self._remaining: Floats = np.array([stream.bytes for stream in streams], dtype=float)
         self._max_rates: Floats = np.array([s.max_rate_bps / 8 for s in streams], dtype=float)

@@ -138,12 +138,11 @@ def _prediction(
 
 def link_rate_bps(fabric: Fabric, link: Link) -> float:
     """Return the rate of a link in the model, in bits per second."""
-    if is_forwarding(link):
-        return fabric.forwarding_rate_bps or inf
-    if all(end.startswith(("leaf", "spine")) for end in link):
-        return uplink_rate_bps(fabric)
-    nic = next(end for end in link if "/" in end)
-    return fabric.rate_bps(nic.partition("/")[0])
+    near, far = link
+    nic = near if "/" in near else far
+    if "/" in nic:
+        return fabric.rate_bps(nic.partition("/")[0])
+    return fabric.forwarding_rate_bps or inf if is_forwarding(link) else uplink_rate_bps(fabric)
 
 
 def goodput_bps(fabric: Fabric, link: Link) -> float:

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Self
 
-from moefabric.api.result import frame
+from moefabric.api.prediction import frame
 from moefabric.api.sweeps.engine import Value
 from moefabric.api.sweeps.results import RunRecord
 from moefabric.api.sweeps.spec import SweepSpec

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from moefabric.core.circuits import CircuitSet
+from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, Split, consolidated_flows, flows
 from moefabric.core.topology import Fabric, Region, drops_packets
@@ -71,7 +71,11 @@ def planned_flows(
 
 def merge_circuits(regions: Iterable[CircuitSet]) -> CircuitSet:
     """Return the circuits of several regions as one set; no circuit leaves a region."""
-    return CircuitSet(frozenset(circuit for region in regions for circuit in region.circuits))
+    match list(regions):
+        case [only]:
+            return only
+        case several:
+            return CircuitSet(frozenset[Circuit]().union(*(one.circuits for one in several)))
 
 
 def pace_bps(fabric: Fabric, size: int, wall_s: float) -> float | None:

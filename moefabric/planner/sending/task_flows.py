@@ -86,7 +86,9 @@ def task_flows(
         case Collective(demand=demand, split_demands=assumed):
             working = {region: groups[region] for region in task.regions}
             names = {server for servers in working.values() for server in servers}
-            lit = CircuitSet(frozenset(c for c in circuits if names.issuperset(c.pair)))
+            lit = circuits
+            if not all(names.issuperset(c.pair) for c in lit.circuits):
+                lit = CircuitSet(frozenset(c for c in lit if names.issuperset(c.pair)))
             planned = planned_flows(
                 fabric, policy, demand, lit, working, greedy=greedy, split_demands=assumed
             )

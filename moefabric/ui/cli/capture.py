@@ -54,7 +54,7 @@ def parse_until(text: str | None) -> Until:
         raise ValueError(f"{text!r} is no end of a capture such as {known}") from None
 
 
-@click.command(short_help="Capture frames of a running fabric as pcapng.")
+@click.command()
 @click.argument("place")
 @click.option("--write", "-w", "file", type=FILE, help="The file. Default: PLACE.pcap.")
 @click.option(

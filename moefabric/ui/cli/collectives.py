@@ -40,7 +40,7 @@ def _size(text: str) -> int:
 _size_option: Final = partial(click.option, metavar="SIZE", callback=parse_option(_size))
 
 
-@click.command(short_help="Measure collectives as nccl-tests does.")
+@click.command()
 @click.argument("kind", type=click.Choice(_KINDS))
 @_size_option("-b", "--minbytes", default="1M", help="Smallest size.")
 @_size_option("-e", "--maxbytes", default="1G", help="Largest size.")
@@ -168,7 +168,7 @@ def _tail(result: "PerfResult") -> Iterator[str]:
     yield "#"
 
 
-@click.command(short_help="Replay a trace with real bytes.")
+@click.command()
 @click.argument("trace", type=FILE)
 @click.option("--form", default="", help="Format of the trace. Default: by its content.")
 @lab_options

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from moefabric.api.lab import LightChange
 
 
-@click.command(short_help="Start a fabric and leave it running.")
+@click.command()
 @click.argument("fabric", type=FILE)
 @placement_options
 def up(fabric: Path, settings: tuple[str, ...], **placement: Any) -> None:
@@ -45,7 +45,7 @@ def _summary(wiring: FabricWiring) -> str:
     return ", ".join(parts)
 
 
-@click.command(short_help="Remove a fabric.")
+@click.command()
 @click.argument("name", required=False)
 @click.option("--force", is_flag=True, help="Kill the fabric's process if it doesn't answer.")
 @click.option(
@@ -76,7 +76,7 @@ def down(name: str | None, force: bool, cluster: str | None) -> None:
         click.echo("no fabric is up")
 
 
-@click.command(short_help="Show a running fabric.")
+@click.command()
 @json_option
 @name_option
 def inspect(as_json: bool, name: str | None) -> None:
@@ -87,7 +87,7 @@ def inspect(as_json: bool, name: str | None) -> None:
     print_result(inspection, inspection_lines(inspection), as_json=as_json)
 
 
-@click.command(short_help="Check that a running fabric carries packets and moves light.")
+@click.command()
 @json_option
 @name_option
 @click.pass_context
@@ -103,11 +103,7 @@ def check(context: click.Context, as_json: bool, name: str | None) -> None:
     context.exit(not result.passed)
 
 
-@click.command(
-    name="exec",
-    short_help="Run a command on an emulated server.",
-    context_settings={"ignore_unknown_options": True},
-)
+@click.command(name="exec", context_settings={"ignore_unknown_options": True})
 @click.argument("server")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @name_option
@@ -120,7 +116,7 @@ def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
         raise FabricError(f"{argv[0]}: {error.strerror}") from error
 
 
-@click.command(short_help="Set the circuits of a region.")
+@click.command()
 @click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...")
 @click.option(
     "--demand",
@@ -170,7 +166,7 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
 
 
-@click.command(short_help="Show the ports of an OCS.")
+@click.command()
 @click.argument("ocs_name", metavar="[OCS]", default="ocs0")
 @click.option("--all", "all_ports", is_flag=True, help="Show ports without cross-connect, too.")
 @name_option

@@ -31,7 +31,7 @@ class _OcsFaultType(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.group(invoke_without_command=True, short_help="Inject and clear failures.")
+@click.group(invoke_without_command=True)
 @click.option("--clear", is_flag=True, help="Clear all failures of every kind.")
 @name_option
 @click.pass_context

@@ -22,7 +22,7 @@ _servers_option = click.option(
 )
 
 
-@click.command(short_help="Print OpenMPI's hostfile.")
+@click.command()
 @_slots_option
 @_servers_option
 @name_option
@@ -31,7 +31,7 @@ def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
     click.echo(running_lab(name).hostfile(slots=slots, servers=servers), nl=False)
 
 
-@click.command(short_help="Run an MPI program on the servers.", context_settings=_PROGRAM)
+@click.command(context_settings=_PROGRAM)
 @click.option("-n", "ranks", type=_COUNT, help="Ranks. Default: all slots.")
 @_slots_option
 @_servers_option
@@ -47,7 +47,7 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
         sys.exit(lab.mpirun(command, **options).returncode)
 
 
-@click.command(short_help="Run a PyTorch program on the servers.", context_settings=_PROGRAM)
+@click.command(context_settings=_PROGRAM)
 @click.option(
     "--nproc-per-node", "ranks_per_server", type=_COUNT, default=1, help="Ranks on each server."
 )

@@ -12,9 +12,9 @@ from moefabric.ui.cli.options import json_option, parse_option
 _MIN_SPACING_NS: Final = 10_000
 
 
-@click.group(short_help="Measure the emulated hardware.")
+@click.group()
 def calibrate() -> None:
-    """Measure the emulated hardware against its configuration."""
+    """Measure this machine and the emulated hardware."""
 
 
 @calibrate.command(short_help="Measure the dark time of OCSes.")
@@ -63,7 +63,7 @@ def machine(as_json: bool) -> None:
     print_result({**asdict(speed), "file": str(path)}, machine_table(speed, path), as_json=as_json)
 
 
-@click.command(short_help="Check what this machine can do.")
+@click.command()
 @json_option
 def doctor(as_json: bool) -> None:
     """Check what this machine can do, and print the remedy for what it can't."""

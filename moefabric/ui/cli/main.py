@@ -6,33 +6,72 @@ verdict, 4 a regression (`compare`).
 
 import sys
 from importlib import import_module
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from moefabric.core.errors import MoefabricError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+    from click.shell_completion import CompletionItem
+
 _INTERRUPTED: Final = 130
 _COMMANDS: Final = "moefabric.commands"
 """Group of entry points by which other distributions add commands."""
-_SHARED: Final = {
-    "collectives": "perf replay",
-    "fabric": "up down inspect check exec light ocs",
-    "machine": "doctor calibrate",
-    "launch": "hostfile mpirun torchrun",
-    "observe": "logs events metrics dashboard",
-    "plan": "plan policy cost",
-    "report": "report compare",
-    "run": "run train predict sweep",
+_SUMMARIES: Final = {
+    "capture": {"capture": "Capture frames of a running fabric as pcapng."},
+    "collectives": {
+        "perf": "Measure collectives as nccl-tests does.",
+        "replay": "Replay a trace with real bytes.",
+    },
+    "fabric": {
+        "up": "Start a fabric and leave it running.",
+        "down": "Remove a fabric.",
+        "inspect": "Show a running fabric.",
+        "check": "Check that a running fabric carries packets and moves light.",
+        "exec": "Run a command on an emulated server.",
+        "light": "Set the circuits of a region.",
+        "ocs": "Show the ports of an OCS.",
+    },
+    "fault": {"fault": "Inject and clear failures."},
+    "launch": {
+        "hostfile": "Print OpenMPI's hostfile.",
+        "mpirun": "Run an MPI program on the servers.",
+        "torchrun": "Run a PyTorch program on the servers.",
+    },
+    "machine": {
+        "calibrate": "Measure the emulated hardware.",
+        "doctor": "Check what this machine can do.",
+    },
+    "model": {"model": "Show sizes, FLOPs and bytes of models."},
+    "observe": {
+        "dashboard": "Watch and control running fabrics in a browser.",
+        "events": "Print the events of the OCSes.",
+        "logs": "Print the logs of a fabric's processes.",
+        "metrics": "Export metrics of running fabrics to Prometheus.",
+    },
+    "plan": {
+        "cost": "Compare the prices of networks.",
+        "plan": "Plan circuits for a demand.",
+        "policy": "List, write and check policies.",
+    },
+    "report": {
+        "compare": "Say what changed between runs.",
+        "report": "Show the results of runs from their JSON.",
+    },
+    "run": {
+        "predict": "Predict the results of an experiment.",
+        "run": "Run an experiment on emulated fabrics.",
+        "sweep": "Run an experiment under many changes.",
+        "train": "Train a model on emulated fabrics.",
+    },
+    "schema": {"schema": "Print the JSON Schema of a kind of file."},
+    "trace": {"trace": "Read, convert, draw and generate traces."},
 }
-"""Commands by the module that has several of them."""
-_OTHERS: Final = "capture fault model schema trace"
-"""Commands that have a module of their own name."""
-_MODULES: Final = {name: name for name in _OTHERS.split()} | {
-    name: module for module, names in _SHARED.items() for name in names.split()
-}
-"""The module of each command, which is imported when the command is used or listed."""
+"""Commands by their module, which is imported when one of them is used, with what lists say."""
+_MODULES: Final = {name: module for module, names in _SUMMARIES.items() for name in names}
 _OF_STUDIES: Final = ("frontier", "oracle", "paper", "system")
 """Commands of the distribution moefabric-studies."""
 
@@ -59,6 +98,26 @@ class _ErrorReportingGroup(click.Group):
             ctx.fail(f"no such command {cmd_name!r}: {remedy}")
         return super().get_command(ctx, cmd_name)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self._summaries(ctx))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        listed = self._summaries(ctx, incomplete)
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, text in listed] + options
+
+    def _summaries(self, ctx: click.Context, start: str = "") -> list[tuple[str, str]]:
+        """Return the commands whose names begin with `start`, and what lists say of each."""
+        others = (name for name in _others(ctx).names if name not in _MODULES)
+        loaded = ((name, self.get_command(ctx, name)) for name in others)
+        summaries = {name: command.get_short_help_str() for name, command in loaded if command}
+        for names in _SUMMARIES.values():
+            summaries |= names
+        return [(name, text) for name, text in sorted(summaries.items()) if name.startswith(start)]
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().main(*args, **kwargs)
@@ -77,15 +136,17 @@ class _ErrorReportingGroup(click.Group):
             sys.exit(_INTERRUPTED)
 
 
-def _others(ctx: click.Context) -> EntryPoints:
+def _others(ctx: click.Context) -> "EntryPoints":
     """Return other distributions' commands: a search of all distributions, once an invocation."""
+    from importlib.metadata import entry_points
+
     if _COMMANDS not in ctx.meta:
         ctx.meta[_COMMANDS] = entry_points(group=_COMMANDS)
     others: EntryPoints = ctx.meta[_COMMANDS]
     return others
 
 
-def _loaded(entry: EntryPoint) -> click.Command:
+def _loaded(entry: "EntryPoint") -> click.Command:
     """Return another distribution's command, or one that reports why it can't be imported."""
     try:
         command: click.Command = entry.load()

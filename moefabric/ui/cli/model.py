@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from moefabric.workload.models.model_summary import AllToAllBytes, ModelSummary
 
 
-@click.group(short_help="Show sizes, FLOPs and bytes of models.")
+@click.group()
 def model() -> None:
     """Show sizes, FLOPs and bytes of models."""
 

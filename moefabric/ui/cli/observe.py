@@ -14,7 +14,7 @@ from moefabric.runtime.structured_log import LEVELS
 from moefabric.ui.cli.options import json_option, listen_option, name_option, running_lab
 
 
-@click.command(short_help="Print the logs of a fabric's processes.")
+@click.command()
 @click.option("--follow", "-f", is_flag=True, help="Go on with new lines until interrupted.")
 @click.option("--process", "-p", help="Only processes of this name, such as `agent-*`.")
 @click.option("--level", "-l", type=click.Choice(LEVELS), default="debug", help="The least level.")
@@ -48,7 +48,7 @@ def logs(
         click.echo(line.to_json() if as_json else line.text())
 
 
-@click.command(short_help="Print the events of the OCSes.")
+@click.command()
 @click.option("--follow", "-f", is_flag=True, help="Go on with new events until interrupted.")
 @name_option
 def events(follow: bool, name: str | None) -> None:
@@ -57,7 +57,7 @@ def events(follow: bool, name: str | None) -> None:
         click.echo(json.dumps(event))
 
 
-@click.command(short_help="Export metrics of running fabrics to Prometheus.")
+@click.command()
 @click.argument("fabric", required=False)
 @listen_option("127.0.0.1:9464")
 @click.option("--once", is_flag=True, help="Print the metrics and end.")
@@ -86,7 +86,7 @@ def metrics(fabric: str | None, listen: tuple[str, int], *, once: bool) -> None:
         serve(collector, listener, token)
 
 
-@click.command(short_help="Watch and control running fabrics in a browser.")
+@click.command()
 @click.argument("fabric", required=False)
 @listen_option("127.0.0.1:8899")
 @click.option("--results", type=FILE, default=Path("out"), help="Folder of saved results to show.")

@@ -32,7 +32,7 @@ _FACTS: Final = ("reconfigures", "forwards", "splits_by_demand", "suits_patch_pa
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
-@click.command(short_help="Plan circuits for a demand.")
+@click.command()
 @click.option(
     "--demand",
     type=FILE,
@@ -102,7 +102,7 @@ def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
         yield f"  {share.src} to {share.dst}: {parts}"
 
 
-@click.command(short_help="Compare the prices of networks.")
+@click.command()
 @click.option(
     "--servers",
     type=click.IntRange(1, 1_000_000),
@@ -131,7 +131,7 @@ def _price_lines(servers: int, table: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
-@click.group(short_help="List, write and check policies.")
+@click.group()
 def policy() -> None:
     """List, write and check policies, which choose circuits for a demand. Needs no root."""
 

@@ -28,7 +28,7 @@ def _share(text: str) -> float:
     return value
 
 
-@click.command(short_help="Show the results of runs from their JSON.")
+@click.command()
 @click.argument("runs", type=commands.FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "--html", type=commands.FILE, help="Write one self-contained HTML page instead of tables."
@@ -62,7 +62,7 @@ def report(runs: tuple[Path, ...], html: Path | None, picture: Path | None) -> N
             commands.print_renderable(shown.renderable())
 
 
-@click.command(short_help="Say what changed between runs.")
+@click.command()
 @click.argument("before", nargs=-1, required=True, type=commands.FILE, metavar="BEFORE...")
 @click.argument("after", type=commands.FILE)
 @click.option(

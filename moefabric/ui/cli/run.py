@@ -1,8 +1,10 @@
 """`moefabric run`, `train`, `predict` and `sweep`: experiments, emulated and predicted."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,6 +16,7 @@ from moefabric.report import formatting
 from moefabric.ui.cli.options import all_of, json_option, placement_options, settings_option
 
 if TYPE_CHECKING:
+    from moefabric.api.experiment import Experiment
     from moefabric.api.result import Result
     from moefabric.results.model import FabricPrediction
 
@@ -35,7 +38,7 @@ _hosts_option = click.option(
 )
 
 
-@click.command(short_help="Run an experiment on emulated fabrics.")
+@click.command()
 @_experiment_options
 @click.option(
     "--external",
@@ -55,13 +58,25 @@ def run(
     Start its fabrics one after the other, replay the traffic, judge and report the results, and
     remove the fabrics. Exit status 3: the experiment ran, but its measurements can't be trusted.
     """
-    from moefabric.api.experiment import Experiment
-
-    loaded = Experiment.load(experiment, settings, hosts_file=hosts)
+    loaded = _load(experiment, settings, hosts)
     options["external"] = _external_processes(external)
     if options["resume"] and options["json_file"] in (None, commands.STANDARD_OUTPUT):
         raise click.UsageError("--resume: give the --json file of the run that was stopped")
     _carry_out(loaded.run, loaded.operations, **options)
+
+
+def _load(file: Path, settings: tuple[str, ...], hosts: Path | None = None) -> "Experiment":
+    """Load an experiment. NumPy gets one thread unless the environment says how many.
+
+    The matrices are small. More threads would spin on the cores that carry the fabric.
+    """
+    if not {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"} & os.environ.keys():
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        import_module("numpy")
+        del os.environ["OPENBLAS_NUM_THREADS"]  # programs on servers may want more
+    from moefabric.api.experiment import Experiment
+
+    return Experiment.load(file, settings, hosts_file=hosts)
 
 
 def _carry_out(
@@ -93,7 +108,7 @@ def _external_processes(text: str) -> frozenset[str]:
     return processes
 
 
-@click.command(short_help="Train a model on emulated fabrics.")
+@click.command()
 @_experiment_options
 @click.option(
     "--gating",
@@ -108,13 +123,11 @@ def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **opt
     Start the program's ranks on the servers, carry their all-to-alls over each fabric, judge and
     report the results, and remove the fabrics. Exit status 3: the measurements can't be trusted.
     """
-    from moefabric.api.experiment import Experiment
-
-    loaded = Experiment.load(experiment, settings, hosts_file=hosts)
+    loaded = _load(experiment, settings, hosts)
     _carry_out(loaded.train, loaded.operations, **options)
 
 
-@click.command(short_help="Run an experiment under many changes.")
+@click.command()
 @click.argument("file", type=commands.FILE, metavar="SWEEP")
 @click.option("--out", type=commands.FILE, help="Folder of the results. Default: out/NAME.")
 @click.option("--cluster", metavar="ADDRESS", help="Use this Ray cluster; `auto` finds it.")
@@ -151,15 +164,13 @@ def sweep(
     sys.exit(commands.INVALID if result.invalid else 0)
 
 
-@click.command(short_help="Predict the results of an experiment.")
+@click.command()
 @click.argument("experiment", type=commands.FILE)
 @json_option
 @settings_option
 def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
     """Print what the fluid model predicts for the file EXPERIMENT. Needs no root."""
-    from moefabric.api.experiment import Experiment
-
-    predicted = Experiment.load(experiment, settings).predict()
+    predicted = _load(experiment, settings).predict()
     if as_json:
         click.echo(json.dumps(predicted.to_json()))
         return

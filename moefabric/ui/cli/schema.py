@@ -9,6 +9,8 @@ import click
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
+from moefabric.config.data_sections import descriptions
+
 SCHEMAS: Final = {
     "experiment": "moefabric.config.experiment:ExperimentSpec",
     "fabric": "moefabric.config.fabric:FabricSpec",
@@ -22,10 +24,23 @@ SCHEMAS: Final = {
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """Leaves out titles that repeat the key, and the docstrings of enumerations."""
+    """Describes fields by the docstrings below them, which are read here: nothing else needs them.
+
+    Leaves out titles that repeat the key, and the docstrings of enumerations.
+    """
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        described = super().model_schema(schema)
+        texts = descriptions(schema["cls"])
+        for name, field in schema["cls"].model_fields.items():
+            keys = (field.validation_alias, field.serialization_alias, name)
+            for key in described.get("properties", {}).keys() & keys:
+                if name in texts:
+                    described["properties"][key].setdefault("description", texts[name])
+        return described
 
     def generate(
         self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation"
@@ -37,7 +52,7 @@ class _SchemaGenerator(GenerateJsonSchema):
         return result
 
 
-@click.command(short_help="Print the JSON Schema of a kind of file.")
+@click.command()
 @click.argument("kind", type=click.Choice(list(SCHEMAS)))
 def schema(kind: str) -> None:
     """Print the JSON Schema of KIND.

@@ -36,7 +36,7 @@ _rate_option = click.option(
 )  # fmt: skip
 
 
-@click.group(short_help="Read, convert, draw and generate traces.")
+@click.group()
 def trace() -> None:
     """Read, convert, draw and generate traces of training jobs.
 

@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from moefabric.simulator.fair_sharing import max_min_rates
 from moefabric.workload.placement.collective_order import Bytes
@@ -150,6 +149,8 @@ def birkhoff(demand: Bytes) -> Iterator[Bytes]:
     Each permutation is the one with the greatest sum of logarithms of bytes, from which the least
     of its cells is taken. At least one cell of the padded matrix becomes zero each time.
     """
+    from scipy.optimize import linear_sum_assignment
+
     left, padded = demand.copy(), padded_demand(demand)
     negligible = _ROUNDING * max(1.0, port_bytes(demand))
     while left.any():

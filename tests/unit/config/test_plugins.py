@@ -19,10 +19,10 @@ from tests.support.paths import REPOSITORY
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty current folder, with nothing in the caches of plug-ins."""
     monkeypatch.chdir(tmp_path)
-    for cached in (plugins._registered, plugins._loaded, plugins.built_in_names):
+    for cached in (plugins._built_in, plugins._registered, plugins._loaded):
         cached.cache_clear()
     yield tmp_path
-    for cached in (plugins._registered, plugins._loaded, plugins.built_in_names):
+    for cached in (plugins._built_in, plugins._registered, plugins._loaded):
         cached.cache_clear()
 
 

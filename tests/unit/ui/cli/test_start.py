@@ -1,0 +1,80 @@
+"""What commands import before they work, which is most of their time on the console."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moefabric.ui.cli.main import main
+from tests.support.paths import EXAMPLES
+
+HEAVY = {"jinja2", "numpy", "pydantic", "rich", "scipy", "yaml"}
+PROGRAM = """
+import os, sys
+from moefabric.ui.cli.main import main
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+    print(len(os.listdir("/proc/self/task")), "OPENBLAS_NUM_THREADS" in os.environ, file=sys.stderr)
+"""
+
+
+def started(*words: str, **variables: str) -> tuple[set[str], list[str]]:
+    """Run a command; return the modules that it imports, its threads and whether they are set."""
+    inherited = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    argv = [sys.executable, "-c", PROGRAM, *words]
+    done = subprocess.run(argv, env=inherited | variables, check=True, capture_output=True)
+    modules, threads = done.stderr.decode().splitlines()
+    return set(modules.split()), threads.split()
+
+
+def test_help_imports_no_command() -> None:
+    modules, _ = started("--help")
+    ours = {name for name in modules if name.startswith("moefabric.ui.cli.")}
+    assert ours == {"moefabric.ui.cli.main"}
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize("command", ["run", "predict", "up", "doctor", "down", "exec", "logs"])
+def test_help_of_a_command_imports_nothing_heavy(command: str) -> None:
+    modules, _ = started(command, "--help")
+    assert not modules & HEAVY
+
+
+def test_prediction_imports_no_pages_and_no_solvers() -> None:
+    modules, _ = started("predict", str(EXAMPLES / "prototype.yaml"))
+    assert not modules & {"jinja2", "scipy", "moefabric.report.pictures"}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 2 cores")
+def test_numpy_has_one_thread_unless_the_user_says_otherwise() -> None:
+    file = str(EXAMPLES / "prototype.yaml")
+    assert started("predict", file)[1] == ["1", "False"]
+    assert started("predict", file, OPENBLAS_NUM_THREADS="2")[1] == ["2", "True"]
+    assert started("predict", file, OMP_NUM_THREADS="2")[1] == ["2", "False"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completes_commands_with_their_summaries(shell: str) -> None:
+    variables = {
+        "_MOEFABRIC_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": "moefabric pre",
+        "COMP_CWORD": "pre" if shell == "fish" else "1",
+    }
+    argv = [str(Path(sys.executable).with_name("moefabric"))]
+    done = subprocess.run(argv, env=os.environ | variables, check=True, capture_output=True)
+    summary = "" if shell == "bash" else "Predict the results of an experiment."
+    assert "predict" in done.stdout.decode()
+    assert summary in done.stdout.decode()
+    assert "sweep" not in done.stdout.decode()
+
+
+def test_listed_commands_are_those_of_the_modules() -> None:
+    context = main.make_context("moefabric", ["doctor"])
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.name == name
