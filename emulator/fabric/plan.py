@@ -205,6 +205,24 @@ class FabricPlan:
         return tuple((link, link.rate_bps) for link in plain if link.rate_bps is not None)
 
     @property
+    def shaped_ends(self) -> tuple[tuple[Link, Interface, float], ...]:
+        """Ends of shaped links that can hold packets back, with their rates.
+
+        What leaves an OCS by a port has come from one NIC, which sent it at its own rate. So the
+        ports of an OCS whose NICs have one rate need no shaping: packets would never wait there.
+        """
+        rates = defaultdict[str, set[float]](set)
+        for link, rate_bps in self.shaped:
+            rates[link.b.node].add(rate_bps)
+        light = {ocs.name for ocs in self.ocses if len(rates[ocs.name]) == 1}
+        return tuple(
+            (link, end, rate_bps)
+            for link, rate_bps in self.shaped
+            for end in link.ends
+            if end.node not in light
+        )
+
+    @property
     def single_packets(self) -> bool:
         """Whether hosts send frames of one packet, because queues of limited room count them."""
         return self.queue is not None or bool(self.programmed)
