@@ -163,6 +163,7 @@ class Hardware:
         containers.result(self.deadline)
         guests = self._join_containers()
         self._undo.enter_context(self.links.made())
+        self._undo.callback(links.unshape_fabric, self.plan)
         places = self.pids, guests, self._outer
         links.make_links(self.plan, self.whole_plan, *places, shaped=self._is_bpf)
         # Interfaces that lead to real hosts return before the nodes end.

@@ -7,8 +7,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricPlan, Interface, Link
-from moefabric.emulator.fabric.shaping import Shape, apply_shapes, read_queue_counts, verify_shapes
+from moefabric.emulator.fabric.shaping import (
+    Shape,
+    apply_shapes,
+    read_queue_counts,
+    remove_shapes,
+    verify_shapes,
+)
 from moefabric.emulator.fabric.tunnels import make_tunnels
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import run_batch
@@ -221,15 +228,27 @@ def verify_all(plan: FabricPlan, pids: Mapping[str, int]) -> None:
     _run_per_node(plan, pids, verify_shapes)
 
 
+def unshape_fabric(plan: FabricPlan) -> None:
+    """Remove the shaping of the interfaces in the fabric's own namespace, which are about to end."""
+    with suppress(FabricError):  # what is left ends with its interface
+        remove_shapes(_shapes(plan).get(FABRIC, []))
+
+
 def _run_per_node(
     plan: FabricPlan, pids: Mapping[str, int], function: Callable[[list[Shape]], None]
 ) -> None:
     """In each namespace, call a function with the shapes of its interfaces."""
+    shapes = _shapes(plan)
+    function(shapes.pop(FABRIC, []))
+    namespaces.run_in_each((pids[node], partial(function, shapes[node])) for node in shapes)
+
+
+def _shapes(plan: FabricPlan) -> dict[str, list[Shape]]:
+    """Return the shapes of a plan by node."""
     shapes = defaultdict[str, list[Shape]](list)
     for link, end, rate_bps in plan.shaped_ends:
         shapes[end.node].append(Shape(link.name, end.name, rate_bps, plan.queue))
-    function(shapes.pop(FABRIC, []))
-    namespaces.run_in_each((pids[node], partial(function, shapes[node])) for node in shapes)
+    return shapes
 
 
 def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -162,10 +162,14 @@ def read_sysctls(names: Iterable[str]) -> dict[str, str]:
 
 
 def _write_sysctls(values: dict[str, str]) -> None:
+    """Write sysctls, each by one look-up of its name, which is slow among many namespaces."""
     for key, value in values.items():
-        path = Path("/proc/sys", *key.split("."))
-        if path.exists():
-            path.write_text(value)
+        with suppress(FileNotFoundError):
+            sysctl = os.open(f"/proc/sys/{key.replace('.', '/')}", os.O_WRONLY)
+            try:
+                os.write(sysctl, value.encode())
+            finally:
+                os.close(sysctl)
 
 
 def _write_in_container(values: dict[str, str]) -> None:

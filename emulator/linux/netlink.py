@@ -318,35 +318,36 @@ def _answers(requests: Sequence[Request], flags: int) -> list[bytes]:
         for option in (_CAP_ACK, _EXT_ACK):
             kernel.setsockopt(_SOL_NETLINK, option, 1)
         for first in range(0, len(requests), _BATCH_SIZE):
-            batch = requests[first : first + _BATCH_SIZE]
-            flagged = enumerate(batch, first)
-            kernel.send(b"".join(one.encode(number, flags | _ACK) for number, one in flagged))
-            unanswered = len(batch)
+            batch = enumerate(requests[first : first + _BATCH_SIZE], first)
+            encoded = [request.encode(number, flags | _ACK) for number, request in batch]
+            kernel.send(b"".join(encoded))
+            unanswered = len(encoded)
             while unanswered:
-                for message in messages(received := kernel.recv(_REPLY_BYTES)):
-                    if message.kind == ERROR:  # an error or an acknowledgement
-                        unanswered -= 1
-                    else:
+                for message in messages(kernel.recv(_REPLY_BYTES)):
+                    if message.kind != ERROR:
                         bodies[message.number] = message.body
-                faults += _refusals(requests, received)
+                        continue
+                    unanswered -= 1
+                    code, text = _acknowledgement(message.body)
+                    request = requests[message.number]
+                    if code not in (0, request.ignored_errno):
+                        faults.append(f"{request.place}: {request.what}: {text}")
     if faults:
         raise FabricError("; ".join(faults))
     return bodies
 
 
-def _refusals(requests: Sequence[Request], received: bytes) -> Iterator[str]:
-    """Yield a description of each request that the kernel refused."""
-    for number, code, text in parse_acknowledgements(received):
-        request = requests[number]
-        if code not in (0, request.ignored_errno):
-            yield f"{request.place}: {request.what}: {text or os.strerror(code)}"
-
-
 def parse_acknowledgements(data: bytes) -> Iterator[tuple[int, int, str]]:
-    """Yield the sequence number, errno and kernel's message of each acknowledgement."""
+    """Yield the sequence number, errno and reason of each acknowledgement."""
     for message in messages(data):
         if message.kind == ERROR:
-            (code,) = struct.unpack_from("=i", message.body)
-            text = attributes(message.body, 4 + HEADER.size).get(_ERROR_MESSAGE, b"")
-            decoded = text.rstrip(b"\0").decode(errors="replace")
-            yield message.number, -code, decoded if code else ""
+            yield message.number, *_acknowledgement(message.body)
+
+
+def _acknowledgement(body: bytes) -> tuple[int, str]:
+    """Return errno and reason of an acknowledgement: 0 and nothing if the request was executed."""
+    (code,) = struct.unpack_from("=i", body)
+    if not code:
+        return 0, ""
+    text = attributes(body, 4 + HEADER.size).get(_ERROR_MESSAGE, b"")
+    return -code, text.rstrip(b"\0").decode(errors="replace") or os.strerror(-code)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from moefabric.emulator.linux.netlink import Request, attribute, attributes
 
-_NEW_QDISC, _GET_QDISC, _NEW_CLASS, _GET_CLASS = 36, 38, 40, 42
+_NEW_QDISC, _DELETE_QDISC, _GET_QDISC, _NEW_CLASS, _GET_CLASS = 36, 37, 38, 40, 42
 _CREATE_OR_REPLACE: Final = 0x500
 _TC: Final = struct.Struct("=BxxxiIII")
 _ROOT, _HTB, _CLASS, QUEUE = 0xFFFFFFFF, 0x10000, 0x10001, 0x100000
@@ -62,6 +62,12 @@ def shape(
         Request(place, what, _NEW_CLASS, _CREATE_OR_REPLACE, leaf),
         Request(place, f"queue {kind} limit {limit}", _NEW_QDISC, _CREATE_OR_REPLACE, child),
     ]
+
+
+def unshape(place: str, index: int) -> Request:
+    """Remove what `shape` has made, if it is there."""
+    body = _TC.pack(socket.AF_UNSPEC, index, 0, _ROOT, 0)
+    return Request(place, "end of a rate", _DELETE_QDISC, 0, body, errno.ENOENT)
 
 
 def get_rate(place: str, index: int) -> Request:
