@@ -229,7 +229,7 @@ def verify_all(plan: FabricPlan, pids: Mapping[str, int]) -> None:
 
 
 def unshape_fabric(plan: FabricPlan) -> None:
-    """Remove the shaping of the interfaces in the fabric's own namespace, which are about to end."""
+    """Remove the shaping in the fabric's own namespace, whose interfaces are about to end."""
     with suppress(FabricError):  # what is left ends with its interface
         remove_shapes(_shapes(plan).get(FABRIC, []))
 
