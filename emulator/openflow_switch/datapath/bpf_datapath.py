@@ -24,7 +24,7 @@ from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import BpfError
-from moefabric.emulator.linux.bpf_syscalls import Memory
+from moefabric.emulator.linux.bpf_syscalls import MappedPages
 from moefabric.emulator.linux.classifiers import classify
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow, flow_changes
@@ -103,6 +103,8 @@ class SharedProgram:
         self.slot_bits = max(_LEAST_SLOT_BITS, (_SLOTS_OF_A_SWITCH * switches - 1).bit_length())
         self._unclaimed: dict[int, MapDescriptors] = {}
         self._in_namespaces: dict[int, NamespaceProgram] = {}
+        self.counters = tuple(range(self.layout.counters))
+        """Indices of a switch's counters; all switches have the same objects."""
         with ExitStack() as undo:
             undo.callback(self._close_unclaimed)
             for number in range(switches):
@@ -192,22 +194,22 @@ class RingReader:
         """Take ownership of the ring's descriptor."""
         self.fd = fd
         page = mmap.PAGESIZE
-        self._consumer = mmap.mmap(self.fd, page, mmap.MAP_SHARED)
+        self._consumer = MappedPages(fd, page)
         # The kernel maps the data twice in a row, so that no record is split at the end.
-        self._producer = mmap.mmap(
-            self.fd, page + 2 * map_layout.RING_BYTES, mmap.MAP_SHARED, mmap.PROT_READ, offset=page
-        )
-        self._position = ctypes.c_uint64.from_buffer(self._consumer)
+        length = page + 2 * map_layout.RING_BYTES
+        self._producer = MappedPages(fd, length, page, writable=False)
+        self._position = ctypes.c_uint64.from_buffer(self._consumer.view)
 
     def records(self) -> Iterator[bytes]:
         """Take the records that have arrived."""
-        while self._position.value < _POSITION.unpack_from(self._producer)[0]:
+        producer = self._producer.view
+        while self._position.value < _POSITION.unpack_from(producer)[0]:
             at = mmap.PAGESIZE + self._position.value % map_layout.RING_BYTES
-            length, _ = _HEADER.unpack_from(self._producer, at)
+            length, _ = _HEADER.unpack_from(producer, at)
             if length & _BUSY:
                 return
             start, size = at + _HEADER.size, length & ~_DISCARDED
-            record = None if length & _DISCARDED else self._producer[start : start + size]
+            record = None if length & _DISCARDED else bytes(producer[start : start + size])
             self._position.value += (size + _HEADER.size + 7) // 8 * 8
             if record is not None:
                 yield record
@@ -239,7 +241,8 @@ class BpfDatapath:
             undo.callback(os.close, maps.table)
             self._ring = RingReader(maps.ring)
             undo.callback(self._ring.close)
-            self._memory = Memory(maps.memory, self._layout.length)
+            self._memory = MappedPages(maps.memory, self._layout.length)
+            os.close(maps.memory)
             undo.callback(self._memory.close)
             self._resources = undo.pop_all()
         self._select = ctypes.c_uint32.from_buffer(self._memory.view, MemoryLayout.SELECT)
@@ -248,7 +251,7 @@ class BpfDatapath:
         self._groups: Groups = {}
         self._steps_cache: dict[tuple[Action, ...], tuple[int, bytes]] = {}
         self._counter_owners: dict[int, FlowKey] = {}
-        self._free_counters = deque(range(self._layout.counters))
+        self._free_counters = deque(program.counters)
         self._sender: socket.socket | None = None
 
     def attach(self, interfaces: Mapping[int, str]) -> None:
