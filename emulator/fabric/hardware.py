@@ -113,7 +113,8 @@ class Hardware:
         if self.others.is_head:
             attach = partial(management_uplink.attach, self.request.outer, os.getpid())
             namespaces.run_in(self._outer, attach)
-        management_uplink.make_bridges(self.plan.bridge_address, has_uplink=self.others.is_head)
+        bridges = self.plan.bridge_address, self.plan.further_bridges
+        management_uplink.make_bridges(*bridges, has_uplink=self.others.is_head)
 
     def _kill_rest(self) -> None:
         """Kill the fabric's remaining processes, including orphans."""

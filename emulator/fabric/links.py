@@ -98,11 +98,11 @@ def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool)
         is_guest: whether the namespace has other interfaces too.
         is_ocs: whether the node is an OCS; its programs see no frames of the fabric.
     """
+    if not is_guest:
+        sysctls = sysctls | namespaces.NO_IPV6
     namespaces.set_sysctls(sysctls)
     with suppress(OSError):  # the machine may forbid it (net.ipv4.tcp_allowed_congestion_control)
         namespaces.set_sysctls(_CUBIC)
-    if not is_guest:
-        namespaces.disable_ipv6()
     if is_ocs:
         isolate_interfaces()
 

@@ -44,6 +44,8 @@ _STOLEN, _EGRESS_REDIRECT = 4, 1
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 _ERROR_MESSAGE: Final = 1
 """NLMSGERR_ATTR_MSG: the kernel's error message."""
+_MOST_FAULTS: Final = 20
+"""Refused requests that an error lists."""
 _BATCH_SIZE: Final = 64
 """Requests per call, whose answers fit into any machine's socket buffer."""
 _LINK_MAC, _LINK_NAME, _LINK_MTU, _LINK_MASTER, _LINK_INFO = 1, 3, 4, 10, 18
@@ -333,7 +335,8 @@ def _answers(requests: Sequence[Request], flags: int) -> list[bytes]:
                     if code not in (0, request.ignored_errno):
                         faults.append(f"{request.place}: {request.what}: {text}")
     if faults:
-        raise FabricError("; ".join(faults))
+        rest = [f"{len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+        raise FabricError("; ".join([*faults[:_MOST_FAULTS], *rest]))
     return bodies
 
 

@@ -139,6 +139,15 @@ def test_no_server_shares_a_bridge_with_the_control_plane() -> None:
     assert set(joined.values()) == {BRIDGE}
 
 
+def test_bridges_have_fewer_servers_than_linux_allows() -> None:
+    management = ManagementNetwork("198.18.0.0/20")
+    plan = plan_fabric(fabric(servers=2400, regions=12, leaf=200), management)
+    sizes = Counter(link.b.bridge for link in plan.links if link.a.node in plan.servers)
+    del sizes[""]
+    assert sizes == {SERVER_BRIDGE: 1000, "servers1": 1000, "servers2": 400}
+    assert plan.further_bridges == ("servers1", "servers2")
+
+
 def test_switch_plan_has_controller_and_numbered_ports() -> None:
     plan = plan_fabric(fabric(servers=4, regions=2, leaf=2), MANAGEMENT)
     switches = {
