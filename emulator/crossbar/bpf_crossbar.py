@@ -1,8 +1,9 @@
-"""Crossbar in the kernel: a tc-BPF program at each port redirects or drops the frames.
+"""Crossbar in the kernel: a tc-BPF program at all ports redirects or drops the frames.
 
 A port is the far end of an optical NIC's veth pair. As on a real optical switch, its input fibre is
-port i (1..N) and its output fibre port N+i. The program on a port's ingress reads the port's
-cross-connect from memory that every holder of one descriptor shares.
+port i (1..N) and its output fibre port N+i. The program on a port's ingress knows the port by its
+interface, and reads the port's cross-connect from memory that every holder of one descriptor
+shares.
 
 The memory holds two generations of entries. An entry gives an input port's output port and the
 instant from which its light is on. A selector says which generation is in force. A load writes all
@@ -17,6 +18,7 @@ import ctypes
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -25,11 +27,14 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.crossbar import Lights, Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.linux import namespaces, netlink
+from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
 from moefabric.emulator.linux.bpf_syscalls import Memory
+from moefabric.emulator.linux.classifiers import classify
 
-SKB_LENGTH = 0  # offset of `len` in struct __sk_buff
+SKB_LENGTH, SKB_INTERFACE = 0, 40
+"""Offsets of `len` and `ifindex` in struct __sk_buff."""
+Code = Iterator[Instruction | Label]
 
 
 @dataclass(frozen=True)
@@ -80,15 +85,30 @@ class Layout:
         return bytes(packed)
 
 
-def port_program(layout: Layout, memory_fd: int, in_port: int) -> Iterator[Instruction | Label]:
-    """Yield the program for a port's ingress; it contains the port's number as a constant."""
-    skb, entry, out = Reg.R6, Reg.R8, Reg.R7
+def crossbar_program(layout: Layout, memory_fd: int, ports_fd: int) -> Code:
+    """Yield the program for the ingress of all ports.
+
+    Args:
+        layout: Layout of the memory.
+        memory_fd: Descriptor of the memory.
+        ports_fd: Descriptor of a map that tells the port by the index of its interface.
+    """
+    skb, port, out, entry = Reg.R6, Reg.R9, Reg.R7, Reg.R8
     yield bpf.move(skb, Reg.R1)
+    yield bpf.load(Size.WORD, Reg.R1, skb, SKB_INTERFACE)
+    yield bpf.store(Size.WORD, Reg.R10, -4, Reg.R1)
+    yield bpf.map_reference(Reg.R1, ports_fd)
+    yield bpf.move(Reg.R2, Reg.R10)
+    yield bpf.add(Reg.R2, -4)
+    yield bpf.call(bpf.MAP_LOOKUP)
+    yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "no port")
+    yield bpf.load(Size.WORD, port, Reg.R0)
+    yield bpf.jump_if(Jump.GREATER, port, layout.ports.inputs, "no port")
     yield bpf.address(Reg.R1, memory_fd, layout.SELECTOR)
     yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
     yield bpf.bit_and(Reg.R1, 1)
     yield bpf.multiply(Reg.R1, layout.generation_bytes)
-    yield bpf.address(entry, memory_fd, layout.entry(0, in_port))
+    yield from _place(entry, memory_fd, layout.entry(0, 0), port, layout.ENTRY)
     yield bpf.add(entry, Reg.R1)
     yield bpf.load(Size.WORD, out, entry)
     yield bpf.jump_if(Jump.EQUAL, out, 0, "unlit")
@@ -96,32 +116,38 @@ def port_program(layout: Layout, memory_fd: int, in_port: int) -> Iterator[Instr
     yield bpf.call(bpf.KTIME_GET_NS)
     yield bpf.load(Size.DOUBLE, Reg.R1, entry, 8)
     yield bpf.jump_if(Jump.GREATER, Reg.R1, Reg.R0, "dark")
-    yield bpf.multiply(out, layout.INTERFACE.size)
-    yield bpf.address(Reg.R1, memory_fd, layout.interface(0))
-    yield bpf.add(Reg.R1, out)
+    yield from _place(Reg.R1, memory_fd, layout.interface(0), out, layout.INTERFACE)
     yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "unlit")
-    yield bpf.address(Reg.R3, memory_fd, layout.counters(in_port))
-    yield bpf.move(Reg.R4, 1)
-    yield bpf.atomic_add(Reg.R3, 0, Reg.R4)
     yield bpf.load(Size.WORD, Reg.R4, skb, SKB_LENGTH)
-    yield bpf.atomic_add(Reg.R3, 8, Reg.R4)
-    yield bpf.multiply(out, layout.OUTPUT_COUNTERS.size // layout.INTERFACE.size)
-    yield bpf.address(Reg.R3, memory_fd, layout.output_counters(0))
-    yield bpf.add(Reg.R3, out)
-    yield bpf.atomic_add(Reg.R3, 8, Reg.R4)
-    yield bpf.move(Reg.R4, 1)
-    yield bpf.atomic_add(Reg.R3, 0, Reg.R4)
+    yield bpf.move(Reg.R5, 1)
+    for first, number, counters in (
+        (layout.counters(0), port, layout.COUNTERS),
+        (layout.output_counters(0), out, layout.OUTPUT_COUNTERS),
+    ):
+        yield from _place(Reg.R3, memory_fd, first, number, counters)
+        yield bpf.atomic_add(Reg.R3, 0, Reg.R5)
+        yield bpf.atomic_add(Reg.R3, 8, Reg.R4)
     yield bpf.move(Reg.R2, 0)
     yield bpf.call(bpf.REDIRECT)  # to the interface's egress, where shaping applies
     yield bpf.exit_program()
     for why, counter in (("unlit", 16), ("dark", 24)):
         yield Label(why)
-        yield bpf.address(Reg.R3, memory_fd, layout.counters(in_port))
+        yield from _place(Reg.R3, memory_fd, layout.counters(0), port, layout.COUNTERS)
         yield bpf.move(Reg.R4, 1)
         yield bpf.atomic_add(Reg.R3, counter, Reg.R4)
-        yield bpf.move(Reg.R0, bpf.TC_ACT_SHOT)
-        yield bpf.exit_program()
+        yield bpf.jump("no port")
+    yield Label("no port")
+    yield bpf.move(Reg.R0, bpf.TC_ACT_SHOT)
+    yield bpf.exit_program()
+
+
+def _place(dst: Reg, memory_fd: int, first: int, number: Reg, record: struct.Struct) -> Code:
+    """Set `dst` to the address of a record of the memory; overwrite R2."""
+    yield bpf.move(Reg.R2, number)
+    yield bpf.multiply(Reg.R2, record.size)
+    yield bpf.address(dst, memory_fd, first)
+    yield bpf.add(dst, Reg.R2)
 
 
 class BpfCrossbar:
@@ -164,15 +190,16 @@ class BpfCrossbar:
         def attach_all() -> None:
             indices = interface_indices(interfaces)
             with contextlib.ExitStack() as loaded:
-                requests = []
-                for port, index in indices.items():
-                    name, code = f"port{port}", port_program(self._layout, self.fd, port)
-                    program = bpf_calls.load_program(name, code)
-                    loaded.callback(os.close, program)
-                    place = f"crossbar port {port}: {interfaces[port]}"
-                    requests.append(netlink.ingress(place, index))
-                    requests.append(netlink.ingress_program(place, index, program, name))
-                netlink.execute(requests)
+                kind, most = bpf_calls.MAP_TYPE_HASH, self.ports.inputs
+                numbers = bpf_calls.create_map(kind, "ports", 4, 4, most, bpf_calls.F_NO_PREALLOC)
+                loaded.callback(os.close, numbers)
+                words = {_word(index): _word(port) for port, index in indices.items()}
+                bpf_calls.update_map(numbers, words)
+                code = crossbar_program(self._layout, self.fd, numbers)
+                program = bpf_calls.load_program("crossbar", code)
+                loaded.callback(os.close, program)
+                places = {i: f"crossbar port {n}: {interfaces[n]}" for n, i in indices.items()}
+                classify(program, "crossbar", places)
             for port, index in indices.items():
                 if (output := self.ports.inputs + port) in self.ports.output_numbers:
                     at = self._layout.interface(output)
@@ -202,6 +229,10 @@ class BpfCrossbar:
         if hasattr(self, "_selector"):
             del self._selector
         self._memory.close()
+
+
+def _word(number: int) -> bytes:
+    return number.to_bytes(4, sys.byteorder)
 
 
 def interface_indices(interfaces: Mapping[int, str]) -> dict[int, int]:

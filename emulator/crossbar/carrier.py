@@ -1,7 +1,6 @@
 """Carrier of optical NICs: a veth interface has a carrier while its peer at the OCS is up."""
 
 import logging
-import os
 import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -74,5 +73,5 @@ class Carrier:
                 answers = self._kernel.recv(4096, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
-            for port, code, text in netlink.parse_acknowledgements(answers):
-                log.error("the link of port %d was not set: %s", port, text or os.strerror(code))
+            for port, _, text in netlink.parse_acknowledgements(answers):
+                log.error("the link of port %d was not set: %s", port, text)

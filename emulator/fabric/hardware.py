@@ -97,12 +97,11 @@ class Hardware:
         self._make_ocses()
         self._on_stage("switches")
         switches.result(self.deadline)
-        # OVS's add-port removes qdiscs, so shaping follows it. Controllers may add rules meanwhile.
-        shaping = BackgroundTask("shaping", partial(links.shape_all, self.plan, self.pids))
+        if not self._is_bpf:  # OVS's add-port removes qdiscs
+            links.shape_all(self.plan, self.pids)
         self._on_stage("controllers")
         if self.request.with_role(ProcessRole.CONTROLLER) or not self.others.is_head:
             self._connect_switches()
-        shaping.result(self.deadline)
         if remark := self.switches.finish(self.deadline):
             self.remarks.append(remark)
         self._on_stage("agents")
@@ -114,7 +113,8 @@ class Hardware:
         if self.others.is_head:
             attach = partial(management_uplink.attach, self.request.outer, os.getpid())
             namespaces.run_in(self._outer, attach)
-        management_uplink.make_bridges(self.plan.bridge_address, has_uplink=self.others.is_head)
+        bridges = self.plan.bridge_address, self.plan.further_bridges
+        management_uplink.make_bridges(*bridges, has_uplink=self.others.is_head)
 
     def _kill_rest(self) -> None:
         """Kill the fabric's remaining processes, including orphans."""
@@ -136,6 +136,11 @@ class Hardware:
     def own_specs(self) -> list[ProcessSpec]:
         """Specifications of the processes that the fabric process starts itself."""
         return [spec for spec in self.request.processes if spec.role not in self.request.external]
+
+    @property
+    def _is_bpf(self) -> bool:
+        """Whether the switches are in eBPF."""
+        return self.wiring.switch == DatapathKind.BPF
 
     @staticmethod
     def _wait_containers(containers: BackgroundTask[None]) -> None:
@@ -159,7 +164,9 @@ class Hardware:
         containers.result(self.deadline)
         guests = self._join_containers()
         self._undo.enter_context(self.links.made())
-        links.make_links(self.plan, self.whole_plan, self.pids, guests, self._outer)
+        self._undo.callback(links.unshape_fabric, self.plan)
+        places = self.pids, guests, self._outer
+        links.make_links(self.plan, self.whole_plan, *places, shaped=self._is_bpf)
         # Interfaces that lead to real hosts return before the nodes end.
         self._undo.callback(namespaces.run_in, self._outer, partial(return_devices, self.run_dir))
         plug_hosts(self.wiring.hosts, self.pids, self._outer, self.wiring.fabric, self.run_dir)
@@ -187,13 +194,12 @@ class Hardware:
 
     def _start_switches(self) -> ElectricalSwitches:
         """Start the processes that serve the switches."""
-        datapath, folder = DatapathKind(self.wiring.switch), self.run_dir.switches
+        folder, tls = self.run_dir.switches, self.wiring.control_tls
         folder.mkdir(exist_ok=True)
-        tls = self.wiring.control_tls
-        if datapath is DatapathKind.BPF:
+        if self._is_bpf:
             program = self.processes.start("switches", (*PRIORITY, *ARGV), piped=True)
             return SwitchProcess(program.popen, folder, self.run_dir.read_token(), tls)
-        switches = OvsSwitches(folder, datapath, tls)
+        switches = OvsSwitches(folder, DatapathKind(self.wiring.switch), tls)
         switches.start(self.processes, self.deadline)
         return switches
 

@@ -36,7 +36,6 @@ ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
 _PROGRAMS: Final = {
     "ip": "iproute2",
-    "tc": "iproute2",
     "nsenter": "util-linux",
     "mnexec": "mininet",
 }

@@ -1,4 +1,4 @@
-"""Links of a fabric: veth pairs (made by one `ip` process), addresses, sysctls, rates, queues."""
+"""Links of a fabric: veth pairs, addresses, sysctls, rates, queues."""
 
 import socket
 from collections import defaultdict
@@ -7,13 +7,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from moefabric.core.errors import FabricError
 from moefabric.core.machine_speed import frame_segments
 from moefabric.emulator.fabric.plan import FABRIC, MANAGEMENT_INTERFACE, FabricPlan, Interface, Link
 from moefabric.emulator.fabric.shaping import (
-    QUEUE_HANDLE,
     Shape,
     apply_shapes,
-    read_qdiscs,
+    read_queue_counts,
+    remove_shapes,
     verify_shapes,
 )
 from moefabric.emulator.fabric.tunnels import make_tunnels
@@ -105,11 +106,11 @@ def _prepare_namespace(sysctls: dict[str, str], *, is_guest: bool, is_ocs: bool)
         is_guest: whether the namespace has other interfaces too.
         is_ocs: whether the node is an OCS; its programs see no frames of the fabric.
     """
+    if not is_guest:
+        sysctls = sysctls | namespaces.NO_IPV6
     namespaces.set_sysctls(sysctls)
     with suppress(OSError):  # the machine may forbid it (net.ipv4.tcp_allowed_congestion_control)
         namespaces.set_sysctls(_CUBIC)
-    if not is_guest:
-        namespaces.disable_ipv6()
     if is_ocs:
         isolate_interfaces()
 
@@ -120,6 +121,8 @@ def make_links(
     pids: Mapping[str, int],
     guests: Mapping[str, str],
     outer: str,
+    *,
+    shaped: bool,
 ) -> None:
     """Make every link of the plan, set the addresses of its ends and switch them on.
 
@@ -132,6 +135,8 @@ def make_links(
         guests: nodes whose namespaces have other interfaces too, with the alias that marks the
             fabric's interfaces there.
         outer: path of the namespace with the addresses of the machines, if there are tunnels.
+        shaped: whether to shape the links as well. The kernel waits for packets under way when the
+            qdisc of an interface changes that is on.
 
     Raises:
         FabricError: names the link that failed.
@@ -144,9 +149,12 @@ def make_links(
     )
     pairs = [link for link in plan.links if link.behaviour is None and link.tunnel is None]
     single = whole.single_packets
-    lines = ((link.name, _add_command(link, pids, single_packets=single)) for link in pairs)
-    run_batch("ip", lines)
+    bridges = {end.bridge for link in pairs for end in link.ends if end.bridge}
+    master_of = {bridge: socket.if_nametoindex(bridge) for bridge in bridges} | {"": 0}
+    netlink.execute([_pair(link, pids, master_of, single_packets=single) for link in pairs])
     make_tunnels(plan, outer)
+    if shaped:
+        shape_all(plan, pids)
     ends = defaultdict[str, list[tuple[Link, Interface]]](list)
     for link in plan.links:
         for end in link.ends:
@@ -200,27 +208,26 @@ def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None
     netlink.execute(requests)
 
 
-def _add_command(link: Link, pids: Mapping[str, int], *, single_packets: bool) -> str:
-    """Return the `ip` command that makes a link; only the link's first end can join a bridge."""
+def _pair(
+    link: Link, pids: Mapping[str, int], master_of: Mapping[str, int], *, single_packets: bool
+) -> netlink.Request:
+    """Return the request that makes a link; only the link's first end can join a bridge.
+
+    Hosts send frames of one packet into queues with a limit.
+    """
+
+    def veth_end(end: Interface) -> netlink.VethEnd:
+        is_single = single_packets and link.is_host_link and end == link.a
+        pid = pids[end.node] if end.node != FABRIC else 0
+        master, segments = master_of[end.bridge], 1 if is_single else 0
+        return netlink.VethEnd(end.name, link.mtu, pid, end.mac, master, segments)
+
     first, second = (link.a, link.b) if link.a.node == FABRIC else (link.b, link.a)
-    bridge = f" master {first.bridge}" if first.bridge else ""
-    end, peer = (
-        _end_words(end, link, pids, single_packets=single_packets) for end in (first, second)
-    )
-    return f"link add {end}{bridge} type veth peer {peer}"
-
-
-def _end_words(end: Interface, link: Link, pids: Mapping[str, int], *, single_packets: bool) -> str:
-    """Return the words for one end; hosts send frames of one packet into queues with a limit."""
-    namespace = f" netns {pids[end.node]}" if end.node != FABRIC else ""
-    mac = f" address {end.mac}" if end.mac else ""
-    is_host = link.is_host_link and end == link.a
-    single = " gso_max_segs 1" if single_packets and is_host else ""
-    return f"name {end.name}{namespace} mtu {link.mtu}{mac}{single}"
+    return netlink.veth(link.name, veth_end(first), veth_end(second))
 
 
 def shape_all(plan: FabricPlan, pids: Mapping[str, int]) -> None:
-    """Shape both ends of every link that has a rate; raise FabricError for a failed link."""
+    """Shape the links that have a rate; raise FabricError for a failed link."""
     _run_per_node(plan, pids, apply_shapes)
 
 
@@ -229,16 +236,27 @@ def verify_all(plan: FabricPlan, pids: Mapping[str, int]) -> None:
     _run_per_node(plan, pids, verify_shapes)
 
 
+def unshape_fabric(plan: FabricPlan) -> None:
+    """Remove the shaping in the fabric's own namespace, whose interfaces are about to end."""
+    with suppress(FabricError):  # what is left ends with its interface
+        remove_shapes(_shapes(plan).get(FABRIC, []))
+
+
 def _run_per_node(
     plan: FabricPlan, pids: Mapping[str, int], function: Callable[[list[Shape]], None]
 ) -> None:
     """In each namespace, call a function with the shapes of its interfaces."""
-    shapes = defaultdict[str, list[Shape]](list)
-    for link, rate_bps in plan.shaped:
-        for end in link.ends:
-            shapes[end.node].append(Shape(link.name, end.name, rate_bps, plan.queue))
+    shapes = _shapes(plan)
     function(shapes.pop(FABRIC, []))
     namespaces.run_in_each((pids[node], partial(function, shapes[node])) for node in shapes)
+
+
+def _shapes(plan: FabricPlan) -> dict[str, list[Shape]]:
+    """Return the shapes of a plan by node."""
+    shapes = defaultdict[str, list[Shape]](list)
+    for link, end, rate_bps in plan.shaped_ends:
+        shapes[end.node].append(Shape(link.name, end.name, rate_bps, plan.queue))
+    return shapes
 
 
 def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
@@ -261,11 +279,8 @@ def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
     counts: QueueCounts = {}
 
     def read(shapes: list[Shape]) -> None:
-        own = {shape.interface for shape in shapes}
-        for qdisc in read_qdiscs("-s"):
-            if qdisc["handle"] == QUEUE_HANDLE and (name := qdisc["dev"]) in own:
-                fields = ("packets", "bytes", "drops")
-                counts[names[name]] = {field: qdisc[field] for field in fields}
+        for name, count in read_queue_counts(shapes).items():
+            counts[names[name]] = count._asdict()
 
     _run_per_node(plan, pids, read)
     return counts

@@ -4,7 +4,7 @@ The outer namespace is the one in which `up` was called.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, ip_network
 from typing import Any, Final
 
@@ -19,6 +19,9 @@ _RANGE: Final = IPv4Network("198.18.0.0/15")
 _SMALLEST: Final = 24
 """Prefix length of the smallest subnet of a fabric."""
 _MARK: Final = "moefabric:"
+_BRIDGE_KIND: Final = "type bridge forward_delay 0 mcast_snooping 0"
+_REMOVAL_S: Final = 120.0
+"""Time in which the kernel answers, also while it removes the namespaces of a large fabric."""
 _GROUP_DIGITS: Final = 7
 """Hexadecimal digits of the identity in the group of an interface, which has 32 bits."""
 _INNER_NAME: Final = "outer"
@@ -142,7 +145,7 @@ def attach(outer: str, pid: int) -> None:
     run(["ip", "link", "set", "dev", f"{outer}i", "netns", str(pid), "name", _INNER_NAME])
 
 
-def make_bridges(address: str, *, has_uplink: bool = True) -> None:
+def make_bridges(address: str, further: Iterable[str] = (), *, has_uplink: bool = True) -> None:
     """Make the bridges of the management network in the calling namespace.
 
     The inner end of the uplink joins the control plane's bridge, which gets the address. Nothing
@@ -150,19 +153,32 @@ def make_bridges(address: str, *, has_uplink: bool = True) -> None:
 
     Args:
         address: IPv4 address with prefix length.
+        further: bridges of servers that join the first one.
         has_uplink: whether the namespace has the inner end of an uplink.
     """
     links.isolate_interfaces()
     _run_ip(
         "link set lo up",
-        f"link add name {BRIDGE} type bridge forward_delay 0 mcast_snooping 0",
+        f"link add name {BRIDGE} {_BRIDGE_KIND}",
         *([f"link set dev {_INNER_NAME} master {BRIDGE} up"] if has_uplink else ()),
         f"address add {address} dev {BRIDGE}",
         f"link set dev {BRIDGE} up",
-        f"link add name {SERVER_BRIDGE} type bridge forward_delay 0 mcast_snooping 0",
+        f"link add name {SERVER_BRIDGE} {_BRIDGE_KIND}",
         f"link set dev {SERVER_BRIDGE} up",
+        *(line for bridge in further for line in _joined_bridge(bridge)),
     )
     links.answer_arp(BRIDGE)
+
+
+def _joined_bridge(bridge: str) -> tuple[str, ...]:
+    """Return the commands that make a bridge and join it with the servers' first one."""
+    return (
+        f"link add name {bridge} {_BRIDGE_KIND}",
+        f"link set dev {bridge} up",
+        f"link add name {bridge}-up master {SERVER_BRIDGE} type veth peer name {bridge}-down",
+        f"link set dev {bridge}-down master {bridge} up",
+        f"link set dev {bridge}-up up",
+    )
 
 
 def remove_leftovers(fabric: str) -> list[str]:
@@ -175,7 +191,7 @@ def remove_leftovers(fabric: str) -> list[str]:
     alias, group = interface_alias(fabric), _group(fabric)
     interfaces: list[str] = [
         link["ifname"]
-        for link in json.loads(run(["ip", "-j", "link", "show"]))
+        for link in json.loads(run(["ip", "-j", "link", "show"], timeout_s=_REMOVAL_S))
         if link.get("ifalias", alias if link.get("group") == group else "") == alias
     ]
     for interface in interfaces:

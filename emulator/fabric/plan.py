@@ -20,7 +20,12 @@ FABRIC: Final = ""
 BRIDGE: Final = "management"
 """Bridge of the controllers, OCSes and switches."""
 SERVER_BRIDGE: Final = "servers"
-"""Bridge of the servers' management interfaces, which leads nowhere else."""
+"""Bridge of the servers' management interfaces, which leads nowhere else.
+
+Further ones, called `servers1` and so on, join it in large fabrics.
+"""
+_BRIDGE_SERVERS: Final = 1000
+"""Servers of a bridge. Linux allows a bridge 1,023 ports; further bridges need some of them."""
 HOST_INTERFACE: Final = "eth0"
 MANAGEMENT_INTERFACE: Final = "mgmt0"
 _IFNAMSIZ: Final = 15
@@ -207,6 +212,30 @@ class FabricPlan:
         return tuple((link, link.rate_bps) for link in plain if link.rate_bps is not None)
 
     @property
+    def shaped_ends(self) -> tuple[tuple[Link, Interface, float], ...]:
+        """Ends of shaped links that can hold packets back, with their rates.
+
+        What leaves an OCS by a port has come from one NIC, which sent it at its own rate. So the
+        ports of an OCS whose NICs have one rate need no shaping: packets would never wait there.
+        """
+        rates = defaultdict[str, set[float]](set)
+        for link, rate_bps in self.shaped:
+            rates[link.b.node].add(rate_bps)
+        light = {ocs.name for ocs in self.ocses if len(rates[ocs.name]) == 1}
+        return tuple(
+            (link, end, rate_bps)
+            for link, rate_bps in self.shaped
+            for end in link.ends
+            if end.node not in light
+        )
+
+    @property
+    def further_bridges(self) -> tuple[str, ...]:
+        """Bridges of servers that join the first one."""
+        names = {end.bridge for link in self.links for end in link.ends}
+        return tuple(sorted(names - {"", BRIDGE, SERVER_BRIDGE}))
+
+    @property
     def single_packets(self) -> bool:
         """Whether hosts send frames of one packet, because queues of limited room count them."""
         return self.queue is not None or bool(self.programmed)
@@ -350,7 +379,9 @@ def _management_links(fabric: Fabric, management: ManagementNetwork) -> Iterator
     for node, address in addresses.items():
         subnet_address = management.interface_address(address)
         inside = Interface(node, MANAGEMENT_INTERFACE, addresses=(subnet_address,))
-        bridge = SERVER_BRIDGE if node in fabric.server_index else BRIDGE
+        bridge = BRIDGE
+        if (number := fabric.server_index.get(node)) is not None:
+            bridge = f"{SERVER_BRIDGE}{number // _BRIDGE_SERVERS or ''}"
         outside = Interface(FABRIC, f"{node}-mgmt", bridge=bridge)
         yield Link(f"{node}/management", inside, outside, 1500)
 
@@ -368,7 +399,7 @@ def _switch_ports(links: tuple[Link, ...]) -> dict[str, list[Interface]]:
 def _bad_names(plan: FabricPlan) -> Iterator[str]:
     names = [(end.node, end.name) for link in plan.links for end in link.ends]
     names += [(FABRIC, switch.bridge) for switch in plan.switches]
-    names += [(FABRIC, BRIDGE), (FABRIC, SERVER_BRIDGE)]
+    names += [(FABRIC, bridge) for bridge in (BRIDGE, SERVER_BRIDGE, *plan.further_bridges)]
     for (_, name), count in Counter(names).items():
         if len(name) > _IFNAMSIZ:
             yield (

@@ -19,7 +19,7 @@ from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE
 from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS, check_carrier
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.command import BatchLine, run, run_batch
-from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.emulator.linux.marked_processes import is_marked
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 NEAR_ADDRESS, FAR_ADDRESS = "169.254.77.1", "169.254.77.2"
@@ -142,9 +142,8 @@ def return_devices(run_dir: RunDirectory) -> bool:
     with suppress(OSError, ValueError):
         moved = dict(json.loads(file.read_text()))
         file.unlink()
-        owned = set(marked_pids(run_dir.name))
         for device, pid in moved.values():
-            if pid in owned:
+            if is_marked(run_dir.name, pid):
                 _return_device(device, pid)
         return bool(moved)
     return False

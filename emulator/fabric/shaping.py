@@ -1,14 +1,13 @@
 """Shaping of links: HTB limits each end of a link to the emulated rate, without drops."""
 
-import json
-import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from moefabric.core.errors import FabricError
 from moefabric.core.units import QueueLimit
-from moefabric.emulator.linux.command import BatchLine, run, run_batch
+from moefabric.emulator.linux import netlink, queueing
 
 LEAST_BPS: Final = 100e3
 """A 64 kB frame takes 5 s at this rate. At lower rates a frame takes longer than TCP's timeouts."""
@@ -25,13 +24,9 @@ An idle link saves up so many bytes, so a collective may end this much before th
 timers of a machine with idle time are late by 50 to 300 µs.
 """
 _TOLERANCE: Final = 2e-3
-QUEUE_HANDLE: Final = "10:"
-"""Handle of the queueing discipline that holds an interface's queue."""
 _QUEUE_FRAMES: Final = 100_000
 """Room of an unlimited queue in frames of up to 64 KB, more than the buffers of all sockets."""
 _QUANTUM_BYTES: Final = 65_536
-_RATE: Final = re.compile(r"class htb 1:1 .*?rate (\d+)([KMGT]?)bit")
-_PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def rate_refusal(rate_bps: float) -> str | None:
@@ -68,33 +63,53 @@ class Shape:
     rate_bps: float
     queue: QueueLimit | None = None
 
-    @property
-    def commands(self) -> tuple[BatchLine, ...]:
-        """The `tc` commands that set the rate."""
-        rate, burst = f"{round(self.rate_bps)}bit", burst_bytes(self.rate_bps)
-        device = f"dev {self.interface}"
-        htb = f"rate {rate} ceil {rate} burst {burst} cburst {burst} quantum {_QUANTUM_BYTES}"
-        return (
-            (self.place, f"qdisc replace {device} root handle 1: htb default 1"),
-            (self.place, f"class replace {device} parent 1: classid 1:1 htb {htb}"),
-            (self.place, f"qdisc replace {device} parent 1:1 handle {QUEUE_HANDLE} {self._queue}"),
+    def requests(self, index: int) -> list[netlink.Request]:
+        """Return the requests that shape the interface, whose index is given."""
+        burst = burst_bytes(self.rate_bps)
+        return queueing.shape(
+            self.place, index, self.rate_bps, burst, _QUANTUM_BYTES, self.discipline
         )
 
     @property
-    def _queue(self) -> str:
-        """The queueing discipline of the queue; both kinds drop packets at their tail."""
+    def discipline(self) -> tuple[str, int]:
+        """Kind and limit of the queue; both kinds drop packets at their tail."""
         if self.queue is None:
-            return f"pfifo limit {_QUEUE_FRAMES}"
-        return f"{'bfifo' if self.queue.in_bytes else 'pfifo'} limit {self.queue.size}"
+            return "pfifo", _QUEUE_FRAMES
+        return "bfifo" if self.queue.in_bytes else "pfifo", self.queue.size
+
+
+def _indexed(shapes: Sequence[Shape]) -> list[tuple[Shape, int]]:
+    """Return shapes with the index of their interface in the calling thread's namespace.
+
+    Raises:
+        FabricError: names each link whose interface doesn't exist.
+    """
+    index_of = {name: index for index, name in socket.if_nameindex()} if shapes else {}
+    if missing := [one for one in shapes if one.interface not in index_of]:
+        raise FabricError(
+            "; ".join(f"{one.place}: no interface {one.interface}" for one in missing)
+        )
+    return [(shape, index_of[shape.interface]) for shape in shapes]
 
 
 def apply_shapes(shapes: Sequence[Shape]) -> None:
     """Shape interfaces of the calling thread's namespace.
 
     Raises:
-        FabricError: names the link that failed.
+        FabricError: names each link that failed.
     """
-    run_batch("tc", [command for shape in shapes for command in shape.commands])
+    netlink.execute([one for shape, index in _indexed(shapes) for one in shape.requests(index)])
+
+
+def remove_shapes(shapes: Sequence[Shape]) -> None:
+    """Remove the shaping of those interfaces of the calling thread's namespace that still exist.
+
+    An interface that ends with a shape costs the kernel a search of all newer blocks of filters on
+    the machine. In the reverse order of their creation, it finds each at once.
+    """
+    index_of = {name: index for index, name in socket.if_nameindex()}
+    existing = [shape for shape in reversed(shapes) if shape.interface in index_of]
+    netlink.execute([queueing.unshape(one.place, index_of[one.interface]) for one in existing])
 
 
 def verify_shapes(shapes: Sequence[Shape]) -> None:
@@ -103,38 +118,25 @@ def verify_shapes(shapes: Sequence[Shape]) -> None:
     Raises:
         FabricError: names each link with another rate.
     """
-    if not shapes:
-        return
-    roots = {qdisc["dev"]: qdisc["kind"] for qdisc in read_qdiscs() if qdisc.get("root")}
-    if faults := [
-        f"{shape.place}: {shape.interface} has qdisc {kind} where htb was set"
-        for shape in shapes
-        if (kind := roots.get(shape.interface, "none")) != "htb"
-    ]:
-        raise FabricError("; ".join(faults))
-    # tc has no JSON for HTB's classes; it prints one line for each command.
-    show = "class show dev {} classid 1:1".format
-    output = run_batch("tc", [(shape.place, show(shape.interface)) for shape in shapes])
-    rates_bps = parse_rates_bps(output)
-    if len(rates_bps) != len(shapes):
-        raise FabricError(
-            f"shaping: {len(shapes)} interfaces were shaped and {len(rates_bps)} are, "
-            f"of {shapes[0].place} and others"
-        )
-    if faults := [
-        f"{shape.place}: {shape.interface} is shaped to {rate_bps:.0f} b/s, "
-        f"not {shape.rate_bps:.0f}"
-        for shape, rate_bps in zip(shapes, rates_bps, strict=True)
-        if abs(rate_bps / shape.rate_bps - 1) > _TOLERANCE
-    ]:
+    indexed = _indexed(shapes)
+    answers = netlink.ask([queueing.get_rate(shape.place, index) for shape, index in indexed])
+    faults = list[str]()
+    for (shape, index), answer in zip(indexed, answers, strict=True):
+        if (rate_bps := queueing.rate_bps(answer)) is None:
+            [root] = netlink.ask([queueing.get_root(shape.place, index)])
+            why = f"has qdisc {queueing.kind(root)} where htb was set"
+            faults.append(f"{shape.place}: {shape.interface} {why}")
+        elif abs(rate_bps / shape.rate_bps - 1) > _TOLERANCE:
+            why = f"is shaped to {rate_bps:.0f} b/s, not {shape.rate_bps:.0f}"
+            faults.append(f"{shape.place}: {shape.interface} {why}")
+    if faults:
         raise FabricError("; ".join(faults))
 
 
-def read_qdiscs(*options: str) -> list[dict[str, Any]]:
-    """Return the queueing disciplines of the calling thread's namespace, as `tc` shows them."""
-    return list(json.loads(run(["tc", *options, "-j", "qdisc", "show"])))
-
-
-def parse_rates_bps(text: str) -> list[float]:
-    """Return the rate of each HTB class in the output of `tc class show`, rounded to 1/1000."""
-    return [int(number) * _PREFIXES[prefix] for number, prefix in _RATE.findall(text)]
+def read_queue_counts(shapes: Sequence[Shape]) -> dict[str, queueing.QueueCount]:
+    """Return what left the queues of shaped interfaces of this namespace, by interface."""
+    indexed = _indexed(shapes)
+    answers = netlink.ask([queueing.get_queue(shape.place, index) for shape, index in indexed])
+    counts = map(queueing.queue_count, answers)
+    named = zip((shape.interface for shape in shapes), counts, strict=True)
+    return {name: count for name, count in named if count is not None}

@@ -36,6 +36,12 @@ F_NO_PREALLOC, F_MMAPABLE, F_LINK = 1 << 0, 1 << 10, 1 << 13
 ATTACH_STRUCT_OPS = 44
 VERIFIER_LOG_BYTES = 256 * 1024
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [
+    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int),
+    *(ctypes.c_int, ctypes.c_int, ctypes.c_long),
+]
+_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 def call_bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
@@ -230,6 +236,32 @@ def create_memory(name: str, length: int) -> int:
     return create_map(MAP_TYPE_ARRAY, name, 4, length, 1, F_MMAPABLE)
 
 
+class MappedPages:
+    """Shared pages behind a descriptor, used through `view`.
+
+    They stay when the descriptor is closed. Python's mmap would keep a copy of it open, and a
+    process has room for 20,000 descriptors in some containers.
+    """
+
+    def __init__(self, fd: int, length: int, offset: int = 0, *, writable: bool = True) -> None:
+        """Map the pages of `length` bytes from an offset on.
+
+        Raises:
+            OSError: If the descriptor can't be mapped so.
+        """
+        self._length = length = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._address = _LIBC.mmap(None, length, access, mmap.MAP_SHARED, fd, offset)
+        if self._address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self.view = memoryview((ctypes.c_ubyte * length).from_address(self._address)).cast("B")
+
+    def close(self) -> None:
+        """Unmap the pages; raise BufferError if something still uses the view."""
+        self.view.release()
+        _LIBC.munmap(self._address, self._length)
+
+
 class Memory:
     """Memory that BPF programs and processes share; processes use it through `view`.
 
@@ -244,19 +276,17 @@ class Memory:
             BpfError: If the descriptor doesn't refer to memory of this length.
         """
         self.fd, self.length = fd, length
-        pages = -(-length // mmap.PAGESIZE)
         try:
-            self._mapped = mmap.mmap(fd, pages * mmap.PAGESIZE, mmap.MAP_SHARED)
-        except (OSError, ValueError) as error:
+            self._pages = MappedPages(fd, length)
+        except OSError as error:
             text = f"descriptor {fd} does not map as {length} bytes of BPF memory: {error}"
             raise BpfError(text) from error
-        self.view = memoryview(self._mapped)
+        self.view = self._pages.view
 
     def close(self) -> None:
         """Unmap the memory; BPF programs may still use it. A second call has no effect."""
         if self.fd < 0:
             return
-        self.view.release()
-        self._mapped.close()
+        self._pages.close()
         os.close(self.fd)
         self.fd = -1

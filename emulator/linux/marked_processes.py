@@ -56,6 +56,11 @@ def marked_pids(fabric: str) -> list[int]:
     return _pids(_mark_of(fabric))
 
 
+def is_marked(fabric: str, pid: int) -> bool:
+    """Return whether a process or a thread carries the mark of a fabric."""
+    return _mark_of(fabric)(pid, _variables(pid))
+
+
 def kill_marked(fabric: str) -> int:
     """Kill every process that `marked_pids` finds; return their number."""
     return _kill(_mark_of(fabric))

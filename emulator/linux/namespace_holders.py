@@ -1,4 +1,4 @@
-"""Network, mount and UTS namespaces of nodes; a process per node holds them open."""
+"""Network, mount and UTS namespaces of nodes; a thread per node holds them open."""
 
 import os
 import signal
@@ -27,11 +27,11 @@ class NamespaceHolders(AbstractContextManager["NamespaceHolders"]):
         hosts: Path | None = None,
         networks: Mapping[str, str] | None = None,
     ) -> None:
-        """Start a holder for each node.
+        """Start the holder of the nodes.
 
         Args:
             nodes: names of the nodes, which become their host names.
-            fabric: the fabric whose mark the holders have in their environment.
+            fabric: the fabric whose mark the holder has in its environment.
             hosts: a file that all nodes see as /etc/hosts.
             networks: paths of existing network namespaces, by node; the others get new ones.
         """
@@ -49,7 +49,7 @@ class NamespaceHolders(AbstractContextManager["NamespaceHolders"]):
         )
 
     def pids(self, deadline: Deadline) -> dict[str, int]:
-        """Wait for the namespaces and return the holder's pid by node.
+        """Wait for the namespaces; return by node the thread that holds them, as a pid.
 
         Raises:
             FabricError: if a namespace can't be made, or after the deadline.
@@ -67,7 +67,7 @@ class NamespaceHolders(AbstractContextManager["NamespaceHolders"]):
         return {node: int(reports[node]) for node in self._nodes}
 
     def __exit__(self, *_: object) -> None:
-        """End the holders and wait for their end; the kernel then removes their namespaces."""
+        """End the holder and wait for its end; the kernel then removes the namespaces."""
         with suppress(ChildProcessError):  # without children, the group's number may be another's
             os.waitid(os.P_PGID, self._starter.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.killpg(self._starter.pid, signal.SIGKILL)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -19,7 +19,7 @@ _CLONE_NEWNET: Final = 0x40000000
 _CLONE_NEWNS: Final = 0x00020000
 _MS_REMOUNT: Final = 32
 _MS_BIND: Final = 4096
-_NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+NO_IPV6: Final = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 """IPv6 is off, because its neighbour and router discovery would add packets to the links."""
 _VISITS_S: Final = 300.0
 _ESTABLISHED: Final = "01"
@@ -138,7 +138,7 @@ def _run_in_thread(
 
 def disable_ipv6() -> None:
     """Disable IPv6 on all interfaces of the calling thread's namespace."""
-    set_sysctls(_NO_IPV6)
+    set_sysctls(NO_IPV6)
 
 
 def set_sysctls(values: dict[str, str]) -> None:
@@ -162,10 +162,21 @@ def read_sysctls(names: Iterable[str]) -> dict[str, str]:
 
 
 def _write_sysctls(values: dict[str, str]) -> None:
-    for key, value in values.items():
-        path = Path("/proc/sys", *key.split("."))
-        if path.exists():
-            path.write_text(value)
+    """Write sysctls; look up each folder of a namespace once, which is slow among many of them."""
+    with ExitStack() as opened:
+        folders = dict[str, int]()
+        for key, value in values.items():
+            net, family, name = key.split(".", 2)
+            with suppress(FileNotFoundError):
+                if family not in folders:
+                    folders[family] = os.open(f"/proc/sys/{net}/{family}", os.O_PATH)
+                    opened.callback(os.close, folders[family])
+                place = folders[family]
+                sysctl = os.open(name.replace(".", "/"), os.O_WRONLY, dir_fd=place)
+                try:
+                    os.write(sysctl, value.encode())
+                finally:
+                    os.close(sysctl)
 
 
 def _write_in_container(values: dict[str, str]) -> None:

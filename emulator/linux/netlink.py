@@ -17,19 +17,21 @@ from moefabric.core.errors import FabricError
 
 DUMP: Final = 0x300
 """Flags of a request for all objects of a kind."""
-_REQUEST, _ACK, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x100, 0x200, 0x400
+_REQUEST, _ACK, _ECHO, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x8, 0x100, 0x200, 0x400
 ERROR, DONE = 2, 3
 _REPLY_S, _REPLY_BYTES = 30, 1 << 18
 _NEW_LINK, _NEW_ADDRESS, _NEW_ROUTE, _NEW_NEIGHBOUR = 16, 20, 24, 28
-_NEW_QDISC, _NEW_FILTER, _DELETE_FILTER, _GET_FILTER = 36, 44, 45, 46
+_NEW_QDISC, _DELETE_QDISC, _NEW_FILTER, _DELETE_FILTER, _GET_FILTER = 36, 37, 44, 45, 46
 _UP: Final = 1
 _ADDRESS, _LOCAL = 1, 2
 _NEIGHBOUR_ADDRESS, _NEIGHBOUR_MAC, _PERMANENT = 1, 2, 0x80
 _DESTINATION, _OUTPUT, _GATEWAY = 1, 4, 5
 _MAIN_TABLE, _STATIC, _EVERYWHERE, _UNICAST = 254, 4, 0, 1
 _KIND, _OPTIONS = 1, 2
-_BPF_CLASSID, _BPF_FD, _BPF_NAME, _BPF_FLAGS, _DIRECT_ACTION = 3, 6, 7, 8, 1
+_BPF_FD, _BPF_NAME, _BPF_FLAGS, _DIRECT_ACTION = 6, 7, 8, 1
 _QDISC_PARENT, _QDISC_HANDLE, _INGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF2
+_INGRESS_BLOCK, _BLOCK = 13, -1
+"""Attribute with the number of a block; index of no interface, in requests about a block."""
 _ETH_P_ALL: Final = 0x0003
 _ALL_FRAMES: Final = 1 << 16 | socket.htons(_ETH_P_ALL)
 """Priority and protocol of a filter."""
@@ -42,8 +44,13 @@ _STOLEN, _EGRESS_REDIRECT = 4, 1
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 _ERROR_MESSAGE: Final = 1
 """NLMSGERR_ATTR_MSG: the kernel's error message."""
+_MOST_FAULTS: Final = 20
+"""Refused requests that an error lists."""
 _BATCH_SIZE: Final = 64
-"""Requests per call, whose acknowledgements fit into any machine's socket buffer."""
+"""Requests per call, whose answers fit into any machine's socket buffer."""
+_LINK_MAC, _LINK_NAME, _LINK_MTU, _LINK_MASTER, _LINK_INFO = 1, 3, 4, 10, 18
+_LINK_NAMESPACE_PID, _LINK_SENT_QUEUES, _LINK_RECEIVED_QUEUES, _LINK_MOST_SEGMENTS = 19, 31, 32, 40
+_VETH_PEER: Final = 1
 HEADER: Final = struct.Struct("=IHHII")
 _ATTRIBUTE: Final = struct.Struct("=HH")
 _ATTRIBUTE_KIND: Final = 0x3FFF  # without the flags for nesting and byte order
@@ -118,6 +125,60 @@ def attribute(kind: int, value: bytes) -> bytes:
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
 
 
+class VethEnd(NamedTuple):
+    """One end of a new veth pair.
+
+    Attributes:
+        name: Its name.
+        mtu: Its MTU.
+        pid: A process in its network namespace; 0 for the caller's.
+        mac: MAC address; empty leaves the choice to the kernel.
+        master: Index of the bridge that it joins; 0 for none.
+        most_segments: Limit of the packets in a frame; 0 for the kernel's.
+    """
+
+    name: str
+    mtu: int
+    pid: int = 0
+    mac: str = ""
+    master: int = 0
+    most_segments: int = 0
+
+    def encode(self) -> bytes:
+        """Return header and attributes of the interface.
+
+        An interface has one queue each way: veth takes no lock for it, and each further queue costs
+        two folders in sysfs.
+        """
+        numbers = {
+            _LINK_MTU: self.mtu,
+            _LINK_NAMESPACE_PID: self.pid,
+            _LINK_MASTER: self.master,
+            _LINK_MOST_SEGMENTS: self.most_segments,
+            _LINK_SENT_QUEUES: 1,
+            _LINK_RECEIVED_QUEUES: 1,
+        }
+        body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        body += attribute(_LINK_NAME, self.name.encode() + b"\0")
+        body += b"".join(
+            attribute(kind, struct.pack("=I", number)) for kind, number in numbers.items() if number
+        )
+        return body + (attribute(_LINK_MAC, packed_mac(self.mac)) if self.mac else b"")
+
+
+def packed_mac(mac: str) -> bytes:
+    """Return the bytes of a MAC address."""
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def veth(place: str, end: VethEnd, peer: VethEnd) -> Request:
+    """Make a veth pair; only its first end can join a bridge."""
+    info = attribute(_KIND, b"veth\0")
+    info += attribute(_OPTIONS, attribute(_VETH_PEER, peer.encode()))
+    body = end.encode() + attribute(_LINK_INFO, info)
+    return Request(place, f"veth pair {end.name}, {peer.name}", _NEW_LINK, _CREATE | _EXCL, body)
+
+
 def link_up(place: str, index: int) -> Request:
     """Switch an interface on."""
     return Request(place, "up", _NEW_LINK, 0, _LINK.pack(socket.AF_UNSPEC, 0, index, _UP, _UP))
@@ -141,7 +202,7 @@ def neighbour(place: str, index: int, ip: str, mac: str) -> Request:
     """Add a permanent neighbour behind an interface, so that its address needs no ARP request."""
     body = struct.pack("=BxxxiHBB", socket.AF_INET, index, _PERMANENT, 0, 0)
     body += attribute(_NEIGHBOUR_ADDRESS, IPv4Address(ip).packed)
-    body += attribute(_NEIGHBOUR_MAC, bytes.fromhex(mac.replace(":", "")))
+    body += attribute(_NEIGHBOUR_MAC, packed_mac(mac))
     return Request(place, f"neighbour {ip}", _NEW_NEIGHBOUR, _CREATE | _REPLACE, body)
 
 
@@ -156,15 +217,24 @@ def route(place: str, index: int, network: str, gateway: str) -> Request:
     return Request(place, f"route {network}", _NEW_ROUTE, _CREATE | _EXCL, body)
 
 
-def ingress(place: str, index: int) -> Request:
+def ingress(place: str, index: int, block: int = 0) -> Request:
     """Add an ingress qdisc, which holds filters, to an interface; an existing one stays.
 
-    It has one block of filters, and a clsact qdisc two: the kernel walks a list of all blocks of
-    the machine for each new one.
+    Args:
+        place: Part of the fabric that error messages name.
+        index: The interface.
+        block: Number of the block of filters that it shares; 0 for one of its own.
     """
     body = _TC.pack(socket.AF_UNSPEC, index, _QDISC_HANDLE, _QDISC_PARENT, 0)
     body += attribute(_KIND, b"ingress\0")
+    body += attribute(_INGRESS_BLOCK, struct.pack("=I", block)) if block else b""
     return Request(place, "place for a program", _NEW_QDISC, _CREATE | _EXCL, body, errno.EEXIST)
+
+
+def delete_ingress(place: str, index: int) -> Request:
+    """Delete the ingress qdisc of an interface, if it has one."""
+    body = _TC.pack(socket.AF_UNSPEC, index, _QDISC_HANDLE, _QDISC_PARENT, 0)
+    return Request(place, "end of a program", _DELETE_QDISC, 0, body, errno.ENOENT)
 
 
 def _filter(index: int, handle: int = 0, kind: bytes = b"", options: bytes = b"") -> bytes:
@@ -173,19 +243,15 @@ def _filter(index: int, handle: int = 0, kind: bytes = b"", options: bytes = b""
     return body + (attribute(_KIND, kind) + attribute(_OPTIONS, options) if kind else b"")
 
 
-def ingress_program(
-    place: str, index: int, program_fd: int, name: str, classid: int = 0
-) -> Request:
-    """Run a loaded classifier, in direct-action mode, on an interface's ingress.
-
-    It replaces the program that was there.
-    """
-    options = attribute(_BPF_CLASSID, struct.pack("=I", classid)) if classid else b""
-    options += attribute(_BPF_FD, struct.pack("=I", program_fd))
+def block_program(place: str, block: int, program_fd: int, name: str) -> Request:
+    """Run a loaded classifier, in direct-action mode, on all interfaces that share a block."""
+    options = attribute(_BPF_FD, struct.pack("=I", program_fd))
     options += attribute(_BPF_NAME, name.encode() + b"\0")
     options += attribute(_BPF_FLAGS, struct.pack("=I", _DIRECT_ACTION))
-    body = _filter(index, 1, b"bpf\0", options)
-    return Request(place, f"program {name}", _NEW_FILTER, _CREATE | _REPLACE, body)
+    body = _TC.pack(socket.AF_UNSPEC, _BLOCK, 1, block, _ALL_FRAMES)
+    body += attribute(_KIND, b"bpf\0") + attribute(_OPTIONS, options)
+    what = f"program {name}"
+    return Request(place, what, _NEW_FILTER, _CREATE | _EXCL, body, errno.EEXIST)
 
 
 def redirect(place: str, index: int, to_index: int) -> Request:
@@ -231,34 +297,60 @@ def execute(requests: Sequence[Request]) -> None:
     Raises:
         FabricError: Lists the requests that the kernel refused; the others are executed.
     """
-    faults: list[str] = []
+    _answers(requests, 0)
+
+
+def ask(requests: Sequence[Request]) -> list[bytes]:
+    """Send requests, each for one object, in the calling thread's namespace.
+
+    Returns:
+        The body of each answer; nothing for an object that doesn't exist.
+
+    Raises:
+        FabricError: Lists the requests that the kernel refused.
+    """
+    return _answers(requests, _ECHO)  # without it, the kernel tells listeners only
+
+
+def _answers(requests: Sequence[Request], flags: int) -> list[bytes]:
+    """Send requests in batches; return what answers each of them besides its acknowledgement."""
+    faults, bodies = list[str](), [b""] * len(requests)
     with route_socket() as kernel:
         kernel.settimeout(_REPLY_S)
         for option in (_CAP_ACK, _EXT_ACK):
             kernel.setsockopt(_SOL_NETLINK, option, 1)
         for first in range(0, len(requests), _BATCH_SIZE):
-            faults += _execute_batch(kernel, requests[first : first + _BATCH_SIZE])
+            batch = enumerate(requests[first : first + _BATCH_SIZE], first)
+            encoded = [request.encode(number, flags | _ACK) for number, request in batch]
+            kernel.send(b"".join(encoded))
+            unanswered = len(encoded)
+            while unanswered:
+                for message in messages(kernel.recv(_REPLY_BYTES)):
+                    if message.kind != ERROR:
+                        bodies[message.number] = message.body
+                        continue
+                    unanswered -= 1
+                    code, text = _acknowledgement(message.body)
+                    request = requests[message.number]
+                    if code not in (0, request.ignored_errno):
+                        faults.append(f"{request.place}: {request.what}: {text}")
     if faults:
-        raise FabricError("; ".join(faults))
-
-
-def _execute_batch(kernel: socket.socket, requests: Sequence[Request]) -> Iterator[str]:
-    """Send requests in one call and yield a description of each that fails."""
-    kernel.send(b"".join(request.encode(number, _ACK) for number, request in enumerate(requests)))
-    unanswered = len(requests)
-    while unanswered:
-        for number, code, text in parse_acknowledgements(kernel.recv(_REPLY_BYTES)):
-            unanswered -= 1
-            request = requests[number]
-            if code not in (0, request.ignored_errno):
-                yield f"{request.place}: {request.what}: {text or os.strerror(code)}"
+        rest = [f"{len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+        raise FabricError("; ".join([*faults[:_MOST_FAULTS], *rest]))
+    return bodies
 
 
 def parse_acknowledgements(data: bytes) -> Iterator[tuple[int, int, str]]:
-    """Yield the sequence number, errno and kernel's message of each acknowledgement."""
+    """Yield the sequence number, errno and reason of each acknowledgement."""
     for message in messages(data):
         if message.kind == ERROR:
-            (code,) = struct.unpack_from("=i", message.body)
-            text = attributes(message.body, 4 + HEADER.size).get(_ERROR_MESSAGE, b"")
-            decoded = text.rstrip(b"\0").decode(errors="replace")
-            yield message.number, -code, decoded if code else ""
+            yield message.number, *_acknowledgement(message.body)
+
+
+def _acknowledgement(body: bytes) -> tuple[int, str]:
+    """Return errno and reason of an acknowledgement: 0 and nothing if the request was executed."""
+    (code,) = struct.unpack_from("=i", body)
+    if not code:
+        return 0, ""
+    text = attributes(body, 4 + HEADER.size).get(_ERROR_MESSAGE, b"")
+    return -code, text.rstrip(b"\0").decode(errors="replace") or os.strerror(-code)

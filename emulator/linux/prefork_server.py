@@ -23,7 +23,6 @@ if not __package__:  # run by its path: import from the repository, not from thi
 
 from moefabric.runtime.forking import fork
 
-_CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -67,16 +66,13 @@ def _redirect_output(log: str) -> None:
 
 def _enter(namespaces: str | int) -> None:
     """Enter the network namespace at a path, or the network and mount namespace of a process."""
-    folder = Path.cwd()
-    if isinstance(namespaces, str):
-        fd, kinds = os.open(namespaces, os.O_RDONLY), _CLONE_NEWNET
-    else:
-        fd, kinds = os.pidfd_open(namespaces), _CLONE_NEWNET | _CLONE_NEWNS
-    try:
-        if _LIBC.setns(fd, kinds) < 0:
+    folder, own = Path.cwd(), f"/proc/{namespaces}/ns"
+    paths = [namespaces] if isinstance(namespaces, str) else [f"{own}/net", f"{own}/mnt"]
+    opened = [os.open(path, os.O_RDONLY) for path in paths]
+    for fd in opened:
+        if _LIBC.setns(fd, 0) < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-    finally:
         os.close(fd)
     os.chdir(folder)
 

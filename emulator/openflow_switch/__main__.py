@@ -14,25 +14,21 @@ from moefabric.emulator.openflow_switch.agent.agent import OpenFlowAgent
 from moefabric.emulator.openflow_switch.agent.control_commands import ControlCommands, SwitchSpec
 from moefabric.emulator.openflow_switch.agent.interfaces import KernelInterfaces
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
-from moefabric.emulator.openflow_switch.datapath.map_layout import CLASS_BITS
 from moefabric.runtime import structured_log
 
 
 def datapaths(specs: Sequence[SwitchSpec]) -> Iterator[BpfDatapath]:
-    """Create datapaths in the kernel; each program serves as many switches as it can.
+    """Create datapaths in the kernel, which one program serves.
 
     Raises:
         FabricError: If the kernel refuses a datapath.
     """
     most_ports = max((max(spec.ports, default=1) for spec in specs), default=1)
-    capacity = 1 << CLASS_BITS - max(8, most_ports.bit_length())
-    for begin in range(0, len(specs), capacity):
-        some = specs[begin : begin + capacity]
-        program = SharedProgram(len(some), max(255, most_ports))
-        for number, spec in enumerate(some):
-            datapath = BpfDatapath(program, number)
-            datapath.attach(spec.ports)
-            yield datapath
+    program = SharedProgram(len(specs), max(255, most_ports))
+    for number, spec in enumerate(specs):
+        datapath = BpfDatapath(program, number)
+        datapath.attach(spec.ports)
+        yield datapath
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ _CONTROLLER_BYTES: Final = 35 * _MB
 _COMMAND_BYTES: Final = 200 * _MB
 """Memory of the program that commands a fabric, `moefabric run`."""
 _SERVER_BYTES: Final = 12 * _MB
-"""Memory of a server: agent with buffers of its connections, namespace holder, switch."""
+"""Memory of a server: agent with buffers of its connections, namespaces, switch."""
 
 
 @dataclass(frozen=True)

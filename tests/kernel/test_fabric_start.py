@@ -76,7 +76,8 @@ def test_each_node_has_own_namespaces_until_holders_close(run_dir: RunDirectory)
             for kind in ("net", "mnt")
         }
         assert len(namespace_links) == 6
-        assert sorted(pids.values()) == marked_pids(run_dir.name)
+        [holder] = marked_pids(run_dir.name)
+        assert all(Path(f"/proc/{holder}/task/{pid}").is_dir() for pid in pids.values())
         interfaces = run(
             ["nsenter", "-t", str(pids["s0"]), "-n", "-m", "ls", "/sys/class/net"]
         ).split()
@@ -106,7 +107,7 @@ def test_agents_are_forked_in_their_namespaces_and_death_is_reported(
     with pytest.raises(FabricError, match="agent-s1 exited -9, saying: nothing"):
         processes.check_alive()
     processes.stop(grace_s=1)
-    assert marked_pids(run_dir.name) == sorted(pids.values())
+    assert len(marked_pids(run_dir.name)) == 1, "the holder of the namespaces"
 
 
 def test_forked_program_that_fails_is_reported_with_its_last_line(

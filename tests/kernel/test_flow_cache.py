@@ -16,11 +16,10 @@ from moefabric.core.openflow.match import FlowError, Match
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.datapath.map_layout import MAX_MASKS
-from moefabric.emulator.openflow_switch.datapath.switch_program import CACHE_SLOTS as SLOTS
 from moefabric.emulator.openflow_switch.flows.packet import VLAN_TAGS
 from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by, lab
-from tests.support.classifiers import run_classifier
+from tests.support.classifiers import LOOPBACK, run_classifier
 from tests.support.memory_datapath import MemoryDatapath
 from tests.support.switch_frames import flows, frames, ipv4
 
@@ -39,6 +38,7 @@ UDP = {**IP, "ip_proto": 17}
 def one() -> Iterator[SharedProgram]:
     """A program of one switch: frames of BPF_PROG_TEST_RUN come to switch 0 at port 0."""
     with closing(SharedProgram(1)) as shared:
+        shared.here().assign(0, {0: LOOPBACK})
         yield shared
 
 
@@ -83,7 +83,7 @@ def test_repeated_packets_are_counted_as_in_memory(
             memory.load(table)
             for place in traffic:
                 frame = packets[place % len(packets)]
-                run_classifier(one.program, frame, 1)
+                run_classifier(one.here().fd, frame, 1)
                 memory.forward(0, frame)
             assert switch.counters() == memory.counters()
 
@@ -97,7 +97,7 @@ def test_remembered_mask_is_that_of_the_flow_that_won(
     winner = Flow(Match.of(**IP, ipv4_src=3), 5)
     switch.load([first, outranked, winner])
     for _ in range(3):
-        run_classifier(one.program, ipv4(src=3, dst=2), 1)
+        run_classifier(one.here().fd, ipv4(src=3, dst=2), 1)
     assert {key: count.packets for key, count in switch.counters().items()} == {
         first.key: 0,
         outranked.key: 0,
@@ -112,10 +112,10 @@ def test_more_packets_than_slots_find_their_flows(one: SharedProgram, switch: Bp
     ]
     switch.load(table)
     counts = [0] * MAX_MASKS
-    for source in range(1, 2 * SLOTS):
+    for source in range(1, 2 << one.slot_bits):
         frame = ipv4(ports=(source, 9))
         for _ in "ab":
-            run_classifier(one.program, frame, 1)
+            run_classifier(one.here().fd, frame, 1)
         counts[source.bit_length() - 1] += 2
     counters = switch.counters()
     assert [counters[flow.key].packets for flow in table] == counts

@@ -121,12 +121,12 @@ class RunningFabric:
         return subprocess.run(words, check=True, capture_output=True, text=True, timeout=20).stdout
 
     def ends(self, nic: str) -> list[tuple[str, str]]:
-        """Return node and interface of both ends of a NIC's link."""
-        link = next(link for link in self.plan.links if link.name == nic)
-        return [(end.node, end.name) for end in link.ends]
+        """Return node and interface of the shaped ends of a NIC's link."""
+        shaped = self.plan.shaped_ends
+        return [(end.node, end.name) for link, end, _ in shaped if link.name == nic]
 
     def set_rate(self, nic: str, ratio: float) -> None:
-        """Shape both ends of a NIC's link to a part of its rate."""
+        """Shape a NIC's link to a part of its rate."""
         fabric = self.fabric
         rate = round(ratio * fabric.scale.rate_bps(fabric.nic_rate_bps))
         for node, interface in self.ends(nic):

@@ -7,6 +7,8 @@ from moefabric.emulator.linux.bpf_assembler import BpfError
 from moefabric.emulator.linux.bpf_syscalls import call_bpf
 
 PROG_TEST_RUN = 10
+LOOPBACK = 1
+"""Index of the interface where frames of `run_classifier` arrive."""
 
 
 def run_classifier(program_fd: int, frame: bytes, times: int) -> tuple[int, int]:

@@ -64,13 +64,14 @@ class KernelInterfaces:
         self._requests, self._events = netlink.route_socket(), netlink.route_socket()
         self._requests.settimeout(_REPLY_TIMEOUT_S)
         self._events.setblocking(False)
-        self._events.bind((0, _LINK_GROUP))
         self.fileno = self._events.fileno
         self._sequence = 0
         self._known = set[str]()
 
     def look(self, name: str) -> Interface:
         """See `Interfaces.look`."""
+        if not self._known:  # earlier events are of no switch, and a large fabric has many
+            self._events.bind((0, _LINK_GROUP))
         self._known.add(name)
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         body = _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)

@@ -1,6 +1,6 @@
 """Datapath in the kernel: the program that many switches share, and the flows in its maps.
 
-The kernel verifies one program for all of them.
+The kernel verifies one program for all switches of a network namespace.
 
 A change of the flows is written to the inactive generation, which a single store then activates.
 """
@@ -23,9 +23,9 @@ from moefabric.core.openflow.actions import Action
 from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.bpf_assembler import BpfError
-from moefabric.emulator.linux.bpf_syscalls import Memory
+from moefabric.emulator.linux.bpf_syscalls import MappedPages
+from moefabric.emulator.linux.classifiers import classify
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow, flow_changes
 from moefabric.emulator.openflow_switch.datapath.interface import (
@@ -41,23 +41,51 @@ from moefabric.emulator.openflow_switch.datapath.map_layout import MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_parts import TAG_BYTES, MapDescriptors
 from moefabric.emulator.openflow_switch.datapath.switch_program import (
     CACHE_SLOT_BYTES,
-    CACHE_SLOTS,
+    PLACE,
+    ProgramMaps,
     switch_program,
 )
 from moefabric.emulator.openflow_switch.flows.packet import complete_checksum
 
 MAX_FLOWS: Final = 2048
+_LEAST_SLOT_BITS, _SLOTS_OF_A_SWITCH = 12, 16
+"""Slots of the flow cache of each processor: 4,096 at least, 16 for each switch."""
+
+
+class NamespaceProgram:
+    """The switches' program in one network namespace, whose interfaces it knows by index."""
+
+    def __init__(self, shared: "SharedProgram") -> None:
+        """Load the program; open a socket that only sends frames (packet(7)).
+
+        All switches share the socket because closing one costs an RCU grace period.
+
+        Raises:
+            BpfError: If the kernel refuses the program, with the verifier's last words.
+        """
+        most = shared.switches * shared.layout.ports
+        with ExitStack() as undo:
+            kind, flags = bpf_calls.MAP_TYPE_HASH, bpf_calls.F_NO_PREALLOC
+            self.places = bpf_calls.create_map(kind, "places", 4, PLACE.size, most, flags)
+            undo.callback(os.close, self.places)
+            own = ProgramMaps(self.places, shared.cache, shared.slot_bits)
+            code = switch_program(shared.layout, shared.maps, own)
+            self.fd = bpf_calls.load_program("switch", code)
+            undo.callback(os.close, self.fd)
+            self.sender = undo.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+            self.close = undo.pop_all().close
+
+    def assign(self, number: int, indices: Mapping[int, int]) -> None:
+        """Make interfaces the ports of a switch; the indices are by port number."""
+        places = {_word(index): PLACE.pack(number, port) for port, index in indices.items()}
+        bpf_calls.update_map(self.places, places)
 
 
 class SharedProgram:
-    """The program of switches 0 to `switches` - 1, and their maps.
-
-    The kernel passes 16 bits to the program, enough for 256 switches of 255 ports or 64 of 1,023. A
-    larger fabric has several programs.
-    """
+    """The program of switches 0 to `switches` - 1, and their maps."""
 
     def __init__(self, switches: int, ports: int = 255, flows: int = MAX_FLOWS) -> None:
-        """Load the program and create the maps of all switches.
+        """Create the maps of all switches.
 
         All maps are created now because each later change of an array of maps makes the kernel wait
         for all processors. Needs CAP_BPF or CAP_SYS_ADMIN.
@@ -68,15 +96,15 @@ class SharedProgram:
             flows: Maximum number of flows of each switch.
 
         Raises:
-            BpfError: If the kernel refuses the program, with the verifier's last words.
-            FabricError: If one program can't serve these numbers of switches and ports.
+            BpfError: If the kernel refuses the maps.
         """
         self.layout = map_layout.MemoryLayout(ports, flows)
-        if (most := 1 << map_layout.CLASS_BITS - self.layout.port_bits) < switches:
-            raise FabricError(f"{switches} switches of {ports} ports: a program serves {most}")
         self.switches = switches
+        self.slot_bits = max(_LEAST_SLOT_BITS, (_SLOTS_OF_A_SWITCH * switches - 1).bit_length())
         self._unclaimed: dict[int, MapDescriptors] = {}
-        self._packet_sockets: dict[int, socket.socket] = {}
+        self._in_namespaces: dict[int, NamespaceProgram] = {}
+        self.counters = tuple(range(self.layout.counters))
+        """Indices of a switch's counters; all switches have the same objects."""
         with ExitStack() as undo:
             undo.callback(self._close_unclaimed)
             for number in range(switches):
@@ -84,13 +112,18 @@ class SharedProgram:
             names = ("memories", "tables", "rings")
             columns = zip(names, zip(*self._unclaimed.values(), strict=True), strict=True)
             self.maps = MapDescriptors(*(_create_array(undo, *column) for column in columns))
-            sizes = 4, CACHE_SLOT_BYTES, CACHE_SLOTS
+            sizes = 4, CACHE_SLOT_BYTES, 1 << self.slot_bits
             self.cache = bpf_calls.create_map(bpf_calls.MAP_TYPE_PERCPU_ARRAY, "flow_cache", *sizes)
             undo.callback(os.close, self.cache)
-            code = switch_program(self.layout, self.maps, self.cache)
-            self.program = bpf_calls.load_program("switch", code)
-            undo.callback(os.close, self.program)
             self._resources = undo.pop_all()
+
+    def here(self) -> NamespaceProgram:
+        """Return the program in the caller's network namespace; the first call loads it."""
+        namespace = Path("/proc/thread-self/ns/net").stat().st_ino
+        if namespace not in self._in_namespaces:
+            self._in_namespaces[namespace] = program = NamespaceProgram(self)
+            self._resources.callback(program.close)
+        return self._in_namespaces[namespace]
 
     def claim(self, number: int) -> MapDescriptors:
         """Return the maps of a switch; the caller has to close them.
@@ -103,18 +136,6 @@ class SharedProgram:
         if number not in self._unclaimed:
             raise FabricError(f"switch {number} of the program is taken")
         return self._unclaimed.pop(number)
-
-    def packet_socket(self) -> socket.socket:
-        """Open a socket that only sends frames, in the caller's namespace (packet(7)).
-
-        All switches share it because closing one costs an RCU grace period.
-        """
-        namespace = Path("/proc/thread-self/ns/net").stat().st_ino
-        if namespace not in self._packet_sockets:
-            sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            self._packet_sockets[namespace] = sender
-            self._resources.callback(sender.close)
-        return self._packet_sockets[namespace]
 
     def _close_unclaimed(self) -> None:
         for maps in self._unclaimed.values():
@@ -173,22 +194,22 @@ class RingReader:
         """Take ownership of the ring's descriptor."""
         self.fd = fd
         page = mmap.PAGESIZE
-        self._consumer = mmap.mmap(self.fd, page, mmap.MAP_SHARED)
+        self._consumer = MappedPages(fd, page)
         # The kernel maps the data twice in a row, so that no record is split at the end.
-        self._producer = mmap.mmap(
-            self.fd, page + 2 * map_layout.RING_BYTES, mmap.MAP_SHARED, mmap.PROT_READ, offset=page
-        )
-        self._position = ctypes.c_uint64.from_buffer(self._consumer)
+        length = page + 2 * map_layout.RING_BYTES
+        self._producer = MappedPages(fd, length, page, writable=False)
+        self._position = ctypes.c_uint64.from_buffer(self._consumer.view)
 
     def records(self) -> Iterator[bytes]:
         """Take the records that have arrived."""
-        while self._position.value < _POSITION.unpack_from(self._producer)[0]:
+        producer = self._producer.view
+        while self._position.value < _POSITION.unpack_from(producer)[0]:
             at = mmap.PAGESIZE + self._position.value % map_layout.RING_BYTES
-            length, _ = _HEADER.unpack_from(self._producer, at)
+            length, _ = _HEADER.unpack_from(producer, at)
             if length & _BUSY:
                 return
             start, size = at + _HEADER.size, length & ~_DISCARDED
-            record = None if length & _DISCARDED else self._producer[start : start + size]
+            record = None if length & _DISCARDED else bytes(producer[start : start + size])
             self._position.value += (size + _HEADER.size + 7) // 8 * 8
             if record is not None:
                 yield record
@@ -220,7 +241,8 @@ class BpfDatapath:
             undo.callback(os.close, maps.table)
             self._ring = RingReader(maps.ring)
             undo.callback(self._ring.close)
-            self._memory = Memory(maps.memory, self._layout.length)
+            self._memory = MappedPages(maps.memory, self._layout.length)
+            os.close(maps.memory)
             undo.callback(self._memory.close)
             self._resources = undo.pop_all()
         self._select = ctypes.c_uint32.from_buffer(self._memory.view, MemoryLayout.SELECT)
@@ -229,7 +251,7 @@ class BpfDatapath:
         self._groups: Groups = {}
         self._steps_cache: dict[tuple[Action, ...], tuple[int, bytes]] = {}
         self._counter_owners: dict[int, FlowKey] = {}
-        self._free_counters = deque(range(self._layout.counters))
+        self._free_counters = deque(program.counters)
         self._sender: socket.socket | None = None
 
     def attach(self, interfaces: Mapping[int, str]) -> None:
@@ -243,19 +265,17 @@ class BpfDatapath:
 
         Raises:
             FabricError: If a port or an interface doesn't exist.
+            BpfError: If the kernel refuses the program, with the verifier's last words.
         """
         if invalid := sorted(n for n in interfaces if not 1 <= n <= self._layout.ports):
             among = f"are not among 1..{self._layout.ports}"
             raise FabricError(f"switch {self._number}: ports {invalid} {among}")
         indices = {port: self._interface_index(name) for port, name in interfaces.items()}
-        self._sender = self._program.packet_socket()
-        requests = list[netlink.Request]()
-        for port, index in indices.items():
-            place = f"switch {self._number} port {port}"
-            class_id = self._number << self._layout.port_bits | port
-            program = place, index, self._program.program, "switch", class_id
-            requests += (netlink.ingress(place, index), netlink.ingress_program(*program))
-        netlink.execute(requests)
+        program = self._program.here()
+        self._sender = program.sender
+        program.assign(self._number, indices)
+        places = {index: f"switch {self._number} port {n}" for n, index in indices.items()}
+        classify(program.fd, "switch", places)
         for port, index in indices.items():
             at = self._layout.interface(port)
             self._memory.view[at : at + 4] = index.to_bytes(4, sys.byteorder)

@@ -36,7 +36,6 @@ PUNT: Final = struct.Struct("=IIIIII")
 PUNT_BYTES, LARGE_PUNT_BYTES = 2048, 1 << 14
 """Sizes of ring records, for most frames and for jumbo frames; larger frames are truncated."""
 RING_BYTES: Final = 1 << 17  # a power of two, of pages; the kernel has rings since Linux 5.8
-CLASS_BITS: Final = 16  # bits of a class id that the kernel keeps
 EVERY_SLOT: Final = (1 << SLOTS) - 1
 
 
@@ -115,11 +114,6 @@ class MemoryLayout:
 
     SELECT = 0  # u32
     GENERATIONS = 64
-
-    @property
-    def port_bits(self) -> int:
-        """Number of bits of a class id for the port; higher bits are the switch's number."""
-        return self.ports.bit_length()
 
     @property
     def generation_bytes(self) -> int:

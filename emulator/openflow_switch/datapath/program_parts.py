@@ -27,7 +27,7 @@ class SkBuff(IntEnum):
     VLAN_PRESENT = 20
     VLAN_TCI = 24
     VLAN_PROTOCOL = 28
-    TC_CLASSID = 72
+    INTERFACE = 40
     GSO_SEGMENTS = 164
 
 
@@ -144,10 +144,10 @@ def load_barrier() -> Code:
         yield bpf.barrier(Reg.R1, Stack.BARRIER)
 
 
-def in_port(dst: Reg, layout: MemoryLayout) -> Code:
-    """Set `dst` to the port where the frame arrived: the lower bits of the class id."""
-    yield bpf.load(Size.WORD, dst, SKB, SkBuff.TC_CLASSID)
-    yield bpf.bit_and(dst, (1 << layout.port_bits) - 1)
+def in_port(dst: Reg) -> Code:
+    """Set `dst` to the port where the frame arrived, from the packet's key."""
+    yield bpf.load(Size.WORD, dst, Reg.R10, Stack.KEY + KeyOffset.IN_PORT)
+    yield bpf.big_endian(dst, 32)
 
 
 _STEP, _INDEX, _SLOT = Reg.R7, Reg.R8, Reg.R9
@@ -172,7 +172,7 @@ def execute_steps(layout: MemoryLayout, maps: MapDescriptors) -> Code:
     yield from _redirect(layout)
     yield from _copy(layout)
     yield from _flood(layout)
-    yield from _punt(layout, maps)
+    yield from _punt(maps)
     yield from _set_mac()
     yield from _set_dscp()
     yield Label("next step")
@@ -195,7 +195,7 @@ def _redirect(layout: MemoryLayout) -> Code:
     """Move the original frame to the egress (and traffic shaping) of a port's interface."""
     yield Label(StepKind.LAST.name)
     yield bpf.load(Size.WORD, Reg.R2, *_ARGUMENT)
-    yield from in_port(Reg.R3, layout)
+    yield from in_port(Reg.R3)
     yield bpf.jump_if(Jump.EQUAL, Reg.R2, Reg.R3, "drop")
     yield from _interface(Reg.R2, layout, "drop")
     yield from call(bpf.REDIRECT, Reg.R1, 0)
@@ -211,11 +211,11 @@ def _clone() -> Code:
 def _copy(layout: MemoryLayout) -> Code:
     """Copy the frame to one port."""
     yield Label(StepKind.BACK.name)
-    yield from in_port(Reg.R2, layout)
+    yield from in_port(Reg.R2)
     yield bpf.jump("copy")
     yield Label(StepKind.OUTPUT.name)
     yield bpf.load(Size.WORD, Reg.R2, *_ARGUMENT)
-    yield from in_port(Reg.R3, layout)
+    yield from in_port(Reg.R3)
     yield bpf.jump_if(Jump.EQUAL, Reg.R2, Reg.R3, "next step")
     yield Label("copy")
     yield from _interface(Reg.R2, layout, "next step")
@@ -234,7 +234,7 @@ def _flood(layout: MemoryLayout) -> Code:
     yield Label("port")
     yield bpf.add(port, 1)
     yield bpf.jump_if(Jump.GREATER, port, layout.ports, "drop")
-    yield from in_port(Reg.R3, layout)
+    yield from in_port(Reg.R3)
     yield bpf.jump_if(Jump.EQUAL, port, Reg.R3, "port")
     yield bpf.move(Reg.R2, port)
     yield from _interface(Reg.R2, layout, "port")
@@ -242,7 +242,7 @@ def _flood(layout: MemoryLayout) -> Code:
     yield bpf.jump("port")
 
 
-def _punt(layout: MemoryLayout, maps: MapDescriptors) -> Code:
+def _punt(maps: MapDescriptors) -> Code:
     """Write the frame's first bytes and its origin to the ring that the agent reads."""
     yield Label(StepKind.PUNT.name)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.SAVED, _INDEX)
@@ -256,7 +256,7 @@ def _punt(layout: MemoryLayout, maps: MapDescriptors) -> Code:
         f"record {map_layout.LARGE_PUNT_BYTES}",
     )
     for size in (map_layout.PUNT_BYTES, map_layout.LARGE_PUNT_BYTES):
-        yield from _write_record(layout, size)
+        yield from _write_record(size)
     yield Label("submit")
     yield from call(bpf.RING_SUBMIT, _INDEX, 0)
     yield Label("punted")
@@ -264,7 +264,7 @@ def _punt(layout: MemoryLayout, maps: MapDescriptors) -> Code:
     yield bpf.jump("next step")
 
 
-def _write_record(layout: MemoryLayout, size: int) -> Code:
+def _write_record(size: int) -> Code:
     """Write a record to ring R1; its size is constant because the verifier requires it."""
     record, room = _INDEX, size - map_layout.PUNT.size
     yield Label(f"record {size}")
@@ -272,7 +272,7 @@ def _write_record(layout: MemoryLayout, size: int) -> Code:
     # If the ring is full, the controller misses the packet; other copies are still sent.
     yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "punted")
     yield bpf.move(record, Reg.R0)
-    yield from in_port(Reg.R1, layout)
+    yield from in_port(Reg.R1)
     yield bpf.store(Size.WORD, record, 0, Reg.R1)
     yield from frame_length(Reg.R4, Reg.R5)
     yield bpf.store(Size.WORD, record, 4, Reg.R4)

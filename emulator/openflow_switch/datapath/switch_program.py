@@ -1,8 +1,7 @@
 """The tc-BPF program of a switch: finds the flow of each incoming frame and executes its steps.
 
-One program serves all ports of all switches, so that the kernel verifies it once. The filter that
-attaches the program to a port carries the numbers of switch and port as class id, which the kernel
-passes with the frame (tc-bpf(8)).
+One program serves all ports of all switches, so that the kernel verifies it once. A map tells the
+numbers of switch and port by the index of the interface where a frame arrives.
 
 Each change of the table increments `select`. The program reads `select`, copies the flow that it
 finds to its stack, and reads `select` again. If `select` has not changed, the copy is consistent,
@@ -20,8 +19,9 @@ Each key has one slot, which keys of other packets may take over. Each processor
 own: it runs the program for one packet after the other, so that no slot is read while it changes.
 """
 
+import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from moefabric.core.openflow.match import ARP, IPV4, IPV6, WITH_PORTS
 from moefabric.emulator.linux import bpf_assembler as bpf
@@ -40,7 +40,6 @@ from moefabric.emulator.openflow_switch.datapath.program_parts import (
     copy,
     execute_steps,
     frame_length,
-    in_port,
     load_barrier,
     load_frame,
     memory_address,
@@ -50,30 +49,44 @@ from moefabric.emulator.openflow_switch.datapath.program_parts import (
 )
 
 CACHE_SLOT_BYTES: Final = -Stack.KEY
-_SLOT_BITS: Final = 12
-CACHE_SLOTS: Final = 1 << _SLOT_BITS
-"""Slots of each processor, which all switches of a program share."""
+PLACE: Final = struct.Struct("=II")
+"""Numbers of switch and port."""
 _MASK: Final = Stack.FOUND_BY - Stack.KEY
 """Offset of the index of the mask in a slot; what comes before it identifies the search."""
 _CACHE_PRIMES: Final = (0x01000193, 0x2545F491, 0x3C6EF35F, 0x19D699A5, 0x5BD1E995, 0x27D4EB2F)
 """Multipliers of a key's words of 8 bytes and of the switch's number, and MIX of their sum."""
+_PORT: Final = Reg.R7
 ATTEMPTS = 4
 """Number of searches, each interrupted by a change of the table, before a packet is dropped."""
 
 
-def switch_program(layout: MemoryLayout, maps: MapDescriptors, cache_fd: int) -> Code:
+class ProgramMaps(NamedTuple):
+    """Descriptors of the maps of a program, besides those of its switches.
+
+    Attributes:
+        places: `PLACE` by index of the interface.
+        cache: The flow cache; all switches share its slots.
+        slot_bits: Binary logarithm of the number of slots.
+    """
+
+    places: int
+    cache: int
+    slot_bits: int
+
+
+def switch_program(layout: MemoryLayout, maps: MapDescriptors, own: ProgramMaps) -> Code:
     """Return the program of all switches.
 
     Args:
         layout: The layout of the switches' memory.
-        maps: Descriptors of the maps.
-        cache_fd: Descriptor of the flow cache.
+        maps: Descriptors of the maps of switches.
+        own: The program's other maps.
     """
     yield bpf.move(SKB, Reg.R1)
-    yield from _find_maps(layout, maps)
-    yield from _build_key(layout)
+    yield from _find_maps(maps, own.places)
+    yield from _build_key()
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.ATTEMPTS, 0)
-    yield from _find_cache_slot(cache_fd)
+    yield from _find_cache_slot(own)
     yield from _search(layout)
     yield from _remember_mask()
     yield from _count(layout)
@@ -84,11 +97,14 @@ def switch_program(layout: MemoryLayout, maps: MapDescriptors, cache_fd: int) ->
     yield bpf.exit_program()
 
 
-def _find_maps(layout: MemoryLayout, maps: MapDescriptors) -> Code:
-    """Find the switch's maps; the upper bits of the class id are the switch's number."""
-    yield bpf.load(Size.WORD, Reg.R1, SKB, SkBuff.TC_CLASSID)
-    yield bpf.shift_right(Reg.R1, layout.port_bits)
+def _find_maps(maps: MapDescriptors, places: int) -> Code:
+    """Find the switch's maps, and set the port; drop frames of interfaces that are no port."""
+    yield bpf.load(Size.WORD, Reg.R1, SKB, SkBuff.INTERFACE)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.NUMBER, 0)
+    yield bpf.store(Size.WORD, Reg.R10, Stack.NUMBER, Reg.R1)
+    yield from switch_map(places)
+    yield bpf.load(Size.WORD, Reg.R1, Reg.R0)
+    yield bpf.load(Size.WORD, _PORT, Reg.R0, 4)
     yield bpf.store(Size.WORD, Reg.R10, Stack.NUMBER, Reg.R1)
     yield from switch_map(maps.table)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.TABLE, Reg.R0)
@@ -98,14 +114,13 @@ def _find_maps(layout: MemoryLayout, maps: MapDescriptors) -> Code:
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.MEMORY, Reg.R0)
 
 
-def _build_key(layout: MemoryLayout) -> Code:
+def _build_key() -> Code:
     """Write the packet's fields to Stack.KEY."""
     key = Stack.KEY
     yield from clear_stack(key, map_layout.KEY_BYTES)
     yield bpf.store(Size.WORD, Reg.R10, key + KeyOffset.LAST_WORD, -1)
-    yield from in_port(Reg.R1, layout)
-    yield bpf.big_endian(Reg.R1, 32)
-    yield bpf.store(Size.WORD, Reg.R10, key + KeyOffset.IN_PORT, Reg.R1)
+    yield bpf.big_endian(_PORT, 32)
+    yield bpf.store(Size.WORD, Reg.R10, key + KeyOffset.IN_PORT, _PORT)
     yield from load_frame(0, key + KeyOffset.ETH_DST, 14)
     yield bpf.jump_if(Jump.NEGATIVE, Reg.R0, 0, "drop")
     yield bpf.load(Size.HALF, Reg.R1, Reg.R10, key + KeyOffset.ETH_TYPE)
@@ -174,7 +189,7 @@ def _search(layout: MemoryLayout) -> Code:
     yield from _copy_flow(layout, best)
 
 
-def _find_cache_slot(cache_fd: int) -> Code:
+def _find_cache_slot(own: ProgramMaps) -> Code:
     """Store the address of the slot of a packet, whose key and switch are on the stack."""
     yield bpf.move(Reg.R2, 0)
     for part, prime in enumerate(_CACHE_PRIMES):
@@ -183,9 +198,9 @@ def _find_cache_slot(cache_fd: int) -> Code:
         yield bpf.add(Reg.R2, Reg.R1)
     yield bpf.constant(Reg.R1, emissions.MIX)
     yield bpf.multiply(Reg.R2, Reg.R1)
-    yield bpf.shift_right(Reg.R2, 64 - _SLOT_BITS)
+    yield bpf.shift_right(Reg.R2, 64 - own.slot_bits)
     yield bpf.store(Size.WORD, Reg.R10, Stack.SLOT, Reg.R2)
-    yield bpf.map_reference(Reg.R1, cache_fd)
+    yield bpf.map_reference(Reg.R1, own.cache)
     yield from call(bpf.MAP_LOOKUP, Reg.R1, on_stack(Stack.SLOT))
     yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "drop")
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.SLOT, Reg.R0)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from moefabric.agents.engine import wire
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
-from moefabric.emulator.fabric.shaping import Shape
+from moefabric.emulator.fabric.shaping import Shape, apply_shapes
+from moefabric.emulator.linux import namespaces
 from moefabric.simulator.fluid import goodput_share, packets_bytes
 from tests.support.agents_lab import fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
@@ -38,14 +40,12 @@ class Link:
         return must(*self.where.inside(server, "tc", *command.split()))
 
     def shape(self, rate_bps: float) -> None:
-        """Shape both ends, for frames of 10 ms or 44 segments, as in a fabric.
-
-        The root stays, because tc refuses to replace HTB by HTB.
-        """
+        """Shape both ends, for frames of 10 ms or 44 segments, as in a fabric."""
         segments = max(8, min(int(rate_bps * 0.01 / 8 / MTU), 44))
+        apply = partial(apply_shapes, [Shape("s0/o0", "o0", rate_bps)])
         for server in self.where.names:
-            for line in Shape("s0/o0", "o0", rate_bps).commands[1:]:
-                self.tc(server, line[1])
+            self.tc(server, "qdisc delete dev o0 root")
+            namespaces.run_in(f"/run/netns/{self.where.netns(server)}", apply)
             setting = f"net.ipv4.tcp_min_tso_segs={segments}"
             must(*self.where.inside(server, "sysctl", "-qw", setting))
 

@@ -88,6 +88,20 @@ def test_optical_nic_ends_on_ocs_port_at_emulated_rate() -> None:
     )
 
 
+def test_light_of_equal_nics_is_shaped_where_it_enters_the_ocs_alone() -> None:
+    equal = fabric(servers=4, regions=2)
+    assert shaped_interfaces(equal) == {
+        *(f"s{server}-{nic}" for server in range(4) for nic in ("o0", "e0")),
+        *(f"leaf0-p{port}" for port in range(1, 5)),
+    }
+    slow = replace(equal, own_rates_bps=(("s1", 50e9),))
+    assert shaped_interfaces(slow) == shaped_interfaces(equal) | {"ocs0-p1", "ocs0-p2"}
+
+
+def shaped_interfaces(fabric: Fabric) -> set[str]:
+    return {end.name for _, end, _ in plan_fabric(fabric, MANAGEMENT).shaped_ends}
+
+
 def test_electrical_nic_ends_on_leaf() -> None:
     assert link_named(plan_fabric(fabric(servers=4, leaf=2), MANAGEMENT), "s3/e0") == Link(
         "s3/e0", Interface(FABRIC, "s3-e0", 3), Interface(FABRIC, "leaf1-p2", 2), 1500, 50e6
@@ -124,6 +138,15 @@ def test_no_server_shares_a_bridge_with_the_control_plane() -> None:
     servers = {joined.pop(server) for server in plan.servers}
     assert servers == {SERVER_BRIDGE}
     assert set(joined.values()) == {BRIDGE}
+
+
+def test_bridges_have_fewer_servers_than_linux_allows() -> None:
+    management = ManagementNetwork("198.18.0.0/20")
+    plan = plan_fabric(fabric(servers=2400, regions=12, leaf=200), management)
+    sizes = Counter(link.b.bridge for link in plan.links if link.a.node in plan.servers)
+    del sizes[""]
+    assert sizes == {SERVER_BRIDGE: 1000, "servers1": 1000, "servers2": 400}
+    assert plan.further_bridges == ("servers1", "servers2")
 
 
 def test_switch_plan_has_controller_and_numbered_ports() -> None:

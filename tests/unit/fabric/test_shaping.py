@@ -1,11 +1,11 @@
-"""Shaping: possible rates, bursts, and parsing of tc's output."""
+"""Shaping: possible rates, bursts and queues."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.units import QueueLimit
-from moefabric.emulator.fabric.shaping import Shape, burst_bytes, parse_rates_bps, rate_refusal
+from moefabric.emulator.fabric.shaping import Shape, burst_bytes, rate_refusal
 
 
 @pytest.mark.parametrize(
@@ -53,24 +53,15 @@ def test_burst_is_never_empty_nor_longer_than_a_millisecond(rate_bps: float) -> 
     assert 1 <= burst_bytes(rate_bps) <= max(1, rate_bps / 8 * 1e-3)
 
 
-def test_rates_are_parsed_with_their_units() -> None:
-    output = (
-        "class htb 1:1 root leaf 10: prio 0 rate 50Mbit ceil 50Mbit burst 12500b cburst 12500b \n"
-        "class htb 1:1 root leaf 10: prio 0 rate 1234Kbit ceil 1234Kbit burst 3028b cburst 3028b \n"
-        "class htb 1:2 root prio 0 rate 7Gbit ceil 7Gbit burst 1b cburst 1b \n"
-        "class htb 1:1 root prio 0 rate 999bit ceil 999bit burst 1b cburst 1b \n"
-    )
-    assert parse_rates_bps(output) == [50e6, 1.234e6, 999]
-
-
 @pytest.mark.parametrize(
-    ("queue", "words"),
+    ("queue", "discipline"),
     [
-        (None, "pfifo limit 100000"),
-        (QueueLimit(20), "pfifo limit 20"),
-        (QueueLimit(400_000, in_bytes=True), "bfifo limit 400000"),
+        (None, ("pfifo", 100_000)),
+        (QueueLimit(20), ("pfifo", 20)),
+        (QueueLimit(400_000, in_bytes=True), ("bfifo", 400_000)),
     ],
 )
-def test_queue_drops_beyond_its_limit(queue: QueueLimit | None, words: str) -> None:
-    *_, child = Shape("s0/e0", "s0-e0", 50e6, queue).commands
-    assert child[1] == f"qdisc replace dev s0-e0 parent 1:1 handle 10: {words}"
+def test_queue_drops_beyond_its_limit(
+    queue: QueueLimit | None, discipline: tuple[str, int]
+) -> None:
+    assert Shape("s0/e0", "s0-e0", 50e6, queue).discipline == discipline

@@ -28,7 +28,7 @@ from moefabric.emulator.openflow_switch.datapath.map_layout import (
     packed_steps,
 )
 from moefabric.emulator.openflow_switch.datapath.program_parts import MapDescriptors, Stack
-from moefabric.emulator.openflow_switch.datapath.switch_program import switch_program
+from moefabric.emulator.openflow_switch.datapath.switch_program import ProgramMaps, switch_program
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields
 from tests.support.switch_frames import MACS, frames, ipv4, matches
 
@@ -204,7 +204,7 @@ def test_flow_changes_keep_last_flow_of_a_key() -> None:
 
 
 def test_program_is_short_and_fits_the_stack() -> None:
-    code = bpf.assemble(switch_program(LAYOUT, MapDescriptors(3, 4, 5), cache_fd=6))
+    code = bpf.assemble(switch_program(LAYOUT, MapDescriptors(3, 4, 5), ProgramMaps(6, 7, 12)))
     assert len(code) // 8 < 700
     assert min(Stack) >= -512
 
