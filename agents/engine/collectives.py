@@ -114,7 +114,10 @@ class Collectives:
         if number not in self.armed:
             return
         collective = self.armed[number]
-        log.warning("abandoned with unfinished transfers", extra={"collective": number})
+        log.warning(
+            "abandoned with unfinished transfers",
+            extra={"collective": number, "server": self.resources.name},
+        )
         collective.began_ns = collective.began_ns or NOW()
         collective.unfinished += 1  # keeps the collective from ending before the loops below
         for send in collective.sends:

@@ -80,7 +80,7 @@ class OutgoingConnection(DataConnection):
         self.retransmits = 0
         self.is_paced = False
         try:
-            self.sock = destination.start_connecting()
+            self.sock = destination.start_connecting(resources.network)
         except OSError as error:
             self.state, self.why = "lost", os_error_text(error)  # a lost connection has no socket
         else:

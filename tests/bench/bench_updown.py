@@ -214,7 +214,7 @@ def test_128_agents_start_quickly_and_share_memory() -> None:
                 [connect_local(server, run_dir.agent_socket(server), 30) for server in servers]
             ) as fleet:
                 ready_s = time.monotonic() - start_s
-                memory_mb = pss_mb(fact["pid"] for fact in fleet.facts.values())
+                memory_mb = pss_mb({fact["pid"] for fact in fleet.facts.values()})
         finally:
             processes.stop(grace_s=1)
             shutil.rmtree(run_dir.path)
