@@ -102,6 +102,8 @@ class Collectives:
             call_at(collective.deadline_ns, expire),
         ]
         self.armed[number] = collective
+        for send in collective.sends if collective.is_timed else ():
+            self.connections.prepare(send)
         return number
 
     def close(self) -> None:

@@ -160,6 +160,12 @@ class Connections:
         if not waiting:
             on_settled(connections)
 
+    def prepare(self, send: Send) -> None:
+        """Do what can be done for a transfer before it starts."""
+        connection = self.outgoing.get((send.peer, send.path))
+        if connection is not None:
+            connection.prepare(send)
+
     def send(self, send: Send) -> None:
         """Send a transfer by its connection; without one, the transfer fails."""
         connection = self.outgoing.get((send.peer, send.path))
