@@ -42,7 +42,7 @@ pytestmark = [
 ROUNDS = 3
 UP_LIMIT_S = 280.0
 MAX_SERVERS_WITHOUT_BPF = 16
-AGENTS_READY_S, AGENTS_MB = 4.0, 3072
+AGENTS_READY_S, AGENTS_MB = 2.0, 256
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SPIN = "import time; t = time.process_time()\nwhile time.process_time() - t < 0.2: pass"
 
