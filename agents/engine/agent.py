@@ -50,15 +50,17 @@ def interface_addresses() -> dict[str, str]:
 class Agent:
     """One server's sender and receiver.
 
+    Args:
+        resources: What its connections share.
+
     Attributes:
         operations: Functions that execute a request and return the reply, by operation.
         channel_operations: Those that need the channel, for events or a later reply.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.resources = Resources(name)
-        self.loop = self.resources.loop
+    def __init__(self, resources: Resources) -> None:
+        self.name, self.resources = resources.name, resources
+        self.loop = resources.loop
         self.connections = Connections(self.resources)
         self.exchanges = Exchanges()
         self.collectives = Collectives(self.resources, self.connections, self.exchanges)
@@ -124,6 +126,8 @@ class Agent:
             self.subscribers = [channel for channel in self.subscribers if channel.open] + [control]
         for event in self.rank_port.pending_events():
             control.send(event)
+        with self.resources.network:
+            interfaces = interface_addresses()
         return {
             "name": self.name,
             "pid": os.getpid(),
@@ -133,7 +137,7 @@ class Agent:
             "dead": sorted(self.dead_ranks),
             "ranks": self.rank_port.path,
             "address": ssh_address(),
-            "interfaces": interface_addresses(),
+            "interfaces": interfaces,
         }
 
     def clock(self, _request: Fields) -> dict[str, Any]:
@@ -178,7 +182,7 @@ class Agent:
         self._publish({"event": "rank", "gpu": gpu, "alive": alive})
 
     def stats(self, _request: Fields) -> dict[str, Any]:
-        """Return counters, armed collectives and connections."""
+        """Return counters, armed collectives and connections; CPU and faults of the process."""
         return {
             **self.resources.counters,
             "faults": self.loop.faults,

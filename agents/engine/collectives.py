@@ -102,6 +102,8 @@ class Collectives:
             call_at(collective.deadline_ns, expire),
         ]
         self.armed[number] = collective
+        for send in collective.sends if collective.is_timed else ():
+            self.connections.prepare(send)
         return number
 
     def close(self) -> None:
@@ -114,7 +116,10 @@ class Collectives:
         if number not in self.armed:
             return
         collective = self.armed[number]
-        log.warning("abandoned with unfinished transfers", extra={"collective": number})
+        log.warning(
+            "abandoned with unfinished transfers",
+            extra={"collective": number, "server": self.resources.name},
+        )
         collective.began_ns = collective.began_ns or NOW()
         collective.unfinished += 1  # keeps the collective from ending before the loops below
         for send in collective.sends:

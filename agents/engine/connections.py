@@ -11,12 +11,7 @@ from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
-from moefabric.agents.engine.sockets import (
-    Destination,
-    Listener,
-    set_congestion_control,
-    tcp_socket,
-)
+from moefabric.agents.engine.sockets import Destination, Listener, set_congestion_control
 from moefabric.agents.engine.transfers import Send
 from moefabric.runtime.event_loop import IN, NOW
 
@@ -108,7 +103,7 @@ class Connections:
 
     def _listener(self, address: str) -> Listener:
         if address not in self.listeners:
-            sock = tcp_socket(address)
+            sock = self.resources.network.tcp_socket(address)
             try:
                 sock.bind((address, 0))
                 sock.listen(1024)
@@ -164,6 +159,12 @@ class Connections:
         self.resources.loop.call_at(deadline_ns, end)
         if not waiting:
             on_settled(connections)
+
+    def prepare(self, send: Send) -> None:
+        """Do what can be done for a transfer before it starts."""
+        connection = self.outgoing.get((send.peer, send.path))
+        if connection is not None:
+            connection.prepare(send)
 
     def send(self, send: Send) -> None:
         """Send a transfer by its connection; without one, the transfer fails."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable
 
-from moefabric.runtime.event_loop import NOW, CallbackOwner, EventLoop
+from moefabric.runtime.event_loop import NOW, CallbackOwner, Loop
 from moefabric.runtime.line_channel import LineChannel
 
 LONGEST_LINE = 64 * 1024 * 1024
@@ -23,7 +23,7 @@ class ControlChannel(LineChannel, CallbackOwner):
 
     def __init__(
         self,
-        loop: EventLoop,
+        loop: Loop,
         fds: tuple[int, int],
         on_line: Callable[[ControlChannel, bytes], None],
         on_end: Callable[[], None],

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -15,13 +16,28 @@ from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.host_link import HostLink
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
+from moefabric.agents.engine.resources import Resources
 from moefabric.agents.engine.sockets import Listener, listen_unix, raise_descriptor_limit
 from moefabric.runtime import structured_log
+from moefabric.runtime.event_loop import EventLoop, Loop
 from moefabric.runtime.scratch_folder import scratch_folder
 
 
-def open_control_socket(agent: Agent, path: str) -> socket.socket:
+def open_control_socket(
+    loop: Loop,
+    path: str,
+    on_line: Callable[[ControlChannel, bytes], None],
+    on_end: Callable[[], object] = lambda: None,
+    make_room: Callable[[], bool] = lambda: False,
+) -> socket.socket:
     """Accept control channels at a Unix socket that only its owner may open.
+
+    Args:
+        loop: The event loop.
+        path: Where to listen.
+        on_line: Called with a channel and each of its lines.
+        on_end: Called when a channel has ended.
+        make_room: As that of `Listener`.
 
     Raises:
         RefusedError: if another agent listens there.
@@ -33,11 +49,11 @@ def open_control_socket(agent: Agent, path: str) -> socket.socket:
 
         def end() -> None:
             channel.close()
-            agent.channel_ended()
+            on_end()
 
-        ControlChannel(agent.loop, (fd, fd), agent.handle_line, end)
+        ControlChannel(loop, (fd, fd), on_line, end)
 
-    Listener(agent.loop, sock, accepted, agent.connections.make_room)
+    Listener(loop, sock, accepted, make_room)
     return sock
 
 
@@ -57,6 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    options = parse(arguments)
+    return run(f"agent {options.name}", lambda cleanup: serve(options, cleanup))
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options of a command line; a wrong one ends the process."""
     parser = argparse.ArgumentParser(prog="agent", description="the agent of one server")
     parser.add_argument("--name", required=True, help="the server's name, such as s0")
     parser.add_argument("--control", metavar="PATH", help="take commands at this unix socket")
@@ -74,6 +96,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not (options.control or options.stdio):
         parser.error("--control or --stdio is needed")
+    return options
+
+
+def run(name: str, serve: Callable[[ExitStack], None]) -> int:
+    """Run a process that serves until a signal ends it, and return its exit status.
+
+    Args:
+        name: Begins the line that says why it can't.
+        serve: Serves; its argument takes what is to be called at the end.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     raise_descriptor_limit()
@@ -81,9 +113,9 @@ def main(arguments: list[str] | None = None) -> int:
         Path("/proc/self/timerslack_ns").write_text("1000")
     try:
         with ExitStack() as cleanup:
-            serve(options, cleanup)
+            serve(cleanup)
     except (RefusedError, OSError) as error:
-        sys.stderr.write(f"agent {options.name}: {error}\n")
+        sys.stderr.write(f"{name}: {error}\n")
         return 1
     return 0
 
@@ -99,21 +131,40 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
         cleanup.callback(link.close)
         link.configure()
     structured_log.start(f"agent-{options.name}")
-    agent = Agent(options.name)
-    cleanup.callback(agent.rank_port.close)
+    loop = EventLoop()
+    agent = Agent(Resources(options.name, loop))
     if options.stdio and not options.ranks:
         with suppress(OSError):  # without a writable folder, there can't be ranks
             folder = cleanup.enter_context(scratch_folder("mf-ranks-"))
             options.ranks = str(folder / "ranks.sock")
-    if options.ranks:
-        agent.rank_port.listen(options.ranks)
     if options.stdio:
         # The agent ends with its channel, so that nothing stays behind on a host.
-        channel = ControlChannel(agent.loop, (0, 1), agent.handle_line, agent.loop.stop)
+        channel = ControlChannel(loop, (0, 1), agent.handle_line, loop.stop)
         if options.silence is not None:
             channel.end_in_silence(int(options.silence * 1e9))
-    if options.control:
-        sock = open_control_socket(agent, options.control)
-        cleanup.callback(Path(options.control).unlink)
+    open_sockets(agent, options.control, options.ranks, cleanup)
+    loop.run()
+
+
+def open_sockets(agent: Agent, control: str | None, ranks: str | None, cleanup: ExitStack) -> None:
+    """Open an agent's Unix sockets, which `cleanup` removes.
+
+    Args:
+        agent: The agent.
+        control: Path for control channels; None for none.
+        ranks: Path for ranks; None for none.
+        cleanup: Takes what is to be called at the end.
+
+    Raises:
+        RefusedError: if another agent listens there.
+    """
+    cleanup.callback(agent.rank_port.close)
+    if ranks:
+        agent.rank_port.listen(ranks)
+    if control:
+        make_room = agent.connections.make_room
+        sock = open_control_socket(
+            agent.loop, control, agent.handle_line, agent.channel_ended, make_room
+        )
+        cleanup.callback(Path(control).unlink)
         cleanup.callback(sock.close)
-    agent.loop.run()

@@ -56,6 +56,13 @@ def frame_end(position: int, length: int, segment: int) -> int:
     return last if position < last else length
 
 
+def opening_flags(send: Send, segment: int) -> int:
+    """Return the flags of send(2) for a transfer's header with the first payload."""
+    if not send.opening or send.opening < frame_end(0, send.bytes, segment):
+        return int(socket.MSG_MORE)  # the trailer, or the next piece of memory, continues the frame
+    return int(socket.MSG_EOR) if send.opening < send.bytes else 0
+
+
 class OutgoingConnection(DataConnection):
     """A connection to a peer. Its transfers leave one after another, each at its own rate.
 
@@ -67,6 +74,7 @@ class OutgoingConnection(DataConnection):
         state: `connecting`, `greeting`, `up` or `lost`.
         why: Why the connection is lost.
         on_settled: Called when the connection is up, and when it is lost.
+        prepared: The transfer whose pace the idle connection has; None if it has nobody's.
     """
 
     def __init__(self, resources: Resources, destination: Destination) -> None:
@@ -79,8 +87,9 @@ class OutgoingConnection(DataConnection):
         self.segment = 1
         self.retransmits = 0
         self.is_paced = False
+        self.prepared: Send | None = None
         try:
-            self.sock = destination.start_connecting()
+            self.sock = destination.start_connecting(resources.network)
         except OSError as error:
             self.state, self.why = "lost", os_error_text(error)  # a lost connection has no socket
         else:
@@ -105,6 +114,18 @@ class OutgoingConnection(DataConnection):
                     self._read_answers()
                 if self.state != "lost":
                     raise
+
+    def prepare(self, send: Send) -> None:
+        """Have a transfer of an idle connection ready: at its start, one call sends its bytes."""
+        is_idle = self.state == "up" and not self.queue and not self.unacknowledged
+        if not is_idle or self.prepared is not None:
+            return
+        try:
+            self._prepare(send)
+        except OSError as error:
+            self.lose(os_error_text(error))
+        else:
+            self.prepared = send
 
     def send(self, send: Send) -> None:
         """Queue a transfer; it starts at once if the connection is idle."""
@@ -132,7 +153,10 @@ class OutgoingConnection(DataConnection):
 
     def abandon(self, send: Send) -> None:
         """Give up a transfer at its deadline; close the connection if the transfer has begun."""
-        if send in self.queue and send.first_ns is None:
+        if send is self.prepared:
+            self.prepared = None
+            self._reset_pace()
+        elif send in self.queue and send.first_ns is None:
             self.queue.remove(send)
             self.watch()
         elif send in self.queue:
@@ -221,12 +245,20 @@ class OutgoingConnection(DataConnection):
 
     def _send_next(self, send: Send, most: int) -> int:
         """Give the kernel the next bytes of a transfer; return how many it took."""
+        if send.first_ns is None:
+            if send is not self.prepared:
+                self._prepare(send)
+            self.prepared = None
+            send.first_ns = NOW()
         payload = send.payload
-        if payload is None or send.first_ns is None:
-            payload = self._begin(send)
+        assert payload is not None
         if send.frame:
-            count = self.sock.send(send.frame, 0 if send.in_trailer else socket.MSG_MORE)
+            flags = 0 if send.in_trailer else opening_flags(send, self.segment)
+            count = self.sock.send(send.frame, flags)
             send.frame = send.frame[count:]
+            if send.opening and not send.in_trailer and not send.frame:
+                payload.advance(send.opening)
+                self.resources.counters["bytes_sent"] += send.opening
         elif payload.remaining:
             before = payload.position
             try:
@@ -272,7 +304,8 @@ class OutgoingConnection(DataConnection):
             if count < size:
                 raise BlockingIOError
 
-    def _begin(self, send: Send) -> Position:
+    def _prepare(self, send: Send) -> None:
+        """Set a transfer's pace, and make its first frame."""
         if send.rate_bps is not None or self.is_paced:
             pacing = pacing_option(send.rate_bps)
             self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
@@ -281,14 +314,13 @@ class OutgoingConnection(DataConnection):
             self.retransmits = total_retransmits(self.sock)
         fields: tuple[int, ...] = (send.collective, send.sequence, send.bytes)
         payload = send.payload
-        if payload is None:
+        if payload is None or isinstance(payload, Payload):
             name, pattern = self.resources.name, self.resources.pattern
             seed = transfer_seed(name, send.peer, send.path, send.collective, send.sequence)
             fields = (*fields, seed, pattern.identity)
             payload = send.payload = Payload(pattern, seed, send.bytes)
-        send.frame = payload.form.pack(*fields)
-        send.first_ns = NOW()
-        return payload
+        opening = payload.view(frame_end(0, payload.length, self.segment)) if send.bytes else b""
+        send.frame, send.opening = payload.form.pack(*fields) + opening, len(opening)
 
     def _finish(self, send: Send, payload: Position) -> None:
         if not send.in_trailer:

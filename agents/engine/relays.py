@@ -47,7 +47,7 @@ class Relay:
             return
         set_dscp(near, greeting.dscp)
         try:
-            self.far = FarEnd(self, destination.start_connecting(dscp=0))
+            self.far = FarEnd(self, destination.start_connecting(resources.network, dscp=0))
         except OSError as error:
             self.lose(self.far_lost(os_error_text(error)))
             return

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from moefabric.agents.engine.payload import Position, shared_pattern
 from moefabric.agents.engine.requests import os_error_text
-from moefabric.agents.engine.sockets import NO_LINGER, Destination
+from moefabric.agents.engine.sockets import NO_LINGER, Destination, Network
 from moefabric.agents.engine.transfers import Receive, TransferKey
 from moefabric.agents.engine.wire import ACKNOWLEDGEMENT, LINE
-from moefabric.runtime.event_loop import CallbackOwner, EventLoop
+from moefabric.runtime.event_loop import CallbackOwner, EventLoop, Loop
 
 if TYPE_CHECKING:
     from moefabric.agents.engine.connections import UnnamedConnection
@@ -128,6 +128,13 @@ class ReceiveBuffer:
 class Resources:
     """Objects that all connections of one server's agent share.
 
+    Args:
+        name: The server's name.
+        loop: The event loop; None for a new one.
+        buffer: The buffer for reads, which other agents of the process may use too; None for a new
+            one.
+        network: The namespace of the sockets.
+
     Attributes:
         arrivals: The expected transfers.
         runs: The runs of programs that have not ended, by number.
@@ -140,12 +147,19 @@ class Resources:
         destinations: Data ports of the peers to whom this agent has opened connections.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        loop: Loop | None = None,
+        buffer: ReceiveBuffer | None = None,
+        network: Network | None = None,
+    ) -> None:
         self.name = name
         self.secret = secrets.token_hex(16)
-        self.loop = EventLoop()
+        self.loop: Loop = loop or EventLoop()
         self.pattern = shared_pattern()
-        self.buffer = ReceiveBuffer(READ)
+        self.buffer = buffer or ReceiveBuffer(READ)
+        self.network = network or Network()
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.arrivals = Arrivals(self.counters)
         self.runs: dict[int, Run] = {}

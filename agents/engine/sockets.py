@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
@@ -12,10 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from moefabric.agents.engine.requests import Fields, RefusedError
-from moefabric.runtime.event_loop import IN, NOW, EventLoop
+from moefabric.runtime.event_loop import IN, NOW, Loop
 
 BATCH = 16  # connections accepted in one turn of the loop
 PAUSE_NS = 200_000_000  # how long a listener without descriptors leaves connections waiting
+_CLONE_NEWNET = 0x40000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -38,7 +41,7 @@ class Listener:
 
     def __init__(
         self,
-        loop: EventLoop,
+        loop: Loop,
         sock: socket.socket,
         accepted: Callable[[socket.socket], object],
         make_room: Callable[[], bool] = lambda: False,
@@ -76,10 +79,42 @@ UNPACED = struct.pack("=I", 0xFFFFFFFF)
 NO_LINGER = struct.pack("ii", 1, 0)  # SO_LINGER by which a socket is reset when it is closed
 
 
-def tcp_socket(address: str) -> socket.socket:
-    """Return a non-blocking TCP socket of an address's family."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+class Network:
+    """The network namespace in which an agent opens its sockets; they stay in it.
+
+    In a `with`, the calling thread is in the namespace.
+
+    Args:
+        path: Path of the namespace; empty for that of the process.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._inside = os.open(path, os.O_RDONLY) if path else -1
+        self._outside = os.open("/proc/thread-self/ns/net", os.O_RDONLY) if path else -1
+
+    def __enter__(self) -> None:
+        self._enter(self._inside)
+
+    def __exit__(self, *_: object) -> None:
+        self._enter(self._outside)
+
+    def close(self) -> None:
+        """Release the namespace, which ends unless others hold it."""
+        for fd in {self._inside, self._outside} - {-1}:
+            os.close(fd)
+        self._inside = self._outside = -1
+
+    def tcp_socket(self, address: str) -> socket.socket:
+        """Return a non-blocking TCP socket of an address's family."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with self:
+            return socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+
+    @staticmethod
+    def _enter(namespace: int) -> None:
+        if namespace >= 0 and _LIBC.setns(namespace, _CLONE_NEWNET) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:
@@ -134,9 +169,9 @@ class Destination:
         relay = f" over {self.relay}" if self.relay else ""
         return f"{self.peer} by {self.path}{relay} at {self.address} port {self.port}"
 
-    def start_connecting(self, dscp: int | None = None) -> socket.socket:
+    def start_connecting(self, network: Network, dscp: int | None = None) -> socket.socket:
         """Return a socket that connects, with the destination's mark unless one is given."""
-        sock = tcp_socket(self.address)
+        sock = network.tcp_socket(self.address)
         try:
             set_dscp(sock, self.dscp if dscp is None else dscp)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

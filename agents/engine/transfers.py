@@ -78,7 +78,8 @@ class Send(Transfer):
         super().__init__(key, size, payload)
         self.rate_bps = rate_bps
         self.retransmits = 0
-        self.frame = b""  # unsent bytes of the header or trailer
+        self.frame = b""  # unsent bytes of the header, with the first payload, or of the trailer
+        self.opening = 0  # bytes of the first payload
         self.in_trailer = False
 
     def to_json(self) -> dict[str, Any]:

@@ -154,6 +154,7 @@ class HardwareFailures:
             self._apply()
         except FabricError as error:
             del self._present[failure.number]
+            self._apply()
             raise FabricError(f"fault {kind}: {', '.join(what)}: {error}") from error
         return failure.at_ns
 
@@ -193,6 +194,7 @@ class HardwareFailures:
         lost = (failure.what for failure in present if failure.kind is FailureKind.SERVER)
         stopped = frozenset(itertools.chain.from_iterable(lost))
         self._set_links(down - self._down, up=False)
+        self._down |= down
         self._signal_agents(stopped - self._stopped, signal.SIGSTOP)
         self._set_links(self._down - down, up=True)
         self._signal_agents(self._stopped - stopped, signal.SIGCONT)

@@ -57,6 +57,7 @@ class FabricSetup:
         control_tls: certificates of the control connections; None for plain TCP.
         placement: the machines that carry the fabric together; this one is the head. None if this
             is the only one.
+        shared_agents: whether agents of emulated servers share processes.
     """
 
     switch: str = "auto"
@@ -65,6 +66,7 @@ class FabricSetup:
     hosts: Mapping[str, ServerHost] = field(default_factory=dict)
     control_tls: ControlTls | None = None
     placement: MachinePlacement | None = None
+    shared_agents: bool = True
 
 
 def up(
@@ -110,6 +112,7 @@ def up(
         hosts=setup.hosts,
         control_tls=setup.control_tls,
         placement=setup.placement,
+        shared_agents=setup.shared_agents,
     )
     with run_directories.lock(run_dir):
         if running := _read_working(run_dir):
@@ -131,7 +134,7 @@ def up(
 def _specification(wiring: FabricWiring) -> tuple[object, ...]:
     """Return what the user has asked for, except the kind of switch."""
     carriers = wiring.containers, wiring.hosts, wiring.placement
-    return wiring.fabric, wiring.control_tls, carriers
+    return wiring.fabric, wiring.control_tls, wiring.shared_agents, carriers
 
 
 def _make(
@@ -356,6 +359,21 @@ def owner(name: str) -> int | None:
     """
     pid: int | None = _request(name, "ping")["owner"]
     return pid
+
+
+def signal_agent(name: str, server: str, number: int) -> None:
+    """Send a signal to the agent of a server of a running fabric, and to no other agent.
+
+    Args:
+        name: the fabric.
+        server: the server.
+        number: SIGKILL, SIGSTOP or SIGCONT.
+
+    Raises:
+        FabricError: if no fabric of that name runs, or the signal can't be sent.
+    """
+    message = {"do": "signal", "server": server, "number": number}
+    request(named_run_directory(name), message)
 
 
 def inspect(name: str) -> dict[str, Any]:

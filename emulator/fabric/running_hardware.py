@@ -82,8 +82,8 @@ class RunningHardware:
         stops = number == signal.SIGSTOP
         (self._suspended.add if stops else self._suspended.discard)(server)
         for agent in self._made.request.with_role(ProcessRole.AGENT):
-            if agent.node == server and agent.name in self._processes.running:
-                self._processes.running[agent.name].signal(signal.Signals(number))
+            if agent.node == server:
+                self._processes.send_signal(agent.name, signal.Signals(number))
 
     def ocs_processes(self) -> list[ChildProcess]:
         """Return the processes of OCSes that the fabric process has started."""
@@ -126,10 +126,18 @@ class RunningHardware:
             server.update(self._made.containers.describe(server["name"]))
             if host := wiring.hosts.get(server["name"]):
                 server["host"] = host.login.host
-        alive = [{"name": one.name, "pid": one.pid} for one in self._processes.alive()]
+        alive = [
+            {"name": one.name, "pid": one.pid} | self._served(one.name)
+            for one in self._processes.alive()
+        ]
         own = described | {"processes": alive, "crossbar": self._made.crossbar}
         own |= {"remarks": self._made.remarks, "faults": self.faults()}
         return self._others.with_descriptions(own, wiring.fabric.servers)
+
+    def _served(self, name: str) -> dict[str, Any]:
+        """Return the servers that share a process, for `inspect --json`; nothing for others."""
+        hosted = self._processes.hosted.get(name)
+        return {"servers": [spec.node for spec in hosted]} if hosted else {}
 
     def hand_counters(self, client: socket.socket) -> None:
         """Hand a client the descriptors from which it reads the counters of NICs and OCS ports."""

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
+from moefabric.emulator.linux.line_requests import ask_socket
 from moefabric.emulator.linux.marked_processes import mark_environment
 from moefabric.runtime.processes import Process, adopt_orphans, end_processes, is_stopped
 from moefabric.runtime.run_directory import RunDirectory
@@ -19,6 +22,9 @@ from moefabric.runtime.waiting import Deadline
 
 OUTER: Final = "outer"
 """The node of a process that stays in the namespace where `up` was called."""
+_OWN_NETWORK: Final = "/proc/self/ns/net"
+_SIGNAL_S: Final = 3.0
+"""Limit for a host to pass a signal on."""
 _LAST_LINE_LETTERS: Final = 300
 _LAST_LINE_BYTES: Final = 64 * 1024
 _SOURCES: Final = str(Path(__file__).absolute().parents[3])
@@ -46,6 +52,8 @@ class ProcessSpec:
         role: determines how `up` knows that the process is ready.
         prefork: the argv of a prefork server (`prefork_argv`) that forks this process. Processes
             with equal argv share one server.
+        host: name of the one process that runs this specification and the others with this host
+            (`moefabric.agents.engine.host`); empty for a process of its own.
     """
 
     name: str
@@ -54,6 +62,7 @@ class ProcessSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     role: ProcessRole = ProcessRole.OTHER
     prefork: tuple[str, ...] = ()
+    host: str = ""
 
 
 def nsenter_argv(namespaces: str | int, argv: Sequence[str]) -> list[str]:
@@ -140,7 +149,10 @@ class ChildProcesses:
     def __init__(self, run_dir: RunDirectory) -> None:
         """Start nothing yet; logs go to the run directory."""
         self.running: dict[str, ChildProcess] = {}
+        self.hosted: dict[str, list[ProcessSpec]] = {}
+        """What the processes that run several specifications run, by name of the process."""
         self._run_dir = run_dir
+        self._killed: list[str] = []  # of `hosted`
         self._servers: dict[tuple[str, ...], StartedProgram] = {}
         self._forks: dict[tuple[str, ...], list[tuple[ProcessSpec, str | int]]] = {}
 
@@ -197,11 +209,17 @@ class ChildProcesses:
         Raises:
             FabricError: names a process that can't be started.
         """
+        hosted = dict[tuple[tuple[str, ...], str], list[tuple[ProcessSpec, str | int]]]()
         for spec, namespaces in specs:
-            if spec.prefork:
+            if spec.host:
+                hosted.setdefault((spec.prefork, spec.host), []).append((spec, namespaces))
+            elif spec.prefork:
                 self._forks.setdefault(spec.prefork, []).append((spec, namespaces))
             else:
                 self.start(spec.name, nsenter_argv(namespaces, spec.argv), spec.env)
+        for (prefork, name), members in hosted.items():
+            host = self._host(name, prefork, members)
+            self._forks.setdefault(prefork, []).append((host, _OWN_NETWORK))
         self.start_prefork_servers(spec for forks in self._forks.values() for spec, _ in forks)
         for argv, forks in self._forks.items():
             popen = self._servers[argv].popen
@@ -209,6 +227,48 @@ class ChildProcesses:
                 with suppress(BrokenPipeError), popen.stdin:  # `wait_forked` reports a dead server
                     popen.stdin.write(b"".join(self._request(*fork) for fork in forks))
                 popen.stdin = None
+
+    def _host(
+        self, name: str, prefork: tuple[str, ...], members: list[tuple[ProcessSpec, str | int]]
+    ) -> ProcessSpec:
+        """Return the process that runs several specifications in their network namespaces."""
+        self.hosted[name] = [spec for spec, _ in members]
+        agents = [
+            (place if isinstance(place, str) else f"/proc/{place}/ns/net", spec.argv)
+            for spec, place in members
+        ]
+        argv = ("--name", name, "--signals", self._signals(name), "--agents", json.dumps(agents))
+        return ProcessSpec(name, OUTER, argv, prefork=prefork)
+
+    def _signals(self, host: str) -> str:
+        return str(self._run_dir.agent_socket(host).with_suffix(".signals"))
+
+    def send_signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process, or have its host do what the signal would do.
+
+        Raises:
+            FabricError: if the host doesn't answer, or knows no such signal.
+        """
+        if name in self.running:
+            self.running[name].signal(number)
+        for host, specs in self.hosted.items():
+            for spec in [spec for spec in specs if spec.name == name]:
+                if self.running[host].exit_status is None:
+                    self._signal_hosted(host, spec.node, number)
+                    if number is signal.SIGKILL:
+                        specs.remove(spec)
+                        self._killed.append(name)
+
+    def _signal_hosted(self, host: str, server: str, number: signal.Signals) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(_SIGNAL_S)
+            try:
+                link.connect(self._signals(host))
+                reply = ask_socket(link, {"op": "signal", "server": server, "number": number})
+            except (OSError, ValueError) as error:
+                raise FabricError(f"{host} takes no signal for {server}: {error}") from error
+        if not reply["ok"]:
+            raise FabricError(f"{host}: {reply['error']}")
 
     def _request(self, spec: ProcessSpec, namespaces: str | int) -> bytes:
         """Return the line that asks a prefork server for a process."""
@@ -267,7 +327,9 @@ class ChildProcesses:
         """Describe the ends of processes."""
         for process in self.running.values():
             if process.exit_status is not None:
-                yield process.exit_description
+                hosted = ", ".join(spec.name for spec in self.hosted.get(process.name, ()))
+                yield process.exit_description + (f"; with it ended {hosted}" if hosted else "")
+        yield from (f"{name} was killed" for name in self._killed)
 
     def stops(self, expected: Collection[str]) -> Iterator[str]:
         """Describe the processes that a signal has stopped, except those of these names."""
@@ -282,5 +344,7 @@ class ChildProcesses:
         for process in processes:
             process.reap()
         self.running.clear()
+        self.hosted.clear()
+        self._killed.clear()
         self._servers.clear()
         self._forks.clear()

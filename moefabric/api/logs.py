@@ -84,7 +84,7 @@ def line_filter(
     """Return whether a line is wanted.
 
     Args:
-        process: Pattern of its process, such as `agent-*`; None for all.
+        process: Pattern of its process, such as `agents-*`; None for all.
         level: Its least level.
         ids: Ids that it must have.
     """

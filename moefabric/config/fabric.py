@@ -188,6 +188,9 @@ class WiringSpec(Section):
     the EPS, as the switch chooses by addresses and ports."""
     switch: Literal["auto", "bpf", "ovs"] = "auto"
     """Datapath of the emulated packet switches."""
+    agents: Literal["shared", "separate"] = "shared"
+    """Processes of the agents of emulated servers: `shared`, one for each core with the agents of
+    many servers; `separate`, one for each server."""
     control_tls: Annotated[ControlTls, AsSection()] | None = None
     """TLS of OpenFlow and of requests to controllers. Default: none; both stay on this machine."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)

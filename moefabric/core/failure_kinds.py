@@ -121,8 +121,7 @@ _TRAITS: Final[Mapping[FailureKind, FailureTraits]] = {
         plan_returns=True,
         loses_ranks=True,
         summary="Suspend servers.",
-        description="Suspend servers such as s3: stop their agents' processes and take all"
-        " their NICs down.",
+        description="Suspend servers such as s3: stop their agents and take all their NICs down.",
         components="servers",
     ),
     FailureKind.CONTROLLER: FailureTraits(

@@ -38,10 +38,13 @@ class Timer:
     Args:
         call: The function.
         precise: Whether the loop polls instead of sleeping just before the instant.
+        owner: By whom `EventLoop.withdraw` finds it.
     """
 
-    def __init__(self, call: Callable[[], object], *, precise: bool = False) -> None:
-        self.call, self.precise = call, precise
+    def __init__(
+        self, call: Callable[[], object], *, precise: bool = False, owner: object = None
+    ) -> None:
+        self.call, self.precise, self.owner = call, precise, owner
         self.cancelled = False
 
     def cancel(self) -> None:
@@ -61,6 +64,25 @@ class Timers(Protocol):
 
     def call_at(self, at_ns: int, call: Callable[[], object]) -> Timer:
         """Call at that instant or just after: in the loop's thread, never before returning."""
+
+
+class Loop(Protocol):
+    """Event loop, or the part of one that a user of several has: `EventLoop` documents both."""
+
+    now_ns: Callable[[], int]
+
+    @property
+    def faults(self) -> int:
+        """Number of callbacks that have failed in the process."""
+
+    def watch(self, fd: int, mask: int, callback: Callable[[int], object]) -> None:
+        """Call `callback(events)` whenever a descriptor is ready for one of the mask's events."""
+
+    def forget(self, fd: int) -> None:
+        """Stop watching a descriptor."""
+
+    def call_at(self, at_ns: int, call: Callable[[], object], *, precise: bool = False) -> Timer:
+        """Call a function at an instant of the loop's clock or just after."""
 
 
 class CallbackOwner(ABC):
@@ -125,13 +147,27 @@ class EventLoop:
         elif (pause := self._paused.pop(fd, None)) is not None:
             pause.cancel()
 
-    def call_at(self, at_ns: int, call: Callable[[], object], *, precise: bool = False) -> Timer:
+    def call_at(
+        self, at_ns: int, call: Callable[[], object], *, precise: bool = False, owner: object = None
+    ) -> Timer:
         """Call a function at an instant of the loop's clock or just after."""
-        timer = Timer(call, precise=precise)
+        timer = Timer(call, precise=precise, owner=owner)
         if len(self.timers) >= self._sweep_at:
             self._sweep()
         heapq.heappush(self.timers, (at_ns, next(self._tie_breaker), timer))
         return timer
+
+    def withdraw(self, owner: object) -> list[tuple[int, int, Timer]]:
+        """Remove an owner's timers and return them for `restore`."""
+        withdrawn = [entry for entry in self.timers if entry[2].owner is owner]
+        self.timers = [entry for entry in self.timers if entry[2].owner is not owner]
+        heapq.heapify(self.timers)
+        return withdrawn
+
+    def restore(self, withdrawn: list[tuple[int, int, Timer]]) -> None:
+        """Take timers back; those whose instants have passed are called in the next turn."""
+        for entry in withdrawn:
+            heapq.heappush(self.timers, entry)
 
     def _sweep(self) -> None:
         """Remove cancelled timers, whose instants may be far away."""

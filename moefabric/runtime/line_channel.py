@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from moefabric.runtime.event_loop import BROKEN, IN, OUT, EventLoop
+from moefabric.runtime.event_loop import BROKEN, IN, OUT, Loop
 
 _READ_BYTES = 1 << 16
 """Small enough for the heap: a larger buffer is mapped and unmapped for each read."""
@@ -30,7 +30,7 @@ class LineChannel:
 
     def __init__(
         self,
-        loop: EventLoop,
+        loop: Loop,
         fds: tuple[int, int],
         on_line: Callable[[bytes], None],
         on_end: Callable[[], None],

@@ -274,6 +274,7 @@ class FabricWiring:
         identity: random number of this fabric, which no other fabric has.
         control_tls: certificates of the control connections; None without TLS.
         placement: which machine has each part; None if one machine has all.
+        shared_agents: whether agents of emulated servers share processes.
     """
 
     fabric: Fabric
@@ -288,6 +289,7 @@ class FabricWiring:
     identity: str = ""
     control_tls: ControlTls | None = None
     placement: MachinePlacement | None = None
+    shared_agents: bool = True
 
     @property
     def switch_addresses(self) -> list[str]:

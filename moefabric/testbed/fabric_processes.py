@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Mapping
@@ -11,7 +12,9 @@ from typing import Any, Final
 
 from moefabric.agents.engine.host_link import TUNNEL
 from moefabric.agents.fleet.channel import Channel, connect_local
+from moefabric.core.paths import eps_paths
 from moefabric.core.server_host import ServerHost
+from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import plugged_hosts
 from moefabric.emulator.fabric.links import tcp_sysctls
 from moefabric.emulator.fabric.other_machines import HEAD_PROCESS
@@ -24,11 +27,14 @@ from moefabric.emulator.linux.processes import (
     last_line,
     prefork_argv,
 )
+from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 UP_TIMEOUT_S: Final = 240.0
 """Time in which the processes of a fabric must be ready; 512 servers on a busy machine take most of
 it."""
+RESERVE: Final = 64
+"""Descriptors of an agent besides its data connections: channels, ranks, files."""
 _REASON_S: Final = 4.0
 """Seconds in which a gateway prints why it ended."""
 
@@ -43,7 +49,6 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     own = "--run-dir", str(run_dir.path)
     controllers = (sys.executable, "-m", "moefabric.controller", *own)
     device = prefork_argv("moefabric.emulator.ocs.__main__")
-    engine = prefork_argv("moefabric.agents.engine.main", bare=True)
     passwords = {name: os.environ[name] for name in fabric.password_variables & os.environ.keys()}
     processes = [
         ProcessSpec("controllers", OUTER, controllers, passwords, role=ProcessRole.CONTROLLER)
@@ -57,15 +62,48 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
         head = (sys.executable, "-m", "moefabric.testbed.cluster.head", *own)
         processes.append(ProcessSpec(HEAD_PROCESS, OUTER, head))
     processes += [_gateway(wiring, run_dir, server) for server in wiring.hosts]
-    for server in fabric.servers:
-        if server in wiring.hosts:
-            continue
+    return processes + _agents(wiring, run_dir)
+
+
+def agent_hosts(wiring: FabricWiring) -> dict[str, str]:
+    """Return the process of each agent that shares one with others, by server.
+
+    There is one for each usable core, and more if their descriptors demand it. Neighbours of a
+    region are in different ones, so that a collective of one region uses all cores. Agents of
+    containers and real hosts have processes of their own.
+    """
+    apart = wiring.containers.keys() | wiring.hosts.keys()
+    servers = [server for server in wiring.fabric.servers if server not in apart]
+    if not wiring.shared_agents or not servers:
+        return {}
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = 1 if limit == resource.RLIM_INFINITY else -(-_descriptors(wiring.fabric) // limit)
+    count = max(usable_cores(), least)
+    return {server: f"agents-{number % count}" for number, server in enumerate(servers)}
+
+
+def _descriptors(fabric: Fabric) -> int:
+    """Return the descriptors of all agents, with as much room for connections between regions."""
+    total = 0
+    for group in fabric.ep_groups.values():
+        pair = group[0], group[-1]
+        ways = len(fabric.optical_nics(group[0])) + len(eps_paths(fabric, *pair))
+        total += len(group) * (RESERVE + 2 * (len(group) - 1) * ways)
+    return 2 * total
+
+
+def _agents(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
+    """Return the agents of all servers but real hosts."""
+    alone = prefork_argv("moefabric.agents.engine.main", bare=True)
+    shared = prefork_argv("moefabric.agents.engine.host", bare=True)
+    hosts, specs = agent_hosts(wiring), []
+    for server in [server for server in wiring.fabric.servers if server not in wiring.hosts]:
         control, ranks = run_dir.agent_socket(server), wiring.rank_address(server, run_dir)
         argv = ("--name", server, "--control", str(control), "--ranks", ranks)
-        processes.append(
-            ProcessSpec(f"agent-{server}", server, argv, role=ProcessRole.AGENT, prefork=engine)
-        )
-    return processes
+        host, role = hosts.get(server, ""), ProcessRole.AGENT
+        prefork = shared if host else alone
+        specs.append(ProcessSpec(f"agent-{server}", server, argv, {}, role, prefork, host))
+    return specs
 
 
 def with_shells(fabric: str, hosts: Mapping[str, ServerHost]) -> dict[str, ServerHost]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from itertools import permutations
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from moefabric.agents.fleet.connections import DataPath
@@ -38,7 +39,9 @@ from moefabric.results.records.records import CircuitChange
 from moefabric.runtime import structured_log
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.fabric_processes import (
+    RESERVE,
     UP_TIMEOUT_S,
+    agent_hosts,
     connect_agent,
     fabric_processes,
     with_shells,
@@ -48,9 +51,6 @@ if TYPE_CHECKING:
     from moefabric.config.fabric import WiringSpec
 
 T = TypeVar("T")
-
-RESERVE: Final = 64
-"""Descriptors of an agent besides its data connections: channels, ranks, files."""
 
 _CONNECT_S: Final = 10.0
 _CONNECT_SERVER_S: Final = 0.3
@@ -274,22 +274,31 @@ def descriptors_needed(paths: Iterable[DataPath]) -> Counter[str]:
     return Counter({server: count + RESERVE for server, count in needed.items()})
 
 
-def check_descriptor_limit(paths: Iterable[DataPath]) -> None:
+def check_descriptor_limit(
+    paths: Iterable[DataPath], hosts: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Check that agents may open as many descriptors as the paths need.
+
+    Args:
+        paths: The paths.
+        hosts: The processes that agents share, by server.
 
     Raises:
         UnsupportedError: if the hard limit of this process, which agents inherit, is lower.
     """
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = descriptors_needed(paths).most_common(1)
-    if needed and limit != resource.RLIM_INFINITY and needed[0][1] > limit:
-        server, count = needed[0]
-        raise UnsupportedError(
-            f"the agent of {server} needs {count} descriptors for its connections, and this "
-            f"process may open {limit}: raise the hard limit (`ulimit -Hn {count}` as root, "
-            "`nofile` in /etc/security/limits.conf or `ulimits` of the container), or use fewer "
-            "servers or NICs"
-        )
+    needed = Counter[str]()
+    for server, count in descriptors_needed(paths).items():
+        needed[hosts.get(server, f"the agent of {server}")] += count
+    for name, count in needed.most_common(1):
+        if limit != resource.RLIM_INFINITY and count > limit:
+            remedy = ", `agents: separate`" if hosts else ""
+            raise UnsupportedError(
+                f"{name} needs {count} descriptors for its connections, and this process may open "
+                f"{limit}: raise the hard limit (`ulimit -Hn {count}` as root, `nofile` in "
+                f"/etc/security/limits.conf or `ulimits` of the container){remedy}, or use fewer "
+                "servers or NICs"
+            )
 
 
 @contextmanager
@@ -343,6 +352,7 @@ def start_fabric(
             with_shells(fabric.name, spec.real_hosts),
             spec.control_tls,
             placement,
+            spec.agents == "shared",
         )
     return lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, setup, owner=os.getpid())
 
@@ -383,6 +393,8 @@ def running_testbed(
         run_dir = RunDirectory.of_fabric(fabric.name)
         undo.enter_context(structured_log.logged("run", run_dir.log_folder))
         undo.enter_context(hold(run_dir))
+        if placement is None:
+            check_descriptor_limit(connections, agent_hosts(wiring))
         channels = [connect_agent(wiring, run_dir, server) for server in fabric.servers]
         fleet = undo.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
         controllers = undo.enter_context(closing(region_controllers(wiring, timeout_s)))

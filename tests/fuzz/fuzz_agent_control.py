@@ -5,16 +5,18 @@ import socket
 from typing import cast
 from unittest import mock
 
-from moefabric.agents.engine import connections, memory
+from moefabric.agents.engine import memory
 from moefabric.agents.engine.agent import Agent
 from moefabric.agents.engine.control import ControlChannel
 from moefabric.agents.engine.requests import Fields
-from moefabric.agents.engine.sockets import Destination
+from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.sockets import Network
 from moefabric.agents.fleet.channel import Channel, Stream
 from moefabric.agents.fleet.exchanges import RankService
 from moefabric.agents.fleet.inflight import flow_records
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import PacedFlow
+from moefabric.runtime.event_loop import EventLoop
 from tests.support.fuzzing import FuzzTarget
 
 _FLOWS = [PacedFlow("s1", "s1", "o0", 5, None)]
@@ -52,18 +54,18 @@ def _no_socket(*_: object, **__: object) -> socket.socket:
 def execute(data: bytes) -> None:
     """Have an agent without sockets execute a request a line, and what is due by then."""
     with (
-        mock.patch.object(connections, "tcp_socket", _no_socket),
-        mock.patch.object(Destination, "start_connecting", _no_socket),
+        mock.patch.object(Network, "tcp_socket", _no_socket),
         mock.patch.object(memory, "available_bytes", return_value=_MEMORY),
     ):
-        agent = Agent("s1")
+        loop = EventLoop()
+        agent = Agent(Resources("s1", loop))
         requester = cast(ControlChannel, _Requester())
         for line in data.split(b"\n"):
             agent.handle_line(requester, line)
-            agent.loop.fire_timers()
+            loop.fire_timers()
         agent.close(Fields({}))
-        agent.loop.epoll.close()
-    assert not agent.loop.faults
+        loop.epoll.close()
+    assert not loop.faults
 
 
 def read_replies(data: bytes) -> None:

@@ -16,9 +16,9 @@ from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import Fields
 from moefabric.agents.engine.resources import Arrivals, Resources
-from moefabric.agents.engine.sockets import Destination
+from moefabric.agents.engine.sockets import Destination, Network
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
-from moefabric.runtime.event_loop import IN, OUT
+from moefabric.runtime.event_loop import IN, OUT, EventLoop
 from tests.support.fuzzing import FuzzTarget
 from tests.support.memory_sockets import MemorySocket
 
@@ -27,7 +27,8 @@ _FRAMES = (
     wire.GRANT, wire.LOSS,
 )  # fmt: skip
 _CRC32_PLACES = {frame.magic: frame.form.size - 4 for frame in _FRAMES}
-_RESOURCES = Resources("s1")
+_LOOP = EventLoop()
+_RESOURCES = Resources("s1", _LOOP)
 _RESOURCES.secret = "secret"
 
 
@@ -40,7 +41,7 @@ class MemoryDestination(Destination):
         )
         self.socket = MemorySocket(answers, most)
 
-    def start_connecting(self, dscp: int | None = None) -> socket.socket:
+    def start_connecting(self, _network: Network, dscp: int | None = None) -> socket.socket:
         """Return the connection."""
         return cast(socket.socket, self.socket)
 
@@ -99,16 +100,15 @@ def _sealed(data: bytes) -> bytes:
 
 def _serve(sock: MemorySocket) -> None:
     """Call back as the loop does until all is read, or nobody waits for it."""
-    loop = _RESOURCES.loop
-    while sock.unread and loop.masks.get(sock.fileno(), 0) & IN:
-        loop.callbacks[sock.fileno()](IN)
+    while sock.unread and _LOOP.masks.get(sock.fileno(), 0) & IN:
+        _LOOP.callbacks[sock.fileno()](IN)
 
 
 def _release(*sockets: MemorySocket) -> None:
     for sock in sockets:
-        _RESOURCES.loop.forget(sock.fileno())
+        _LOOP.forget(sock.fileno())
         sock.close()
-    _RESOURCES.loop.timers.clear()
+    _LOOP.timers.clear()
 
 
 TARGETS = (

@@ -1,6 +1,5 @@
 """A fabric comes up completely or not at all, is found by name, and goes without a trace."""
 
-import json
 import os
 import shutil
 import signal
@@ -16,7 +15,6 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
-from moefabric.emulator.fabric.daemon_protocol import NODES
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
@@ -103,17 +101,17 @@ def assert_no_trace(machine: Machine, name: str, links_before: set[str]) -> None
     assert (marked_pids(name), machine.links(), exists) == ([], links_before, False)
 
 
-def test_dead_agent_is_reported_and_other_agents_end_with_fabric(machine: Machine) -> None:
+def test_dead_agents_are_reported_and_others_end_with_fabric(machine: Machine) -> None:
     before = machine.links()
     machine.up(small_fabric("crash"), agents)
-    processes = lifecycle.inspect("crash")["processes"]
-    pids = {process["name"]: process["pid"] for process in processes}
-    holders = json.loads((RunDirectory.of_fabric("crash").path / NODES).read_text())
-    namespace = Path(f"/proc/{pids['agent-s1']}/ns/net")
-    assert namespace.samefile(f"/proc/{holders['s1']}/ns/net")
-    os.kill(pids["agent-s0"], signal.SIGKILL)
+    processes = {one["name"]: one for one in lifecycle.inspect("crash")["processes"]}
+    host = processes["agents-0"]
+    os.kill(host["pid"], signal.SIGKILL)
     Deadline.after(30).wait_for(lambda: bool(lifecycle.inspect("crash")["faults"]), "fault")
-    assert lifecycle.inspect("crash")["faults"] == ["agent-s0 exited -9, saying: nothing"]
+    ended = ", ".join(f"agent-{server}" for server in host["servers"])
+    assert lifecycle.inspect("crash")["faults"] == [
+        f"agents-0 exited -9, saying: nothing; with it ended {ended}"
+    ]
     os.kill(daemon_pid("crash"), signal.SIGKILL)
     assert machine.down("crash")
     assert_no_trace(machine, "crash", before)

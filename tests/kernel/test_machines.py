@@ -167,7 +167,7 @@ def test_metrics_have_the_hardware_and_processes_of_both_machines(fabric: Placed
     for machine, ocs, server in (("", "ocs0", "s0"), ("m1", "ocs1", "s2")):
         assert f'ocs_changes_total{{ocs="{ocs}"}}' in metrics
         assert metrics[f'switch_rules{{switch="{server}"}}'] > 0
-        for process in ("fabric", "switches", ocs, f"agent-{server}"):
+        for process in ("fabric", "switches", ocs, "agents-0"):
             labels = f'machine="{machine}",process="{process}"'
             assert metrics[f"process_resident_memory_bytes{{{labels}}}"] > 0
     assert {value for name, value in metrics.items() if name.startswith("scrape_success")} == {1}

@@ -242,6 +242,7 @@ def _with_bad_agent(
             process,
             prefork=prefork_argv("tests.sabotage.bad_agent", bare=True),
             env={bad_agent.VARIABLE: behaviour},
+            host="",
         )
         if process.name == "agent-s1"
         else process

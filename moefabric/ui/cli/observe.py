@@ -16,7 +16,7 @@ from moefabric.ui.cli.options import json_option, listen_option, name_option, ru
 
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Go on with new lines until interrupted.")
-@click.option("--process", "-p", help="Only processes of this name, such as `agent-*`.")
+@click.option("--process", "-p", help="Only processes of this name, such as `agents-*`.")
 @click.option("--level", "-l", type=click.Choice(LEVELS), default="debug", help="The least level.")
 @click.option("--run", help="Only lines of the run with this id.")
 @click.option("--reconfiguration", help="Only lines of the reconfiguration with this id.")

@@ -6,7 +6,6 @@ what its peers report.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from moefabric.core.flows import Flow, PacedFlow
 from moefabric.core.ocs import Ocs
 from moefabric.core.port_counts import Counts, PortReading
 from moefabric.core.topology import Fabric, Region
+from moefabric.emulator.fabric import lifecycle
 from moefabric.planner.sending.flow_pacing import pace_flows
 from moefabric.planner.static import STATIC
 from moefabric.simulator.fluid import predict
@@ -77,7 +77,9 @@ def light(wired: Fabric, controllers: Controllers) -> CircuitSet:
 
 def agents_s(fleet: Fleet) -> float:
     """Return the CPU time of all agents, that of the kernel on their behalf included."""
-    return sum(int(stats["cpu_ns"]) for stats in fleet.request("stats").values()) / 1e9
+    stats = fleet.request("stats")
+    used = {fact["pid"]: int(stats[server]["cpu_ns"]) for server, fact in fleet.facts.items()}
+    return sum(used.values()) / 1e9
 
 
 def measured(kind: str, size: int) -> dict[str, Any]:
@@ -156,7 +158,7 @@ def killed_relay() -> dict[str, Any]:
         arrived = fleet.request("stats")["s2"]["bytes_received"]
         while fleet.request("stats")["s2"]["bytes_received"] == arrived:
             pass
-        os.kill(fleet.facts["s1"]["pid"], signal.SIGKILL)
+        lifecycle.signal_agent(wired.name, "s1", signal.SIGKILL)
         lost = loss_of(fleet, 7)
         reports = {
             "sender": why(fleet.channels["s0"], 7, "sends"),

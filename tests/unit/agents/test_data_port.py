@@ -38,13 +38,14 @@ class DataPort:
     """The data port of an agent in this process, whose loop the test turns."""
 
     def __init__(self) -> None:
-        self.resources = Resources("s1")
+        self.loop = EventLoop()
+        self.resources = Resources("s1", self.loop)
         self.connections = Connections(self.resources)
         self.port = self.connections.listen(["127.0.0.1"])["127.0.0.1"]
 
     def turns_until(self, holds: Callable[[], object]) -> bool:
         """Let the agent work until something holds; return False if it never does."""
-        loop, ends_ns = self.resources.loop, NOW() + 20_000_000_000
+        loop, ends_ns = self.loop, NOW() + 20_000_000_000
         while not holds() and ends_ns > NOW():
             loop.call_at(NOW() + 5_000_000, loop.stop)
             loop.running = True
@@ -118,7 +119,7 @@ def test_greeting_that_does_not_fit_is_refused_and_counted(
     with port.dial(port.greeting(**changes)) as stranger:
         assert port.turns_until(lambda: closed(stranger))
     assert port.resources.counters["refused"] == 1
-    assert port.resources.loop.faults == 0
+    assert port.loop.faults == 0
     assert accepts(port)
 
 
@@ -137,7 +138,7 @@ def test_stranger_is_refused_and_counted(port: DataPort, opening: bytes) -> None
     with port.dial(opening) as stranger:
         assert port.turns_until(lambda: closed(stranger))
     assert port.resources.counters["refused"] == 1
-    assert port.resources.loop.faults == 0
+    assert port.loop.faults == 0
     assert accepts(port)
 
 
@@ -179,7 +180,7 @@ def test_sender_that_stays_after_its_relay_ended_is_disconnected(
         port.turns_until(lambda: select.select([sender], [], [], 0)[0])
         assert b"no connection to s9" in sender.recv(4096)
         own = {listening_descriptor(port)}
-        assert port.turns_until(lambda: port.resources.loop.masks.keys() == own)
+        assert port.turns_until(lambda: port.loop.masks.keys() == own)
 
 
 def listening_descriptor(port: DataPort) -> int:

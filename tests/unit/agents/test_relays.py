@@ -31,7 +31,7 @@ from moefabric.agents.fleet.messages import Message
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.flows import PacedFlow
-from moefabric.runtime.event_loop import IN, OUT
+from moefabric.runtime.event_loop import IN, OUT, EventLoop
 from tests.support.agents_lab import agent, arm, collect, paced_flow
 from tests.support.paths import REPOSITORY
 
@@ -281,11 +281,13 @@ class Bench:
     relay: Relay
     sender: socket.socket
     receiver: socket.socket
+    loop: EventLoop
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    resources = Resources("s1")
+    loop = EventLoop()
+    resources = Resources("s1", loop)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         path = Fields({"peer": "s2", "path": "o0", "address": "127.0.0.1", "port": port})
@@ -300,7 +302,7 @@ def bench() -> Iterator[Bench]:
             relay.far.ready(OUT)
             expected = greeting.to_bytes()
             assert receiver.recv(len(expected), socket.MSG_WAITALL) == expected
-            yield Bench(relay, sender, receiver)
+            yield Bench(relay, sender, receiver, loop)
         relay.close()
         near.close()  # it discards bytes after the relay's end
 
@@ -324,8 +326,8 @@ def test_relay_holds_one_read_while_its_receiver_takes_nothing(bench: Bench) -> 
             sent += bench.sender.send(whole[sent : sent + READ])
     held = len(far.unsent)
     assert 0 < held <= READ
-    assert near.loop.masks[near.sock.fileno()] == 0, "the sender is still read"
-    assert near.loop.masks[far.sock.fileno()] & OUT
+    assert bench.loop.masks[near.sock.fileno()] == 0, "the sender is still read"
+    assert bench.loop.masks[far.sock.fileno()] & OUT
     passed = b""
     while len(passed) < sent:
         passed += bench.receiver.recv(READ)
@@ -333,7 +335,7 @@ def test_relay_holds_one_read_while_its_receiver_takes_nothing(bench: Bench) -> 
         if not far.unsent and len(passed) < sent:
             near.ready(IN)
     assert passed == whole[:sent]
-    assert near.loop.masks[near.sock.fileno()] == IN
+    assert bench.loop.masks[near.sock.fileno()] == IN
 
 
 def test_acknowledgement_counts_segments_sent_again_beyond_the_relay(
@@ -379,8 +381,8 @@ def test_relay_that_ends_with_unread_bytes_does_not_reset_the_sender(bench: Benc
     descriptor = near.sock.fileno()
     bench.sender.close()
     while near.sock.fileno() >= 0:
-        near.loop.callbacks[descriptor](IN)
-    assert descriptor not in near.loop.masks
+        bench.loop.callbacks[descriptor](IN)
+    assert descriptor not in bench.loop.masks
 
 
 def test_sender_reads_the_reason_of_a_relay_that_reset_its_connection() -> None:

@@ -88,3 +88,21 @@ def test_failure_on_a_lost_machine_is_refused_and_not_present() -> None:
 def test_every_kind_that_the_fabric_injects_has_its_injection() -> None:
     injected = {kind for kind in INJECTABLE if kind.traits.injection == "fabric"}
     assert injected == {*failing_interfaces(PLAN), FailureKind.OCS_PORT}
+
+
+def test_failure_whose_agent_takes_no_signal_is_refused_and_leaves_links_on() -> None:
+    switched = list[tuple[bool, set[str]]]()
+
+    def set_links(names: Iterable[str], *, up: bool) -> None:
+        if names := set(names):
+            switched.append((up, names))
+
+    def signal_agent(server: str, _number: int) -> None:
+        raise FabricError(f"agents-0 takes no signal for {server}")
+
+    failures = HardwareFailures(PLAN, signal_agent, set_links)
+    with pytest.raises(FabricError, match="fault server: s2: agents-0 takes no signal for s2"):
+        failures.inject(FailureKind.SERVER, ["s2"])
+    links = {"s2-o0", "s2-o1", "s2-e0"}
+    assert switched == [(False, links), (True, links)]
+    assert failures.handle({})["faults"] == []

@@ -7,12 +7,8 @@ import pytest
 from moefabric.api.fabric import EmulatedFabric
 from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.fabric import lifecycle
-from moefabric.testbed.testbed import (
-    RESERVE,
-    check_descriptor_limit,
-    data_paths,
-    descriptors_needed,
-)
+from moefabric.testbed.fabric_processes import RESERVE
+from moefabric.testbed.testbed import check_descriptor_limit, data_paths, descriptors_needed
 from tests.support.fabrics import fabric
 from tests.support.paths import REPOSITORY
 
