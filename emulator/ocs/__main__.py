@@ -18,15 +18,13 @@ from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
+from moefabric.config.plugins import ocs_dialect
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.emulator.crossbar.selection import adopt_crossbar
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.fabric_link import FabricLink
 from moefabric.emulator.ocs.fd_handoff import Facts, connect, receive_handoff
-from moefabric.emulator.ocs.restconf.dialect import RESTCONF
-from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.emulator.ocs.server import OcsServer
-from moefabric.emulator.ocs.tl1.dialect import TL1
 from moefabric.runtime import structured_log
 from moefabric.runtime.event_loop import IN, EventLoop
 from moefabric.runtime.run_directory import RunDirectory, shared_name
@@ -70,8 +68,8 @@ def main(words: list[str] | None = None) -> int:
 
 def prepare() -> None:
     """Load the built-in front ends, before the prefork server forks processes of switches."""
-    for dialect in (SCPI, TL1, RESTCONF):
-        resolve_name(dialect.front_end)
+    for name in ("scpi.dialect:SCPI", "tl1.dialect:TL1", "restconf.dialect:RESTCONF"):
+        resolve_name(ocs_dialect(f"moefabric.emulator.ocs.{name}").front_end)
 
 
 def stop_signal() -> socket.socket:
