@@ -24,9 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     part = parser.add_mutually_exclusive_group()
     part.add_argument(
-        "--region",
-        metavar="NAME",
-        help="only the controller of this region; default: all, a process each",
+        "--region", metavar="NAME", help="only the controller of this region; default: all"
     )
     part.add_argument("--eps", action="store_true", help="only the controller of the EPS")
     options = parser.parse_args(arguments)
@@ -53,8 +51,8 @@ def _control(options: argparse.Namespace) -> int:
     if wiring is None:
         raise ControlError(f"{run.path}: no fabric is wired there")
     region = supervisor.region_named(wiring, options.region) if options.region else None
-    supervisor.start_log(run, region)
-    serve(run, wiring, region)
+    supervisor.start_log(run, (region,))
+    serve(run, wiring, (region,))
     return 0
 
 

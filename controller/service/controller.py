@@ -114,12 +114,15 @@ class Controller:
         recovery: The recovery of the region, with the reconciler of its circuits, or of the EPS.
         switches: The controller's packet switches.
         lock: Held while circuits change.
+        planning: Held while a plan is computed: controllers that share a process take turns, and
+            attend to their connections between two plans.
         clock: Returns the seconds of a monotonic clock.
     """
 
     recovery: RegionRecovery | EpsRecovery
     switches: ObservableSwitches
     lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
+    planning: AbstractContextManager[Any] = field(default_factory=nullcontext)
     clock: Callable[[], float] = time.perf_counter
     statistics: ControllerStatistics = field(default_factory=ControllerStatistics)
 
@@ -221,7 +224,9 @@ class Controller:
                 self._adopt()
             received_s = self.clock()
             with reconciler.reading_ahead() if recovery.has_light else nullcontext():
-                planned = plan_circuits(recovery.fabric, reconciler.lit, recovery.required_circuits)
+                required = recovery.required_circuits
+                with self.planning:
+                    planned = plan_circuits(recovery.fabric, reconciler.lit, required)
                 planned_s = self.clock()
                 if policy.reconfigures:
                     self._target = lambda *state: plan_circuits(*state).circuits
@@ -231,7 +236,8 @@ class Controller:
                 is_quick = not policy.forwards and not isinstance(policy, GuardedPolicy)
                 meanwhile = planned.to_json if is_quick else None
                 outcome = self._light(reconciler, recovery, planned.circuits, meanwhile)
-        reply = _reply(outcome, planned, received_s - started_s, planned_s - received_s)
+        with self.planning:
+            reply = _reply(outcome, planned, received_s - started_s, planned_s - received_s)
         self.statistics.count_reconfiguration(reply["phases"])
         return reply | {"policy_fault": "; ".join(policy_faults(policy))}
 
@@ -319,7 +325,8 @@ class Controller:
         with self.lock:
             self._adopt()
             recovery.relay()
-            target = self._target(recovery.fabric, reconciler.lit, recovery.required_circuits)
+            with self.planning:
+                target = self._target(recovery.fabric, reconciler.lit, recovery.required_circuits)
             if recovery.has_light and target != reconciler.lit:
                 self._light(reconciler, recovery, target)
                 recovery.relay()

@@ -5,10 +5,11 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from moefabric.core.units import NS_PER_S
 from moefabric.runtime.failure_log import append_failure_event
 from moefabric.runtime.forking import fork
 from moefabric.runtime.processes import Process, Supervisor, end_processes
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
 
 log = logging.getLogger(__name__)
 
@@ -29,21 +30,24 @@ _STOP_S: Final = 5.0
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Beat = Callable[[], None]
-RunController = Callable[[RunDirectory, FabricWiring, Region | None, Beat], int]
-"""Runs a controller in a forked process, calls `Beat` while it works, returns the exit status."""
+Regions = tuple[Region | None, ...]
+"""Regions whose controllers share a process; None is the EPS."""
+RunControllers = Callable[[RunDirectory, FabricWiring, Regions, Beat], int]
+"""Runs controllers in a forked process, calls `Beat` while they work, returns the exit status."""
 Key = tuple[RunDirectory, str]
-"""Run directory, and name of the region or `eps`."""
+"""Run directory, and name of the process: of its region, of its first and last one, or `eps`."""
 BEAT_S: Final = 1.0
 """Interval of beats."""
 HUNG_S: Final = 60.0
 """Time without a beat, besides that of waiting for a processor, after which a controller hangs.
 Planning keeps a controller from beating for 55 s at most: a policy of others has 15 s to load, and
-20 s for its circuits and for its split."""
+20 s for its circuits and for its split. Where controllers share a process, these take turns, and a
+question and its answer may have to wait for one each: such a process has twice the time."""
 
 
 @dataclass
 class Heartbeat:
-    """The last sign of life of a controller, which asks itself for `/health` and then beats.
+    """The last sign of life of a process, whose controllers ask themselves for `/health`.
 
     What keeps it from beating counts, unless it is that other processes have the processors: the
     time for which the kernel lets a runnable process wait (field 2 of /proc/PID/schedstat) is left
@@ -53,11 +57,13 @@ class Heartbeat:
     Attributes:
         pid: The process.
         at_s: When it beat, on a monotonic clock.
+        hung_s: Time without a beat after which it hangs.
         waited_s: How long it had waited for a processor by then.
     """
 
     pid: int
     at_s: float
+    hung_s: float = HUNG_S
     waited_s: float = 0.0
 
     def beat(self, now_s: float) -> None:
@@ -66,12 +72,27 @@ class Heartbeat:
 
     def is_hung(self, now_s: float) -> bool:
         """Return whether the process hangs, and isn't just slow."""
-        if now_s - self.at_s < HUNG_S:
+        if now_s - self.at_s < self.hung_s:
             return False
         if is_traced(self.pid):
             self.beat(now_s)
             return False
-        return now_s - self.at_s - (processor_wait_s(self.pid) - self.waited_s) >= HUNG_S
+        return now_s - self.at_s - (processor_wait_s(self.pid) - self.waited_s) >= self.hung_s
+
+
+class Beats:
+    """Beats of a process, each after all of its controllers have answered `/health`."""
+
+    def __init__(self, controllers: Collection[str], beat: Beat) -> None:
+        self._controllers, self._beat = controllers, beat
+        self._silent = set(controllers)
+
+    def answered(self, controller: str) -> None:
+        """Note that a controller has answered."""
+        self._silent.discard(controller)
+        if not self._silent:
+            self._silent.update(self._controllers)
+            self._beat()
 
 
 def processor_wait_s(pid: int) -> float:
@@ -96,16 +117,21 @@ def controller_name(region: Region | None) -> str:
     return region.name if region else "eps"
 
 
+def process_name(regions: Regions) -> str:
+    """Return the name of the process of the controllers of these regions."""
+    return shared_name([*map(controller_name, regions)])
+
+
 @dataclass(frozen=True)
-class _Controller(Process):
-    """A running controller.
+class _Controllers(Process):
+    """Controllers that run in one process.
 
     Attributes:
         beats: Non-blocking pipe to which it writes a byte at each beat.
         generation: Return value of `fabric_generation` at its start.
     """
 
-    region: Region | None
+    regions: Regions
     beats: int
     generation: int
     heartbeat: Heartbeat
@@ -116,33 +142,36 @@ class _Controller(Process):
         os.close(self.beats)
 
 
-class ControllerProcesses(Supervisor[Key, _Controller]):
+class ControllerProcesses(Supervisor[Key, _Controllers]):
     """Controller processes. Each ends when this process ends, for any reason.
 
     Args:
-        run_controller: What a process does.
+        run_controllers: What a process does.
         reports_failed_start: Whether `reap` returns the status of a controller that fails before it
             has worked; otherwise it is started again.
 
     Attributes:
-        ended: Controllers that have ended and have not been ready again since.
-        proven: Controllers that have worked.
+        ended: Controllers that have ended and have not been ready again since, by process.
+        proven: Processes whose controllers have worked.
     """
 
-    def __init__(self, run_controller: RunController, *, reports_failed_start: bool = True) -> None:
+    def __init__(
+        self, run_controllers: RunControllers, *, reports_failed_start: bool = True
+    ) -> None:
         super().__init__()
-        self._run_controller, self.reports_failed_start = run_controller, reports_failed_start
-        self.ended, self.proven = dict[Key, Region | None](), set[Key]()
+        self._run_controllers, self.reports_failed_start = run_controllers, reports_failed_start
+        self.ended, self.proven = dict[Key, list[Region | None]](), set[Key]()
 
     def start_missing(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Start the controllers of a fabric that don't run and need not wait."""
-        for region in (*wiring.fabric.regions, *([None] if wiring.fabric.leaves else [])):
-            key = run, controller_name(region)
-            start = partial(self._start, run, wiring, region)
+        groups: tuple[Regions, ...] = wiring.region_groups
+        for regions in (*groups, *([(None,)] if wiring.fabric.leaves else [])):
+            key = run, process_name(regions)
+            start = partial(self._start, run, wiring, regions)
             self.start_due(key, f"controller of {key[1]}", start)
 
-    def _start(self, run: RunDirectory, wiring: FabricWiring, region: Region | None) -> _Controller:
-        name = controller_name(region)
+    def _start(self, run: RunDirectory, wiring: FabricWiring, regions: Regions) -> _Controllers:
+        name = process_name(regions)
         reader, writer = os.pipe()
         try:
             os.set_blocking(reader, False)
@@ -150,25 +179,23 @@ class ControllerProcesses(Supervisor[Key, _Controller]):
             with warnings.catch_warnings():
                 # Eventlet warns about forks; the child makes a hub of its own.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                work = partial(self._work, run, wiring, region, writer)
+                work = partial(self._work, run, wiring, regions, writer)
                 pid = fork(f"controller-{name}", work, ends_with_parent=True)
         except OSError:
             os.close(reader)
             raise
         finally:
             os.close(writer)
-        file = run.controller_pid_file(region)
-        with _noting(run, "process id"):
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(f"{pid}\n")
-        heartbeat = Heartbeat(pid, time.monotonic())
-        return _Controller(
-            name, pid, os.pidfd_open(pid), region, reader, fabric_generation(run), heartbeat
+        for file in map(run.controller_pid_file, regions):
+            with _noting(run, "process id"):
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(f"{pid}\n")
+        heartbeat = Heartbeat(pid, time.monotonic(), HUNG_S if len(regions) == 1 else 2 * HUNG_S)
+        return _Controllers(
+            name, pid, os.pidfd_open(pid), regions, reader, fabric_generation(run), heartbeat
         )
 
-    def _work(
-        self, run: RunDirectory, wiring: FabricWiring, region: Region | None, writer: int
-    ) -> int:
+    def _work(self, run: RunDirectory, wiring: FabricWiring, regions: Regions, writer: int) -> int:
         for process in self.running.values():
             os.close(process.beats)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -177,13 +204,13 @@ class ControllerProcesses(Supervisor[Key, _Controller]):
             with suppress(BlockingIOError):  # the supervisor has not read earlier beats yet
                 os.write(writer, b".")
 
-        return self._run_controller(run, wiring, region, beat)
+        return self._run_controllers(run, wiring, regions, beat)
 
     def reap(self) -> int:
         """Remove ended processes, and kill those that hang.
 
         Returns:
-            The exit status of a controller that has failed and never worked, else 0.
+            The exit status of controllers that have failed and never worked, else 0.
         """
         for key, process in list(self.running.items()):
             now_s = time.monotonic()
@@ -193,7 +220,7 @@ class ControllerProcesses(Supervisor[Key, _Controller]):
                     self.proven.add(key)
             if process.heartbeat.is_hung(now_s):
                 why = f"it has not answered /health for {now_s - process.heartbeat.at_s:.0f} s"
-                self._note(key, "detected", why)
+                self._note(key[0], process.regions, "detected", why)
                 process.heartbeat.beat(now_s)
                 process.signal(signal.SIGKILL)
             if (code := process.exit_status) is None:
@@ -205,26 +232,24 @@ class ControllerProcesses(Supervisor[Key, _Controller]):
             self._note_end(key, process, code, delay_s)
         return 0
 
-    def _note_end(self, key: Key, process: _Controller, code: int, delay_s: float) -> None:
+    def _note_end(self, key: Key, process: _Controllers, code: int, delay_s: float) -> None:
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         log.warning("controller of %s ended by %s, starts again in %g s", key[1], how, delay_s)
-        with _noting(key[0], "process id"):
-            key[0].controller_pid_file(process.region).unlink(missing_ok=True)
-        self._note(key, "detected", f"its process ended ({code})")
-        self.ended[key] = process.region
+        for file in map(key[0].controller_pid_file, process.regions):
+            with _noting(key[0], "process id"):
+                file.unlink(missing_ok=True)
+        self._note(key[0], process.regions, "detected", f"its process ended ({code})")
+        self.ended[key] = [*process.regions]
 
     def check_restarted(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Log the recovery of restarted controllers that are ready."""
         for key in [key for key in self.ended if key[0] == run and key in self.running]:
-            with (
-                suppress(ControlError),
-                ControllerClient.of_region(
-                    wiring, self.ended[key], _HEALTH_TIMEOUT_S, run_dir=run
-                ) as client,
-            ):
-                if client.health()["ready"]:
-                    del self.ended[key]
-                    self._note(key, "recovered", "started again, lit circuits adopted")
+            ready = list(takewhile(partial(_is_ready, run, wiring), self.ended[key]))
+            if ready:
+                self._note(run, ready, "recovered", "started again, lit circuits adopted")
+            rest = self.ended.pop(key)[len(ready) :]
+            if rest:
+                self.ended[key] = [*rest[1:], rest[0]]  # asks another one first, next time
 
     def stop_replaced(self, run: RunDirectory) -> None:
         """End the processes of a fabric that is gone, or has been replaced by another."""
@@ -248,9 +273,23 @@ class ControllerProcesses(Supervisor[Key, _Controller]):
                 self.restarts.pop(key, None)
                 self.proven.discard(key)
 
-    def _note(self, key: Key, phase: FailurePhase, why: str) -> None:
-        with _noting(key[0], "failure log"):
-            append_failure_event(key[0], phase, "controller", [key[1]], why)
+    @staticmethod
+    def _note(
+        run: RunDirectory, regions: Sequence[Region | None], phase: FailurePhase, why: str
+    ) -> None:
+        with _noting(run, "failure log"):
+            names = [*map(controller_name, regions)]
+            append_failure_event(run, phase, "controller", names, why)
+
+
+def _is_ready(run: RunDirectory, wiring: FabricWiring, region: Region | None) -> bool:
+    """Return whether a controller answers, and is ready."""
+    with (
+        suppress(ControlError),
+        ControllerClient.of_region(wiring, region, _HEALTH_TIMEOUT_S, run_dir=run) as client,
+    ):
+        return bool(client.health()["ready"])
+    return False
 
 
 @contextmanager

@@ -1,13 +1,14 @@
-"""The process of one controller: OpenFlow, OCS commands and HTTP in green threads of one thread."""
+"""The process of controllers: OpenFlow, OCS commands and HTTP in green threads of one thread."""
 
 import gc
 import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler
@@ -16,7 +17,12 @@ from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.controller_processes import BEAT_S
+from moefabric.controller.service.controller_processes import (
+    BEAT_S,
+    Beats,
+    Regions,
+    controller_name,
+)
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
 from moefabric.controller.southbound.ocs.connection import RetryDelays
 from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
@@ -36,15 +42,19 @@ from moefabric.core.ocs import Verification
 from moefabric.core.rules import eps_rules, server_rules
 from moefabric.core.topology import Region
 from moefabric.planner.relay_linear_program import load_solver
+from moefabric.runtime import structured_log
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _COLLECTION_THRESHOLDS: Final = 50_000, 20, 100
 """Rare garbage collections: rules, circuits and messages are many objects without cycles."""
 _ADOPT_RETRY_S: Final = 0.02, 0.02
 _START_TIMEOUT_S: Final = 0.1
 """Timeout for the OCS's answer at the start, which determines the first rules."""
+_START_TIMEOUT_OF_EACH_S: Final = 0.01
+"""Added for each controller of the process."""
 _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _MOST_SIGNALS: Final = 64
 _SETTLE_MARGIN_S: Final = 10.0
@@ -54,16 +64,16 @@ _SETTLE_MARGIN_S: Final = 10.0
 def serve(
     run: RunDirectory,
     wiring: FabricWiring,
-    region: Region | None,
-    beat: Callable[[], None] | None = None,
+    regions: Regions,
+    beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Control a region, or the EPS, until SIGTERM or SIGINT.
+    """Control regions, or the EPS, until SIGTERM or SIGINT.
 
     Args:
         run: The fabric's run directory.
         wiring: The running fabric.
-        region: The region; None for the EPS.
-        beat: Is called about once a second while the controller answers `/health`.
+        regions: The regions; None for the EPS.
+        beat: Is called about once a second while all controllers answer `/health`.
 
     Raises:
         ControlError: if an address is in use, or the fabric's token can't be read.
@@ -71,10 +81,24 @@ def serve(
     green.start_hub()
     gc.freeze()  # what is loaded by now stays, and collections take milliseconds
     gc.set_threshold(*_COLLECTION_THRESHOLDS)
-    if region and wiring.fabric.forwarding:
+    if any(regions) and wiring.fabric.forwarding:
         load_solver()
+    names = [*map(controller_name, regions)]
+    shares, beats = len(regions) > 1, Beats(names, beat)
+    planning = green.lock() if shares else nullcontext()
+    contexts = [_log_context(run, name) if shares else copy_context() for name in names]
+
+    def each(work: Callable[[Region | None], T]) -> list[T]:
+        """Work for all regions at once, each in its context."""
+        starts = zip(contexts, regions, strict=True)
+        ends = [context.run(green.start, partial(work, region)) for context, region in starts]
+        return [end() for end in ends]
+
     with _stop_signals() as stop:
-        _start(run, wiring, region, beat)
+        # All OCSes are asked before a controller computes, which would keep answers waiting.
+        timeout_s = _START_TIMEOUT_S + _START_TIMEOUT_OF_EACH_S * len(regions)
+        lit = dict(zip(names, each(partial(_lit_at_start, wiring, timeout_s)), strict=True))
+        each(partial(_start, run, wiring, lit, beats, planning))
         while True:
             green.wait_readable(stop.fileno())
             if not _STOP_SIGNALS.isdisjoint(stop.recv(_MOST_SIGNALS)):
@@ -93,8 +117,19 @@ def _stop_signals() -> Iterator[socket.socket]:
         yield receiver
 
 
+def _log_context(run: RunDirectory, name: str) -> Context:
+    """Return a context in which a controller logs as if it had a process of its own."""
+    with structured_log.part(f"controller-{name}", run.log_folder, region=name):
+        return copy_context()
+
+
 def _start(
-    run: RunDirectory, wiring: FabricWiring, region: Region | None, beat: Callable[[], None] | None
+    run: RunDirectory,
+    wiring: FabricWiring,
+    lit_at_start: Mapping[str, CircuitSet],
+    beats: Beats,
+    planning: AbstractContextManager[Any],
+    region: Region | None,
 ) -> None:
     """Start the green threads that control a region or the EPS, as `serve` describes."""
     token = run.read_token()
@@ -106,7 +141,7 @@ def _start(
     own_switches = wiring.switch == "bpf"  # Open vSwitch can't prove anything
     make_switches = partial(RyuSwitches, fabric, token=token if own_switches else None)
     if region:
-        lit = _lit_at_start(wiring, region)
+        lit = lit_at_start[region.name]
         rules = server_rules(fabric, region) | circuit_rules(fabric, lit)
         switches = make_switches(region.servers, rules)
         reconciler = _reconciler(wiring, region, switches, lit)
@@ -116,7 +151,7 @@ def _start(
     else:
         switches = make_switches(fabric.leaves + fabric.spines, eps_rules(fabric))
         recovery = EpsRecovery(fabric, switches, history)
-    controller = Controller(recovery, switches, green.lock())
+    controller = Controller(recovery, switches, green.lock(), planning)
     events = NicEventDispatcher(
         region,
         fabric.scale.dilation,
@@ -132,8 +167,7 @@ def _start(
     switches.listen(openflow, {openflow[0], *wiring.switch_addresses}, tls)
     service = NorthboundService(controller, HttpAccess(token, northbound))
     green.serve_connections(northbound, "requests", service.serve, tls)
-    if beat:
-        green.spawn(_beat, client(region), beat)
+    green.spawn(_beat, client(region), partial(beats.answered, controller_name(region)))
     green.spawn(_adopt, controller)
     if region:
         green.spawn(_read_alarms, wiring, region, events)
@@ -150,15 +184,15 @@ def _ocs(wiring: FabricWiring, region: Region, timeout_s: float) -> RemoteOcs | 
     return RemoteOcs(wiring.fabric, region, driver)
 
 
-def _lit_at_start(wiring: FabricWiring, region: Region) -> CircuitSet:
+def _lit_at_start(wiring: FabricWiring, timeout_s: float, region: Region | None) -> CircuitSet:
     """Return the lit circuits, so that a restarted controller leaves traffic on them.
 
     No circuits are returned if the OCS doesn't answer at once, because it may not run yet.
     """
-    if ocs := _ocs(wiring, region, _START_TIMEOUT_S):
+    if region and (ocs := _ocs(wiring, region, timeout_s)):
         try:
             with ocs:
-                ocs.wait_settled(_START_TIMEOUT_S)
+                ocs.wait_settled(timeout_s)
                 return ocs.circuits()
         except ControlError as error:
             log.info("no circuits at the start: %s", error)

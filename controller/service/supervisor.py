@@ -1,6 +1,7 @@
-"""Runs the controllers of one fabric, or of all fabrics in a folder, as processes of their own.
+"""Runs the controllers of one fabric, or of all fabrics in a folder, as processes.
 
-All are forked from one process that has loaded Ryu. One that ends or hangs is started again.
+Those of several regions share a process if the fabric's wiring says so. All processes are forked
+from one that has loaded Ryu. One that ends or hangs is started again.
 """
 
 import signal
@@ -13,7 +14,9 @@ from moefabric.controller.service.controller_processes import (
     STOP_SIGNALS,
     Beat,
     ControllerProcesses,
+    Regions,
     controller_name,
+    process_name,
 )
 from moefabric.controller.service.process import serve
 from moefabric.core.errors import SpecError
@@ -52,20 +55,18 @@ def region_named(wiring: FabricWiring, name: str) -> Region:
     return regions[name]
 
 
-def _run_controller(
-    run: RunDirectory, wiring: FabricWiring, region: Region | None, beat: Beat
-) -> int:
-    """Run a controller in a forked process."""
+def _run_controllers(run: RunDirectory, wiring: FabricWiring, regions: Regions, beat: Beat) -> int:
+    """Run controllers in a forked process."""
     run.log_folder.mkdir(parents=True, exist_ok=True)
-    start_log(run, region)
-    serve(run, wiring, region, beat)
+    start_log(run, regions)
+    serve(run, wiring, regions, beat)
     return 0
 
 
-def start_log(run: RunDirectory, region: Region | None) -> None:
-    """Log the controller of a region, or of the EPS, in its fabric's folder."""
-    name = controller_name(region)
-    structured_log.start(f"controller-{name}", run.log_folder, region=name)
+def start_log(run: RunDirectory, regions: Regions) -> None:
+    """Log the controllers of regions, or of the EPS, in their fabric's folder."""
+    ids = {"region": controller_name(regions[0])} if len(regions) == 1 else {}
+    structured_log.start(f"controller-{process_name(regions)}", run.log_folder, **ids)
 
 
 def supervise(run: RunDirectory) -> int:
@@ -89,7 +90,7 @@ def watch(root: Path) -> int:
 
 def _supervise(runs: Callable[[], Iterable[RunDirectory]], *, watches: bool) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # pending until `sigtimedwait`
-    processes = ControllerProcesses(_run_controller, reports_failed_start=not watches)
+    processes = ControllerProcesses(_run_controllers, reports_failed_start=not watches)
     try:
         # Polls, because no single event covers folders, processes and controllers' health.
         while signal.sigtimedwait(STOP_SIGNALS, _POLL_S) is None:

@@ -46,7 +46,7 @@ class UpRequest:
         external: roles of the processes that the fabric process doesn't start.
         outer: name of the outer end of the management uplink.
         processes: all processes of the fabric.
-        dialect_ports: TCP port by dialect of the emulated OCS.
+        dialects: reference and TCP port of each dialect of the emulated OCS, by name.
     """
 
     wiring: FabricWiring
@@ -56,7 +56,7 @@ class UpRequest:
     external: frozenset[str] = frozenset()
     outer: str = ""
     processes: tuple[ProcessSpec, ...] = ()
-    dialect_ports: Mapping[str, int] = field(default_factory=dict)
+    dialects: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def with_role(self, role: ProcessRole) -> tuple[ProcessSpec, ...]:
         """Return the processes of a role, also external ones."""

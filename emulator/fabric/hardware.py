@@ -210,7 +210,7 @@ class Hardware:
         if reason:
             self.remarks.append(f"{self.crossbar} moves the light, for {reason}")
         for ocs in self.plan.ocses:
-            place = self.pids[ocs.name], self.run_dir, self.request.dialect_ports
+            place = self.pids[ocs.name], self.run_dir, self.request.dialects
             hardware = OcsHardware(ocs, self.crossbar, *place)
             self.ocses[ocs.name] = hardware
             self._undo.callback(hardware.close)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from moefabric.config.plugins import ocs_dialects
+from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_reference
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
@@ -25,6 +25,7 @@ from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import pull_images
 from moefabric.emulator.linux.processes import ProcessSpec
 from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import (
     FabricWiring,
     ManagementNetwork,
@@ -40,6 +41,9 @@ _PROGRAMS: Final = {
     "mnexec": "mininet",
 }
 _OVS_PROGRAMS: Final = dict.fromkeys(("ovsdb-server", "ovs-vswitchd"), "openvswitch-switch")
+MOST_OWN_PROCESSES: Final = 8
+"""Regions up to which each has a process of its own for its controller, and one for its OCS."""
+_REGION_PROCESSES: Final = "MOEFABRIC_REGION_PROCESSES"
 _MAX_PATH_LETTERS: Final = 80
 """unix(7) allows 107 bytes for a socket's path; the longest file name needs the rest."""
 
@@ -131,6 +135,23 @@ def up(
         return wiring
 
 
+def region_processes(regions: int) -> int:
+    """Return how many processes the controllers of so many regions share, and their OCSes.
+
+    MOEFABRIC_REGION_PROCESSES sets another number. 0 means that each region has processes of its
+    own, so that the failure of a process is that of one region.
+
+    Raises:
+        UnsupportedError: if the variable is no number.
+    """
+    chosen = os.environ.get(_REGION_PROCESSES, "")
+    if chosen and not chosen.isdecimal():
+        raise UnsupportedError(f"{_REGION_PROCESSES} is a number of processes, not {chosen!r}")
+    if chosen:
+        return int(chosen)
+    return usable_cores() if regions > MOST_OWN_PROCESSES else 0
+
+
 def _specification(wiring: FabricWiring) -> tuple[object, ...]:
     """Return what the user has asked for, except the kind of switch."""
     carriers = wiring.containers, wiring.hosts, wiring.placement
@@ -161,6 +182,7 @@ def _make(
             switch_why=reason,
             identity=identity,
             placement=placement and placement.without_secrets(),
+            region_processes=region_processes(len(fabric.regions)),
         )
         machine = placement.head.name if placement else ""
         request = replace(request, wiring=wiring, outer=outer, machine=machine)
@@ -178,8 +200,11 @@ def _complete(run_dir: RunDirectory, request: UpRequest, processes: ProcessList)
     wiring = request.wiring
     run_dir.wiring_file.write_text(wiring.to_json())
     specs = processes_on(processes(wiring, run_dir), wiring, request.machine)
-    ports = {name: dialect.port for name, dialect in ocs_dialects().items()}
-    return replace(request, processes=specs, dialect_ports=ports)
+    dialects = {
+        name: (plugin_reference(OCS_DIALECTS, name), dialect.port)
+        for name, dialect in ocs_dialects().items()
+    }
+    return replace(request, processes=specs, dialects=dialects)
 
 
 def up_part(request: UpRequest, processes: ProcessList, token: str) -> dict[str, Any]:

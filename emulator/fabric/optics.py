@@ -19,7 +19,12 @@ class OcsHardware:
     """Crossbar of one OCS and the server that hands it to the OCS's process."""
 
     def __init__(
-        self, ocs: OcsPlan, crossbar: str, pid: int, run_dir: RunDirectory, ports: Mapping[str, int]
+        self,
+        ocs: OcsPlan,
+        crossbar: str,
+        pid: int,
+        run_dir: RunDirectory,
+        dialects: Mapping[str, tuple[str, int]],
     ) -> None:
         """Attach the crossbar to the fibres' ends and start the handoff server.
 
@@ -28,7 +33,7 @@ class OcsHardware:
             crossbar: kind of crossbar (`moefabric.emulator.crossbar.selection`).
             pid: a process in the switch's namespace.
             run_dir: directory for the socket of the handoff server.
-            ports: TCP port by dialect.
+            dialects: reference and TCP port of each dialect, by name.
 
         Raises:
             FabricError: if the crossbar can't be attached.
@@ -43,12 +48,12 @@ class OcsHardware:
             """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
             listeners = {
                 name: undo.enter_context(listen_in_namespace(netns, ocs.address, port))
-                for name, port in ports.items()
+                for name, (_, port) in dialects.items()
             }
             facts = {
                 **crossbar_facts,
                 **device_spec(ocs, run_dir.name).as_json(),
-                "listening": list(listeners),
+                "listening": {name: reference for name, (reference, _) in dialects.items()},
             }
             descriptors = [fd, *(listener.fileno() for listener in listeners.values())]
             carrier = partial(Carrier, interfaces, netns) if ocs.spec.link_down else None

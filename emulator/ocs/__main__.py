@@ -1,6 +1,6 @@
-"""Process of an optical switch: `python -m moefabric.emulator.ocs --socket PATH [--forever]`.
+"""Process of optical switches: `python -m moefabric.emulator.ocs --socket PATH... [--forever]`.
 
-The process needs no privilege: the fabric passes the crossbar and the listening sockets
+The process needs no privilege: the fabric passes each switch's crossbar and listening sockets
 (module `fd_handoff`). If PATH is a directory, or with --forever, it starts one child process for
 each `*.handoff` socket that appears there.
 """
@@ -13,22 +13,26 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
-from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_names
-from moefabric.core.errors import FabricError
+from moefabric.config.plugins import ocs_dialect
+from moefabric.core.errors import FabricError, SpecError
 from moefabric.emulator.crossbar.selection import adopt_crossbar
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.fabric_link import FabricLink
 from moefabric.emulator.ocs.fd_handoff import Facts, connect, receive_handoff
 from moefabric.emulator.ocs.server import OcsServer
 from moefabric.runtime import structured_log
-from moefabric.runtime.event_loop import EventLoop
-from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.event_loop import IN, EventLoop
+from moefabric.runtime.run_directory import RunDirectory, shared_name
 
 _NICENESS = -10
 """Nice value of the process, where the system permits a negative one."""
+_SCPI = {"scpi": "moefabric.emulator.ocs.scpi.dialect:SCPI"}
+"""Reference of the dialect of a handoff that names none."""
 POLL_S = 0.25
 SOCKETS = "*.handoff"
 
@@ -42,18 +46,20 @@ def main(words: list[str] | None = None) -> int:
     name = "python -m moefabric.emulator.ocs"
     parser = argparse.ArgumentParser(name, description="Serve an emulated optical switch.")
     add = parser.add_argument
-    add("--socket", required=True, type=Path, help="handoff socket, or a directory of them")
+    sockets = "handoff sockets of the switches, or a directory of them"
+    add("--socket", required=True, type=Path, nargs="+", metavar="PATH", help=sockets)
     add("--forever", action="store_true", help="serve all sockets that appear, until SIGTERM")
     deadline = "how long to wait for the socket"
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help=deadline)
     options = parser.parse_args(words)
-    path, stop = options.socket, stop_signal()
-    structured_log.start(path.stem if path.suffix == ".handoff" else "ocs")
+    paths, stop = options.socket, stop_signal()
+    is_handoff = paths[0].suffix == ".handoff"
+    structured_log.start(shared_name([path.stem for path in paths]) if is_handoff else "ocs")
     try:
-        if options.forever or path.is_dir():
-            serve_all(path, stop)
+        if options.forever or paths[0].is_dir():
+            serve_all(paths[0], stop)
         else:
-            serve_one(path, stop, options.deadline)
+            serve(paths, stop, options.deadline)
     except FabricError as error:
         print(error, file=sys.stderr)
         return 1
@@ -61,9 +67,9 @@ def main(words: list[str] | None = None) -> int:
 
 
 def prepare() -> None:
-    """Load all front ends, before the prefork server forks a process for each switch."""
-    for dialect in ocs_dialects().values():
-        resolve_name(dialect.front_end)
+    """Load the built-in front ends, before the prefork server forks processes of switches."""
+    for name in ("scpi.dialect:SCPI", "tl1.dialect:TL1", "restconf.dialect:RESTCONF"):
+        resolve_name(ocs_dialect(f"moefabric.emulator.ocs.{name}").front_end)
 
 
 def stop_signal() -> socket.socket:
@@ -76,48 +82,76 @@ def stop_signal() -> socket.socket:
     return receiver
 
 
-def serve_one(path: Path, stop: socket.socket, deadline_s: float) -> None:
-    """Serve the switch of one handoff socket until the fabric closes it or `stop` is readable.
+def serve(paths: Sequence[Path], stop: socket.socket, deadline_s: float) -> None:
+    """Serve the switches of handoff sockets, by one thread, until the fabric closes all of them.
+
+    It also ends when `stop` becomes readable. A switch whose socket the fabric closes ends alone.
 
     Raises:
-        FabricError: if no handoff arrives within `deadline_s`, or its facts describe no valid
+        FabricError: if a handoff doesn't arrive within `deadline_s`, or its facts describe no valid
             switch.
     """
     with contextlib.suppress(PermissionError):  # the real device has its own processor
         os.nice(_NICENESS)
-    with connect(path, deadline_s) as sock:
-        ready, _, _ = select.select([sock, stop], [], [])  # another process may serve the switch
-        if stop in ready:
-            return
-        sock.settimeout(deadline_s)
-        facts, fds = receive_handoff(sock)
-        _serve(facts, fds, sock, stop)
+    loop, served = EventLoop(), set(paths)
 
+    def end(path: Path) -> None:
+        served.discard(path)
+        if not served:
+            loop.stop()
 
-def _serve(facts: Facts, fds: list[int], sock: socket.socket, stop: socket.socket) -> None:
-    """Serve the switch of a handoff until the fabric closes it or `stop` is readable."""
-    names = facts.get("listening", ["scpi"])
     with contextlib.ExitStack() as resources:
+        resources.callback(loop.close)
+        for path in paths:
+            sock = resources.enter_context(connect(path, deadline_s))
+            ready = select.poll()  # another process may serve the switch
+            ready.register(sock, select.POLLIN)
+            ready.register(stop, select.POLLIN)
+            if stop.fileno() in dict(ready.poll()):
+                return
+            sock.settimeout(deadline_s)
+            with structured_log.part(path.stem) if len(paths) > 1 else contextlib.nullcontext():
+                _start(*receive_handoff(sock), sock, loop, resources, partial(end, path))
+        loop.watch(stop.fileno(), IN, lambda _events: loop.stop())
+        loop.run()
+
+
+def _start(
+    facts: Facts,
+    fds: list[int],
+    sock: socket.socket,
+    loop: EventLoop,
+    resources: contextlib.ExitStack,
+    on_close: Callable[[], None],
+) -> None:
+    """Serve the switch of a handoff by a loop; `on_close` is called when the fabric closes it."""
+
+    def end() -> None:
+        server.close()
+        on_close()
+
+    try:
+        listeners = {
+            name: resources.enter_context(socket.socket(fileno=fd))
+            for name, fd in zip(facts.get("listening", _SCPI), fds[1:], strict=True)
+        }
+        crossbar = adopt_crossbar(facts, fds[0])
+        resources.callback(crossbar.close)
+        fabric = FabricLink(sock, loop, end)
+        server = OcsServer(crossbar, DeviceSpec.from_json(facts), fabric, loop)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        what = f"no switch can be made of {facts}: {error!r}"
+        raise FabricError(f"OCS handoff: {what}") from error
+    resources.callback(server.close)
+    for name, listener in listeners.items():
         try:
-            listeners = {
-                name: resources.enter_context(socket.socket(fileno=fd))
-                for name, fd in zip(names, fds[1:], strict=True)
-            }
-            crossbar = adopt_crossbar(facts, fds[0])
-            resources.callback(crossbar.close)
-            loop = EventLoop()
-            fabric = FabricLink(sock, loop)
-            server = OcsServer(crossbar, DeviceSpec.from_json(facts), fabric, loop)
-        except (IndexError, KeyError, TypeError, ValueError) as error:
-            what = f"no switch can be made of {facts}: {error!r}"
-            raise FabricError(f"OCS handoff: {what}") from error
-        for name, listener in listeners.items():
-            if name in plugin_names(OCS_DIALECTS):
-                server.open(listener, name)
-            else:
-                listener.close()
-        fabric.start(server.device)
-        server.serve(stop)
+            server.open(listener, name, facts.get("listening", _SCPI)[name])
+        except SpecError as error:
+            if not isinstance(error.__cause__, ModuleNotFoundError):
+                raise
+            listener.close()  # the package of a dialect may be absent from another container
+    fabric.start(server.device)
+    server.start()
 
 
 def serve_all(path: Path, stop: socket.socket) -> None:
@@ -127,7 +161,7 @@ def serve_all(path: Path, stop: socket.socket) -> None:
     try:
         while not is_stopped:
             serving = {at: process for at, process in serving.items() if process.poll() is None}
-            serving |= {at: _start(at) for at in handoff_sockets(path) if at not in serving}
+            serving |= {at: _start_process(at) for at in handoff_sockets(path) if at not in serving}
             # Poll: no event reports nested directories or a volume of another machine.
             is_stopped = bool(select.select([stop], [], [], POLL_S)[0])
     finally:
@@ -146,7 +180,7 @@ def handoff_sockets(path: Path) -> list[Path]:
     return [path] if path.is_socket() else []
 
 
-def _start(path: Path) -> subprocess.Popen[bytes]:
+def _start_process(path: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "MOEFABRIC_FABRIC": path.parent.name}
     command = [sys.executable, "-m", "moefabric.emulator.ocs", "--socket", str(path)]
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)

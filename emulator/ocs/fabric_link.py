@@ -3,7 +3,8 @@
 import json
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from dataclasses import asdict
 from typing import Any, Final, Literal
 
@@ -61,11 +62,19 @@ _LEVELS: Final = {
 class FabricLink(DeviceHost):
     """The fabric as the host of a switch: lines of JSON over the handoff socket."""
 
-    def __init__(self, sock: socket.socket, loop: EventLoop) -> None:
-        """Use a connected handoff socket; the loop stops when the fabric closes it."""
+    def __init__(
+        self, sock: socket.socket, loop: EventLoop, on_close: Callable[[], None] | None = None
+    ) -> None:
+        """Use a connected handoff socket.
+
+        Args:
+            sock: The socket.
+            loop: Serves the switch.
+            on_close: Is called when the fabric closes the socket. Default: the loop stops.
+        """
         self._device: OcsDevice
-        self._loop = loop
-        self._lines = LineConnection(sock, loop, self._on_line, loop.stop)
+        self._loop, self._context = loop, copy_context()
+        self._lines = LineConnection(sock, loop, self._on_line, on_close or loop.stop)
 
     def set_links(self, links: LinkTimes) -> None:
         """Ask the fabric to take links down, and to bring them up at their times."""
@@ -89,7 +98,8 @@ class FabricLink(DeviceHost):
         def send() -> None:
             fields = event.as_json()
             self._lines.send({"event": fields})
-            log.log(_LEVELS.get(event.kind, logging.INFO), "%s", fields.pop("kind"), extra=fields)
+            level, kind = _LEVELS.get(event.kind, logging.INFO), fields.pop("kind")
+            self._context.run(log.log, level, "%s", kind, extra=fields)
 
         self._loop.call_at(self._loop.now_ns(), send)
 

@@ -122,14 +122,19 @@ class IdleTimeout:
             self._expire()
 
 
-def open_front_end(dialect: str, device: OcsDevice) -> FrontEnd:
+def open_front_end(name: str, device: OcsDevice, reference: str = "") -> FrontEnd:
     """Make the front end of a dialect, with the options of the device's profile.
 
+    Args:
+        name: Name of the dialect.
+        device: The switch.
+        reference: `package.module:Name` of the dialect, if that is known without the registry.
+
     Raises:
-        SpecError: If no dialect is registered under this name.
+        SpecError: If there is no such dialect.
     """
-    registered = ocs_dialect(dialect)
-    device.users.add_factory_accounts(registered.accounts)
-    options = registered.options(**device.profile.dialects.get(dialect, {}))
-    front_end: FrontEnd = resolve_name(registered.front_end)(device, options)
+    dialect = ocs_dialect(reference or name)
+    device.users.add_factory_accounts(dialect.accounts)
+    options = dialect.options(**device.profile.dialects.get(name, {}))
+    front_end: FrontEnd = resolve_name(dialect.front_end)(device, options)
     return front_end

@@ -114,25 +114,33 @@ class OcsServer:
         self._listeners: list[FrontEndListener] = []
         self.device.events.subscribe(self._on_event)
 
-    def open(self, listener: socket.socket, dialect: str) -> None:
+    def open(self, listener: socket.socket, name: str, reference: str = "") -> None:
         """Serve a dialect on a listening socket, which the server owns from now on.
 
-        Raises:
-            SpecError: If no dialect is registered under this name.
+        The other arguments and errors are those of `open_front_end`.
         """
-        front_end = open_front_end(dialect, self.device)
+        front_end = open_front_end(name, self.device, reference)
         self._listeners.append(FrontEndListener(self.loop, self.device, listener, front_end))
 
     def serve(self, stop: socket.socket) -> None:
         """Serve until the loop is stopped, or `stop` is readable or closed by its peer."""
         self.loop.watch(stop.fileno(), IN, lambda _events: self.loop.stop())
         try:
-            self._announce_start()
+            self.start()
             self.loop.run()
         finally:
-            for listener in self._listeners:
-                listener.close()
+            self.close()
             self.loop.close()
+
+    def start(self) -> None:
+        """Announce that the switch has started; the loop serves it from now on."""
+        words = f"{len(self.device.connects)} cross-connects"
+        self.device.events.publish(OcsEventKind.STARTED, words=words)
+
+    def close(self) -> None:
+        """Disconnect all clients and stop listening. Idempotent."""
+        for listener in self._listeners:
+            listener.close()
 
     def _on_event(self, event: OcsEvent) -> None:
         if event.kind is OcsEventKind.REBOOT:
@@ -144,8 +152,4 @@ class OcsServer:
         for listener in self._listeners:
             listener.paused = False
             listener.front_end.restart()
-        self._announce_start()
-
-    def _announce_start(self) -> None:
-        words = f"{len(self.device.connects)} cross-connects"
-        self.device.events.publish(OcsEventKind.STARTED, words=words)
+        self.start()

@@ -28,6 +28,7 @@ class FailureInjection(FabricView):
             *what: NICs (`s0/e0`), optical NICs (`s0/o0`), OCSes, GPUs (`s1/3`), servers, or
                 controllers (`r0`, `eps`).
             mode: With `controller`: `kill` its process, which is started again, or `stop` it.
+                Controllers that share the process fail with it.
 
         Raises:
             SpecError: If the kind is unknown, or the fabric lacks the components.
@@ -37,7 +38,7 @@ class FailureInjection(FabricView):
         if not what:
             raise SpecError([("fault", f"which {kind}?")])
         if failure.kind in failure_injection.LOGGED_KINDS:
-            failure_injection.inject(self.run_directory, failure)
+            failure = failure_injection.inject(self.run_directory, failure)
         else:
             hardware_injection.inject(self.run_directory, str(failure.kind), what)
         return InjectedFailure(self, failure)

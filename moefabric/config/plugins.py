@@ -174,10 +174,12 @@ def _loaded(group: str, reference: str) -> Any:
     part_name = without_arguments(reference)
     registered = _built_in(group) if part_name in _built_in(group) else _registered(group)
     module, colon, name = part_name.partition(":")
-    if part_name in registered:
-        module, _, name = registered[part_name].value.partition(":")
+    # The registry takes long to read, and a module's name needs none.
+    if not colon and part_name in _registered(group):
+        module, _, name = _registered(group)[part_name].value.partition(":")
     elif not (colon and module and name):
-        known = ", ".join(registered) or "(none: install moefabric again, by packaging/setup)"
+        known = ", ".join(_registered(group))
+        known = known or "(none: install moefabric again, by packaging/setup)"
         message = f"{part_name!r} is not one of {known}, nor package.module:Name"
         raise SpecError([(noun, message)])
     try:

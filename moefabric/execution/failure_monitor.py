@@ -51,7 +51,7 @@ class FailureInjector(RunObserver):
     def __init__(
         self,
         planned: Sequence[PlannedFailure],
-        inject: Callable[[Failure], None],
+        inject: Callable[[Failure], object],
         clear: Callable[[Failure], None],
         clock: Clock,
         scale: Scale,

@@ -3,10 +3,11 @@
 import fcntl
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from ipaddress import IPV4LENGTH, IPv4Network
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -251,6 +252,11 @@ class RunDirectory:
         return self.log_folder / f"{process}.log"
 
 
+def shared_name(names: Sequence[str]) -> str:
+    """Return the name of a process by those of its parts, such as `r0-r31`."""
+    return names[0] if len(names) == 1 else f"{names[0]}-{names[-1]}"
+
+
 @dataclass(frozen=True)
 class ServerInterfaces:
     """Names of a server's interfaces in the fabric and in the management network."""
@@ -275,6 +281,8 @@ class FabricWiring:
         control_tls: certificates of the control connections; None without TLS.
         placement: which machine has each part; None if one machine has all.
         shared_agents: whether agents of emulated servers share processes.
+        region_processes: number of processes that the controllers of all regions share, and of
+            those that all OCSes share; 0 if each has its own.
     """
 
     fabric: Fabric
@@ -290,6 +298,26 @@ class FabricWiring:
     control_tls: ControlTls | None = None
     placement: MachinePlacement | None = None
     shared_agents: bool = True
+    region_processes: int = 0
+
+    @property
+    def region_groups(self) -> tuple[tuple[Region, ...], ...]:
+        """Regions that share a process for their controllers, and one for their OCSes.
+
+        Those of different machines share none.
+        """
+        by_machine = dict[str, list[Region]]()
+        for region in self.fabric.regions:
+            machine = self.placement.regions[region.name] if self.placement else ""
+            by_machine.setdefault(machine, []).append(region)
+        size = (
+            ceil(len(self.fabric.regions) / self.region_processes) if self.region_processes else 1
+        )
+        return tuple(
+            tuple(local[start : start + size])
+            for local in by_machine.values()
+            for start in range(0, len(local), size)
+        )
 
     @property
     def switch_addresses(self) -> list[str]:

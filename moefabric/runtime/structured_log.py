@@ -33,6 +33,7 @@ MOST_BYTES: Final = 1 << 20
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _ID: Final = re.compile(r"[A-Za-z0-9_.~/-]{1,64}")
 _CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("ids", default=MappingProxyType({}))
+_PART: ContextVar[str] = ContextVar("part", default="")
 _process_ids: dict[str, object] = {}
 
 
@@ -102,7 +103,28 @@ def start(process: str, folder: Path | None = None, **ids: object) -> logging.Ha
         ids: Ids of all lines.
     """
     sys.excepthook = _log_uncaught
-    return _attach(logging.getLogger(), process, folder or log_folder(), ids)
+    handler = _attach(logging.getLogger(), process, folder or log_folder(), ids)
+    handler.addFilter(lambda _record: not _PART.get())
+    return handler
+
+
+@contextmanager
+def part(name: str, folder: Path | None = None, **ids: object) -> Iterator[None]:
+    """Log a part of this process as if it were a process of its own.
+
+    The part is what runs in the present context until the block ends, or in a copy of it at any
+    time. Arguments are those of `start`.
+    """
+    handler = _handler(name, folder or log_folder())
+    handler.setFormatter(JsonFormatter(name))
+    handler.addFilter(lambda _record: _PART.get() == name)
+    logging.getLogger().addHandler(handler)
+    token = _PART.set(name)
+    try:
+        with log_context(**ids):
+            yield
+    finally:
+        _PART.reset(token)
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -28,7 +28,7 @@ from moefabric.emulator.linux.processes import (
     prefork_argv,
 )
 from moefabric.runtime.cpu_monitor import usable_cores
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
 
 UP_TIMEOUT_S: Final = 240.0
 """Time in which the processes of a fabric must be ready; 512 servers on a busy machine take most of
@@ -42,8 +42,9 @@ _REASON_S: Final = 4.0
 def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
     """Return the processes of a fabric.
 
-    One process forks a controller for each region and for the EPS. Each region has an OCS device,
-    each server an agent. If several machines carry the fabric, one process holds the other parts.
+    One process forks the controllers of regions and of the EPS. Each region has an OCS device; in
+    large fabrics, those of several regions share a process. Each server has an agent. If several
+    machines carry the fabric, one process holds the other parts.
     """
     fabric = wiring.fabric
     own = "--run-dir", str(run_dir.path)
@@ -53,11 +54,12 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     processes = [
         ProcessSpec("controllers", OUTER, controllers, passwords, role=ProcessRole.CONTROLLER)
     ]
-    for region in fabric.regions:
-        if region.ocs is not None:
-            name, limit = region.ocs.name, str(UP_TIMEOUT_S)
-            handoff = ("--socket", str(run_dir.ocs_socket(region)), "--deadline", limit)
-            processes.append(ProcessSpec(name, name, handoff, role=ProcessRole.OCS, prefork=device))
+    for group in wiring.region_groups:
+        ocses = {region.ocs.name: run_dir.ocs_socket(region) for region in group if region.ocs}
+        if ocses:
+            name, node = shared_name([*ocses]), next(iter(ocses))
+            argv = ("--socket", *map(str, ocses.values()), "--deadline", str(UP_TIMEOUT_S))
+            processes.append(ProcessSpec(name, node, argv, role=ProcessRole.OCS, prefork=device))
     if wiring.placement is not None and wiring.placement.others:
         head = (sys.executable, "-m", "moefabric.testbed.cluster.head", *own)
         processes.append(ProcessSpec(HEAD_PROCESS, OUTER, head))

@@ -5,7 +5,8 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import pairwise
+from dataclasses import replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +14,10 @@ from moefabric.agents.fleet.channel import connect_local, request_all
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.failures import ControllerFailureMode, Failure, FailurePhase
-from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.fabric.daemon_protocol import read_wiring
 from moefabric.runtime.failure_log import append_failure_event, read_failure_log
-from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
 from moefabric.workload.iterations.substitution import Gpu
 
 _REPLY_S: Final = 5.0
@@ -28,14 +28,17 @@ LOGGED_KINDS: Final = tuple(kind for kind in INJECTABLE if kind.traits.injection
 """Kinds that agents and controllers know, not the hardware: only the failure log records them."""
 
 
-def inject(run_dir: RunDirectory, failure: Failure) -> None:
+def inject(run_dir: RunDirectory, failure: Failure) -> Failure:
     """Make components fail.
+
+    Returns:
+        All that fails: a controller's process may be that of other controllers, too.
 
     Raises:
         SpecError: The fabric lacks the components.
         FabricError: The components can't be made to fail.
     """
-    _change(run_dir, failure, fails=True)
+    return _change(run_dir, failure, fails=True)
 
 
 def clear(run_dir: RunDirectory, failure: Failure) -> None:
@@ -46,17 +49,19 @@ def clear(run_dir: RunDirectory, failure: Failure) -> None:
     _change(run_dir, failure, fails=False)
 
 
-def _change(run_dir: RunDirectory, failure: Failure, *, fails: bool) -> None:
-    fabric = _fabric_with(run_dir, failure)
+def _change(run_dir: RunDirectory, failure: Failure, *, fails: bool) -> Failure:
+    wiring = _wiring_with(run_dir, failure)
     match failure.kind.traits.injection:
         case "agent":
             _set_ranks(run_dir, failure.what, alive=not fails)
         case "controller":
             number = _SIGNALS[failure.how] if fails else signal.SIGCONT
-            _signal_controllers(run_dir, fabric, failure.what, number)
+            hit = _signal_controllers(run_dir, wiring, failure.what, number)
+            return replace(failure, what=hit)
         case _:
             change = hardware_injection.inject if fails else hardware_injection.clear
             change(run_dir, str(failure.kind), failure.what)
+    return failure
 
 
 def logged_failures(run_dir: RunDirectory) -> list[Failure]:
@@ -78,13 +83,12 @@ def logged_failures(run_dir: RunDirectory) -> list[Failure]:
     ]
 
 
-def _fabric_with(run_dir: RunDirectory, failure: Failure) -> Fabric:
+def _wiring_with(run_dir: RunDirectory, failure: Failure) -> FabricWiring:
     """Return the running fabric after checking that it has the components of the failure."""
-    fabric = read_wiring(run_dir).fabric
-    has = failure.kind.traits.has
-    if unknown := [name for name in failure.what if not has(fabric, name)]:
+    wiring, has = read_wiring(run_dir), failure.kind.traits.has
+    if unknown := [name for name in failure.what if not has(wiring.fabric, name)]:
         raise SpecError([("", f"{', '.join(unknown)}: {run_dir.name} has no such {failure.kind}")])
-    return fabric
+    return wiring
 
 
 def _set_ranks(run_dir: RunDirectory, names: Sequence[str], *, alive: bool) -> None:
@@ -99,22 +103,26 @@ def _set_ranks(run_dir: RunDirectory, names: Sequence[str], *, alive: bool) -> N
 
 
 def _signal_controllers(
-    run_dir: RunDirectory, fabric: Fabric, names: Sequence[str], number: signal.Signals
-) -> None:
-    regions = {region.name: region for region in fabric.regions}
-    for name in names:
-        file = run_dir.controller_pid_file(regions.get(name))
+    run_dir: RunDirectory, wiring: FabricWiring, names: Sequence[str], number: signal.Signals
+) -> tuple[str, ...]:
+    """Send a signal to the processes of controllers; return all controllers of these processes."""
+    groups = [{region.name: region for region in group} for group in wiring.region_groups]
+    group_of = {name: group for group in groups for name in group}
+    hit = {tuple(group_of.get(name, [name])): group_of.get(name, {}) for name in names}
+    for together, regions in hit.items():
+        file = run_dir.controller_pid_file(regions.get(together[0]))
         at_ns = time.monotonic_ns()
         try:
             os.kill(_controller_pid(int(file.read_text())), number)
         except (OSError, ValueError) as absent:
             raise FabricError(
-                f"controller {name}: no such process here ({absent});"
+                f"controller {shared_name(together)}: no such process here ({absent});"
                 " where controllers run in another container, signal it there"
             ) from absent
         phase: FailurePhase = "clear" if number is signal.SIGCONT else "inject"
         why = _STOPPED if number is signal.SIGSTOP else ""
-        append_failure_event(run_dir, phase, FailureKind.CONTROLLER, [name], why, at_ns)
+        append_failure_event(run_dir, phase, FailureKind.CONTROLLER, together, why, at_ns)
+    return tuple(chain.from_iterable(hit))
 
 
 def _controller_pid(pid: int) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.config.plugins import ocs_dialects
+from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_reference
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF
@@ -63,7 +63,7 @@ class ServedOcs:
             "ports": 12,
             "profile": {"settle": {"fixed_ns": 0}},
             "serial": "1",
-            "listening": list(listeners),
+            "listening": {name: plugin_reference(OCS_DIALECTS, name) for name in listeners},
         }
         fds = [crossbar.fd, *(listener.fileno() for listener in listeners.values())]
         self.process = resources.enter_context(ocs_process(folder, facts, fds))

@@ -31,12 +31,17 @@ CIRCUITS = ["s0/o0~s3/o2", "s1/o0~s2/o1"]
 TIMEOUT_S = 20.0
 
 
-@pytest.fixture(scope="module", params=["bpf", "ovs-netdev"])
+@pytest.fixture(scope="module", params=["bpf", "ovs-netdev", "bpf shared"])
 def bench(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    """Controllers of switches that prove their identity, and of switches that can't."""
-    with controllers_with_switches(tmp_path_factory.mktemp("run"), request.param) as started:
+    """Controllers of switches that prove their identity, and of switches that can't.
+
+    Each has a process of its own, or they share one.
+    """
+    switch, _, shared = request.param.partition(" ")
+    folder = tmp_path_factory.mktemp("run")
+    with controllers_with_switches(folder, switch, shared=bool(shared)) as started:
         yield started
 
 

@@ -51,7 +51,18 @@ def profile(busy: Literal["move", "refuse"] = "move") -> DeviceProfile:
     return DeviceProfile(settle=SettleTime(fixed_ns=round(SETTLE_S * 1e9)), busy=busy)
 
 
-@pytest.fixture(params=["memory", "scpi", "scpi that refuses busy ports", "tl1", "restconf"])
+@pytest.fixture(
+    params=[
+        "memory",
+        "scpi",
+        "scpi that refuses busy ports",
+        "scpi in a shared process",
+        "tl1",
+        "tl1 in a shared process",
+        "restconf",
+        "restconf in a shared process",
+    ]
+)
 def ocs(request: pytest.FixtureRequest) -> Iterator[OpticalSwitch]:
     if request.param == "memory":
         yield MemoryOcs(wired(), wired().regions[0])
@@ -60,7 +71,8 @@ def ocs(request: pytest.FixtureRequest) -> Iterator[OpticalSwitch]:
     wired_fabric, region, spec = parts(driver)
     with ExitStack() as undo:
         busy: Literal["move", "refuse"] = "refuse" if "refuses" in request.param else "move"
-        served = undo.enter_context(ocs_device(driver, PORTS, profile(busy)))
+        shared = "shared" in request.param
+        served = undo.enter_context(ocs_device(driver, PORTS, profile(busy), shared=shared))
         yield undo.enter_context(RemoteOcs(wired_fabric, region, make_driver(spec, served.address)))
 
 

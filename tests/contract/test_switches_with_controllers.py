@@ -16,10 +16,13 @@ A = CircuitSet.of(["s0/o0~s3/o2", "s0/o1~s3/o1", "s1/o0~s2/o1"])
 B = CircuitSet.of(["s0/o1~s3/o1", "s0/o0~s2/o0", "s1/o0~s2/o1"])
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+@pytest.fixture(scope="module", params=[False, True], ids=["own-process", "shared-process"])
+def bench(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
     """Shared by all tests because the controllers start slowly."""
-    with controllers_with_switches(tmp_path_factory.mktemp("run")) as started:
+    folder = tmp_path_factory.mktemp("run")
+    with controllers_with_switches(folder, shared=request.param) as started:
         yield started
 
 

@@ -203,6 +203,15 @@ def test_link_is_down_without_light_and_up_after_link_up_time(tmp_path: Path) ->
         watch.wait(False)
 
 
+def test_dialect_of_an_absent_package_is_left_out(tmp_path: Path) -> None:
+    with ExitStack() as resources:
+        absent = {"lab": "absent_package.dialect:LAB"}
+        ocs = OcsLab(tmp_path, resources, listening=absent)
+        process = ocs.start(ocs.handoff.path)
+        assert request(ocs.handoff.path, {"do": "show"})["faults"] == []
+        assert process.poll() is None
+
+
 def test_volatile_switch_is_dark_after_crash(tmp_path: Path) -> None:
     with ExitStack() as resources:
         ocs = OcsLab(tmp_path, resources, profile={"startup": "volatile"})

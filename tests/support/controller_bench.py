@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry
@@ -92,9 +93,24 @@ class Bench:
         return entries
 
 
+_SHARED: Final = """
+import sys
+from pathlib import Path
+from moefabric.controller.service import supervisor
+from moefabric.controller.service.process import serve
+from moefabric.runtime.run_directory import RunDirectory
+run = RunDirectory(Path(sys.argv[1]))
+wiring = supervisor.read_wiring(run)
+regions = (*wiring.fabric.regions, None)
+supervisor.start_log(run, regions)
+serve(run, wiring, regions)
+"""
+"""Runs all controllers of a run directory in one process."""
+
+
 @contextmanager
 def controllers_with_switches(
-    folder: Path, switch: str = "bpf", tls: ControlTls | None = None
+    folder: Path, switch: str = "bpf", tls: ControlTls | None = None, *, shared: bool = False
 ) -> Iterator[Bench]:
     """Yield controllers in a run directory with connected switches.
 
@@ -102,6 +118,7 @@ def controllers_with_switches(
         folder: Becomes the run directory.
         switch: Kind of the switches; only `bpf` proves its identity.
         tls: Certificates of both ends.
+        shared: Whether the controllers share a process.
     """
     number = os.getpid() * 2 + (switch == "bpf")
     management = ManagementNetwork(f"127.{number % 200 + 20}.{number // 200 % 250}.0/24")
@@ -111,8 +128,14 @@ def controllers_with_switches(
     run.wiring_file.write_text(wiring.to_json())
     with ExitStack() as undo:
         undo.enter_context(scpi_device(FABRIC, (management.ocs_address(REGION), SCPI.port)))
-        argv = [sys.executable, "-m", "moefabric.controller", "--run-dir", str(run.path)]
-        controllers = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+        program = ("-c", _SHARED) if shared else ("-m", "moefabric.controller", "--run-dir")
+        controllers = subprocess.Popen(
+            [sys.executable, *program, str(run.path)], stdin=subprocess.DEVNULL
+        )
+        if shared:
+            run.log_folder.mkdir(exist_ok=True)
+            run.controller_pid_file(REGION).parent.mkdir()
+            run.controller_pid_file(REGION).write_text(f"{controllers.pid}\n")
         undo.callback(end, controllers)
         interfaces = MemoryInterfaces()
         undo.callback(interfaces.close)

@@ -67,13 +67,28 @@ class EmulatedOcs:
 
 @contextmanager
 def ocs_device(
-    dialect: str, ports: int, profile: DeviceProfile, address: tuple[str, int] = ("127.0.0.1", 0)
+    dialect: str,
+    ports: int,
+    profile: DeviceProfile,
+    address: tuple[str, int] = ("127.0.0.1", 0),
+    *,
+    shared: bool = False,
 ) -> Iterator[EmulatedOcs]:
-    """Serve a switch that speaks one dialect, until the block ends."""
+    """Serve a switch that speaks one dialect, until the block ends.
+
+    With `shared`, its thread serves a second switch too, whose cross-connects must stay.
+    """
     listener = socket.create_server(address)
     server = OcsServer(MemoryCrossbar(Ports(ports, ports)), DeviceSpec(profile))
     bound_address: tuple[str, int] = listener.getsockname()[:2]
     server.open(listener, dialect)
+    pairs = [(port, ports + port) for port in range(1, ports + 1)]
+    others = [MemoryCrossbar(Ports(ports, ports))] if shared else []
+    neighbours = [OcsServer(other, DeviceSpec(profile), None, server.loop) for other in others]
+    for neighbour in neighbours:
+        neighbour.open(socket.create_server(("127.0.0.1", 0)), dialect)
+        neighbour.start()
+        neighbour.device.add(pairs)
     ocs = EmulatedOcs(server, bound_address)
     stop_receiver, stop = socket.socketpair()
     thread = threading.Thread(target=server.serve, args=(stop_receiver,))
@@ -81,10 +96,14 @@ def ocs_device(
     try:
         yield ocs
     finally:
+        for neighbour in neighbours:
+            ocs.run(neighbour.close)
         stop.close()
         thread.join(10)
         stop_receiver.close()
         ocs.close()
+    for neighbour in neighbours:
+        assert sorted(neighbour.device.connects) == pairs
 
 
 class FaultInjectingDriver:

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import copy_context
 from typing import Any, Final, Generic, TypeVar
 
 from moefabric.controller.southbound.openflow import framework  # noqa: F401 - before Eventlet
@@ -35,12 +36,15 @@ _LISTEN_BACKLOG: Final = 512
 
 sleep: Final[Callable[[float], object]] = eventlet.sleep
 """Lets other green threads run for a number of seconds."""
-spawn: Final[Callable[..., object]] = eventlet.spawn
-"""Calls a function, with arguments, in a green thread."""
 lock: Final[Callable[[], AbstractContextManager[Any]]] = Semaphore
 """Returns a lock between green threads."""
 create_connection: Final[Dial] = green_socket.create_connection
 """Opens a TCP connection that blocks its green thread only."""
+
+
+def spawn(function: Callable[..., object], *arguments: object) -> None:
+    """Call a function in a green thread that has the caller's context."""
+    eventlet.spawn(copy_context().run, function, *arguments)
 
 
 def start_hub() -> None:
@@ -63,7 +67,7 @@ def start(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
         except BaseException as error:  # noqa: BLE001 - the waiting thread gets it
             outcome.send_exception(error)
 
-    eventlet.spawn(run)
+    spawn(run)
     if now:
         sleep(0)
 

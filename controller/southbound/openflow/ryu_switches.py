@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 from random import SystemRandom
 from typing import Any, Final
@@ -62,26 +63,38 @@ class _Batch:
 
 
 class RyuEventHandler(Application):
-    """Hands Ryu's events to the switches' controller."""
+    """Hands Ryu's events to the controller of each switch; a process has one.
+
+    Ryu calls it in a green thread of its own, and each controller is called in its own context.
+    """
 
     OFP_VERSIONS = [ofp.VERSION]  # noqa: RUF012 - Ryu looks for a list
-
-    def __init__(self, switches: "RyuSwitches") -> None:
-        super().__init__()
-        self._switches = switches
 
     @handler.set_ev_cls(ofp_event.EventOFPStateChange, [IN_USE, DEAD])
     def state_changed(self, event: Any) -> None:
         """Handle a switch that connects or disconnects."""
-        if event.state == IN_USE:
-            self._switches.connected(event.datapath)
-        else:
-            self._switches.disconnected(event.datapath)
+        owner = event.datapath.owner
+        handle = owner.connected if event.state == IN_USE else owner.disconnected
+        event.datapath.context.run(handle, event.datapath)
 
     @handler.set_ev_cls(ofp_event.EventOFPPortStatus, IN_USE)
     def port_changed(self, event: Any) -> None:
         """Handle a change of a port of a connected switch."""
-        self._switches.port_changed(event.msg.datapath, event.msg.desc)
+        datapath = event.msg.datapath
+        datapath.context.run(datapath.owner.port_changed, datapath, event.msg.desc)
+
+
+@cache
+def _start_framework() -> None:
+    """Start the parts of Ryu that all controllers of this process use."""
+    cfg = framework.module("cfg")
+    cfg.CONF(args=[], project=framework.NAME, default_config_files=[])
+    cfg.CONF.set_override("echo_request_interval", 5.0)
+    cfg.CONF.set_override("maximum_unreplied_echo_requests", 3)
+    manager = app_manager.AppManager.get_instance()
+    ofp_handler = framework.module("controller.ofp_handler").OFPHandler
+    for app in (manager.instantiate(RyuEventHandler), manager.instantiate(ofp_handler)):
+        Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
 
 
 class RyuSwitches:
@@ -136,16 +149,9 @@ class RyuSwitches:
         Raises:
             ControlError: If `address` is in use.
         """
-        cfg = framework.module("cfg")
-        cfg.CONF(args=[], project=framework.NAME, default_config_files=[])
-        cfg.CONF.set_override("echo_request_interval", 5.0)
-        cfg.CONF.set_override("maximum_unreplied_echo_requests", 3)
-        manager = app_manager.AppManager.get_instance()
-        ofp_handler = framework.module("controller.ofp_handler").OFPHandler
-        for app in (manager.instantiate(RyuEventHandler, self), manager.instantiate(ofp_handler)):
-            Application.start(app)  # OFPHandler.start would listen by itself and hide its errors
+        _start_framework()
         known = None if tls else {*hosts, _LOOPBACK}
-        server = switch_connection.SwitchServer(known, self.message_received, self._token)
+        server = switch_connection.SwitchServer(known, self, self._token)
         green.serve_connections(address, "switches", server.serve, tls)
 
     @property

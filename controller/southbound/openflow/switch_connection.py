@@ -11,9 +11,10 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from moefabric.controller.southbound.openflow import frame_check, framework, green, messages
 from moefabric.core import switch_proof
@@ -35,14 +36,29 @@ MOST_HANDSHAKES: Final = 256
 """Connections whose handshake may be unfinished at once; more than a region has switches."""
 _READ_BYTES: Final = 1 << 16
 
-MessageHandler = Callable[[Any, Message], None]
-"""Is given a connection, and a message that Ryu leaves to the controller."""
+
+class SwitchOwner(Protocol):
+    """Controller of switches; all methods are given a connection."""
+
+    def connected(self, datapath: Any) -> None:
+        """Handle a switch whose handshake has ended."""
+
+    def disconnected(self, datapath: Any) -> None:
+        """Handle the end of a connection."""
+
+    def port_changed(self, datapath: Any, port: Any) -> None:
+        """Handle a change of a port."""
+
+    def message_received(self, datapath: Any, message: Message) -> None:
+        """Handle a message that Ryu leaves to the controller."""
 
 
 class SwitchConnection(Datapath):
     """A connection of a switch.
 
     Attributes:
+        owner: The controller of the switch.
+        context: The context in which the controller handles its events.
         proved_id: The datapath id that the switch has proved; None before its proof.
     """
 
@@ -50,7 +66,7 @@ class SwitchConnection(Datapath):
         self,
         connection: socket.socket,
         address: tuple[str, int],
-        handle: MessageHandler,
+        owner: SwitchOwner,
         token: str | None,
     ) -> None:
         """Begin the handshake.
@@ -58,12 +74,13 @@ class SwitchConnection(Datapath):
         Args:
             connection: The accepted socket.
             address: Address of the peer.
-            handle: Is called for messages after the handshake.
+            owner: The controller of the switch.
             token: The fabric's token, which the switch must prove to know; None for a switch that
                 can't, such as Open vSwitch.
         """
+        self.owner, self.context = owner, copy_context()
         super().__init__(connection, address)
-        self._handle, self._sending = handle, green.lock()
+        self._handle, self._sending = owner.message_received, green.lock()
         self._token = token
         self.proved_id: int | None = None
         self._challenge = secrets.token_bytes(switch_proof.CHALLENGE_BYTES)
@@ -162,12 +179,12 @@ class SwitchServer:
 
     Attributes:
         hosts: Addresses that switches may have; None for any.
-        handle: As for `SwitchConnection`.
+        owner: As for `SwitchConnection`.
         token: As for `SwitchConnection`.
     """
 
     hosts: Collection[str] | None
-    handle: MessageHandler
+    owner: SwitchOwner
     token: str | None = None
     _connections: list[SwitchConnection] = field(default_factory=list)
 
@@ -183,7 +200,7 @@ class SwitchServer:
         unfinished = [known for known in self._connections if known.state != IN_USE]
         if len(unfinished) >= MOST_HANDSHAKES:
             unfinished[0].refuse(f"{MOST_HANDSHAKES} handshakes are unfinished")
-        switch = SwitchConnection(connection, address, self.handle, self.token)
+        switch = SwitchConnection(connection, address, self.owner, self.token)
         self._connections.append(switch)
         try:
             with contextlib.closing(switch):

@@ -118,11 +118,14 @@ def controller(region: str, action: str | None, name: str | None) -> None:
     if action is None:
         raise click.UsageError("give --kill, --stop or --continue")
     lab = running_lab(name)
+    hit: Sequence[str] = ()
     if action == "continued":
         lab.clear("controller", region)
     else:
-        lab.fault("controller", region, mode="kill" if action == "killed" else "stop")
-    click.echo(f"controller of {region}: {action}")
+        mode = "kill" if action == "killed" else "stop"
+        hit = lab.fault("controller", region, mode=mode).failure.what
+    shared = f", with all that share its process ({', '.join(hit)})" if len(hit) > 1 else ""
+    click.echo(f"controller of {region}: {action}{shared}")
 
 
 @fault.command(help=_OCS_HELP, short_help="Inject one of many faults into an OCS.")

@@ -4,14 +4,20 @@ import fcntl
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from moefabric.controller.service import controller_processes
-from moefabric.controller.service.controller_processes import Beat, ControllerProcesses
+from moefabric.controller.service.controller_processes import (
+    Beat,
+    Beats,
+    ControllerProcesses,
+    Regions,
+)
 from moefabric.core.topology import Region
 from moefabric.runtime import failure_log
 from moefabric.runtime.failure_log import read_failure_log
@@ -21,11 +27,12 @@ from moefabric.runtime.waiting import Deadline
 from tests.support.fabrics import fabric
 
 WIRING = FabricWiring(fabric(2, 2), ManagementNetwork("127.9.9.0/24"))
+SHARED = replace(WIRING, fabric=fabric(2, 2, regions=(2, 2, 2)), region_processes=2)
 
 
 @dataclass
 class Supervisor:
-    """The processes of a fabric with one region and an EPS.
+    """The processes of a fabric with one region and an EPS, or of another one.
 
     Attributes:
         doings: What the region's controller does in each of its lives; the last goes on.
@@ -33,16 +40,17 @@ class Supervisor:
 
     run: RunDirectory
     doings: list[str] = field(default_factory=lambda: ["work"])
+    wiring: FabricWiring = WIRING
 
     def __post_init__(self) -> None:
-        self.lives = {"r0": 0, "eps": 0}
+        self.lives = Counter[str]()
         self.processes = ControllerProcesses(self._control)
 
     def _control(
-        self, _run: RunDirectory, _wiring: FabricWiring, region: Region | None, beat: Beat
+        self, _run: RunDirectory, _wiring: FabricWiring, regions: Regions, beat: Beat
     ) -> int:
-        lives = self.lives[controller_processes.controller_name(region)]
-        doing = self.doings[min(lives, len(self.doings) - 1)] if region else "work"
+        lives = self.lives[controller_processes.process_name(regions)]
+        doing = self.doings[min(lives, len(self.doings) - 1)] if any(regions) else "work"
         if doing == "fail":
             return 3
         beat()
@@ -60,7 +68,7 @@ class Supervisor:
         """Do what the supervisor does repeatedly."""
         status = self.processes.reap()
         before = dict(self.pids)
-        self.processes.start_missing(self.run, WIRING)
+        self.processes.start_missing(self.run, self.wiring)
         for name, pid in self.pids.items():
             if before.get(name) != pid:
                 self.lives[name] += 1
@@ -70,11 +78,11 @@ class Supervisor:
     def pids(self) -> dict[str, int]:
         return {name: process.pid for (_, name), process in self.processes.running.items()}
 
-    def until_lives(self, number: int) -> None:
+    def until_lives(self, number: int, name: str = "r0") -> None:
         def begun() -> bool:
             assert self.step() == 0
             work = self.processes.running.keys() <= self.processes.proven
-            return self.lives["r0"] == number and work
+            return self.lives[name] == number and work
 
         Deadline.after(30).wait_for(begun, f"life {number} of the controller")
 
@@ -101,6 +109,65 @@ def test_end_of_a_controller_restarts_that_one_only(supervisor: Supervisor) -> N
     assert supervisor.run.controller_pid_file(WIRING.fabric.regions[0]).read_text() == (
         f"{supervisor.pids['r0']}\n"
     )
+
+
+def test_end_of_a_shared_process_is_that_of_its_controllers(supervisor: Supervisor) -> None:
+    supervisor.wiring = SHARED
+    supervisor.until_lives(1, "r0-r1")
+    first = supervisor.pids
+    assert first.keys() == {"r0-r1", "r2", "eps"}
+    files = [*map(supervisor.run.controller_pid_file, (*SHARED.fabric.regions, None))]
+    expected = [first[name] for name in ("r0-r1", "r0-r1", "r2", "eps")]
+    assert [int(file.read_text()) for file in files] == expected
+    os.kill(first["r0-r1"], signal.SIGKILL)
+    supervisor.until_lives(2, "r0-r1")
+    [event] = read_failure_log(supervisor.run)
+    assert (event.phase, event.what) == ("detected", ("r0", "r1"))
+    assert {name: supervisor.pids[name] == pid for name, pid in first.items()} == {
+        "r0-r1": False,
+        "r2": True,
+        "eps": True,
+    }
+    hung_s = {name: one.heartbeat.hung_s for (_, name), one in supervisor.processes.running.items()}
+    assert hung_s == {"r0-r1": 120.0, "r2": 60.0, "eps": 60.0}
+
+
+def test_restarted_controllers_of_a_process_recover_one_by_one(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = {"r1"}
+
+    def is_ready(_run: RunDirectory, _wiring: FabricWiring, region: Region) -> bool:
+        return region.name in ready
+
+    monkeypatch.setattr(controller_processes, "_is_ready", is_ready)
+    supervisor.wiring = SHARED
+    supervisor.until_lives(1, "r0-r1")
+    os.kill(supervisor.pids["r0-r1"], signal.SIGKILL)
+    supervisor.until_lives(2, "r0-r1")
+
+    def recovered() -> set[tuple[str, ...]]:
+        supervisor.processes.check_restarted(supervisor.run, SHARED)
+        log = read_failure_log(supervisor.run)
+        return {event.what for event in log if event.phase == "recovered"}
+
+    Deadline.after(30).wait_for(lambda: recovered() == {("r1",)}, "r1, though r0 isn't ready")
+    ready.add("r0")
+    Deadline.after(30).wait_for(lambda: recovered() == {("r1",), ("r0",)}, "r0")
+    assert supervisor.processes.ended == {}
+
+
+def test_process_beats_while_all_its_controllers_answer() -> None:
+    beats = list[str]()
+    answers = Beats(("r0", "r1"), lambda: beats.append("beat"))
+    for name in ("r0", "r0", "r0", "r1"):
+        assert beats == []
+        answers.answered(name)
+    assert beats == ["beat"]
+    answers.answered("r1")
+    assert beats == ["beat"]
+    answers.answered("r0")
+    assert beats == ["beat", "beat"]
 
 
 def test_controller_that_fails_at_its_start_is_reported(supervisor: Supervisor) -> None:

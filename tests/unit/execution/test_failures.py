@@ -293,17 +293,24 @@ def test_failure_event_on_a_full_disk_leaves_no_half_line(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "said", "sharing"),
     [
-        pytest.param("sleeping", "is no controller", id="somebody-elses-number"),
-        pytest.param("moefabric.controller", "", id="a-controller's"),
+        pytest.param("sleeping", "is no controller", "r0", id="somebody-elses-number"),
+        pytest.param("moefabric.controller", "", "r0", id="a-controller's"),
+        pytest.param("moefabric.controller", "", "r0 r1", id="two-controllers'"),
     ],
 )
-def test_inject_signals_controllers_only(tmp_path: Path, name: str, said: str) -> None:
+def test_inject_signals_controllers_only(
+    tmp_path: Path, name: str, said: str, sharing: str
+) -> None:
     """A number that another container wrote is somebody else's here."""
     run_dir, wired = (
         RunDirectory(tmp_path),
-        FabricWiring(fabric(), ManagementNetwork("198.18.0.0/24")),
+        FabricWiring(
+            fabric(regions=(2, 2, 2)),
+            ManagementNetwork("198.18.0.0/24"),
+            region_processes=2 if " " in sharing else 0,
+        ),
     )
     run_dir.wiring_file.write_text(wired.to_json())
     program = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
@@ -326,8 +333,11 @@ def test_inject_signals_controllers_only(tmp_path: Path, name: str, said: str) -
                     inject(run_dir, Failure(FailureKind.CONTROLLER, ("r0",)))
                 assert process.poll() is None
             else:
-                inject(run_dir, Failure(FailureKind.CONTROLLER, ("r0",)))
+                hit = inject(run_dir, Failure(FailureKind.CONTROLLER, ("r0",)))
                 assert process.wait(30) < 0
+                assert hit.what == tuple(sharing.split())
+                [event] = read_failure_log(run_dir)
+                assert event.what == hit.what
         finally:
             process.kill()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from moefabric.config import plugins
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import DeviceProfile, SettleTime
 from moefabric.emulator.crossbar.crossbar import Lights, Ports
@@ -201,6 +202,22 @@ def test_switch_takes_over_lit_crossbar() -> None:
         assert query(client, STATE) == "(@1,4),(@16,13)"
         assert query(client, b":oxc:swit:conn:add (@2),(@17);*opc?\n") == "1"
         assert crossbar.cross_connects().items() >= lit.items()
+
+
+@pytest.mark.parametrize("name", ["scpi", "tl1", "restconf"])
+def test_front_end_of_a_known_reference_needs_no_registry(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    reference = plugins.plugin_reference(plugins.OCS_DIALECTS, name)
+
+    def registered(group: str) -> None:
+        raise AssertionError(f"{group} has been looked up")
+
+    monkeypatch.setattr(plugins, "_registered", registered)
+    device = OcsDevice(MemoryCrossbar(Ports(2, 2)), VirtualTimers())
+    open_front_end(name, device, reference)
+    with pytest.raises(AssertionError, match="has been looked up"):
+        plugins.ocs_dialect(f"{name} ")
 
 
 class StuckCrossbar(MemoryCrossbar):

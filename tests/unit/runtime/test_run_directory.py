@@ -7,9 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.eps import Eps
+from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.runtime.run_directory import (
+    FabricWiring,
+    ManagementNetwork,
+    RunDirectory,
+    shared_name,
+)
 from tests.support.fabrics import fabric, fabrics
 
 NETWORK = ManagementNetwork("198.18.7.0/24")
@@ -27,6 +33,31 @@ def test_wiring_without_eps_and_with_scale_survives_json() -> None:
     for spec in (fabric(3, 0, scale=Scale(500, 2)), fabric(0, 4, eps=Eps(2, 3, 2.0))):
         wiring = FabricWiring(spec, NETWORK, crossbar="tc-mirred")
         assert FabricWiring.from_json(wiring.to_json().encode()) == wiring
+
+
+@pytest.mark.parametrize(
+    ("processes", "groups"),
+    [
+        (0, ["r0", "r1", "r2", "r3", "r4"]),
+        (2, ["r0 r1 r2", "r3 r4"]),
+        (3, ["r0 r1", "r2 r3", "r4"]),
+        (9, ["r0", "r1", "r2", "r3", "r4"]),
+    ],
+)
+def test_regions_share_processes(processes: int, groups: list[str]) -> None:
+    wiring = FabricWiring(fabric(regions=(2,) * 5), NETWORK, region_processes=processes)
+    shared = [[region.name for region in group] for group in wiring.region_groups]
+    assert [" ".join(names) for names in shared] == groups
+    assert shared_name(shared[0]) == {"r0": "r0", "r0 r1 r2": "r0-r2", "r0 r1": "r0-r1"}[groups[0]]
+
+
+def test_regions_of_different_machines_share_no_process() -> None:
+    spec = fabric(regions=(2,) * 4)
+    machines = Machine("a", "192.0.2.1"), Machine("b", "192.0.2.2")
+    placement = MachinePlacement.of(spec, machines, {"r0": "a", "r1": "b", "r2": "a", "r3": "b"})
+    wiring = FabricWiring(spec, NETWORK, placement=placement, region_processes=2)
+    names = [[region.name for region in group] for group in wiring.region_groups]
+    assert names == [["r0", "r2"], ["r1", "r3"]]
 
 
 def test_addresses_of_prototype() -> None:

@@ -87,6 +87,21 @@ def test_log_takes_bounded_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert lines(folder / "run.jsonl")[-1]["message"] == "line 499"
 
 
+PARTS = """
+import logging
+from contextvars import copy_context
+from pathlib import Path
+from moefabric.runtime import structured_log
+folder, contexts = Path({folder!r}), []
+structured_log.start("all", folder)
+for name in ("a", "b"):
+    with structured_log.part(name, folder, region="of " + name):
+        logging.info("in the block")
+        contexts.append(copy_context())
+for context in contexts:
+    context.run(logging.info, "later")
+logging.info("outside")
+"""
 PROGRAM = """
 import logging, pathlib
 from moefabric.runtime import structured_log
@@ -120,6 +135,19 @@ def test_full_disk_does_not_reach_the_caller(
     with logged("run", folder):
         log.info("lost")
     assert capfd.readouterr().err == ""
+
+
+def test_part_of_a_process_logs_like_a_process_of_its_own(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    program = PARTS.format(folder=str(folder))
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert result.stderr == b""
+    for name in ("a", "b"):
+        assert [
+            (line["process"], line["region"], line["message"])
+            for line in lines(folder / f"{name}.jsonl")
+        ] == [(name, f"of {name}", "in the block"), (name, f"of {name}", "later")]
+    assert [line["message"] for line in lines(folder / "all.jsonl")] == ["outside"]
 
 
 def test_ids_travel_in_a_header() -> None:
