@@ -166,7 +166,7 @@ class Controller:
 
     def rules(self) -> dict[str, Any]:
         """Reply to `GET /rules`."""
-        return {"rules": [asdict(rule) for rule in self.switches.rules]}
+        return {"rules": [rule._asdict() for rule in self.switches.rules]}
 
     def counters(self) -> dict[str, Any]:
         """Reply to `GET /counters`."""

@@ -299,6 +299,8 @@ def rule_changes(
     """
     differing = current ^ target
     changed = {(rule.switch, rule.path) for rule in differing if _is_of_tree(rule)}
+    if not changed:
+        return (RuleChange.between(current & differing, target & differing),)
     servers = {rule.switch for rules in (current, target) for rule in rules}
     before, after = (
         frozenset(

@@ -290,4 +290,4 @@ def ocs_port(fabric: Fabric, nic: Nic) -> int:
 def nic_at(fabric: Fabric, region: Region, port: int) -> Nic:
     """Return the optical NIC behind an input of a region's OCS."""
     position, index = divmod(port - 1, fabric.optical)
-    return Nic(region.servers[position], NicKind.OPTICAL, index)
+    return fabric.optical_nics(region.servers[position])[index]
