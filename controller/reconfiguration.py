@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol, TypeVar
 
@@ -181,7 +181,7 @@ class Reconciler:
 
         Args:
             target: The circuits.
-            meanwhile: Called while light settles, if any does.
+            meanwhile: Called while switches put traffic on new circuits, if there are any.
 
         Raises:
             ControlError: if a device refuses, or the OCS ends up with other circuits. Traffic is
@@ -200,7 +200,7 @@ class Reconciler:
                 self._execute(plan, meanwhile, seconds)
         except ControlError as error:
             raise ControlError(f"{error}; {self._fall_back(kept, before)}") from error
-        phases = replace(ReconfigurationPhases(), **seconds, total_s=self.clock() - started_s)
+        phases = ReconfigurationPhases(**seconds, total_s=self.clock() - started_s)
         dark = target - self.lit
         return Reconfiguration(before, self.lit, dark, phases)
 
@@ -238,8 +238,6 @@ class Reconciler:
                 self.probe.prepare(plan.added)
             expected = transition.admission(plan, plan.added, rules, drop=drop)
             self.switches.prepare(expected.changes[0])
-            if meanwhile:
-                meanwhile()
             return expected
 
         self._divert(plan.divert, seconds)
@@ -264,7 +262,10 @@ class Reconciler:
         with self._timed(seconds, "admit_s"):
             if self.lit != admission.carrying:
                 changes = self._full_changes(admission.carrying)
+            await_reply = self.background(meanwhile) if meanwhile else None
             apply_changes(self.switches, changes)
+            if await_reply:
+                await_reply()
 
     def _settled(self, seconds: dict[str, float]) -> CircuitSet:
         """Wait until light has settled; return what the OCS reports then."""

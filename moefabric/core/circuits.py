@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple, Self
 
 from moefabric.core.nic import Nic, NicKind
-from moefabric.core.topology import Fabric, Region, nic_at, ocs_port
+from moefabric.core.topology import Fabric, Region
 
 
 class CircuitConflictError(ValueError):
@@ -48,6 +48,7 @@ class Circuit(_Ends):
             raise ValueError(f"{a}~{b}: both ends are on {a.server}")
         return super().__new__(cls, *sorted((a, b)))
 
+    @lru_cache(maxsize=1 << 16)  # noqa: B019 - a value; replies name the same circuits often
     def __str__(self) -> str:
         return f"{self.a}~{self.b}"
 
@@ -184,11 +185,7 @@ class CircuitSet:
 
     def transition_to(self, target: "CircuitSet") -> "Transition":
         """Return the transition from these circuits to `target`."""
-        return Transition(
-            teardown=self - target,
-            kept=self & target,
-            setup=target - self,
-        )
+        return Transition(teardown=self - target, kept=self & target, setup=target - self)
 
 
 @dataclass(frozen=True)
@@ -228,8 +225,9 @@ def cross_connects(
     """
     assert region.ocs is not None
     n = region.ocs.ports
-    ends = ((ocs_port(fabric, c.a), ocs_port(fabric, c.b)) for c in circuits)
-    return tuple(sorted(chain.from_iterable(((p, n + q), (q, n + p)) for p, q in ends)))
+    before = {server: 1 + fabric.optical * i for i, server in enumerate(region.servers)}
+    ends = [(before[a.server] + a.index, before[b.server] + b.index) for a, b in circuits.circuits]
+    return tuple(sorted(chain.from_iterable([((p, n + q), (q, n + p)) for p, q in ends])))
 
 
 def circuits_from_cross_connects(
@@ -246,9 +244,6 @@ def circuits_from_cross_connects(
     assert region.ocs is not None
     n, wired = region.ocs.ports, len(region.servers) * fabric.optical
     inputs = {(p, q - n) for p, q in connects if p <= wired and q - n <= wired}
-    ends = (
-        (nic_at(fabric, region, p), nic_at(fabric, region, q))
-        for p, q in inputs
-        if p < q and (q, p) in inputs
-    )
+    nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
+    ends = [(nics[p - 1], nics[q - 1]) for p, q in inputs if p < q and (q, p) in inputs]
     return CircuitSet(frozenset([_circuit(a, b) for a, b in ends if a.server != b.server]))
