@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol, TypeVar
 
@@ -181,7 +181,7 @@ class Reconciler:
 
         Args:
             target: The circuits.
-            meanwhile: Called while light settles, if any does.
+            meanwhile: Called while switches put traffic on new circuits, if there are any.
 
         Raises:
             ControlError: if a device refuses, or the OCS ends up with other circuits. Traffic is
@@ -189,19 +189,19 @@ class Reconciler:
         """
         started_s, before, seconds = self.clock(), self.lit, defaultdict[str, float](float)
         target = target.without_nics(self.excluded)
-        kept = CircuitSet(self.lit.circuits & target.circuits)
+        kept = self.lit & target
         try:
             shown = self._divert_and_read(kept, seconds)
             plan = transition.reconfiguration_plan(
                 self.lit, shown, target, self.device.mode, self.rules, drop=self.drop
             )
-            self.lit = CircuitSet(self.lit.circuits & shown.circuits & target.circuits)
+            self.lit = self.lit & shown & target
             if plan is not None:
                 self._execute(plan, meanwhile, seconds)
         except ControlError as error:
             raise ControlError(f"{error}; {self._fall_back(kept, before)}") from error
-        phases = replace(ReconfigurationPhases(), **seconds, total_s=self.clock() - started_s)
-        dark = CircuitSet(target.circuits - self.lit.circuits)
+        phases = ReconfigurationPhases(**seconds, total_s=self.clock() - started_s)
+        dark = target - self.lit
         return Reconfiguration(before, self.lit, dark, phases)
 
     def _divert_and_read(self, kept: CircuitSet, seconds: dict[str, float]) -> CircuitSet:
@@ -238,8 +238,6 @@ class Reconciler:
                 self.probe.prepare(plan.added)
             expected = transition.admission(plan, plan.added, rules, drop=drop)
             self.switches.prepare(expected.changes[0])
-            if meanwhile:
-                meanwhile()
             return expected
 
         self._divert(plan.divert, seconds)
@@ -264,7 +262,10 @@ class Reconciler:
         with self._timed(seconds, "admit_s"):
             if self.lit != admission.carrying:
                 changes = self._full_changes(admission.carrying)
+            await_reply = self.background(meanwhile) if meanwhile else None
             apply_changes(self.switches, changes)
+            if await_reply:
+                await_reply()
 
     def _settled(self, seconds: dict[str, float]) -> CircuitSet:
         """Wait until light has settled; return what the OCS reports then."""
@@ -287,8 +288,8 @@ class Reconciler:
             ControlError: if the device shows other circuits.
         """
         shown = self.ocs.circuits() if shown is None else shown
-        missing = CircuitSet(plan.target.circuits - shown.circuits)
-        unexpected = CircuitSet(plan.command.teardown.circuits & shown.circuits)
+        missing = plan.target - shown
+        unexpected = plan.command.teardown & shown
         faults = [f"lacks {missing}"] if missing else []
         faults += [f"shows besides {unexpected}"] if unexpected else []
         if faults:
@@ -299,8 +300,8 @@ class Reconciler:
         """Return the circuits that carry frames, and the time until the last one did, in s."""
         if self.probe is None or not circuits.circuits:
             return circuits, 0.0
-        suspects = CircuitSet(circuits.circuits & self.dark.circuits)
-        others = CircuitSet(circuits.circuits - suspects.circuits) if suspects else circuits
+        suspects = circuits & self.dark
+        others = circuits - suspects
         carrying, waited_s = set[Circuit](), 0.0
         timeouts_s = _PROBE_TIMEOUT_S + self.device.link_up_s, _DARK_PROBE_TIMEOUT_S
         for probed, timeout_s in zip((others, suspects), timeouts_s, strict=True):
@@ -312,7 +313,7 @@ class Reconciler:
             log.warning("no light in %s", dark)
         earlier = self.dark.without_nics(circuits.nics)
         self.dark = CircuitSet(earlier.circuits | dark.circuits)
-        return CircuitSet(frozenset(carrying)), waited_s
+        return circuits - dark, waited_s
 
     def _fall_back(self, kept: CircuitSet, before: CircuitSet) -> str:
         """Put traffic, after a fault, on the circuits known to be lit; return a description.
@@ -339,9 +340,9 @@ class Reconciler:
         try:
             self.ocs.wait_settled(_FALLBACK_SETTLE_S)
         except ControlError:
-            return CircuitSet(self.ocs.circuits().circuits & kept.circuits)
+            return self.ocs.circuits() & kept
         shown = self.ocs.circuits()
-        carrying, _ = self._probe_circuits(CircuitSet(shown.circuits - kept.circuits))
+        carrying, _ = self._probe_circuits(shown - kept)
         return CircuitSet((shown.circuits & kept.circuits) | carrying.circuits)
 
     def _use(self, circuits: CircuitSet, *before: CircuitSet) -> None:

@@ -26,6 +26,8 @@ def select_relays(
     isolated = [
         s for s in region.servers if fabric.electrical_nics(s) and not fabric.usable_electrical(s)
     ]
+    if not isolated:
+        return {}
     peers = [s for s in region.servers if fabric.usable_electrical(s) and fabric.usable_optical(s)]
     electrical_nics = {peer: len(fabric.usable_electrical(peer)) for peer in peers}
     relays = {

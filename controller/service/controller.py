@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -169,7 +169,7 @@ class Controller:
 
     def rules(self) -> dict[str, Any]:
         """Reply to `GET /rules`."""
-        return {"rules": [asdict(rule) for rule in self.switches.rules]}
+        return {"rules": [rule._asdict() for rule in self.switches.rules]}
 
     def counters(self) -> dict[str, Any]:
         """Reply to `GET /counters`."""
@@ -272,7 +272,7 @@ class Controller:
     ) -> Reconfiguration:
         """Light circuits and update relays; without working optical NICs, leave the OCS alone.
 
-        `meanwhile` is called while light settles, to prepare the reply.
+        `meanwhile` is called while switches put traffic on new circuits, to prepare the reply.
         """
         if not recovery.has_light:
             dark = CircuitSet()
@@ -283,7 +283,8 @@ class Controller:
             self.statistics.failed += 1
             raise
         else:
-            log.info("lit: %s; %.1f ms", outcome.after, outcome.phases.total_s * 1e3)
+            lit, total_ms = outcome.after, outcome.phases.total_s * 1e3
+            reconciler.background(lambda: log.info("lit: %s; %.1f ms", lit, total_ms))
             return outcome
         finally:  # relays use lit circuits, even after a failed reconfiguration
             try:
@@ -368,7 +369,7 @@ def _reply(
         "circuits_before": list(map(str, outcome.before)),
         "circuits_after": list(map(str, outcome.after)),
         "dark": list(map(str, outcome.dark)),
-        "phases": asdict(phases),
+        "phases": vars(phases),
     }
 
 

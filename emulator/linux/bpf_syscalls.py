@@ -24,6 +24,7 @@ from moefabric.emulator.linux.bpf_assembler import (
 )
 
 SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+_NUMBER: Final = SYSCALL_NUMBER.get(platform.machine())
 MEMBARRIER_NUMBER = {"aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}
 _MEMBARRIER_GLOBAL_EXPEDITED = 1 << 1
 MAP_CREATE, MAP_UPDATE_ELEM, PROG_LOAD = 0, 2, 5
@@ -46,11 +47,10 @@ _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 def call_bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
     """Call bpf(2); return its result and the attributes after the kernel's changes."""
-    number = SYSCALL_NUMBER.get(platform.machine())
-    if number is None:
+    if _NUMBER is None:
         raise OSError(errno.ENOSYS, f"bpf(2) has no known number on {platform.machine()}")
     buffer = ctypes.create_string_buffer(attributes, max(len(attributes), 128))
-    result = int(_LIBC.syscall(number, command, buffer, len(buffer)))
+    result = int(_LIBC.syscall(_NUMBER, command, buffer, len(buffer)))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result, buffer.raw

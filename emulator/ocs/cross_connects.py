@@ -62,6 +62,11 @@ class CrossConnects:
         return iter(self.output_of.items())
 
     @cached_property
+    def pairs(self) -> frozenset[Pair]:
+        """The cross-connects as a set."""
+        return frozenset(self)
+
+    @cached_property
     def by_output(self) -> Mapping[int, Pair]:
         """The cross-connect of each connected output."""
         return {q: (p, q) for p, q in self}
@@ -88,11 +93,11 @@ class CrossConnects:
         """
         _check(self.ports, pairs)
         inputs, outputs = {p for p, _ in pairs}, {q for _, q in pairs}
-        older = {(p, q) for p, q in self if p in inputs or q in outputs} - set(pairs)
+        older = {(p, q) for p, q in self if p in inputs or q in outputs}.difference(pairs)
         if older and not move:
             connected = ", ".join(f"{p} is joined to {q}" for p, q in sorted(older))
             raise RefusedError(Refusal.CONFLICT, f"busy: {connected}")
-        return type(self)(self.ports, dict({*self} - older | {*pairs}))
+        return self._changed(older, pairs)
 
     def only(self, pairs: Collection[Pair]) -> Self:
         """Connect these pairs and no others."""
@@ -102,10 +107,20 @@ class CrossConnects:
     def sub(self, pairs: Collection[Pair]) -> Self:
         """Disconnect these pairs. Each must be connected, to reveal errors of a controller."""
         _check(self.ports, pairs)
-        if missing := sorted({*pairs} - {*self}):
+        if missing := sorted({*pairs} - self.pairs):
             absent = ", ".join(f"{p} is not joined to {q}" for p, q in missing)
             raise RefusedError(Refusal.NOT_CONNECTED, absent)
-        return type(self)(self.ports, dict({*self} - {*pairs}))
+        return self._changed(pairs, ())
+
+    def _changed(self, removed: Iterable[Pair], added: Iterable[Pair]) -> Self:
+        """Return a matching whose parts have been checked."""
+        output_of = dict(self.output_of)
+        for port, _ in removed:
+            del output_of[port]
+        output_of.update(added)
+        changed = object.__new__(type(self))
+        vars(changed).update(ports=self.ports, output_of=dict(sorted(output_of.items())))
+        return changed
 
 
 def pair_up(inputs: Collection[int], outputs: Collection[int]) -> list[Pair]:

@@ -136,7 +136,7 @@ class OcsDevice:
     def sub(self, pairs: Collection[Pair]) -> None:
         """Disconnect these pairs. The profile decides whether each must be connected."""
         strict = self.profile.absent == "refuse"
-        self.change(lambda now: now.sub([pair for pair in pairs if strict or pair in set(now)]))
+        self.change(lambda now: now.sub([pair for pair in pairs if strict or pair in now.pairs]))
 
     def sub_ports(self, ports: Collection[int]) -> None:
         """Disconnect these inputs and outputs."""
@@ -165,16 +165,17 @@ class OcsDevice:
         before = self.connects
         with self._command():
             requested = target(before)
-            new = {port for pair in set(requested) - set(before) for port in pair}
+            new = {port for pair in requested.pairs - before.pairs for port in pair}
             self.ports.check_works(new)
             if self.profile.shut == "refuse":
                 self.ports.check_open(new)
             after = self.failures.partly_applied(before, requested)
-            if after != before:
+            if after.pairs != before.pairs:
                 self._move(after)
             if after is not requested:
-                added, removed = len(set(after) - set(before)), len(set(before) - set(after))
-                total = added + len(set(requested) - set(after))
+                added = len(after.pairs - before.pairs)
+                removed = len(before.pairs - after.pairs)
+                total = added + len(requested.pairs - after.pairs)
                 applied = f"{removed} parted, {added} of {total} joined, then the mirrors failed"
                 raise RefusedError(Refusal.HARDWARE, applied)
 

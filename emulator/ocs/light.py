@@ -113,12 +113,14 @@ class LightTable:
         Raises:
             FabricError, OSError: if the mirrors do not move; nothing has changed.
         """
-        before, requested = set(self.lit_at), set(after)
+        before, requested = self.lit_at.keys(), after.pairs
         added, removed = sorted(requested - before), sorted(before - requested)
         conflicts = conflicting(added, removed)
         times = self._settling.times_ns(added, conflicts=conflicts) if added else []
         previous = self.lit_at
-        lit_at = {pair: at_ns for pair, at_ns in previous.items() if pair in requested}
+        lit_at = dict(previous)
+        for pair in removed:
+            del lit_at[pair]
         now = self._timers.now_ns()  # as late as possible: the mirrors move within microseconds
         start = now if self._batch_start_ns is None else self._batch_start_ns
         for pair, time_ns in zip(added, times, strict=True):
@@ -210,11 +212,13 @@ class LightTable:
         """Return the real light, which failures may change without notice to the device."""
         closed = self._ports.closed | self._ports.failed
         has_loss, least_dbm = self._failures.first(OcsFailureKind.LOSS), self._loss.sensitivity_dbm
-        lights = {
-            pair: at_ns
-            for pair, at_ns in self.lit_at.items()
-            if not closed & {*pair} and not (has_loss and self._received_dbm(pair) < least_dbm)
-        }
+        lights = self.lit_at
+        if closed or has_loss:
+            lights = {
+                pair: at_ns
+                for pair, at_ns in self.lit_at.items()
+                if not closed & {*pair} and not (has_loss and self._received_dbm(pair) < least_dbm)
+            }
         if stuck := self._failures.ports(OcsFailureKind.STUCK):
             held = {(p, q): at_ns for (p, q), at_ns in self.shown().items() if p in stuck - closed}
             taken = {q for _, q in held}

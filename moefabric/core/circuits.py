@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Self
+from typing import NamedTuple, Self
 
 from moefabric.core.nic import Nic, NicKind
-from moefabric.core.topology import Fabric, Region, nic_at, ocs_port
+from moefabric.core.topology import Fabric, Region
 
 
 class CircuitConflictError(ValueError):
@@ -19,8 +19,12 @@ class CircuitConflictError(ValueError):
         super().__init__("more than one circuit would end at " + ", ".join(map(str, self.nics)))
 
 
-@dataclass(frozen=True, order=True)
-class Circuit:
+class _Ends(NamedTuple):
+    a: Nic
+    b: Nic
+
+
+class Circuit(_Ends):
     """Light between two optical NICs, end to end: `s0/o0~s3/o2`.
 
     `a` is the lesser NIC, whichever was given first.
@@ -34,23 +38,22 @@ class Circuit:
         ValueError: If a NIC isn't optical, or if both are on one server.
     """
 
-    a: Nic
-    b: Nic
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if electrical := [nic for nic in (self.a, self.b) if nic.kind is not NicKind.OPTICAL]:
-            raise ValueError(f"{self.a}~{self.b}: {electrical[0]} is not an optical NIC")
-        if self.a.server == self.b.server:
-            raise ValueError(f"{self.a}~{self.b}: both ends are on {self.a.server}")
-        if self.b < self.a:
-            first, second = self.b, self.a
-            object.__setattr__(self, "a", first)
-            object.__setattr__(self, "b", second)
+    def __new__(cls, a: Nic, b: Nic) -> Self:
+        """Return the circuit between two NICs."""
+        if electrical := [nic for nic in (a, b) if nic.kind is not NicKind.OPTICAL]:
+            raise ValueError(f"{a}~{b}: {electrical[0]} is not an optical NIC")
+        if a.server == b.server:
+            raise ValueError(f"{a}~{b}: both ends are on {a.server}")
+        return super().__new__(cls, *sorted((a, b)))
 
+    @lru_cache(maxsize=1 << 16)  # noqa: B019 - a value; replies name the same circuits often
     def __str__(self) -> str:
         return f"{self.a}~{self.b}"
 
     @classmethod
+    @lru_cache(maxsize=1 << 16)
     def parse(cls, text: str) -> Self:
         """Return the circuit with this name.
 
@@ -94,10 +97,7 @@ class Circuit:
         return self.b if self.end_at(server) == self.a else self.a
 
 
-def _order(circuit: Circuit) -> tuple[str, int, str, int]:
-    """Return a sort key that orders circuits as `<` does, but faster: all NICs are optical."""
-    a, b = circuit.a, circuit.b
-    return a.server, a.index, b.server, b.index
+_circuit = lru_cache(maxsize=1 << 16)(Circuit)  # reconfigurations repeat circuits
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,26 @@ class CircuitSet:
 
     @cached_property
     def _sorted(self) -> tuple[Circuit, ...]:
-        return tuple(sorted(self.circuits, key=_order))
+        return tuple(sorted(self.circuits))
 
     def __len__(self) -> int:
         return len(self.circuits)
+
+    def __and__(self, other: "CircuitSet") -> "CircuitSet":
+        """Return the circuits that are in both sets."""
+        return self._part(self.circuits & other.circuits)
+
+    def __sub__(self, other: "CircuitSet") -> "CircuitSet":
+        """Return the circuits that are not in another set."""
+        return self._part(self.circuits - other.circuits)
+
+    def _part(self, circuits: frozenset[Circuit]) -> "CircuitSet":
+        """Return a set of some of these circuits, in which no NIC needs to be looked for twice."""
+        if len(circuits) == len(self.circuits):
+            return self
+        part = object.__new__(CircuitSet)
+        part.__dict__["circuits"] = circuits
+        return part
 
     def __str__(self) -> str:
         return " ".join(map(str, self)) or "no light"
@@ -151,7 +167,7 @@ class CircuitSet:
         """Return the circuits that end at none of these NICs."""
         if self.nics.isdisjoint(nics):
             return self
-        return CircuitSet(
+        return self._part(
             frozenset(c for c in self.circuits if c.a not in nics and c.b not in nics)
         )
 
@@ -169,11 +185,7 @@ class CircuitSet:
 
     def transition_to(self, target: "CircuitSet") -> "Transition":
         """Return the transition from these circuits to `target`."""
-        return Transition(
-            teardown=CircuitSet(self.circuits - target.circuits),
-            kept=CircuitSet(self.circuits & target.circuits),
-            setup=CircuitSet(target.circuits - self.circuits),
-        )
+        return Transition(teardown=self - target, kept=self & target, setup=target - self)
 
 
 @dataclass(frozen=True)
@@ -213,8 +225,9 @@ def cross_connects(
     """
     assert region.ocs is not None
     n = region.ocs.ports
-    ends = ((ocs_port(fabric, c.a), ocs_port(fabric, c.b)) for c in circuits)
-    return tuple(sorted(chain.from_iterable(((p, n + q), (q, n + p)) for p, q in ends)))
+    before = {server: 1 + fabric.optical * i for i, server in enumerate(region.servers)}
+    ends = [(before[a.server] + a.index, before[b.server] + b.index) for a, b in circuits.circuits]
+    return tuple(sorted(chain.from_iterable([((p, n + q), (q, n + p)) for p, q in ends])))
 
 
 def circuits_from_cross_connects(
@@ -231,9 +244,6 @@ def circuits_from_cross_connects(
     assert region.ocs is not None
     n, wired = region.ocs.ports, len(region.servers) * fabric.optical
     inputs = {(p, q - n) for p, q in connects if p <= wired and q - n <= wired}
-    ends = (
-        (nic_at(fabric, region, p), nic_at(fabric, region, q))
-        for p, q in inputs
-        if p < q and (q, p) in inputs
-    )
-    return CircuitSet(frozenset(Circuit(a, b) for a, b in ends if a.server != b.server))
+    nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
+    ends = [(nics[p - 1], nics[q - 1]) for p, q in inputs if p < q and (q, p) in inputs]
+    return CircuitSet(frozenset([_circuit(a, b) for a, b in ends if a.server != b.server]))

@@ -297,8 +297,12 @@ def rule_changes(
     Returns:
         One or more changes. All switches must confirm each of them before the next one.
     """
+    if current is target:
+        return (RuleChange(frozenset(), frozenset()),)
     differing = current ^ target
     changed = {(rule.switch, rule.path) for rule in differing if _is_of_tree(rule)}
+    if not changed:
+        return (RuleChange.between(current & differing, target & differing),)
     servers = {rule.switch for rules in (current, target) for rule in rules}
     before, after = (
         frozenset(

@@ -1,8 +1,8 @@
 """NICs: their kinds and their names."""
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from functools import lru_cache
+from typing import NamedTuple, Self
 
 
 class NicKind(StrEnum):
@@ -14,8 +14,7 @@ class NicKind(StrEnum):
     __hash__ = str.__hash__  # Enum's is not in C, and every set of NICs calls it
 
 
-@dataclass(frozen=True, order=True)
-class Nic:
+class Nic(NamedTuple):
     """A server's network interface: `s0/o1` ends on the region's OCS, `s0/e0` on the EPS.
 
     Example:
@@ -26,7 +25,7 @@ class Nic:
 
     server: str
     kind: NicKind
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which has no use here
 
     def __str__(self) -> str:
         return f"{self.server}/{self.path}"
@@ -37,6 +36,7 @@ class Nic:
         return f"{self.kind[0]}{self.index}"
 
     @classmethod
+    @lru_cache(maxsize=1 << 16)
     def parse(cls, text: str) -> Self:
         """Return the NIC with this name.
 

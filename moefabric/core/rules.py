@@ -5,8 +5,9 @@ Without a light rule, a packet takes the EPS.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.nic import Nic
@@ -18,8 +19,7 @@ DROP: Final = "drop"
 _NO_CIRCUITS: Final[Mapping[str, Circuit]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, order=True)
-class Rule:
+class Rule(NamedTuple):
     """Sends packets on a switch, for a destination, out of a port.
 
     The first matching rule wins, in this order: rules for the switch's own server, light rules,
@@ -60,13 +60,22 @@ def direct_rules(circuits: CircuitSet) -> frozenset[Rule]:
 
     Marked packets take the circuit of their NIC, all others the pair's first circuit.
     """
-    rules: dict[tuple[str, str, str, bool], Rule] = {}
+    marked, unmarked = list[Rule](), dict[tuple[str, str], Rule]()
     for circuit in circuits:
-        for near, far in circuit.directions:
-            for path in (near.path, None):
-                rule = Rule(near.server, far.server, str(near), path, light=True)
-                rules.setdefault(rule.match, rule)
-    return frozenset(rules.values())
+        for of_nic, of_pair in _rules_of(circuit):
+            marked.append(of_nic)
+            unmarked.setdefault((of_pair.switch, of_pair.to), of_pair)
+    return frozenset([*marked, *unmarked.values()])
+
+
+@lru_cache(maxsize=1 << 14)
+def _rules_of(circuit: Circuit) -> tuple[tuple[Rule, Rule], ...]:
+    """Return, by direction, the rules for packets with the mark of the NIC and without a mark."""
+
+    def rule(near: Nic, far: Nic, path: str | None) -> Rule:
+        return Rule(near.server, far.server, str(near), path, light=True)
+
+    return tuple((rule(*ends, ends[0].path), rule(*ends, None)) for ends in circuit.directions)
 
 
 def transit_rules(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[Rule]:

@@ -199,7 +199,8 @@ class Fabric:
 
     def usable_nics(self, nics: Iterable[Nic]) -> tuple[Nic, ...]:
         """Return the usable ones of some NICs."""
-        return tuple(nic for nic in nics if nic not in self.unusable_nics)
+        unusable = self.unusable_nics
+        return tuple([nic for nic in nics if nic not in unusable]) if unusable else tuple(nics)
 
     def usable_optical(self, server: str) -> tuple[Nic, ...]:
         """Return a server's usable optical NICs."""
@@ -290,4 +291,4 @@ def ocs_port(fabric: Fabric, nic: Nic) -> int:
 def nic_at(fabric: Fabric, region: Region, port: int) -> Nic:
     """Return the optical NIC behind an input of a region's OCS."""
     position, index = divmod(port - 1, fabric.optical)
-    return Nic(region.servers[position], NicKind.OPTICAL, index)
+    return fabric.optical_nics(region.servers[position])[index]

@@ -65,15 +65,14 @@ def reconfiguration_plan(
         rules: Returns the rules that put traffic on circuits.
         drop: As in `moefabric.core.forwarding.rule_changes`.
     """
-    common = CircuitSet(carrying.circuits & reported.circuits & target.circuits)
-    leaving = reported.circuits - target.circuits
-    overwrites = mode is CrossConnectMode.OVERWRITE
-    removed = CircuitSet(leaving if overwrites else leaving & carrying.circuits)
+    common = carrying & reported & target
+    leaving = reported - target
+    removed = leaving if mode is CrossConnectMode.OVERWRITE else leaving & carrying
     if not removed.circuits and carrying == common == target:
         return None
     command = replace(reported.transition_to(target), teardown=removed)
     divert = rule_changes(rules(carrying), rules(common), drop=drop)
-    added = CircuitSet(target.circuits - common.circuits)
+    added = target - common
     return ReconfigurationPlan(target, divert, command, added)
 
 
@@ -92,9 +91,9 @@ def admission(
         rules: Returns the rules that put traffic on circuits.
         drop: As in `moefabric.core.forwarding.rule_changes`.
     """
-    before = CircuitSet(plan.target.circuits - plan.added.circuits)
-    dark = CircuitSet(plan.added.circuits - proved.circuits)
-    lit = CircuitSet(plan.target.circuits - dark.circuits)
+    before = plan.target - plan.added
+    dark = plan.added - proved
+    lit = plan.target - dark
     removal = Transition(teardown=dark, kept=lit, setup=CircuitSet())
     return Admission(removal, rule_changes(rules(before), rules(lit), drop=drop), lit)
 

@@ -71,6 +71,8 @@ def _take_nic(
     """Take the free NIC of a server whose NUMA node has the fewest of a pair's circuits."""
     if not free[server]:
         raise ValueError(f"{server} has fewer optical NICs than the circuits need")
+    if not circuits:
+        return Nic(server, NicKind.OPTICAL, free[server].pop(0))
     used = [0] * NUMA_NODES
     for circuit in circuits:
         used[numa_node(fabric, circuit.end_at(server).index)] += 1

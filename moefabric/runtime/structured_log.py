@@ -31,6 +31,8 @@ SUFFIX: Final = ".jsonl"
 MOST_BYTES: Final = 1 << 20
 """Size at which a log file is renamed; one older file is kept."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_FORMATTED: Final = " formatted"
+"""Attribute of a record with its line, until it is written."""
 _ID: Final = re.compile(r"[A-Za-z0-9_.~/-]{1,64}")
 _CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("ids", default=MappingProxyType({}))
 _PART: ContextVar[str] = ContextVar("part", default="")
@@ -77,6 +79,10 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
+        formatted: str | None = vars(record).pop(_FORMATTED, None)
+        return self._line(record) if formatted is None else formatted
+
+    def _line(self, record: logging.LogRecord) -> str:
         instant = datetime.fromtimestamp(record.created, timezone.utc)  # noqa: UP017 - Python 3.8
         line: dict[str, Any] = {
             "time": instant.isoformat(timespec="microseconds"),
@@ -91,6 +97,18 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A log file that is renamed when it is full."""
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - logging's name
+        """Return whether the file has no room for a record, by one system call."""
+        if self.stream is None:
+            return False
+        line, size = self.format(record), os.fstat(self.stream.fileno()).st_size
+        vars(record)[_FORMATTED] = line  # which is written next
+        return size + len(line) + 1 >= self.maxBytes
 
 
 def start(process: str, folder: Path | None = None, **ids: object) -> logging.Handler:
@@ -174,7 +192,7 @@ def _attach(
 def _handler(process: str, folder: Path | None) -> logging.Handler:
     with suppress(OSError):  # a folder of a real server, or one that is mounted read-only
         if folder is not None:
-            return logging.handlers.RotatingFileHandler(
+            return _LogFile(
                 folder / f"{process}{SUFFIX}", maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8"
             )
     return logging.StreamHandler(sys.stderr)

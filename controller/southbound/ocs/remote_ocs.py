@@ -164,14 +164,16 @@ class RemoteOcs(Closing):
         for attempts_left in reversed(range(_ATTEMPTS)):
             if not change:
                 return None
-            log.info("%s: disconnect %s, connect %s", self.name, change.remove, change.add)
             try:
-                return self._driver.apply(change)
+                refusal = self._driver.apply(change)
             except NoResponseError as error:
                 if not attempts_left:
                     raise
                 log.warning("reading back: %s", error)
                 change = difference(self._read(), target)
+            else:
+                log.info("%s: disconnect %s, connect %s", self.name, change.remove, change.add)
+                return refusal
         return None
 
     def _restore(self, now: tuple[CrossConnect, ...], before: tuple[CrossConnect, ...]) -> str:

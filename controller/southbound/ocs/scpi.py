@@ -16,7 +16,7 @@ from moefabric.runtime.waiting import Deadline
 
 _STATE: Final = ":oxc:swit:conn:stat?"
 _OPERATION_COMPLETE: Final = "*opc?"
-_STATE_WHEN_COMPLETE: Final = f"*wai;{_STATE}"
+_STATE_WHEN_COMPLETE: Final = f"{_OPERATION_COMPLETE};*wai;{_STATE}"
 _CLEAR_ERRORS: Final = b"*cls\n"
 _ADD, _SUB, _ERROR = ":oxc:swit:conn:add", ":oxc:swit:conn:sub", ":syst:err?"
 _LISTS = re.compile(r"\(@([\d, ]*)\)\s*,\s*\(@([\d, ]*)\)")
@@ -40,7 +40,7 @@ def parse_port_lists(answer: str) -> tuple[CrossConnect, ...]:
     if not match:
         raise ValueError(f"{answer!r} is not a pair of port lists")
     inputs, outputs = (
-        [int(port) for port in ports.split(",") if port.strip()] for ports in match.groups()
+        list(map(int, ports.split(","))) if ports.strip() else [] for ports in match.groups()
     )
     return tuple(zip(inputs, outputs, strict=True))
 
@@ -87,21 +87,17 @@ class ScpiDriver:
     def wait_settled(self, deadline_s: float) -> None:
         """Wait until `*opc?` answers 1; raise ControlError for any other answer."""
         self._send(_OPERATION_COMPLETE)
-        self._read_completion(Deadline.after(deadline_s))
+        self._check_completion(self._read(_OPERATION_COMPLETE, Deadline.after(deadline_s)))
 
     def settled_cross_connects(self, deadline_s: float) -> tuple[CrossConnect, ...]:
-        """Ask for the state in a line behind `*opc?`, and return both answers' outcome."""
-        self._send(f"{_OPERATION_COMPLETE}\n{_STATE_WHEN_COMPLETE}")
-        deadline = Deadline.after(deadline_s)
-        try:
-            self._read_completion(deadline)
-        except ControlError:
-            self.close()  # or the answer to the second line would count as the next one
-            raise
-        return self._parsed(self._read(_STATE, Deadline.after(self._connection.timeout_s)))
+        """Ask for the state behind `*opc?` in the same line, whose answers come together."""
+        self._send(_STATE_WHEN_COMPLETE)
+        answers = self._read(_OPERATION_COMPLETE, Deadline.after(deadline_s))
+        complete, _, state = answers.partition(";")
+        self._check_completion(complete)
+        return self._parsed(state)
 
-    def _read_completion(self, deadline: Deadline) -> None:
-        answer = self._read(_OPERATION_COMPLETE, deadline)
+    def _check_completion(self, answer: str) -> None:
         if answer != "1":
             raise ControlError(f"{self.name}: *opc? says {answer!r} instead of 1")
 

@@ -18,7 +18,7 @@ from moefabric.controller.southbound.openflow import framework  # noqa: F401 - b
 import eventlet
 from eventlet.green import socket as green_socket
 from eventlet.green.ssl import GreenSSLSocket
-from eventlet.hubs import trampoline, use_hub
+from eventlet.hubs import epolls, hub, trampoline, use_hub
 from eventlet.queue import LightQueue
 from eventlet.semaphore import Semaphore
 
@@ -47,23 +47,78 @@ def spawn(function: Callable[..., object], *arguments: object) -> None:
     eventlet.spawn(copy_context().run, function, *arguments)
 
 
+class _Hub(epolls.Hub):
+    """A hub that keeps descriptors registered with epoll while nobody waits for them.
+
+    A connection is read again and again. The hub forgets it when it is closed, or ready with nobody
+    waiting.
+    """
+
+    is_available = staticmethod(epolls.is_available)
+
+    def __init__(self, clock: Any = None) -> None:
+        super().__init__(clock)
+        self._idle = set[int]()
+        """Descriptors that are registered to be read, but have no listener."""
+
+    def add(self, evtype: str, fileno: int, *calls: Any) -> Any:
+        """Call back when a descriptor is ready."""
+        if fileno not in self._idle:
+            return super().add(evtype, fileno, *calls)
+        self._idle.discard(fileno)
+        listener = hub.BaseHub.add(self, evtype, fileno, *calls)
+        if evtype != self.READ:
+            self.register(fileno)
+        return listener
+
+    def remove(self, listener: Any) -> None:
+        """Call a listener no more."""
+        if listener.spent:
+            return  # its descriptor was closed, and the number may be that of another connection
+        hub.BaseHub.remove(self, listener)
+        fileno, others = listener.fileno, (self.listeners[kind] for kind in (self.READ, self.WRITE))
+        if listener.evtype != self.READ or any(fileno in listeners for listeners in others):
+            self.register(fileno)
+        else:
+            self._idle.add(fileno)
+
+    def do_poll(self, seconds: float) -> list[tuple[int, int]]:
+        """Wait for descriptors, and deregister those that nobody waits for."""
+        ready: list[tuple[int, int]] = super().do_poll(seconds)
+        for fileno, _ in ready:
+            if fileno in self._idle:
+                self._idle.discard(fileno)
+                self.register(fileno)
+        return ready
+
+    def _obsolete(self, fileno: int) -> None:
+        """Forget a descriptor whose number is that of a new connection, or of TLS on an old one."""
+        super()._obsolete(fileno)
+        if fileno in self._idle:
+            self._idle.discard(fileno)
+            self.register(fileno)
+
+
 def start_hub() -> None:
     """Give this process its own Eventlet hub; an inherited one shares the parent's epoll.
 
     The process may then open as many files as the system permits.
     """
-    use_hub()
+    use_hub(_Hub)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def start(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:
-    """Call a function in a green thread, as `reconfiguration.Background` does."""
-    outcome = eventlet.Event()
+    """Call a function in a green thread, as `reconfiguration.Background` does.
+
+    Its log lines have the ids of the caller's.
+    """
+    outcome, context = eventlet.Event(), copy_context()
 
     def run() -> None:
         try:
-            outcome.send(function())
+            outcome.send(context.run(function))
         except BaseException as error:  # noqa: BLE001 - the waiting thread gets it
             outcome.send_exception(error)
 
@@ -88,6 +143,14 @@ def after(seconds: float, function: Callable[[], object]) -> Iterator[None]:
 def wait_readable(descriptor: int) -> None:
     """Wait until a file descriptor can be read."""
     trampoline(descriptor, read=True)
+
+
+def receive(connection: socket.socket, most_bytes: int) -> bytes:
+    """Wait for bytes, however long, and return them; none if the connection has ended."""
+    pending = getattr(connection, "pending", None)
+    if pending is None or not pending():  # TLS may have decoded more than was taken
+        wait_readable(connection.fileno())
+    return connection.recv(most_bytes)
 
 
 def wrap_tls(context: ssl.SSLContext, connection: socket.socket) -> socket.socket:

@@ -128,7 +128,7 @@ class SwitchConnection(Datapath):
         unread, since_pause = b"", 0
         while self.state != DEAD:
             try:
-                received = self.socket.recv(_READ_BYTES)
+                received = green.receive(self.socket, _READ_BYTES)
             except TimeoutError:
                 continue
             except OSError:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -165,12 +167,15 @@ class SwitchConnections:
         passive: Connections of management tools.
         expiry_ns: When to check the timeouts of flow entries next.
         due_ns: When to call `tick` next.
+        scheduled_ns: When the agent looks at `due_ns`, which may be later by then.
+        schedule: Called if `due_ns` is before `scheduled_ns`.
     """
 
     name: str
     switch: OpenFlowSwitch
     selector: selectors.BaseSelector
     tls: ssl.SSLContext | None
+    schedule: Callable[["SwitchConnections"], None]
     controller: Address | None = None
     connect_ns: int = NEVER
     retry_ns: int = MIN_RETRY_NS
@@ -178,6 +183,7 @@ class SwitchConnections:
     passive: list[OpenFlowConnection] = field(default_factory=list)
     expiry_ns: int = NEVER
     due_ns: int = NEVER
+    scheduled_ns: int = NEVER
 
     @property
     def is_connected(self) -> bool:
@@ -220,6 +226,8 @@ class SwitchConnections:
         connect_ns = NEVER if self.active else self.connect_ns
         sessions = (connection.session.due_ns for connection in self.connections)
         self.due_ns = min(connect_ns, self.expiry_ns, *sessions)
+        if self.due_ns < self.scheduled_ns:
+            self.schedule(self)
 
     def _connection(self, sock: socket.socket, *, passive: bool) -> OpenFlowConnection:
         session = ControllerSession(self.switch, time.monotonic_ns(), passive=passive)
@@ -307,6 +315,7 @@ class OpenFlowAgent:
         self._ports = dict[str, tuple[SwitchConnections, int]]()
         self._listeners = list[socket.socket]()
         self._packet_descriptors, self._postponed = set[int](), 0
+        self._timers, self._timer_numbers = list[tuple[int, int, SwitchConnections]](), count()
         self.watch(interfaces.fileno(), self._read_carrier)
 
     def add(
@@ -327,7 +336,7 @@ class OpenFlowAgent:
         Raises:
             FabricError: If the socket can't be created. The switch isn't added then.
         """
-        connections = SwitchConnections(name, switch, self._selector, tls)
+        connections = SwitchConnections(name, switch, self._selector, tls, self._schedule)
         if management:
             listener = management_listener(management)
             self._listeners.append(listener)
@@ -363,18 +372,27 @@ class OpenFlowAgent:
 
     def run_once(self, timeout_s: float | None) -> None:
         """Wait once, at most `timeout_s`, then process ready sockets and due timers."""
-        due_ns = min((switch.due_ns for switch in self.switches.values()), default=NEVER)
         waits_s = [] if timeout_s is None else [timeout_s]
-        if due_ns < NEVER:
-            waits_s.append(max(0, due_ns - time.monotonic_ns()) / 1e9)
+        if self._timers:
+            waits_s.append(max(0, self._timers[0][0] - time.monotonic_ns()) / 1e9)
         ready = self._selector.select(min(waits_s, default=None))
         # Silence is judged by the time of the wake-up, so that slow processing doesn't count as it.
         now_ns = time.monotonic_ns()
         for key in self._due([key for key, _ in ready]):
             key.data()
-        for connections in list(self.switches.values()):
-            if connections.due_ns <= now_ns:
-                connections.tick(now_ns)
+        while self._timers and self._timers[0][0] <= now_ns:
+            scheduled_ns, _, connections = heappop(self._timers)
+            if scheduled_ns == connections.scheduled_ns:  # or an earlier timer has replaced it
+                connections.scheduled_ns = NEVER
+                if connections.due_ns <= now_ns:
+                    connections.tick(now_ns)
+                elif connections.due_ns < NEVER:
+                    self._schedule(connections)
+
+    def _schedule(self, connections: SwitchConnections) -> None:
+        """Look at a switch's timers when they are due."""
+        connections.scheduled_ns = connections.due_ns
+        heappush(self._timers, (connections.due_ns, next(self._timer_numbers), connections))
 
     def _due(self, ready: list[selectors.SelectorKey]) -> list[selectors.SelectorKey]:
         """Return the keys to process now: messages first, since they make more packets arrive."""

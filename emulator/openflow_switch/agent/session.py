@@ -119,8 +119,9 @@ class ControllerSession:
 
     def _process_pending(self) -> None:
         """Process messages until the unsent output exceeds its limit."""
-        while self._pending and not self.is_over and self.unsent_bytes < MAX_UNSENT_BYTES:
-            self._process(self._pending.popleft())
+        pending, output = self._pending, self._output
+        while pending and not self.is_over and len(output) < MAX_UNSENT_BYTES:
+            self._process(pending.popleft())
 
     @property
     def wants_input(self) -> bool:
@@ -185,9 +186,10 @@ class ControllerSession:
             self._greet(message)
             return
         try:
-            is_known = message.version == ofp.VERSION and message.type in self._handlers
-            handler = self._handlers[message.type] if is_known else _unknown
-            self._output += handler(message) or b""
+            is_known = message.version == ofp.VERSION
+            handler = self._handlers.get(message.type, _unknown) if is_known else _unknown
+            if reply := handler(message):
+                self._output += reply
         except OpenFlowError as error:
             self._refuse(message, error)
         except struct.error as error:

@@ -130,7 +130,7 @@ class OpenFlowSwitch:
         if removed or flows or groups:
             self._counters.remove(removed, flows, groups)
         self.tables, self._pipeline = tables, after
-        self.has_timeouts = any(one.idle_s or one.hard_s for one in tables.entries.values())
+        self.has_timeouts = bool([e for e in tables.entries.values() if e.idle_s or e.hard_s])
         for listener in self.listeners:
             listener.send_flows_removed(removals, now_ns)
 

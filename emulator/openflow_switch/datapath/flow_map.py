@@ -9,7 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_assembler as bpf
@@ -18,6 +18,11 @@ from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowKey
 
 Mask = tuple[int, ...]
+_LAST_WORDS: Final = [
+    [(number << 1 | generation).to_bytes(4) for number in range(map_layout.MAX_MASKS)]
+    for generation in (0, 1)
+]
+"""The last word of a key, by generation and number of its mask."""
 MapPlace = tuple[bytes, int]
 """A match as a key without its last word, and the number of its mask."""
 
@@ -67,6 +72,10 @@ class StoredFlow(NamedTuple):
     counter: int = 0
 
 
+def _rank(stored: StoredFlow) -> int:
+    return stored.flow.rank
+
+
 class _MaskUse(NamedTuple):
     """A mask in use: its number, its bits as a key, and how many flows of each rank have it."""
 
@@ -90,10 +99,10 @@ class FlowMap:
 
     def check(self, put: Iterable[Flow], drop: Collection[FlowKey]) -> None:
         """Raise FlowError, naming a flow, if the changed flows would have too many masks."""
-        counts = {mask: use.ranks.total() for mask, use in self._masks.items()}
-        for key in drop:
-            counts[key[0].mask] -= 1
-        masks = {mask for mask, flows in counts.items() if flows}
+        masks = set(self._masks)
+        if drop:
+            dropped = Counter([key[0].mask for key in drop])
+            masks -= {m for m, n in dropped.items() if n == self._masks[m].ranks.total()}
         for flow in put:
             masks.add(flow.match.mask)
             if len(masks) > map_layout.MAX_MASKS:
@@ -148,7 +157,7 @@ class FlowMap:
         """Return all masks of a generation in the order of the search."""
         uses = self._masks.values()
         return map_layout.packed_masks(
-            {use.bits + _last_word(use.number, generation): max(use.ranks) for use in uses}
+            {use.bits + _LAST_WORDS[generation][use.number]: max(use.ranks) for use in uses}
         )
 
     def write(self, generation: int) -> None:
@@ -160,11 +169,12 @@ class FlowMap:
         stale, keys = self._stale[generation], self._keys[generation]
         put: dict[bytes, bytes] = {}
         delete: list[bytes] = []
-        words = [_last_word(number, generation) for number in range(map_layout.MAX_MASKS)]
+        words = _LAST_WORDS[generation]
         for bits, number in stale:
             key = bits + words[number]
             if rivals := self._rivals.get((bits, number)):
-                put[key] = max(rivals, key=lambda rival: rival.flow.rank).value
+                first, *others = rivals
+                put[key] = (max(rivals, key=_rank) if others else first).value
             elif key in keys:
                 delete.append(key)
         bpf_calls.delete_from_map(self._fd, delete)
@@ -178,7 +188,3 @@ class FlowMap:
                 bpf_calls.delete_from_map(self._fd, [key], ignored_errno=errno.ENOENT)
             raise
         stale.clear()
-
-
-def _last_word(number: int, generation: int) -> bytes:
-    return (number << 1 | generation).to_bytes(4)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from moefabric.core.openflow import constants as ofp
 from moefabric.core.openflow.actions import Action, Instructions, Output, group_ids
@@ -86,13 +85,7 @@ EntryKey = tuple[int, int, Match]
 """Identity of a flow entry: table, priority and match."""
 
 
-@dataclass(frozen=True)
-class FlowEntry:
-    """A flow entry of an OpenFlow table.
-
-    `serial` identifies the counters of the entry. Changes of the instructions keep it.
-    """
-
+class _Fields(NamedTuple):
     serial: int
     table: int
     priority: int
@@ -103,6 +96,13 @@ class FlowEntry:
     idle_s: int = 0
     hard_s: int = 0
     created_ns: int = 0
+
+
+class FlowEntry(_Fields):
+    """A flow entry of an OpenFlow table.
+
+    `serial` identifies the counters of the entry. Changes of the instructions keep it.
+    """
 
     @property
     def key(self) -> EntryKey:

@@ -6,12 +6,12 @@ Section numbers refer to OpenFlow 1.3.5.
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
 from moefabric.core.openflow import constants as ofp
-from moefabric.core.openflow.actions import SetField, group_ids
+from moefabric.core.openflow.actions import Output, SetField, group_ids
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
 from moefabric.core.openflow.match import IPV4
 from moefabric.core.openflow.messages import FlowMod, FlowStatsRequest, GroupMod
@@ -29,9 +29,12 @@ TABLE_COUNT: Final = 8
 MAX_ENTRIES: Final = 65536
 """Maximum number of entries of all tables of a switch."""
 _FLAGS: Final = sum(ofp.FlowFlag)
-_DELETES: Final = {ofp.FlowCommand.DELETE, ofp.FlowCommand.DELETE_STRICT}
+# Numbers, because looking an enumeration's member up takes longer than comparing it.
+_ADD: Final = int(ofp.FlowCommand.ADD)
+_DELETES: Final = frozenset(map(int, (ofp.FlowCommand.DELETE, ofp.FlowCommand.DELETE_STRICT)))
+_MODIFIES: Final = frozenset(map(int, (ofp.FlowCommand.MODIFY, ofp.FlowCommand.MODIFY_STRICT)))
 _ANY_OUTPUT: Final = (ofp.PortNumber.ANY, ofp.ANY_GROUP)
-_STRICT: Final = {ofp.FlowCommand.MODIFY_STRICT, ofp.FlowCommand.DELETE_STRICT}
+_STRICT: Final = frozenset(map(int, (ofp.FlowCommand.MODIFY_STRICT, ofp.FlowCommand.DELETE_STRICT)))
 
 
 @dataclass(frozen=True)
@@ -104,17 +107,16 @@ class TableUpdate:
             raise OpenFlowError(ErrorCode.FLOW_BAD_TABLE, f"table {mod.table}")
         if not deletes:
             self._check(mod)
-        match mod.command:
-            case ofp.FlowCommand.ADD:
-                self._add(mod)
-            case ofp.FlowCommand.MODIFY | ofp.FlowCommand.MODIFY_STRICT:
-                for entry in self._selected(mod):
-                    self._modify(entry, mod)
-            case ofp.FlowCommand.DELETE | ofp.FlowCommand.DELETE_STRICT:
-                for entry in self._selected(mod):
-                    self._delete(entry, ofp.RemovedReason.DELETE)
-            case _:
-                raise OpenFlowError(ErrorCode.FLOW_BAD_COMMAND, f"command {mod.command}")
+        if mod.command == _ADD:
+            self._add(mod)
+        elif deletes:
+            for entry in self._selected(mod):
+                self._delete(entry, ofp.RemovedReason.DELETE)
+        elif mod.command in _MODIFIES:
+            for entry in self._selected(mod):
+                self._modify(entry, mod)
+        else:
+            raise OpenFlowError(ErrorCode.FLOW_BAD_COMMAND, f"command {mod.command}")
 
     def _selected(self, mod: FlowMod) -> list[FlowEntry]:
         """Return the entries to modify or delete (6.4).
@@ -161,7 +163,7 @@ class TableUpdate:
         if mod.flags & ofp.FlowFlag.RESET_COUNTS:
             serial, self.resets_counters = next(self.tables.serials), True
         self.is_changed = True
-        self._entries[entry.key] = replace(entry, serial=serial, instructions=mod.instructions)
+        self._entries[entry.key] = entry._replace(serial=serial, instructions=mod.instructions)
 
     def _delete(self, entry: FlowEntry, reason: ofp.RemovedReason) -> None:
         self.is_changed = True
@@ -179,6 +181,9 @@ class TableUpdate:
         if goto is not None and not mod.table < goto < min(TABLE_COUNT, ofp.MAX_TABLE):
             detail = f"from table {mod.table} to {goto}"
             raise OpenFlowError(ErrorCode.INSTRUCTION_BAD_TABLE, detail)
+        first, *others = actions or (None,)
+        if not others and isinstance(first, Output) and first.port in self._ports:
+            return  # nearly all entries are such
         check_groups(actions, self._groups)
         check_ports(actions, self._ports)
         is_ipv4 = mod.match.masked.get("eth_type") == (IPV4, 0xFFFF)

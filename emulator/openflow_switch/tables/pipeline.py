@@ -8,7 +8,7 @@ flows.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -55,9 +55,9 @@ class Pipeline:
     `visited` has the entries of each flow in the order of `flows`.
     """
 
-    flows: tuple[Flow, ...]
+    flows: Sequence[Flow]
     groups: Groups
-    visited: tuple[tuple[FlowEntry, ...], ...]
+    visited: Sequence[tuple[FlowEntry, ...]]
     is_multi_table: bool = False
 
     @cached_property
@@ -83,10 +83,11 @@ def pipeline(tables: FlowTables) -> Pipeline:
     Raises:
         OpenFlowError: FLOW_TABLE_FULL if several tables make more than MAX_FLOWS flows.
     """
-    if all(entry.instructions.goto is None for entry in tables.entries.values()):
-        first = [entry for entry in tables.entries.values() if entry.table == 0]
-        flows = tuple(entry.flow for entry in first)
-        return Pipeline(flows, tables.groups, tuple((entry,) for entry in first))
+    # Lists, because generators take twice as long, and a reconfiguration waits for this.
+    entries = tables.entries.values()
+    if not [entry for entry in entries if entry.instructions.goto is not None]:
+        first = [entry for entry in entries if entry.table == 0]
+        return Pipeline([entry.flow for entry in first], tables.groups, list(zip(first)))
     by_table = defaultdict[int, list[FlowEntry]](list)
     for entry in tables.entries.values():
         by_table[entry.table].append(entry)

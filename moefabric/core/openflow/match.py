@@ -10,7 +10,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Any, Final, Self
+from weakref import WeakValueDictionary
 
 from moefabric.core.errors import FabricError
 from moefabric.core.openflow.constants import ErrorCode, OpenFlowError, refuse_if
@@ -99,14 +100,18 @@ class FlowError(FabricError):
 class Match:
     """The packets of a flow, by restrictions of fields. It isn't changed once it is made.
 
+    Equal matches are one object: flow tables are dictionaries of matches.
+
     Attributes:
         masked: The fields that the match restricts, in the order of FIELD_BITS.
         mask: The mask of every field in the order of FIELD_BITS; 0 for any value.
     """
 
-    __slots__ = ("_hash", "mask", "masked")
+    __slots__ = ("__weakref__", "mask", "masked")
+    masked: Mapping[str, Masked]
+    mask: tuple[int, ...]
 
-    def __init__(self, **restrictions: Masked | None) -> None:
+    def __new__(cls, **restrictions: Masked | None) -> Self:
         """Take a value and a mask for each field of FIELD_BITS; None is any value.
 
         The bits of a value outside its mask are cleared.
@@ -122,20 +127,18 @@ class Match:
             masks.append(mask)
         if restrictions:
             raise TypeError(f"a match has no fields {', '.join(restrictions)}")
-        self.masked: Mapping[str, Masked] = masked
-        self.mask = tuple(masks)
+        key = tuple(masked.items())
+        known: Self | None = _MATCHES.get(key)
+        if known is not None:
+            return known
         for name in masked:
             if not any(field.applies(masked) for field in _FIELDS_OF[name]):
                 others = (field.prerequisite for field in _FIELDS_OF[name] if field.prerequisite)
                 required = " or ".join(f"{other}={value:#06x}" for other, (value, _) in others)
                 raise FlowError(f"match {name} without {required}")
-        self._hash = hash(tuple(masked.items()))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Match) and self.masked == other.masked
-
-    def __hash__(self) -> int:
-        return self._hash  # computed once: flow tables are dictionaries of matches
+        _MATCHES[key] = match = super().__new__(cls)
+        match.masked, match.mask = masked, tuple(masks)
+        return match
 
     @classmethod
     def of(cls, **restrictions: int | Masked) -> "Match":
@@ -188,6 +191,7 @@ class Match:
         return f"Match({self})"
 
 
+_MATCHES: Final = WeakValueDictionary[tuple[tuple[str, Masked], ...], Any]()
 _STANDARD: Final = 1  # OFPMT_OXM
 _OF_IPV6: Final = {"ip_dscp", "ip_proto"}  # which this codec reads in IPv4 only
 _MATCH: Final = struct.Struct("!HH")

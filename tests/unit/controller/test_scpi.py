@@ -120,15 +120,15 @@ def test_change_is_one_line_that_queries_the_error_queue() -> None:
 
 
 def test_state_is_asked_for_behind_the_completion() -> None:
-    """The device has both lines before it answers the first one, and `*wai` keeps their order."""
-    with device([b"1\n", b"(@1,3),(@7,5)\n"]) as (address, received), ocs(address) as driver:
+    """One line has both queries and one line both answers; `*wai` keeps their order."""
+    with device([b"1;(@1,3),(@7,5)\n"]) as (address, received), ocs(address) as driver:
         assert driver.settled_circuits(1) == PAIR
-        assert received == [b"*cls\n", b"*opc?\n", b"*wai;:oxc:swit:conn:stat?\n"]
+        assert received == [b"*cls\n", b"*opc?;*wai;:oxc:swit:conn:stat?\n"]
 
 
 def test_strange_completion_leaves_no_answer_for_the_next_query() -> None:
-    answers = [b"0\n", b"(@),(@)\n"], [b"(@1,3),(@7,5)\n"]
-    with device(*answers) as (address, _), ocs(address) as driver:
+    answers = [b"0;(@),(@)\n", b"(@1,3),(@7,5)\n"]
+    with device(answers) as (address, _), ocs(address) as driver:
         with pytest.raises(ControlError, match=r"ocs0: \*opc\? says '0' instead of 1"):
             driver.settled_circuits(1)
         assert driver.circuits() == PAIR
