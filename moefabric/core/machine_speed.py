@@ -54,9 +54,9 @@ class MachineSpeed:
         start_flow_s: Core-seconds of the start of a transfer.
     """
 
-    frame_s: float = 25e-6
-    packet_s: float = 10e-6
-    crowded_nics: float = 500.0
+    frame_s: float = 20e-6
+    packet_s: float = 8e-6
+    crowded_nics: float = 250.0
     start_s: float = 0.6e-3
     start_flow_s: float = 45e-6
 

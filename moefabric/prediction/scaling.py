@@ -28,8 +28,9 @@ FRAME_SHARE: Final = 0.03
 """Longest frame, as a share of the shortest transfer."""
 BUSY_SHARE: Final = 0.5
 """Part of the cores that the planned frames may occupy; a run needs 35 % idle (`reasons.BUSY`)."""
-MOST_BPS: Final = 1e9
-"""Highest rate of a link: the kernel's timers space frames of 0.5 ms well."""
+MOST_BPS: Final = 500e6
+"""Highest rate of a link: frames of 64 KB last a millisecond, for which the kernel's timers are
+precise enough."""
 
 
 @dataclass(frozen=True)
