@@ -17,7 +17,7 @@ MOST_BPS: Final = 10e9
 On two cores a bare veth pair carries about 16 Gb/s and a switch in user space about 8 Gb/s. At
 higher rates HTB's timer lateness exceeds its burst, and the link is slower than its rate.
 """
-_TIMER_LATENESS_S: Final = 1e-3
+_TIMER_LATENESS_S: Final = 500e-6
 """Time by which HTB's timer may be late without loss of rate.
 
 An idle link saves up so many bytes, so a collective may end this much before the fluid bound. The

@@ -2,7 +2,7 @@
 
 from moefabric.core import network_cost
 from moefabric.core.forwarding import relay_trees, tree_route
-from moefabric.core.machine_speed import frame_bits
+from moefabric.core.machine_speed import fabric_frame_segments, frame_bits
 from moefabric.core.network_cost import PRICES, NetworkInventory, paper_network_usd
 from moefabric.core.nic import NicKind
 from moefabric.core.paths import relay_root
@@ -20,7 +20,8 @@ from moefabric.simulator.latency import route_latency_s
 
 __all__ = [
     "PACED", "PRICES", "Link", "NetworkInventory", "NicKind", "RelayLinearProgram", "Route",
-    "SplitPolicy", "best_split", "circuit_counts", "circuit_matrix", "even_order", "frame_bits",
+    "SplitPolicy", "best_split", "circuit_counts", "circuit_matrix", "even_order",
+    "fabric_frame_segments", "frame_bits",
     "goodput_share", "is_forwarding", "joint", "link_rate_bps", "machine_speed", "mixnet",
     "network_cost", "paper_network_usd", "planned_flows", "relay_root", "relay_trees",
     "route_latency_s", "static", "topoopt", "tree_route", "waterfill",

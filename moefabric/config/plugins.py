@@ -172,11 +172,12 @@ def _value(text: str) -> int | float | bool | str:
 def _loaded(group: str, reference: str) -> Any:
     noun = GROUPS[group]
     part_name = without_arguments(reference)
-    registered = _built_in(group) if part_name in _built_in(group) else _registered(group)
     module, colon, name = part_name.partition(":")
-    # The registry takes long to read, and a module's name needs none.
-    if not colon and part_name in _registered(group):
-        module, _, name = _registered(group)[part_name].value.partition(":")
+    # The registry takes long to read. Built-in parts and names of modules need none.
+    built_in = {} if colon else _built_in(group)
+    registered = built_in if colon or part_name in built_in else _registered(group)
+    if part_name in registered:
+        module, _, name = registered[part_name].value.partition(":")
     elif not (colon and module and name):
         known = ", ".join(_registered(group))
         known = known or "(none: install moefabric again, by packaging/setup)"

@@ -1,8 +1,8 @@
 """Speed of a machine that emulates a fabric: cores that carry frames, and starts of transfers.
 
-The cost of emulated traffic is one per frame, whatever the frame's size. A frame has as many bytes
-as pass its link in the scale's `frame_s`, 64 KB at most. Where queues may drop packets, a frame is
-one packet.
+Emulated traffic costs CPU time by the frame: a frame of 44 packets costs about three times as much
+as one packet. A frame has as many packets as pass its link in the scale's `frame_s`, 64 KB at most.
+Where queues may drop packets, a frame is one packet.
 """
 
 from dataclasses import dataclass
@@ -32,10 +32,17 @@ def frame_segments(rate_bps: float, mtu: int, frame_s: float) -> int:
     return max(LEAST_SEGMENTS, min(segments, MOST_SEGMENTS * _PACKET_BYTES // mtu))
 
 
-def frame_bits(fabric: Fabric, rate_bps: float, frame_s: float) -> float:
-    """Return the bits of a frame on a link of a fabric that has this rate on the wire."""
-    segments = 1 if drops_packets(fabric) else frame_segments(rate_bps, fabric.mtu, frame_s)
-    return 8.0 * segments * (fabric.mtu - IP_TCP_BYTES + FRAME_HEADER_BYTES)
+def fabric_frame_segments(fabric: Fabric) -> int:
+    """Return the number of packets in a frame of a fabric's slowest NICs at its scale."""
+    if drops_packets(fabric):
+        return 1
+    scale = fabric.scale
+    return frame_segments(scale.rate_bps(min(fabric.rates_bps)), fabric.mtu, scale.frame_s)
+
+
+def frame_bits(segments: int, mtu: int) -> float:
+    """Return the bits of a frame on the wire, without preamble and gap."""
+    return 8.0 * segments * (mtu - IP_TCP_BYTES + FRAME_HEADER_BYTES)
 
 
 @dataclass(frozen=True)
@@ -46,15 +53,16 @@ class MachineSpeed:
     (docs/benchmarks.md).
 
     Attributes:
-        frame_s: Core-seconds of a frame on a link and of its acknowledgement, with few NICs.
-        packet_s: The same of a frame of one packet.
+        frame_s: Core-seconds of a frame of 64 KB on a link and of its acknowledgement, in a fabric
+            of few NICs.
+        packet_s: The same of a frame of one packet; the cost grows linearly in between.
         crowded_nics: Number of NICs with which a frame costs twice as much.
         start_s: Wall seconds between the first and the last start of transfers that start together,
             but for the time of the transfers themselves.
         start_flow_s: Core-seconds of the start of a transfer.
     """
 
-    frame_s: float = 20e-6
+    frame_s: float = 22e-6
     packet_s: float = 8e-6
     crowded_nics: float = 250.0
     start_s: float = 0.6e-3
@@ -68,30 +76,27 @@ class MachineSpeed:
             link_bps: Sum of the rates of all links in the model.
             datapath: Datapath of the packet switches.
         """
-        scale = fabric.scale
-        bits = frame_bits(fabric, scale.rate_bps(min(fabric.rates_bps)), scale.frame_s)
-        frames = scale.rate_bps(link_bps) / bits
-        return frames * self.link_frame_s(fabric, datapath)
+        segments = fabric_frame_segments(fabric)
+        frames = fabric.scale.rate_bps(link_bps) / frame_bits(segments, fabric.mtu)
+        return frames * self.link_frame_s(fabric, segments, datapath)
 
-    def link_frame_s(self, fabric: Fabric, datapath: str) -> float:
+    def link_frame_s(self, fabric: Fabric, segments: int, datapath: str) -> float:
         """Return the core-seconds that a frame on a link of a fabric costs."""
         nics = len(fabric.servers) * (fabric.optical + fabric.electrical)
-        single_s = self.packet_s if drops_packets(fabric) else self.frame_s
-        return single_s * DATAPATH_COSTS[datapath] * (1 + nics / self.crowded_nics)
+        alone_s = self.packet_s + (self.frame_s - self.packet_s) * segments / MOST_SEGMENTS
+        return alone_s * DATAPATH_COSTS[datapath] * (1 + nics / self.crowded_nics)
 
     def full_nic_bps(self, nics: int, cores: int) -> float:
         """Return the rate on the wire at which NICs that are all full leave `IDLE_SHARE` idle.
 
-        Each frame passes two links.
+        Frames have 64 KB, and each passes two links.
 
         Args:
             nics: Number of NICs.
             cores: Number of cores.
         """
         frames = (1 - IDLE_SHARE) * cores / (2 * self.frame_s * (1 + nics / self.crowded_nics))
-        return (
-            frames / nics * 8 * MOST_SEGMENTS * (_PACKET_BYTES - IP_TCP_BYTES + FRAME_HEADER_BYTES)
-        )
+        return frames / nics * frame_bits(MOST_SEGMENTS, _PACKET_BYTES)
 
     def start_spread_s(self, flows: int, cores: int) -> float:
         """Return the wall seconds in which transfers that start together have started."""

@@ -16,7 +16,7 @@ import numpy as np
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import experiment_of
 from moefabric.core.errors import MoefabricError
-from moefabric.core.machine_speed import MachineSpeed, frame_bits
+from moefabric.core.machine_speed import MOST_SEGMENTS, MachineSpeed, frame_bits
 from moefabric.core.units import Scale
 from moefabric.execution import run as runner
 from moefabric.results.model import FabricResult
@@ -49,7 +49,7 @@ def calibrate_machine(reporter: ProgressReporter) -> MachineSpeed:
         result, busy = _measured(spec, reporter)
         fabric = spec.build_fabric(spec.fabrics[0], "calibration", spec.given_scale() or Scale())
         sent = 8.0 * (result.integrity.bytes_sent or 0)
-        frames.append(_LINKS * sent / frame_bits(fabric, rate_bps, fabric.scale.frame_s))
+        frames.append(_LINKS * sent / frame_bits(MOST_SEGMENTS, fabric.mtu))
         busy_s.append(busy)
         spreads_s += start_spreads_s(result, fabric.scale.dilation)
     frame_s = (busy_s[1] - busy_s[0]) / (frames[1] - frames[0])
@@ -89,7 +89,9 @@ def _experiment(rate_bps: float) -> ExperimentSpec:
         "gating": {"generator": "uniform"},
         "wiring": {"nic_rate": "100Gb/s", "regions": [{"servers": _SERVERS}]},
         "fabrics": [{"name": "eps", "optical": 0, "electrical": 4, "policy": "eps"}],
-        "scale": {"bytes": nic_bps / rate_bps / _DILATION, "dilation": _DILATION},
+        "scale": {
+            "bytes": nic_bps / rate_bps / _DILATION, "dilation": _DILATION, "frame": "20ms",
+        },
     }  # fmt: skip
     return experiment_of(keys)
 

@@ -12,21 +12,30 @@ from itertools import chain
 from math import ceil, floor, inf, log10
 from typing import Final
 
-from moefabric.core.machine_speed import MachineSpeed, frame_bits
+from moefabric.core.machine_speed import (
+    LEAST_SEGMENTS,
+    MachineSpeed,
+    fabric_frame_segments,
+    frame_bits,
+)
 from moefabric.core.resource_needs import RELAYED_BPS
-from moefabric.core.topology import Fabric, capacity_bps
+from moefabric.core.topology import Fabric, capacity_bps, drops_packets
 from moefabric.core.units import Scale
 from moefabric.prediction.job_prediction import JobPrediction
 from moefabric.results.verdict import reasons
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.measured_speed import machine_speed
 
-START_SPREAD_SHARE: Final = 0.007
-"""Largest start spread, as a share of a collective or of a transfer between regions: a seventh of
+START_SPREAD_SHARE: Final = 0.005
+"""Largest start spread, as a share of a collective or of a transfer between regions: a tenth of
 what degrades a run (`reasons.LATENESS`)."""
-FRAME_SHARE: Final = 0.03
-"""Longest frame, as a share of the shortest transfer."""
-BUSY_SHARE: Final = 0.5
+FRAME_SHARE: Final = 0.02
+"""Longest frame, as a share of the shortest transfer: where flows of several tasks meet on a link,
+their shares and ends are uncertain by a frame or two."""
+FRAME_SEGMENTS: Final = 22
+"""Packets of a frame where the cores bound the scale. Smaller frames cost less each, but their
+acknowledgements take more of the links: 0.2 % here."""
+BUSY_SHARE: Final = 0.55
 """Part of the cores that the planned frames may occupy; a run needs 35 % idle (`reasons.BUSY`)."""
 MOST_BPS: Final = 500e6
 """Highest rate of a link: frames of 64 KB last a millisecond, for which the kernel's timers are
@@ -115,7 +124,7 @@ def propose_scale(
     shortest_s = min(load.shortest_s for load in listed)
     slowing = max(_least_slowing(load, datapath, machine, cores) for load in listed)
     frame_s = max(
-        frame_bits(load.fabric, MOST_BPS, 1.0) * slowing / min(load.fabric.rates_bps)
+        frame_bits(_segments(load.fabric), load.fabric.mtu) * slowing / min(load.fabric.rates_bps)
         for load in listed
     )
     dilation, bound = 1.0, "nothing"
@@ -134,11 +143,20 @@ def propose_scale(
 def _least_slowing(load: PlannedLoad, datapath: str, machine: MachineSpeed, cores: int) -> float:
     """Return the least factor between the rates of the model and those on the wire."""
     fabric, fastest_bps = load.fabric, max(load.fabric.rates_bps)
-    whole = replace(fabric, scale=Scale(frame_s=1.0))
-    slowing = machine.cores(whole, load.link_bps, datapath) / (BUSY_SHARE * cores)
+    segments = _segments(fabric)
+    frames = load.link_bps / frame_bits(segments, fabric.mtu)
+    needed = frames * machine.link_frame_s(fabric, segments, datapath)
+    slowing = needed / (BUSY_SHARE * cores)
     if fabric.eps_link:
         slowing = max(slowing, capacity_bps(fabric) / RELAYED_BPS)
     return max(slowing, fastest_bps / MOST_BPS, 1.0)
+
+
+def _segments(fabric: Fabric) -> int:
+    """Return the number of packets in a frame where the cores bound the scale."""
+    if drops_packets(fabric):
+        return 1
+    return max(LEAST_SEGMENTS, FRAME_SEGMENTS * 1500 // fabric.mtu)
 
 
 def scale_remarks(
@@ -170,9 +188,9 @@ def scale_remarks(
     findings = [*reasons.FAST_NICS.judge(needed / cores, cores=cores, needed=needed)]
     if wall_s:
         frame_s = max(
-            frame_bits(fabric, rate_bps, scale.frame_s) / rate_bps
+            frame_bits(fabric_frame_segments(fabric), fabric.mtu)
+            / scale.rate_bps(min(fabric.rates_bps))
             for fabric in fabrics
-            for rate_bps in [scale.rate_bps(min(fabric.rates_bps))]
         )
         needed = max(load.start_dilation(machine, cores) for load in listed)
         findings += [

@@ -24,7 +24,7 @@ from moefabric import (
     Split,
 )
 from moefabric.api.networks import SplitPolicy as Policy
-from moefabric.api.networks import frame_bits, machine_speed
+from moefabric.api.networks import fabric_frame_segments, frame_bits, machine_speed
 from moefabric.api.predictions import shortest_wall_s
 from moefabric.api.workloads import Collective, Compute, Operation, Reconfigure
 from moefabric_studies.paper import network
@@ -141,7 +141,8 @@ def at_nic_rate(fabric: Fabric, job: PaperJob, rate_bps: float) -> Fabric:
     shortest_s = min(network.eps_s(demand, budgets), network.eps_s(demand.T, budgets))
     measurable_s = _DURATION_MARGIN * shortest_wall_s(len(fabric.servers), os.cpu_count() or 1)
     wire_bps = fabric.scale.rate_bps(fabric.nic_rate_bps)
-    burst_s = frame_bits(fabric, wire_bps, fabric.scale.frame_s) * (job.servers - 1) / wire_bps
+    burst_bits = frame_bits(fabric_frame_segments(fabric), fabric.mtu) * (job.servers - 1)
+    burst_s = burst_bits / wire_bps
     dilation = max(1.0, max(measurable_s, _BURSTS * burst_s) / shortest_s)
     return replace(
         fabric,

@@ -20,8 +20,8 @@ def test_cores_follow_the_emulated_rate_of_all_nics() -> None:
     slow, fast = fabric(scale=Scale(1000)), fabric(scale=Scale(100))
     (region,) = slow.regions
     more = region_needs(fast, region).cores - region_needs(slow, region).cores
-    frame_s = MachineSpeed().link_frame_s(fast, "bpf")
-    frames = 2 * 16 * (100e9 / 100 - 100e9 / 1000) / frame_bits(fast, 100e6, Scale.frame_s)
+    frame_s = MachineSpeed().link_frame_s(fast, 44, "bpf")
+    frames = 2 * 16 * (100e9 / 100 - 100e9 / 1000) / frame_bits(44, 1500)
     assert more == pytest.approx(frames * frame_s / (1 - IDLE_SHARE))
 
 

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.core.machine_speed import DATAPATH_COSTS, MachineSpeed, frame_bits, frame_segments
+from moefabric.core.machine_speed import (
+    DATAPATH_COSTS,
+    LEAST_SEGMENTS,
+    MachineSpeed,
+    fabric_frame_segments,
+    frame_bits,
+    frame_segments,
+)
 from moefabric.core.topology import Fabric, capacity_bps
 from moefabric.core.units import QueueLimit, Scale
 from moefabric.prediction.job_prediction import JobPrediction, Sending
@@ -24,7 +31,6 @@ from moefabric.simulator.fair_sharing import Stream
 from tests.support.fabrics import fabric
 
 SPEED = MachineSpeed(25e-6, 10e-6, 500.0, 0.6e-3, 45e-6)
-LEAST_BITS = 8 * 8 * 1514
 datapaths = st.sampled_from(sorted(DATAPATH_COSTS))
 
 
@@ -50,8 +56,9 @@ def test_proposed_scale_keeps_all_bounds(datapath: str, cores: int, shortest_s: 
     wall_s, rate_bps = shortest_s * scale.dilation, scale.rate_bps(100e9)
     assert SPEED.cores(scaled, load.link_bps, datapath) <= BUSY_SHARE * cores * (1 + 1e-6)
     assert SPEED.start_spread_s(12, cores) <= START_SPREAD_SHARE * wall_s * (1 + 1e-6)
-    bits = frame_bits(scaled, rate_bps, scale.frame_s)
-    assert bits == LEAST_BITS or bits / rate_bps <= FRAME_SHARE * wall_s * (1 + 1e-6)
+    segments = fabric_frame_segments(scaled)
+    frame_s = frame_bits(segments, scaled.mtu) / rate_bps
+    assert segments == LEAST_SEGMENTS or frame_s <= FRAME_SHARE * wall_s * (1 + 1e-6)
     assert rate_bps <= MOST_BPS
     assert scale.bytes >= 1
 
@@ -143,4 +150,11 @@ def test_frames_of_single_packets_need_slower_links() -> None:
 def test_frame_has_the_bits_of_its_time_within_the_limits_of_the_kernel() -> None:
     assert [frame_segments(rate, 1500, 0.01) for rate in (3e6, 20e6, 1e9)] == [8, 16, 44]
     assert frame_segments(6e6, 1500, 0.09) == 44
-    assert frame_bits(fabric(), 20e6, 0.01) == 8 * 16 * 1514
+    assert fabric_frame_segments(fabric(scale=Scale(100, 50))) == 16
+    assert frame_bits(16, 1500) == 8 * 16 * 1514
+
+
+def test_cost_of_a_frame_grows_from_that_of_a_packet() -> None:
+    costs = [SPEED.link_frame_s(fabric(), segments, "bpf") for segments in (0, 22, 44)]
+    crowd = 1 + 16 / SPEED.crowded_nics
+    assert costs == pytest.approx([10e-6 * crowd, 17.5e-6 * crowd, 25e-6 * crowd])
