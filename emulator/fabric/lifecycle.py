@@ -35,11 +35,7 @@ from moefabric.runtime.run_directory import (
 
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
-_PROGRAMS: Final = {
-    "ip": "iproute2",
-    "nsenter": "util-linux",
-    "mnexec": "mininet",
-}
+_PROGRAMS: Final = {"ip": "iproute2", "nsenter": "util-linux", "mnexec": "mininet"}
 _OVS_PROGRAMS: Final = dict.fromkeys(("ovsdb-server", "ovs-vswitchd"), "openvswitch-switch")
 MOST_OWN_PROCESSES: Final = 8
 """Regions up to which each has a process of its own for its controller, and one for its OCS."""

@@ -42,7 +42,7 @@ _SUMMARIES: Final = {
         "torchrun": "Run a PyTorch program on the servers.",
     },
     "machine": {
-        "calibrate": "Measure the emulated hardware.",
+        "calibrate": "Measure this machine and the emulated hardware.",
         "doctor": "Check what this machine can do.",
     },
     "model": {"model": "Show sizes, FLOPs and bytes of models."},
