@@ -8,12 +8,11 @@ Where queues may drop packets, a frame is one packet.
 from dataclasses import dataclass
 from typing import Final
 
-from moefabric.core.port_counts import FRAME_HEADER_BYTES, IP_TCP_BYTES
 from moefabric.core.topology import Fabric, drops_packets
 
 LEAST_SEGMENTS, MOST_SEGMENTS = 8, 44
 """Packets of a frame; the kernel's limit is 64 KB."""
-_PACKET_BYTES: Final = 1500
+_PACKET_BYTES, _ETHERNET_BYTES = 1500, 14
 DATAPATH_COSTS: Final = {"bpf": 1.0, "ovs-netdev": 4.0, "ovs-kernel": 1.0}
 """Cost of a frame relative to the BPF datapath, by datapath of the packet switches."""
 IDLE_SHARE: Final = 1 / 3
@@ -42,7 +41,7 @@ def fabric_frame_segments(fabric: Fabric) -> int:
 
 def frame_bits(segments: int, mtu: int) -> float:
     """Return the bits of a frame on the wire, without preamble and gap."""
-    return 8.0 * segments * (mtu - IP_TCP_BYTES + FRAME_HEADER_BYTES)
+    return 8.0 * segments * (mtu + _ETHERNET_BYTES)
 
 
 @dataclass(frozen=True)

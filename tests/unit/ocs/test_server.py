@@ -217,7 +217,7 @@ def test_front_end_of_a_known_reference_needs_no_registry(
     device = OcsDevice(MemoryCrossbar(Ports(2, 2)), VirtualTimers())
     open_front_end(name, device, reference)
     with pytest.raises(AssertionError, match="has been looked up"):
-        plugins.ocs_dialect(f"{name} ")
+        plugins.ocs_dialect(f"another-{name}")
 
 
 class StuckCrossbar(MemoryCrossbar):

@@ -131,7 +131,7 @@ def test_proposed_scale_has_no_remarks() -> None:
         pytest.param(
             Scale(1000, 1),
             "the shortest transfer takes 20 ms, too little for the start of agents: increase "
-            "scale.dilation to 7",
+            "scale.dilation to 9",
             id="late-agents",
         ),
     ],
