@@ -17,7 +17,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from moefabric.agents.engine.agent import Agent
@@ -28,6 +28,8 @@ from moefabric.agents.engine.resources import READ, ReceiveBuffer, Resources
 from moefabric.agents.engine.sockets import Network
 from moefabric.runtime import structured_log
 from moefabric.runtime.event_loop import EventLoop, Timer
+
+_NICENESS = -10
 
 __all__ = ["main", "prepare"]
 
@@ -165,6 +167,8 @@ def main(arguments: list[str]) -> int:
 def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
     """Serve until the end, and then call `cleanup`; raise RefusedError if a socket can't be had."""
     structured_log.start(options.name)
+    with suppress(PermissionError):  # transfers start in time, whatever else uses the core
+        os.nice(_NICENESS)
     host = Host()
     for network, arguments in options.agents:
         one = parse(arguments)
