@@ -23,6 +23,7 @@ from moefabric.emulator.fabric.plugged_hosts import has_moved_devices
 from moefabric.emulator.fabric.removal import clear, remove, remove_lost_containers, sole_start
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import pull_images
+from moefabric.emulator.linux.backlog import enlarge_backlog
 from moefabric.emulator.linux.processes import ProcessSpec
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.cpu_monitor import usable_cores
@@ -233,7 +234,7 @@ def up_part(request: UpRequest, processes: ProcessList, token: str) -> dict[str,
 
 
 def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
-    """Check that a fabric is possible here, before anything is made.
+    """Check that a fabric is possible here, before anything is made; make room in the kernel.
 
     Args:
         fabric: the fabric.
@@ -255,6 +256,7 @@ def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
             "set MOEFABRIC_RUN_DIR to a shorter one"
         )
     plan_fabric(fabric, ManagementNetwork.example_for(fabric))
+    enlarge_backlog(sum(len(fabric.nics(server)) for server in fabric.servers))
 
 
 def _require_programs(programs: Mapping[str, str], user: str) -> None:

@@ -17,6 +17,7 @@ from moefabric.emulator.crossbar.selection import choose_crossbar
 from moefabric.emulator.fabric import datapath, ovs
 from moefabric.emulator.fabric.mininet_package import mininet_spec
 from moefabric.emulator.linux import namespaces
+from moefabric.emulator.linux.backlog import backlog_limit, nics_within
 from moefabric.emulator.linux.command import run
 
 _CAPABILITIES: Final = {
@@ -27,6 +28,7 @@ _CAPABILITIES: Final = {
 }
 _MIN_CORES: Final = 2
 _MIN_MB: Final = 2048
+_MANY_NICS: Final = 100
 _SOCKET_PROGRAM: Final = (
     "import socket, sys; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); "
     "print(flush=True); sys.stdin.read()"
@@ -228,6 +230,15 @@ _check_qdisc("shaping (HTB)", "htb default 1", _HTB)
 _check_qdisc("queues of limited bytes (bfifo)", "bfifo limit 100000", _BFIFO)
 _check_qdisc("delay and loss (netem)", "netem delay 1ms", _NETEM)
 _check_programs("iperf3", "apt install iperf3", "iperf3")
+
+
+@_check("backlog of a core", "`sysctl -w net.core.netdev_max_backlog=8000` on the host, 8 a NIC")
+def _backlog() -> str:
+    limit = backlog_limit()
+    if limit is None:
+        raise FabricError("unknown: only the host may read it")
+    nics = nics_within(limit)
+    return _checked(nics >= _MANY_NICS, f"{limit} frames, enough for {nics} NICs")
 
 
 @_check("containers", "only for servers that are containers, and for `docker compose up testbed`")

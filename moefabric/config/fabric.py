@@ -37,7 +37,7 @@ SLOWEST_BPS: Final = 200e3
 FASTEST_BPS: Final = 20e9
 """Highest emulated link rate, below what one core forwards."""
 _MAX_SERVERS: Final = 1023
-"""Ports of the Linux bridge that joins the servers' management interfaces (BR_MAX_PORTS)."""
+"""Servers of the largest fabrics for which `up` is fast enough."""
 _MAX_REGIONS: Final = 256
 _MAX_REGION_SERVERS: Final = 256
 """Values of an octet of 10.REGION.SERVER.GPU."""
