@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from ipaddress import IPv4Interface
 from typing import Final
 
 from moefabric.core.errors import FabricError
@@ -39,9 +38,6 @@ An idle connection keeps its window. A connection takes no metrics from earlier 
 wait for its receiver's buffer to grow. A short round trip doesn't make TCP send 64 KB at once,
 which would take 0.2 s at 3 Mb/s.
 """
-_FIRST_WINDOW: Final = 1000
-"""Segments of the first window: more than an agent's buffer, so that congestion control limits no
-paced flow. A connection that leaves slow start early would need a second to reach its pace."""
 _REACHABLE: Final = "net.ipv4.neigh.{}.base_reachable_time_ms"
 _REACHABLE_MS: Final = "3600000"
 """ARP entries live as long as an experiment, so that no flow waits for a busy controller."""
@@ -164,12 +160,8 @@ def make_links(
         for end in link.ends:
             ends[end.node].append((link, end))
     _configure_interfaces(FABRIC, ends[FABRIC])
-    window = 0 if whole.single_packets else _FIRST_WINDOW
     namespaces.run_in_each(
-        (
-            pid,
-            partial(_configure_node, node, ends[node], guests.get(node, ""), node in ocses, window),
-        )
+        (pid, partial(_configure_node, node, ends[node], guests.get(node, ""), node in ocses))
         for node, pid in pids.items()
     )
 
@@ -179,12 +171,11 @@ def _configure_node(
     ends: list[tuple[Link, Interface]],
     alias: str,
     is_ocs: bool,  # noqa: FBT001
-    window: int,
 ) -> None:
     """Configure a node's interfaces; with an alias, its others stay as they are."""
     if alias:
         _mark_interfaces([end.name for _, end in ends], alias)
-    _configure_interfaces(node, ends, window)
+    _configure_interfaces(node, ends)
     hosts = [end.name for link, end in ends if link.is_host_link]
     namespaces.set_sysctls({_REACHABLE.format(name): _REACHABLE_MS for name in hosts})
     if is_ocs:
@@ -197,7 +188,7 @@ def _mark_interfaces(names: list[str], alias: str) -> None:
     namespaces.set_sysctls({f"net.ipv6.conf.{name}.disable_ipv6": "1" for name in names})
 
 
-def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]], window: int = 0) -> None:
+def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None:
     """Set addresses and neighbours of a node's interfaces, in its namespace; switch them on."""
     index_of = {name: index for index, name in socket.if_nameindex()}
     loopback = index_of["lo"]
@@ -210,21 +201,11 @@ def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]], window:
             for address in end.further_addresses
         ]
         requests.append(netlink.link_up(link.name, index))
-        if window and link.is_host_link:
-            requests += [_first_window(link, index, address, window) for address in end.addresses]
         requests += [netlink.neighbour(link.name, index, *entry) for entry in end.neighbours]
         if hop := end.gateway:
             requests.append(netlink.neighbour(link.name, index, hop.address, hop.mac))
-            requests.append(
-                netlink.route(link.name, index, hop.network, hop.address, window=window)
-            )
+            requests.append(netlink.route(link.name, index, hop.network, hop.address))
     netlink.execute(requests)
-
-
-def _first_window(link: Link, index: int, address: str, window: int) -> netlink.Request:
-    """Return the request that gives the route to an address's own network a first window."""
-    own = IPv4Interface(address)
-    return netlink.route(link.name, index, str(own.network), source=str(own.ip), window=window)
 
 
 def _pair(

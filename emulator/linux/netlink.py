@@ -25,8 +25,7 @@ _NEW_QDISC, _DELETE_QDISC, _NEW_FILTER, _DELETE_FILTER, _GET_FILTER = 36, 37, 44
 _UP: Final = 1
 _ADDRESS, _LOCAL = 1, 2
 _NEIGHBOUR_ADDRESS, _NEIGHBOUR_MAC, _PERMANENT = 1, 2, 0x80
-_DESTINATION, _OUTPUT, _GATEWAY, _SOURCE, _METRICS, _FIRST_WINDOW = 1, 4, 5, 7, 8, 11
-_ON_LINK: Final = 253
+_DESTINATION, _OUTPUT, _GATEWAY = 1, 4, 5
 _MAIN_TABLE, _STATIC, _EVERYWHERE, _UNICAST = 254, 4, 0, 1
 _KIND, _OPTIONS = 1, 2
 _BPF_FD, _BPF_NAME, _BPF_FLAGS, _DIRECT_ACTION = 6, 7, 8, 1
@@ -207,30 +206,15 @@ def neighbour(place: str, index: int, ip: str, mac: str) -> Request:
     return Request(place, f"neighbour {ip}", _NEW_NEIGHBOUR, _CREATE | _REPLACE, body)
 
 
-def route(
-    place: str, index: int, network: str, gateway: str = "", source: str = "", window: int = 0
-) -> Request:
-    """Set the route to a network behind an interface.
-
-    Args:
-        place: Part of the fabric that error messages name.
-        index: The interface.
-        network: The network.
-        gateway: The gateway's address; empty for a network on the link.
-        source: The address from which programs send; empty if the kernel chooses it.
-        window: Segments that a new TCP connection sends before the first acknowledgement; 0 for the
-            kernel's default.
-    """
+def route(place: str, index: int, network: str, gateway: str) -> Request:
+    """Add a route to a network by a gateway behind an interface."""
     to = IPv4Network(network)
-    kind = _MAIN_TABLE, _STATIC, _EVERYWHERE if gateway else _ON_LINK, _UNICAST
+    kind = _MAIN_TABLE, _STATIC, _EVERYWHERE, _UNICAST
     body = struct.pack("=BBBBBBBBI", socket.AF_INET, to.prefixlen, 0, 0, *kind, 0)
     body += attribute(_DESTINATION, to.network_address.packed)
     body += attribute(_OUTPUT, struct.pack("=i", index))
-    for number, address in ((_GATEWAY, gateway), (_SOURCE, source)):
-        body += attribute(number, IPv4Address(address).packed) if address else b""
-    if window:
-        body += attribute(_METRICS, attribute(_FIRST_WINDOW, struct.pack("=I", window)))
-    return Request(place, f"route {network}", _NEW_ROUTE, _CREATE | _REPLACE, body)
+    body += attribute(_GATEWAY, IPv4Address(gateway).packed)
+    return Request(place, f"route {network}", _NEW_ROUTE, _CREATE | _EXCL, body)
 
 
 def ingress(place: str, index: int, block: int = 0) -> Request:
