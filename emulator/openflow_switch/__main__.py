@@ -24,7 +24,8 @@ def datapaths(specs: Sequence[SwitchSpec]) -> Iterator[BpfDatapath]:
         FabricError: If the kernel refuses a datapath.
     """
     most_ports = max((max(spec.ports, default=1) for spec in specs), default=1)
-    program = SharedProgram(len(specs), max(255, most_ports))
+    # A machine of a cluster may have no switch.
+    program = SharedProgram(max(1, len(specs)), max(255, most_ports))
     for number, spec in enumerate(specs):
         datapath = BpfDatapath(program, number)
         datapath.attach(spec.ports)

@@ -137,12 +137,12 @@ FAST_NICS: Final = Reason(
 LONG_FRAMES: Final = Reason(
     "a frame takes {value:.1%} of the shortest transfer, more than {limit:.0%}: decrease "
     "scale.bytes or scale.frame, or increase scale.dilation",
-    (0.06, None),
+    (0.10, None),
 )
 SHORT_TRANSFERS: Final = Reason(
     "the shortest transfer takes {shortest_ms:.3g} ms, too little for the start of agents: "
     "increase scale.dilation to {dilation}",
-    (0.25, None),  # of the proposed duration: the start is most of what is measured
+    (0.0625, None),  # of the proposed duration: the start is 8 % of what is measured
     is_least=True,
 )
 UNCERTAIN_CLOCK: Final = Reason(

@@ -123,22 +123,22 @@ def test_proposed_scale_has_no_remarks() -> None:
             id="too-much-traffic",
         ),
         pytest.param(
-            Scale(2000, 5),
-            "a frame takes 9.7% of the shortest transfer, more than 6%: decrease scale.bytes or "
+            Scale(4000, 5),
+            "a frame takes 19.4% of the shortest transfer, more than 10%: decrease scale.bytes or "
             "scale.frame, or increase scale.dilation",
             id="long-frames",
-        ),
-        pytest.param(
-            Scale(1000, 1),
-            "the shortest transfer takes 20 ms, too little for the start of agents: increase "
-            "scale.dilation to 9",
-            id="late-agents",
         ),
     ],
 )
 def test_scale_remarks_name_cause_and_remedy(scale: Scale, remark: str) -> None:
     loads = [full(fabric(0, 4), 0.020), full(fabric(3, 1), 0.020)]
     assert remark in scale_remarks(loads, scale, "bpf", SPEED, 2)
+
+
+def test_transfers_too_short_for_the_start_of_agents_are_remarked() -> None:
+    loads = [full(fabric(0, 4), 0.005)]
+    remark = "the shortest transfer takes 10 ms, too little for the start of agents: increase "
+    assert scale_remarks(loads, Scale(100, 2), "bpf", SPEED, 2) == [f"{remark}scale.dilation to 35"]
 
 
 def test_frames_of_single_packets_need_slower_links() -> None:
