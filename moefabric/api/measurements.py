@@ -14,7 +14,6 @@ from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.execution import machine_calibration
 from moefabric.execution.programs.perf import Perf, PerfOptions, PerfResult, PerfRow, sizes_between
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult
-from moefabric.results.progress import PlainProgressReporter
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.measured_speed import store_speed
 from moefabric.runtime.run_directory import RunDirectory
@@ -39,7 +38,7 @@ def calibrate_machine() -> tuple[MachineSpeed, Path]:
         MoefabricError: If the machine can't be measured.
     """
     with graceful_shutdown():
-        speed = machine_calibration.calibrate_machine(PlainProgressReporter())
+        speed = machine_calibration.calibrate_machine()
     return speed, store_speed(speed)
 
 

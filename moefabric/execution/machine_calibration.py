@@ -20,7 +20,6 @@ from moefabric.core.machine_speed import MOST_SEGMENTS, MachineSpeed, frame_bits
 from moefabric.core.units import Scale
 from moefabric.execution import run as runner
 from moefabric.results.model import FabricResult
-from moefabric.results.progress import ProgressReporter
 from moefabric.runtime.cpu_monitor import busy_core_seconds, usable_cores
 
 _SERVERS: Final = 4
@@ -32,13 +31,20 @@ _RATES_BPS: Final = (40e6, 400e6)
 _PERCENTILE: Final = 95
 
 
-def calibrate_machine(reporter: ProgressReporter) -> MachineSpeed:
+class _Silence:
+    """Shows no progress: the experiments' verdicts and scales are beside the point."""
+
+    def show_message(self, text: str) -> None:
+        """Do nothing."""
+
+    def advance(self, text: str) -> None:
+        """Do nothing."""
+
+
+def calibrate_machine() -> MachineSpeed:
     """Measure the speed of this machine on a fabric of four servers, in about ten seconds.
 
     Other programs should be idle meanwhile.
-
-    Args:
-        reporter: Shows progress.
 
     Raises:
         MoefabricError: If another calibration runs, or the machine is too busy to be measured.
@@ -46,7 +52,7 @@ def calibrate_machine(reporter: ProgressReporter) -> MachineSpeed:
     frames, busy_s, spreads_s = list[float](), list[float](), list[float]()
     for rate_bps in _RATES_BPS:
         spec = _experiment(rate_bps)
-        result, busy = _measured(spec, reporter)
+        result, busy = _measured(spec)
         fabric = spec.build_fabric(spec.fabrics[0], "calibration", spec.given_scale() or Scale())
         sent = 8.0 * (result.integrity.bytes_sent or 0)
         frames.append(_LINKS * sent / frame_bits(MOST_SEGMENTS, fabric.mtu))
@@ -96,8 +102,8 @@ def _experiment(rate_bps: float) -> ExperimentSpec:
     return experiment_of(keys)
 
 
-def _measured(spec: ExperimentSpec, reporter: ProgressReporter) -> tuple[FabricResult, float]:
+def _measured(spec: ExperimentSpec) -> tuple[FabricResult, float]:
     """Run an experiment; return its result and the core-seconds that the machine worked."""
     before_s = busy_core_seconds()
-    result = runner.run(spec, Path(), reporter, flows=True)
+    result = runner.run(spec, Path(), _Silence(), flows=True)
     return result.results[0], busy_core_seconds() - before_s

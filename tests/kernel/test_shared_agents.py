@@ -20,6 +20,7 @@ from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import kill_marked
 from moefabric.emulator.linux.processes import ChildProcesses, ProcessSpec, prefork_argv
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.scratch_folder import scratch_folder
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import Machine, small_fabric
@@ -69,9 +70,10 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with island(*SERVERS) as where:
-        lab = Lab(where, tmp_path)
+def lab() -> Iterator[Lab]:
+    # A path of a socket has 107 letters at most, which pytest's own folders would exceed.
+    with island(*SERVERS) as where, scratch_folder("mf-shared-") as folder:
+        lab = Lab(where, folder)
         try:
             yield lab
         finally:

@@ -15,6 +15,7 @@ from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.runtime.measured_speed import machine_speed
 from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.scratch_folder import scratch_folder
 from moefabric.testbed.fabric_processes import fabric_processes
 from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
 from moefabric.ui.cli.main import main
@@ -44,20 +45,21 @@ def test_measured_dark_time_is_the_configured_one() -> None:
     assert lifecycle.running_fabrics() == []
 
 
-@pytest.mark.usefixtures("runs")
 def test_measured_speed_of_the_machine_decides_the_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOEFABRIC_MACHINE", str(tmp_path / "machine.json"))
-    result = CliRunner().invoke(main, ["calibrate", "machine", "--json"])
-    assert result.exit_code == 0, result.output
+    with scratch_folder("mf-speed-") as folder:
+        monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(folder))
+        result = CliRunner().invoke(main, ["calibrate", "machine", "--json"])
+        assert result.exit_code == 0, result.output
+        assert lifecycle.running_fabrics() == []
     measured = json.loads(result.stdout)
     assert Path(measured["file"]) == tmp_path / "machine.json"
     assert 3e-6 < measured["frame_s"] < 3e-4, "seconds of a core for a frame of 64 KB on a link"
     assert machine_speed() == MachineSpeed(
         **{field.name: measured[field.name] for field in fields(MachineSpeed)}
     )
-    assert lifecycle.running_fabrics() == []
 
 
 @pytest.mark.usefixtures("runs")
