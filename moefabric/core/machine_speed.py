@@ -61,8 +61,8 @@ class MachineSpeed:
         start_flow_s: Core-seconds of the start of a transfer.
     """
 
-    frame_s: float = 22e-6
-    packet_s: float = 8e-6
+    frame_s: float = 16e-6
+    packet_s: float = 7e-6
     crowded_nics: float = 250.0
     start_s: float = 0.6e-3
     start_flow_s: float = 45e-6

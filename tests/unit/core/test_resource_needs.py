@@ -40,6 +40,6 @@ def test_single_packets_need_more_cores() -> None:
 
 
 def test_an_eps_of_a_larger_fabric_needs_more_cores() -> None:
-    scale = Scale(1000)
+    scale = Scale(100)
     small, large = fabric(eps=Eps(4), scale=scale), fabric(regions=(4, 4), eps=Eps(4), scale=scale)
     assert eps_needs(large).cores > eps_needs(small).cores

@@ -168,7 +168,7 @@ def test_missing_input_file_is_a_fault(tmp_path: Path) -> None:
         ({}, 1),
         ({"mode": "run"}, 2),
         ({"mode": "run", "cores": 3}, 3),
-        ({"mode": "run", "changes": {"scale": {"bytes": 100}}}, 3),
+        ({"mode": "run", "changes": {"scale": {"bytes": 100}}}, 2),
         ({"mode": "run", "changes": {"scale": {"bytes": 10000}}}, 1),
     ],
 )
