@@ -138,7 +138,7 @@ def test_scale_remarks_name_cause_and_remedy(scale: Scale, remark: str) -> None:
 def test_transfers_too_short_for_the_start_of_agents_are_remarked() -> None:
     loads = [full(fabric(0, 4), 0.005)]
     remark = "the shortest transfer takes 10 ms, too little for the start of agents: increase "
-    assert scale_remarks(loads, Scale(60, 2), "bpf", SPEED, 2) == [f"{remark}scale.dilation to 35"]
+    assert scale_remarks(loads, Scale(60, 2), "bpf", SPEED, 2) == [f"{remark}scale.dilation to 44"]
 
 
 def test_frames_of_single_packets_need_slower_links() -> None:
