@@ -100,11 +100,10 @@ def test_regions_on_nodes_of_their_own_reach_each_other_and_go_down_from_any_nod
 
 def test_a_fabric_without_room_is_refused_with_numbers(cluster: Cluster, tmp_path: Path) -> None:
     file = written(tmp_path, FABRIC, "raybig")
-    ended = cluster["a"].run(
-        *MOEFABRIC, "up", file, "--set", "scale.bytes=5", *ON_CLUSTER, check=False
-    )
+    many = ("--set", "scale.bytes=10", "--set", "nics={optical: 4, electrical: 4}")
+    ended = cluster["a"].run(*MOEFABRIC, "up", file, *many, *ON_CLUSTER, check=False)
     assert ended.returncode == 1
-    assert "r0 needs 10.2 cores, no node has more than 8 left" in ended.stderr
+    assert "r0 needs 16.3 cores, no node has more than 8 left" in ended.stderr
 
 
 def test_a_node_that_dies_makes_the_run_invalid_and_leaves_nothing_elsewhere(
