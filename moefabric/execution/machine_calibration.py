@@ -29,6 +29,7 @@ _DILATION: Final = 4.0
 _RATES_BPS: Final = (40e6, 400e6)
 """Rates of a NIC in the two experiments. At both, frames take little of the cores."""
 _PERCENTILE: Final = 90
+"""Percentile of the start spreads that a scale allows for."""
 
 
 class _Silence:

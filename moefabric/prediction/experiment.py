@@ -108,10 +108,8 @@ def proposed_scale(
         return ProposedScale(given), scale_remarks(loads, given, datapath)
     proposed = propose_scale(loads, datapath)
     if spec.train is not None:
-        scale, factor = (
-            proposed.scale,
-            spec.train.byte_scale(spec.model.build(), spec.training.build()),
-        )
+        scale = proposed.scale
+        factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
         dilation = max(scale.dilation, ceil(scale.bytes * scale.dilation / factor))
         proposed = replace(proposed, scale=replace(scale, bytes=factor, dilation=dilation))
     return proposed, scale_remarks(loads, proposed.scale, datapath)
