@@ -48,7 +48,7 @@ def frame_bits(segments: int, mtu: int) -> float:
 class MachineSpeed:
     """Costs of frames and of starts on a machine.
 
-    `moefabric calibrate machine` measures them. The defaults were measured on a machine of two cores
+    `moefabric calibrate machine` measures them. The defaults are of a machine of two cores
     (docs/benchmarks.md).
 
     Attributes:
