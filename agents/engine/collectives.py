@@ -103,7 +103,7 @@ class Collectives:
         ]
         self.armed[number] = collective
         for send in collective.sends if collective.is_timed else ():
-            self.connections.prepare(send)
+            self.connections.prepare(send, collective.start_ns)
         return number
 
     def close(self) -> None:

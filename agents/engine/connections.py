@@ -160,11 +160,11 @@ class Connections:
         if not waiting:
             on_settled(connections)
 
-    def prepare(self, send: Send) -> None:
-        """Do what can be done for a transfer before it starts."""
+    def prepare(self, send: Send, start_ns: int) -> None:
+        """Do what can be done for a transfer before its start on the monotonic clock."""
         connection = self.outgoing.get((send.peer, send.path))
         if connection is not None:
-            connection.prepare(send)
+            connection.prepare(send, start_ns)
 
     def send(self, send: Send) -> None:
         """Send a transfer by its connection; without one, the transfer fails."""

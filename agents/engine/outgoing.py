@@ -7,6 +7,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from moefabric.agents.engine import wire
 from moefabric.agents.engine.payload import Payload, Position, transfer_seed
@@ -14,9 +15,12 @@ from moefabric.agents.engine.pieces import Pieces
 from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
 from moefabric.agents.engine.sockets import (
+    KEEPS_PACE,
     SO_MAX_PACING_RATE,
     Destination,
+    kept_pace,
     pacing_option,
+    sent_segments,
     total_retransmits,
 )
 from moefabric.agents.engine.transfers import Send
@@ -28,6 +32,8 @@ TURN = 512 * 1024
 # paths need more.
 SNDBUF = 512 * 1024
 
+LEAST_HOLD_NS = 500_000  # shorter waits are not worth a hold
+UNPACED_SEGMENTS = 10  # Linux paces none of a connection's first segments
 
 # Bytes at the end of a transfer that are copied to the kernel frame by frame.
 TAIL = 128 * 1024
@@ -75,6 +81,8 @@ class OutgoingConnection(DataConnection):
         why: Why the connection is lost.
         on_settled: Called when the connection is up, and when it is lost.
         prepared: The transfer whose pace the idle connection has; None if it has nobody's.
+        keeps_pace: Whether the kernel takes a new pace into account with the next packet.
+        idle_ns: When the last transfer was acknowledged.
     """
 
     def __init__(self, resources: Resources, destination: Destination) -> None:
@@ -88,6 +96,8 @@ class OutgoingConnection(DataConnection):
         self.retransmits = 0
         self.is_paced = False
         self.prepared: Send | None = None
+        self.keeps_pace = destination.congestion.startswith(KEEPS_PACE)
+        self.idle_ns = 0
         try:
             self.sock = destination.start_connecting(resources.network)
         except OSError as error:
@@ -115,8 +125,11 @@ class OutgoingConnection(DataConnection):
                 if self.state != "lost":
                     raise
 
-    def prepare(self, send: Send) -> None:
-        """Have a transfer of an idle connection ready: at its start, one call sends its bytes."""
+    def prepare(self, send: Send, start_ns: int) -> None:
+        """Have a transfer of an idle connection ready: at its start, one call sends its bytes.
+
+        Where the congestion control keeps paces, the kernel sends the first ones by itself.
+        """
         is_idle = self.state == "up" and not self.queue and not self.unacknowledged
         if not is_idle or self.prepared is not None:
             return
@@ -124,14 +137,50 @@ class OutgoingConnection(DataConnection):
             self._prepare(send)
         except OSError as error:
             self.lose(os_error_text(error))
-        else:
-            self.prepared = send
+            return
+        self.prepared = send
+        if self.keeps_pace and sent_segments(self.sock) >= UNPACED_SEGMENTS:
+            earliest_ns = (self.idle_ns + start_ns) // 2
+            if earliest_ns <= NOW():
+                self._hold(send, start_ns)
+            else:
+                self.loop.call_at(earliest_ns, partial(self._hold, send, start_ns))
+
+    def _hold(self, send: Send, start_ns: int) -> None:
+        """Give the kernel the first bytes of a prepared transfer, which it sends at the start.
+
+        After a frame, a paced connection sends nothing for as long as the frame takes at its pace.
+        A small frame at a low pace therefore makes it wait until the start. Linux charges half of
+        that time if the connection was idle for as long (`tcp_update_skb_after_send`).
+        """
+        wait_ns = start_ns - NOW()
+        if send is not self.prepared or wait_ns < LEAST_HOLD_NS:
+            return
+        try:
+            self._set_pace(8e9 * wire.IDLE.size / (2 * wait_ns))
+            self.sock.send(wire.IDLE.pack(0, 0, 0, 0, 0))
+            self._set_pace(send.rate_bps)
+            self.prepared, send.first_ns = None, start_ns
+            self.queue.append(send)
+            with suppress(BlockingIOError):
+                self._send_next(send, self.segment)
+        except OSError as error:
+            self.lose(os_error_text(error))
+            return
+        self.watch()
+
+    def _set_pace(self, rate_bps: float | None, *, ends: bool = False) -> None:
+        pace = kept_pace(rate_bps, ends=ends) if self.keeps_pace else pacing_option(rate_bps)
+        self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pace)
+        self.is_paced = rate_bps is not None
 
     def send(self, send: Send) -> None:
         """Queue a transfer; it starts at once if the connection is idle."""
         if self.state != "up":
             send.end(f"no connection to {self.destination}: {self.why or self.state}")
             return
+        if send.first_ns is not None:
+            return  # the kernel has it
         self.queue.append(send)
         if len(self.queue) == 1:
             self.ready(OUT)
@@ -229,19 +278,20 @@ class OutgoingConnection(DataConnection):
                     send.retransmits = total_retransmits(self.sock) - self.retransmits + resent
                     why = "" if verdict else f"{self.destination.peer} found it corrupt"
                     send.end(why, corrupt=not verdict)
+                self.idle_ns = NOW()
                 self._reset_pace()
                 return
 
     def _reset_pace(self) -> None:
         """Remove the pace limit of an idle connection.
 
-        The kernel keeps the lower pace until something is acknowledged, so this sends an IDLE
-        frame.
+        Linux's own congestion controls keep the lower pace until something is acknowledged, so this
+        sends an IDLE frame.
         """
         if self.state == "up" and self.is_paced and not self.queue and not self.unacknowledged:
-            self.is_paced = False
-            self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing_option(None))
-            self.sock.send(wire.IDLE.pack(0, 0, 0, 0, 0))
+            self._set_pace(None)
+            if not self.keeps_pace:
+                self.sock.send(wire.IDLE.pack(0, 0, 0, 0, 0))
 
     def _send_next(self, send: Send, most: int) -> int:
         """Give the kernel the next bytes of a transfer; return how many it took."""
@@ -307,9 +357,7 @@ class OutgoingConnection(DataConnection):
     def _prepare(self, send: Send) -> None:
         """Set a transfer's pace, and make its first frame."""
         if send.rate_bps is not None or self.is_paced:
-            pacing = pacing_option(send.rate_bps)
-            self.sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pacing)
-            self.is_paced = send.rate_bps is not None
+            self._set_pace(send.rate_bps)
         if not self.unacknowledged:
             self.retransmits = total_retransmits(self.sock)
         fields: tuple[int, ...] = (send.collective, send.sequence, send.bytes)
@@ -328,7 +376,9 @@ class OutgoingConnection(DataConnection):
             trailer = wire.TRAILER.pack(send.bytes, send.sequence, payload.checksum)
             send.frame = bytes(wire.padding(send.bytes)) + trailer
         else:
-            send.last_ns = NOW()
+            send.last_ns = max(NOW(), send.first_ns or 0)  # the kernel may hold all of it
+            if self.keeps_pace and send.rate_bps is not None:
+                self._set_pace(send.rate_bps, ends=True)
             self.unacknowledged.append(self.queue.popleft())
             if payload.form is wire.MESSAGE:
                 send.end()  # its bytes are the kernel's; its receiver reports what goes wrong

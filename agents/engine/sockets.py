@@ -74,7 +74,10 @@ class Listener:
 
 
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it
-TOTAL_RETRANS = 100  # offset of tcpi_total_retrans in struct tcp_info, linux/tcp.h
+# Offsets of tcpi_total_retrans and tcpi_data_segs_out in struct tcp_info, linux/tcp.h
+TOTAL_RETRANS, DATA_SEGS_OUT = 100, 156
+KEEPS_PACE = "paced_"
+"""Start of the names of congestion controls that keep a socket's pace from the next packet on."""
 UNPACED = struct.pack("=I", 0xFFFFFFFF)
 NO_LINGER = struct.pack("ii", 1, 0)  # SO_LINGER by which a socket is reset when it is closed
 
@@ -138,10 +141,28 @@ def pacing_option(rate_bps: float | None) -> bytes:
     return struct.pack("=I", rate) if rate < 0xFFFFFFFF else struct.pack("=Q", rate)  # Linux 4.20
 
 
+def kept_pace(rate_bps: float | None, *, ends: bool = False) -> bytes:
+    """Return SO_MAX_PACING_RATE for a congestion control that keeps paces.
+
+    Args:
+        rate_bps: The rate; None for unlimited. It is rounded down to two bytes a second.
+        ends: Whether all bytes of the transfer are queued: its last packet then delays no other.
+    """
+    if rate_bps is None:
+        return UNPACED
+    return struct.pack("=Q", max(2, int(rate_bps / 8) & ~1) | ends)
+
+
 def total_retransmits(sock: socket.socket) -> int:
     """Return how many segments a connection has retransmitted."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANS + 4)
     return int(struct.unpack_from("=I", info, TOTAL_RETRANS)[0])
+
+
+def sent_segments(sock: socket.socket) -> int:
+    """Return how many segments of data a connection has sent."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGS_OUT + 4)
+    return int(struct.unpack_from("=I", info, DATA_SEGS_OUT)[0])
 
 
 class Destination:

@@ -56,16 +56,16 @@ class MachineSpeed:
             of few NICs.
         packet_s: The same of a frame of one packet; the cost grows linearly in between.
         crowded_nics: Number of NICs with which a frame costs twice as much.
-        start_s: Wall seconds between the first and the last start of transfers that start together,
-            but for the time of the transfers themselves.
-        start_flow_s: Core-seconds of the start of a transfer.
+        start_s: Wall seconds from the start of few transfers until the last server's first bytes
+            have arrived.
+        start_flow_s: Core-seconds that each transfer adds.
     """
 
     frame_s: float = 16e-6
     packet_s: float = 7e-6
     crowded_nics: float = 250.0
-    start_s: float = 0.6e-3
-    start_flow_s: float = 45e-6
+    start_s: float = 0.45e-3
+    start_flow_s: float = 5e-6
 
     def cores(self, fabric: Fabric, link_bps: float, datapath: str) -> float:
         """Return the cores that carry the traffic of a fabric at its scale.
@@ -98,5 +98,5 @@ class MachineSpeed:
         return frames / nics * frame_bits(MOST_SEGMENTS, _PACKET_BYTES)
 
     def start_spread_s(self, flows: int, cores: int) -> float:
-        """Return the wall seconds in which transfers that start together have started."""
+        """Return the wall seconds by which transfers that start together are late."""
         return self.start_s + self.start_flow_s * flows / cores

@@ -59,8 +59,10 @@ class TcpTransport:
 PACED: Final = TcpTransport("paced", "reno", paced=True)
 """Flows at the rates of the plan.
 
-A paced flow needs no congestion control, and reno doesn't disturb it: without loss, reno's window
-only grows. With cubic, HyStart ends slow start at the first queue (RFC 9406).
+A paced flow needs no congestion control, and reno disturbs it little: without loss, reno's window
+only grows. With cubic, HyStart ends slow start at the first queue (RFC 9406). Connections of an
+emulated fabric have a window that is always open, where the kernel takes congestion controls in BPF
+(`emulator.congestion.paced`).
 """
 TCP: Final = TcpTransport("tcp", "cubic")
 """Linux's default (RFC 9438)."""

@@ -1,17 +1,15 @@
-"""Calibration of a machine: the CPU time of frames, and the time in which transfers start.
+"""Calibration of a machine: the CPU time of frames, and how late transfers start.
 
 Two experiments replay the same all-to-alls with more and with fewer bytes. What the cores work more
 in the larger one is the cost of its frames; planning, orders and the control plane cost as much in
 both.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
-
-import numpy as np
 
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import experiment_of
@@ -28,8 +26,6 @@ _LINKS: Final = 2
 _DILATION: Final = 4.0
 _RATES_BPS: Final = (40e6, 400e6)
 """Rates of a NIC in the two experiments. At both, frames take little of the cores."""
-_PERCENTILE: Final = 90
-"""Percentile of the start spreads that a scale allows for."""
 
 
 class _Silence:
@@ -50,7 +46,7 @@ def calibrate_machine() -> MachineSpeed:
     Raises:
         MoefabricError: If another calibration runs, or the machine is too busy to be measured.
     """
-    frames, busy_s, spreads_s = list[float](), list[float](), list[float]()
+    frames, busy_s, late_s = list[float](), list[float](), list[float]()
     for rate_bps in _RATES_BPS:
         spec = _experiment(rate_bps)
         result, busy = _measured(spec)
@@ -58,12 +54,12 @@ def calibrate_machine() -> MachineSpeed:
         sent = 8.0 * (result.integrity.bytes_sent or 0)
         frames.append(_LINKS * sent / frame_bits(MOST_SEGMENTS, fabric.mtu))
         busy_s.append(busy)
-        spreads_s += start_spreads_s(result, fabric.scale.dilation)
+        seconds = median(one.measured_s for one in result.collectives)
+        late_s.append(result.fidelity.start_lateness_p95 * seconds * fabric.scale.dilation)
     frame_s = (busy_s[1] - busy_s[0]) / (frames[1] - frames[0])
     if frame_s <= 0:
         raise MoefabricError("other programs used the cores meanwhile: repeat it when they don't")
     defaults, flows = MachineSpeed(), _SERVERS * (_SERVERS - 1)
-    spread_s = float(np.percentile(spreads_s, _PERCENTILE))
     ratio = frame_s / defaults.frame_s
     start_flow_s = defaults.start_flow_s * ratio
     return replace(
@@ -71,17 +67,8 @@ def calibrate_machine() -> MachineSpeed:
         frame_s=frame_s,
         packet_s=defaults.packet_s * ratio,
         start_flow_s=start_flow_s,
-        start_s=max(spread_s - start_flow_s * flows / usable_cores(), 0.0),
+        start_s=max(late_s[-1] - start_flow_s * flows / usable_cores(), 0.0),
     )
-
-
-def start_spreads_s(result: FabricResult, dilation: float) -> list[float]:
-    """Return the wall seconds between the first and the last start of each collective's flows."""
-    starts_s = defaultdict[tuple[object, ...], list[float]](list)
-    for flow in result.flows:
-        key = flow.iteration, flow.layer, flow.region, flow.kind, flow.direction, flow.phase
-        starts_s[key].append(flow.start_s)
-    return [(max(starts) - min(starts)) * dilation for starts in starts_s.values()]
 
 
 def _experiment(rate_bps: float) -> ExperimentSpec:
@@ -106,5 +93,5 @@ def _experiment(rate_bps: float) -> ExperimentSpec:
 def _measured(spec: ExperimentSpec) -> tuple[FabricResult, float]:
     """Run an experiment; return its result and the core-seconds that the machine worked."""
     before_s = busy_core_seconds()
-    result = runner.run(spec, Path(), _Silence(), flows=True)
+    result = runner.run(spec, Path(), _Silence())
     return result.results[0], busy_core_seconds() - before_s

@@ -35,7 +35,7 @@ CONTROL_TIMEOUT_S: Final = 1.0
 """Model seconds that a controller may take to reply, plus twice the settling of its circuits."""
 ARMING_NS: Final = 20_000_000
 """Least time between a collective's order and its start, so that all agents start together."""
-ARMING_FLOW_NS: Final = 100_000
+ARMING_FLOW_NS: Final = 150_000
 ARMING_SERVER_NS: Final = 1_000_000
 """Time for each flow and for each server, if their sum exceeds `ARMING_NS`."""
 _INSTANTS: Final = ("first_sent_ns", "last_sent_ns", "first_received_ns", "last_received_ns")
@@ -169,7 +169,8 @@ class Transfers:
         else:
             servers = sum(len(self.fabric.ep_groups[region]) for region in task.regions)
             collective = isinstance(task.work, Collective)
-            flows = servers * (servers - 1) if collective else servers
+            paths = max(1, self.fabric.electrical)
+            flows = paths * servers * (servers - 1 if collective else 1)
         return max(self._arming_ns, ARMING_FLOW_NS * flows + ARMING_SERVER_NS * servers)
 
     def start(
@@ -181,24 +182,20 @@ class Transfers:
         offload: PartialOffload | None = None,
         exchange: Exchange | None = None,
     ) -> TaskTransfer:
-        """Order a task's flows for `ready_ns`, or for as soon as the agents can.
+        """Order a task's flows for `ready_ns`, or for as soon as the agents can all start.
 
-        A collective starts on all servers at one instant. Transfers between pairs of servers need
-        no common instant: each sender may start when it receives its order. The flows carry the
-        bytes of `exchange`, if there is one.
+        The flows carry the bytes of `exchange`, if there is one.
         """
         task = state.tasks[number]
         paced = flows.paced(greedy=self.greedy)
         now = self.clock.now_ns()
-        start: int | None = max(ready_ns, now + self.arming_ns(task, len(paced)))
-        if ready_ns <= now and not isinstance(task.work, Collective):
-            start = None
+        start = max(ready_ns, now + self.arming_ns(task, len(paced)))
         transfer = TaskTransfer(
             state,
             number,
             flows,
             ready_ns,
-            now if start is None else start,
+            start,
             self._cpu_steal(),
             self.clock.skipped_ns,
             ordered_streams(self.fabric, flows.circuits, paced),
@@ -248,11 +245,11 @@ class Transfers:
         transfer: TaskTransfer,
         flows: TaskFlows,
         paced: Sequence[PacedFlow],
-        start_ns: int | None,
+        start_ns: int,
         seconds: float,
     ) -> None:
         deadline_s = 10 * seconds * self.fabric.scale.dilation + _SLACK_S
-        wall_ns = None if start_ns is None else self.clock.wall_ns(start_ns)
+        wall_ns = self.clock.wall_ns(start_ns)
         if transfer.exchange is not None:
             complete = _complete_pairs(transfer, flows.flows)
             paced = assigned_parts(paced, transfer.exchange, transfer.taken, complete)

@@ -27,15 +27,12 @@ from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.measured_speed import machine_speed
 
 START_SPREAD_SHARE: Final = 0.004
-"""Largest start spread, as a share of a collective or of a transfer between regions. Most of it is
-the error of a collective, whose median should be within 0.3 % (tests/bench/bench_fidelity.py)."""
-FRAME_SHARE: Final = 0.015
+"""Largest lateness of a start, as a share of a collective or of a transfer between regions. It is
+most of the error of a collective."""
+FRAME_SHARE: Final = 0.01
 """Longest frame, as a share of the shortest transfer: where flows of several tasks meet on a link,
 their shares and ends are uncertain by a frame or two."""
-FRAME_SEGMENTS: Final = 22
-"""Packets of a frame where the cores bound the scale. Smaller frames cost less each, but their
-acknowledgements take more of the links: 0.2 % here."""
-BUSY_SHARE: Final = 0.55
+BUSY_SHARE: Final = 0.5
 """Part of the cores that the planned frames may occupy; a run needs 35 % idle (`reasons.BUSY`)."""
 MOST_BPS: Final = 500e6
 """Highest rate of a link: frames of 64 KB last a millisecond, for which the kernel's timers are
@@ -153,10 +150,13 @@ def _least_slowing(load: PlannedLoad, datapath: str, machine: MachineSpeed, core
 
 
 def _segments(fabric: Fabric) -> int:
-    """Return the number of packets in a frame where the cores bound the scale."""
+    """Return the number of packets in a frame where the cores bound the scale.
+
+    As many frames a second then take the shortest time each and the cores the least.
+    """
     if drops_packets(fabric):
         return 1
-    return max(LEAST_SEGMENTS, FRAME_SEGMENTS * 1500 // fabric.mtu)
+    return LEAST_SEGMENTS
 
 
 def scale_remarks(

@@ -89,7 +89,8 @@ class Manifest(result_parts.ResultPart):
     noise: float | None = None
     """Noise of the gating."""
     congestion_control: str | None = None
-    """TCP congestion control of the agents."""
+    """TCP congestion control of the agents; paced ones of an emulated fabric have an open window
+    instead, where the kernel takes congestion controls in BPF."""
     cores: int | None = None
     """Number of CPU cores."""
     hosts: list[HostRecord] | None = None
@@ -224,7 +225,8 @@ class FidelityResult(result_parts.ResultPart):
     completion_errors: dict[str, ErrorSummary] = Field(default_factory=dict)
     """Signed errors by kind: `flow`, `collective`, `iteration`, `transfer`, `all-reduce`."""
     start_lateness_p95: float | None = None
-    """Spread of the senders' start times as a share of the collective, 95th percentile."""
+    """Time between the arrivals of the first and of the last sender's first bytes as a share of the
+    collective, 95th percentile."""
     disturbed: float = 0.0
     """Share of collectives that aren't judged: failures or other machines disturbed them."""
 

@@ -1,5 +1,6 @@
 """The testbed of a run: a running fabric with its controllers and its connected agents."""
 
+import logging
 import os
 import resource
 import socket
@@ -27,8 +28,9 @@ from moefabric.core.port_counts import counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
-from moefabric.core.transport import TCP, Transport
+from moefabric.core.transport import PACED, TCP, Transport
 from moefabric.core.units import NS_PER_S
+from moefabric.emulator.congestion.paced import paced
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import hold
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from moefabric.config.fabric import WiringSpec
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 _CONNECT_S: Final = 10.0
 _CONNECT_SERVER_S: Final = 0.3
@@ -72,7 +75,7 @@ def data_paths(
     pairs_between_regions: Iterable[tuple[str, str]] = (),
     addresses: Mapping[str, str] | None = None,
 ) -> list[DataPath]:
-    """Return the persistent connections of a fabric; replies take the same circuit.
+    """Return the persistent connections of a fabric; replies return by the same NICs.
 
     Every pair of servers of a region has one connection for each optical NIC of the sender, each
     path over the EPS and each relay tree of another server, or its agent. Pairs with a backup
@@ -97,7 +100,11 @@ def data_paths(
     if not fabric.forwarding_by_hosts:
         paths += relayed
     return [
-        *(DataPath(a, b, path, address[b], dscp(fabric, path)) for a, b, path in paths),
+        *(
+            DataPath(a, b, path, address[b], mark, mark if path[0] == "e" else 0)
+            for a, b, path in paths
+            for mark in [dscp(fabric, path)]
+        ),
         *(
             DataPath(a, b, path, address[relay], relay=relay)
             for a, b, path in (relayed if fabric.forwarding_by_hosts else ())
@@ -309,14 +316,29 @@ def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
         yield counters
 
 
+def _open_window(undo: ExitStack) -> str | None:
+    """Return the congestion control of paced connections; None if the kernel takes none in BPF."""
+    try:
+        return undo.enter_context(paced())
+    except UnsupportedError as error:
+        log.info("paced connections use the transport's congestion control: %s", error)
+        return None
+
+
 @contextmanager
 def ready_transport(transport: Transport) -> Iterator[str]:
     """Prepare a transport; yield the name of its congestion control until the end of the `with`.
 
+    `PACED` keeps its window open and starts on time (`emulator.congestion.paced`) where the
+    kernel takes congestion controls in BPF; elsewhere it is Reno.
+
     Raises:
         UnsupportedError: This kernel lacks the congestion control.
     """
-    with transport.prepared() as name:
+    with ExitStack() as undo:
+        name = _open_window(undo) if transport == PACED else None
+        if name is None:
+            name = undo.enter_context(transport.prepared())
         try:  # a privileged process loads the module by this
             with socket.socket() as probe:
                 probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
@@ -387,7 +409,9 @@ def running_testbed(
     connections = data_paths(fabric, pairs_between_regions)
     check_descriptor_limit(connections)
     with ExitStack() as undo:
-        congestion_control = undo.enter_context(ready_transport(transport))
+        congestion_control = transport.congestion_control
+        if placement is None:  # the kernels of other machines have what they have
+            congestion_control = undo.enter_context(ready_transport(transport))
         undo.callback(lifecycle.down, fabric.name, force=True)
         wiring = start_fabric(fabric, spec, placement, external)
         run_dir = RunDirectory.of_fabric(fabric.name)

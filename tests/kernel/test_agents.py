@@ -1,8 +1,10 @@
 """Agents in network namespaces: pacing, marks, dark time and dependencies."""
 
 import os
+import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from moefabric.agents.fleet.channel import connect_local, request_all
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.emulator.congestion.paced import paced
 from tests.support.agents_lab import agent, arm, bundled, collect, fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
 
@@ -55,6 +58,36 @@ def test_each_transfer_of_a_connection_has_its_own_rate(tmp_path: Path) -> None:
         (slow,) = fleet.run(9, [paced_flow("s0", "s1", SIZE, RATE_BPS)])
         assert min(record.last_received_ns - record.first_sent_ns for record in quick) < 0.1e9
         assert slow.last_received_ns - slow.first_sent_ns >= 0.18e9
+
+
+def arrived_bytes(where: Island, server: str) -> int:
+    """Return the bytes that have reached the sockets of a server."""
+    shown = must(*where.inside(server, "ss", "-tinO"))
+    return sum(map(int, re.findall(r"bytes_received:(\d+)", shown)))
+
+
+def test_kernel_starts_a_held_transfer_while_the_agent_is_stopped(tmp_path: Path) -> None:
+    with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet, paced() as name:
+        fleet.connect(ways(where), congestion=name)
+        fleet.run(0, [paced_flow("s0", "s1", SIZE, RATE_BPS)])
+        start_ns = time.monotonic_ns() + 300_000_000
+        fleet.launch([paced_flow("s0", "s1", SIZE, RATE_BPS)], start_ns, 10, number=1)
+        fleet.request("stats")  # the order was carried out before
+        pid = fleet.facts["s0"]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            before = arrived_bytes(where, "s1")
+            assert time.monotonic_ns() < start_ns
+            while arrived_bytes(where, "s1") == before:
+                assert time.monotonic_ns() < start_ns + 5_000_000_000
+            arrived_ns = time.monotonic_ns()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        (record,) = collect(fleet, 1)
+        assert record.ok, record.why
+        assert record.first_sent_ns == start_ns
+        assert start_ns <= arrived_ns
+        assert start_ns <= record.first_received_ns
 
 
 def test_connection_has_its_dscp_and_congestion_control(tmp_path: Path) -> None:

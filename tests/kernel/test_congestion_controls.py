@@ -6,16 +6,19 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Thread
 
 import numpy as np
 import pytest
 
+from moefabric.agents.engine.sockets import KEEPS_PACE, SO_MAX_PACING_RATE, kept_pace
 from moefabric.config.plugins import transport_named
 from moefabric.core.link import LinkBehaviour
 from moefabric.emulator.congestion.astraea import Actor
 from moefabric.emulator.congestion.dctcp import dctcp
+from moefabric.emulator.congestion.paced import WINDOW, paced
 from moefabric.emulator.congestion.window_policy import governed
 from moefabric.emulator.congestion.window_table import window_table
 from moefabric.emulator.link.hosts import LinkedHosts, link_between
@@ -65,6 +68,20 @@ class Flow:
 
     def threshold(self) -> int:
         return self._fact(76)
+
+    def pace(self, bytes_s: int, *, ends: bool = False) -> None:
+        option = kept_pace(8.0 * bytes_s, ends=ends)
+        self.near.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, option)
+
+    def two_arrivals_ns(self, first: bytes, second: bytes, then: int) -> int:
+        """Send bytes, the second ones at another pace; return the time between their arrivals."""
+        self.near.sendall(first)
+        self.pace(then)
+        self.near.sendall(second)
+        self.far.recv(len(first), socket.MSG_WAITALL)
+        begin_ns = time.monotonic_ns()
+        self.far.recv(len(second), socket.MSG_WAITALL)
+        return time.monotonic_ns() - begin_ns
 
     def _fact(self, offset: int) -> int:
         info = self.near.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
@@ -152,6 +169,43 @@ def test_dctcp_cuts_its_window_little_for_few_marks() -> None:
         flow.close()
 
 
+def test_window_of_a_paced_connection_is_open_from_the_start_and_after_losses() -> None:
+    behaviour = LinkBehaviour(20e6, 2_000_000, queue_bytes=8_000)
+    with paced() as name, link_between(behaviour, LinkBehaviour()) as net:
+        assert name.startswith(KEEPS_PACE)
+        flow = Flow(name, net)
+        assert flow.window() == WINDOW
+        net.reset()
+        flow.send(3)
+        assert net.counters().ports["p1"].dropped > 0
+        assert flow.window() == WINDOW
+        flow.close()
+
+
+def test_raised_pace_counts_from_the_next_packet_on() -> None:
+    with paced() as name:
+        flow = Flow(name)
+        flow.send(12)  # Linux paces none of the first ten packets
+        flow.near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        flow.pace(20_000)
+        flow.near.sendall(bytes(200))  # delays the next packet by 5 ms at least
+        gap_ns = flow.two_arrivals_ns(bytes(10_000), bytes(100), 100_000_000)
+        assert gap_ns < 250_000_000  # 500 ms at the low pace
+        flow.close()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_last_packet_of_a_transfer_delays_no_other(ends: bool) -> None:
+    with paced() as name:
+        flow = Flow(name)
+        flow.send(12)
+        flow.near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        flow.pace(1_000, ends=ends)
+        gap_ns = flow.two_arrivals_ns(bytes(1_000), bytes(100), 100_000_000)
+        assert (gap_ns < 250_000_000) == ends  # 500 ms at least for an idle connection
+        flow.close()
+
+
 def test_nothing_is_registered_after_the_end() -> None:
     with dctcp() as name:
         assert name in registered()
@@ -161,7 +215,7 @@ def test_nothing_is_registered_after_the_end() -> None:
     flow.close()
 
 
-@pytest.mark.parametrize("transport", ["dctcp", "astraea"])
+@pytest.mark.parametrize("transport", ["paced", "dctcp", "astraea"])
 def test_transport_is_ready_while_a_run_needs_it(transport: str) -> None:
     with ready_transport(transport_named(transport)) as name:
         assert name in registered()

@@ -287,10 +287,13 @@ def collective_label(run: CollectiveRun) -> str:
 
 
 def _lateness(run: CollectiveRun) -> LabelledError:
-    """Return how late the last of the senders with a common start began."""
+    """Return how late bytes of the last of the senders with a common start arrived.
+
+    What a sender reports doesn't tell it: its kernel may have held the first bytes.
+    """
     starts_ns: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for record in sorted(run.records, key=lambda record: record.first_sent_ns):
-        starts_ns[record.collective].setdefault(record.src, record.first_sent_ns)
+    for record in sorted(run.records, key=lambda record: record.first_received_ns):
+        starts_ns[record.collective].setdefault(record.src, record.first_received_ns)
     late_ns, server = max(
         (start_ns - min(starts.values()), server)
         for starts in starts_ns.values()

@@ -111,7 +111,7 @@ def pace(connection: OutgoingConnection) -> int:
 @pytest.mark.parametrize("size", [MEGABYTE, 1000, 0])
 def test_prepared_transfer_starts_with_one_call(connection: OutgoingConnection, size: int) -> None:
     send = transfer(1, 8e6, size)
-    connection.prepare(send)
+    connection.prepare(send, NOW())
     assert (send.moved, send.first_ns) == (0, None)
     assert pace(connection) == 1_000_000
     counted = CountedSocket(connection.sock)
@@ -131,7 +131,7 @@ def test_transfer_that_comes_before_a_prepared_one_has_its_own_pace(
     connection: OutgoingConnection, peer: socket.socket
 ) -> None:
     late, early = transfer(1, 8e6, 100), transfer(2, 80e6, 100)
-    connection.prepare(late)
+    connection.prepare(late, NOW())
     connection.send(early)
     assert pace(connection) == 10_000_000
     connection.send(late)
@@ -146,7 +146,7 @@ def test_transfer_that_comes_before_a_prepared_one_has_its_own_pace(
 
 def test_busy_connection_keeps_the_pace_of_its_transfer(connection: OutgoingConnection) -> None:
     connection.send(transfer(1, 8e6))
-    connection.prepare(transfer(2, 80e6))
+    connection.prepare(transfer(2, 80e6), NOW())
     assert pace(connection) == 1_000_000
 
 
@@ -154,10 +154,10 @@ def test_abandoned_transfer_leaves_an_idle_connection_without_its_pace(
     connection: OutgoingConnection,
 ) -> None:
     send = transfer(1, 8e6)
-    connection.prepare(send)
+    connection.prepare(send, NOW())
     connection.abandon(send)
     assert pace(connection) >= 0xFFFFFFFF
-    connection.prepare(transfer(2, 80e6))
+    connection.prepare(transfer(2, 80e6), NOW())
     assert pace(connection) == 10_000_000
 
 
@@ -167,7 +167,7 @@ def test_transfer_that_a_lost_connection_had_prepared_leaves_by_the_next_one(
     send = transfer(1, 8e6)
     lost = OutgoingConnection(connection.resources, connection.destination)
     lost.state, lost.segment = "up", 1000
-    lost.prepare(send)
+    lost.prepare(send, NOW())
     lost.lose("gone")
     connection.send(send)
     assert send.moved == connection.segment - wire.HEADER.size

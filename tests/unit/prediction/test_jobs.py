@@ -1,14 +1,17 @@
 """The tasks of jobs, their prediction, and the result of a run in memory."""
 
 import json
+import os
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moefabric.config.loader import load_experiment
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.machine_speed import MachineSpeed
 from moefabric.core.units import Scale
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
@@ -150,7 +153,12 @@ def test_pipeline_overlaps_computing_and_communication() -> None:
         assert each["exposed_comm_s"] < 1.5 * busiest
 
 
-def test_scale_is_proposed_for_the_servers_that_start_together() -> None:
+def test_scale_is_proposed_for_the_servers_that_start_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps(asdict(MachineSpeed(start_flow_s=1e-3)) | {"cores": os.cpu_count()}))
+    monkeypatch.setenv("MOEFABRIC_MACHINE", str(machine))
     alone = "training.pp=1", "training.dp=1", "training.micro_batches=1"
     apart, four = (
         proposed_scale(

@@ -1,5 +1,6 @@
 """Placements, payloads and transports of other modules, named in an experiment."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from moefabric.config.ocs import load_profile
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.core.ocs import DeviceProfile
-from moefabric.core.transport import PACED, TcpTransport
+from moefabric.core.transport import PACED, RENO, TcpTransport
+from moefabric.testbed import testbed
 from moefabric.testbed.testbed import ready_transport
 from tests.support.paths import EXAMPLES
 from tests.support.predictions import predict_experiment
@@ -111,7 +113,7 @@ def test_transport_of_another_module_is_taken() -> None:
 
 
 def test_congestion_control_that_the_kernel_lacks_is_named_with_the_remedy() -> None:
-    with ready_transport(PACED) as name:
+    with ready_transport(RENO) as name:
         assert name == "reno"
     missing = r"transport odd: .*'nonesuch', but .*reno.*modprobe"
     with (
@@ -119,6 +121,17 @@ def test_congestion_control_that_the_kernel_lacks_is_named_with_the_remedy() -> 
         ready_transport(TcpTransport("odd", "nonesuch")),
     ):
         pass
+
+
+def test_paced_connections_have_reno_where_the_kernel_takes_no_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused() -> AbstractContextManager[str]:
+        raise UnsupportedError("it needs Linux 6.4")
+
+    monkeypatch.setattr(testbed, "paced", refused)
+    with ready_transport(PACED) as name:
+        assert name == "reno"
 
 
 def test_profile_of_another_module_is_taken() -> None:
