@@ -78,8 +78,9 @@ if TYPE_CHECKING:
     from moefabric.simulator.fair_sharing import Stream
     from moefabric.simulator.fluid import Prediction, bound_s, predict
     from moefabric.traces.formats import read_trace
+    from moefabric.traces.gating_files import read_gating
     from moefabric.workload.gating.generator import GatingGenerator, GatingParameters
-    from moefabric.workload.gating.traces import GatingTrace, read_gating
+    from moefabric.workload.gating.traces import GatingTrace
     from moefabric.workload.graphs.execution_graph import ExecutionGraph
     from moefabric.workload.graphs.folding import fold
     from moefabric.workload.iterations.iteration import Layer, moe_layer
@@ -132,7 +133,8 @@ _MODULES = {
     "traces.formats": "read_trace",
     "workload.graphs.execution_graph": "ExecutionGraph",
     "workload.graphs.folding": "fold",
-    "workload.gating.traces": "GatingTrace read_gating",
+    "traces.gating_files": "read_gating",
+    "workload.gating.traces": "GatingTrace",
     "workload.gating.generator": "GatingGenerator GatingParameters",
     "workload.iterations.iteration": "Layer moe_layer",
     "workload.models.model": "GroupedAttention LatentAttention Model Training",

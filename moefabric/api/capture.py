@@ -48,7 +48,7 @@ class Capture:
         self.place, self.path = place, path
         self.frames = self.dropped = 0
         self._lab, self._length, self._limits = lab, length, limits
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str]
         self._nics: list[Nic | None] = []
         """The optical NIC of each interface; None for others."""
         self._ports: dict[Region, list[Json]] = {}
@@ -68,7 +68,7 @@ class Capture:
         self._nics = [_optical_nic(point.name) for point in points]
         fabric = lab.wiring.fabric
         regions = {fabric.region_of[nic.server] for nic in self._nics if nic is not None}
-        self._ports = {one: lab.ocs(one.ocs.name)["ports"] for one in regions if one.ocs}
+        self._ports = {one: lab.ocs(fabric.ocses[one].name)["ports"] for one in regions}
         argv = node_commands.capture_argv(lab.name, points, self.path, self._length, **self._limits)
         self._process = subprocess.Popen(
             argv,
@@ -84,11 +84,9 @@ class Capture:
 
     def wait_full(self) -> None:
         """Wait until the capture has reached its limit of frames or bytes."""
-        assert self._process is not None
         self._process.wait()
 
     def __exit__(self, *_: object) -> None:
-        assert self._process is not None
         self._process.terminate()
         try:
             output, _errors = self._process.communicate(timeout=_STOP_S)
@@ -102,7 +100,6 @@ class Capture:
                 self._add_comments()
 
     def _failure(self) -> FabricError:
-        assert self._process is not None
         _, errors = self._process.communicate()
         reason = errors.strip().rpartition("\n")[2] or "no reason"
         return FabricError(f"{self.place}: the capture to {self.path} failed: {reason}")
@@ -142,13 +139,12 @@ def light_history(
         ports: Ports of the OCS at some instant, as `moefabric ocs --json` lists them.
         events: Events of all OCSes since then, in order of time (CLOCK_MONOTONIC).
     """
-    assert region.ocs is not None
-    inputs, changes = region.ocs.ports, defaultdict[int, list[tuple[int, int | None]]](list)
+    ocs, changes = fabric.ocses[region], defaultdict[int, list[tuple[int, int | None]]](list)
     for port in ports:
-        if port["port"] <= inputs and port["state"] == "tuned":
+        if port["port"] <= ocs.ports and port["state"] == "tuned":
             changes[port["port"]].append((0, port["partner"]))
     for event in events:
-        if event["ocs"] != region.ocs.name:
+        if event["ocs"] != ocs.name:
             continue
         if event["kind"] == "changed":
             for source, _ in event.get("parted", ()):
@@ -161,9 +157,8 @@ def light_history(
         own = changes.get(ocs_port(fabric, nic), [])
         last = bisect_right(own, at_ns, key=lambda change: change[0])
         target = own[last - 1][1] if last else None
-        if target is None:
-            return None
-        return str(Circuit(nic, nic_at(fabric, region, target - inputs)))
+        end = nic_at(fabric, region, target) if target else None
+        return str(Circuit(nic, end)) if end else None
 
     return circuit_at
 

@@ -81,10 +81,8 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
                 if comment := packet.comment:
                     summary.circuits[comment] += 1
                 _count_frame(summary, Ether(packet.data), packet.length, names)
-    except OSError as error:
-        raise FabricError(f"{path}: {error.strerror}") from error
-    except pcapng.PcapngError as error:
-        raise FabricError(f"{path}: {error}") from error
+    except (OSError, pcapng.PcapngError) as error:
+        raise FabricError(f"{path}: {getattr(error, 'strerror', error)}") from error
     return summary
 
 
@@ -97,7 +95,7 @@ def server_names(wiring: FabricWiring) -> dict[str, str]:
         for address in fabric.addressing.addresses(server)
     }
     names |= {management.server_address(fabric, server): server for server in fabric.servers}
-    names |= {management.ocs_address(r): r.ocs.name for r in fabric.regions if r.ocs is not None}
+    names |= {management.ocs_address(region): ocs.name for region, ocs in fabric.ocses.items()}
     return names | {management.host_address: "controllers", management.switches_address: "switches"}
 
 

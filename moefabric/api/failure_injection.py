@@ -129,13 +129,10 @@ class FailureInjection(FabricView):
         Args:
             follow: Whether to wait for new events after the stored ones, until the fabric ends.
         """
-        sockets = {
-            region.ocs.name: self.run_directory.ocs_socket(region)
-            for region in self.fabric.regions
-            if region.ocs is not None
-        }
-        for ocs, event in ocs_client.events(sockets, follow=follow):
-            yield {"ocs": ocs, **event}
+        folder, ocses = self.run_directory, self.fabric.ocses
+        sockets = {ocs.name: folder.ocs_socket(region) for region, ocs in ocses.items()}
+        for name, event in ocs_client.events(sockets, follow=follow):
+            yield {"ocs": name, **event}
 
     def _ask_ocs(self, name: str, request: Mapping[str, Any]) -> Json:
         region = region_of_ocs(self.fabric, name)

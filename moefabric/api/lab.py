@@ -177,10 +177,9 @@ class Lab(ServerPrograms, FailureInjection):
         return region_of_circuits(self.fabric, circuits) if circuits else self._optical_regions()[0]
 
     def _optical_regions(self) -> list[Region]:
-        regions = [region for region in self.fabric.regions if region.ocs is not None]
-        if not regions:
+        if not self.fabric.ocses:
             raise SpecError([("", f"{self.name} has no OCS, and no circuits")])
-        return regions
+        return list(self.fabric.ocses)
 
     def _ask(self, region: Region, request: Callable[[ControllerClient], T]) -> T:
         with ControllerClient.of_region(self.wiring, region) as client:

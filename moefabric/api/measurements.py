@@ -63,11 +63,10 @@ def calibrate_ocses(name: str, moves: int, spacing_ns: int) -> list[Calibration]
         SpecError: If the fabric has no OCS.
     """
     lab = Lab(name)
-    regions = [region for region in lab.fabric.regions if region.ocs]
-    if not regions:
+    if not lab.fabric.ocses:
         raise SpecError([("--name", f"{name} has no OCS")])
     folder = lab.run_directory
-    return [calibrate(lab.wiring, folder, region, moves, spacing_ns) for region in regions]
+    return [calibrate(lab.wiring, folder, region, moves, spacing_ns) for region in lab.fabric.ocses]
 
 
 def calibrate_new_ocses(settle_ns: list[int], moves: int, spacing_ns: int) -> list[Calibration]:

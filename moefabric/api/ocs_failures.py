@@ -100,7 +100,7 @@ def region_of_ocs(fabric: Fabric, ocs: str) -> Region:
     Raises:
         SpecError: If there is no such OCS.
     """
-    regions = {region.ocs.name: region for region in fabric.regions if region.ocs}
+    regions = {known.name: region for region, known in fabric.ocses.items()}
     if ocs in regions:
         return regions[ocs]
     reason = f" is not one of {', '.join(regions)}" if regions else ": the fabric has no OCS"
@@ -119,8 +119,7 @@ def _ports(word: str, fabric: Fabric, region: Region, *, both: bool) -> list[int
     if word.isdecimal():
         return [int(word)]
     port = _port_of_nic(word, fabric, region)
-    assert region.ocs is not None
-    return [port, region.ocs.ports + port] if both else [port]
+    return [port, fabric.ocses[region].ports + port] if both else [port]
 
 
 def _port_of_nic(name: str, fabric: Fabric, region: Region) -> int:
@@ -133,10 +132,9 @@ def _port_of_nic(name: str, fabric: Fabric, region: Region) -> int:
 
 def _path(word: str, fabric: Fabric, region: Region) -> list[int]:
     """Return the input and the output of a path: `1-17`, or `s0/o0~s1/o0`."""
-    assert region.ocs is not None
     source, tilde, destination = word.partition("~")
     if tilde:
-        output = region.ocs.ports + _port_of_nic(destination, fabric, region)
+        output = fabric.ocses[region].ports + _port_of_nic(destination, fabric, region)
         return [_port_of_nic(source, fabric, region), output]
     source, _, destination = word.partition("-")
     return [number(source, "loss"), number(destination, "loss")]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from moefabric.config import experiment_checks
+from moefabric.config import experiment_checks, references, section
 from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
 from moefabric.config.gating import GatingSpec
@@ -13,25 +13,6 @@ from moefabric.config.hosts import HostList
 from moefabric.config.model import ModelSpec
 from moefabric.config.plugins import PAYLOAD_TRANSFORMS, load_plugin, transport_named
 from moefabric.config.policies import patch_panel_policies, policy_named
-from moefabric.config.references import (
-    CollectiveOrderReference,
-    ExpertExchangeReference,
-    PayloadReference,
-    PlacementReference,
-    PolicyReference,
-    TransportReference,
-)
-from moefabric.config.section import (
-    Document,
-    DurationNs,
-    InputError,
-    Name,
-    Rate,
-    Section,
-    Text,
-    UnknownError,
-    quantity_field,
-)
 from moefabric.config.training_program import TrainSpec
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
@@ -53,13 +34,13 @@ ScaleChoice = Annotated[
 """A scale, or `auto`."""
 
 ControlTime = Annotated[
-    Annotated[DurationNs, Tag("fixed")] | Annotated[Literal["measured"], Tag("measured")],
+    Annotated[section.DurationNs, Tag("fixed")] | Annotated[Literal["measured"], Tag("measured")],
     Discriminator(lambda value: "measured" if value == "measured" else "fixed"),
 ]
 """A duration, or `measured`."""
 
 
-class TrainingSpec(Section):
+class TrainingSpec(section.Section):
     """Parallelism, batch, and GPUs.
 
     A job has `pp` pipeline stages of `dp` replicas. Each of them is a region and an EP group of its
@@ -90,16 +71,16 @@ class TrainingSpec(Section):
     """Peak speed of a GPU in 10^12 floating-point operations per second."""
     utilisation: float = Field(default=0.4, gt=0, le=1)
     """Part of the peak speed that the model's layers reach."""
-    nvlink_rate: Rate = quantity_field("3600Gb/s")
+    nvlink_rate: section.Rate = section.quantity_field("3600Gb/s")
     """Rate of a GPU's NVLinks in each direction, for the all-reduces of tensor parallelism."""
     recomputation: bool = False
     """Whether the backward pass of a layer computes the forward pass again."""
-    dispatch_payload: PayloadReference = "none"
+    dispatch_payload: references.PayloadReference = "none"
     """Form of tokens on their way to experts, with its bytes and its time to encode and decode:
     `none` leaves the model's data type, `fp8`, or `package.module:Name`."""
-    combine_payload: PayloadReference = "none"
+    combine_payload: references.PayloadReference = "none"
     """Form of what comes back from experts, as `dispatch_payload`."""
-    checkpoint_load: DurationNs = 0
+    checkpoint_load: section.DurationNs = 0
     """Model time to load a checkpoint when an iteration starts anew after the loss of a server or
     GPU."""
 
@@ -127,10 +108,10 @@ class TrainingSpec(Section):
         return Training(*sizes, *speeds, self.recomputation, payloads)
 
 
-class HybridSpec(Section):
+class HybridSpec(section.Section):
     """Emulation of some regions; all others exist in the model only."""
 
-    emulated: list[Text] = Field(min_length=1)
+    emulated: list[section.Text] = Field(min_length=1)
     """Names of the emulated regions: `r0`, `r1` and so on."""
     background: Literal["replayed", "average", "none"] = "replayed"
     """Rates of the flows of modelled regions on links that emulated regions use: those of the model
@@ -141,11 +122,11 @@ class HybridSpec(Section):
 class FabricChoice(NicsSpec):
     """A fabric to compare: its NICs, and the policy that plans its circuits."""
 
-    name: Name
+    name: section.Name
     """Name of the fabric in results."""
     eps: EpsSpec | None = None
     """Electrical packet switches of this fabric. Default: those of the wiring."""
-    policy: PolicyReference
+    policy: references.PolicyReference
     """Policy that plans circuits and splits bytes over circuits and EPS: a name that
     `moefabric policy list` prints, or `package.module:Name`."""
     dispatch_light: DispatchLight = "block"
@@ -160,12 +141,12 @@ class FabricChoice(NicsSpec):
     iteration without `gating.history`, `last`, `recent` and `predicted` are as `none`."""
     demand_error: float = Field(default=0.0, ge=0.0, le=1.0)
     """Part by which each pair's bytes in `split_demand` are too high or too low, at random."""
-    place: PlacementReference | None = None
+    place: references.PlacementReference | None = None
     """Ranks of the experts on this fabric. Default: `gating.placement`."""
-    transform: PayloadReference | None = None
+    transform: references.PayloadReference | None = None
     """Form of tokens on this fabric, on their way to experts and back. Default:
     `training.dispatch_payload` and `training.combine_payload`."""
-    collective: CollectiveOrderReference | None = None
+    collective: references.CollectiveOrderReference | None = None
     """Order of the transfers of an all-to-all: `concurrent` starts all at once, others divide it
     into phases that follow each other. Default: `concurrent`."""
     copies: CopyUnit = "expert"
@@ -176,10 +157,10 @@ class FabricChoice(NicsSpec):
     """The most ranks or servers, as in `copies`, to which a token goes: those with the largest sum
     of the gate's scores, or most of its experts if scores are unknown. Other experts there compute
     it instead of its experts elsewhere. 0: all."""
-    experts: ExpertExchangeReference | None = None
+    experts: references.ExpertExchangeReference | None = None
     """Experts that move to the servers of tokens, such as `hybridep(leaf=4, dcs=2)`. Default: all
     tokens go to the servers of experts."""
-    transport: TransportReference | None = None
+    transport: references.TransportReference | None = None
     """How flows are carried on this fabric. Default: the experiment's `transport`."""
     hosts: bool = False
     """Whether this fabric consists of the real servers in `hosts`."""
@@ -199,7 +180,7 @@ class FabricChoice(NicsSpec):
         """Whether servers forward for other servers."""
         return super().forwards or self.planner.forwards
 
-    def policy_errors(self, place: str) -> Iterator[InputError]:
+    def policy_errors(self, place: str) -> Iterator[section.InputError]:
         """Yield an error if the policy doesn't suit the NICs."""
         if nic_errors := tuple(self.nic_errors(place)):
             yield from nic_errors
@@ -223,7 +204,7 @@ class FabricChoice(NicsSpec):
         """Whether all-to-alls may have several phases."""
         return self.collective not in {None, CONCURRENT.name}
 
-    def _collective_errors(self, place: str) -> Iterator[InputError]:
+    def _collective_errors(self, place: str) -> Iterator[section.InputError]:
         if not self.is_ordered:
             return
         remedy = "give collective: concurrent, or leave it out"
@@ -232,7 +213,7 @@ class FabricChoice(NicsSpec):
         if self.split_demand != "known" or self.demand_error:
             yield f"{place}.collective", f"phases are split by their own demand: {remedy}"
 
-    def _split_demand_errors(self, place: str) -> Iterator[InputError]:
+    def _split_demand_errors(self, place: str) -> Iterator[section.InputError]:
         for key, default in (("split_demand", "known"), ("demand_error", 0.0)):
             if getattr(self, key) == default:
                 continue
@@ -243,10 +224,10 @@ class FabricChoice(NicsSpec):
                 yield f"{place}.{key}", "divert splits dispatches by their own demand: leave it out"
 
 
-class ExperimentSpec(Document):
+class ExperimentSpec(section.Document):
     """An experiment file."""
 
-    experiment: Name
+    experiment: section.Name
     """Name of the experiment."""
     model: ModelSpec
     """Model that is trained."""
@@ -267,7 +248,7 @@ class ExperimentSpec(Document):
     stay unused."""
     scale: ScaleChoice = "auto"
     """Scale of the emulation. `auto` chooses one that this machine can carry."""
-    transport: TransportReference = "paced"
+    transport: references.TransportReference = "paced"
     """Whether flows are paced at the rates of the plan (`paced`), or left to TCP's congestion
     control: `tcp` (cubic), `reno`, `bbr`, or `package.module:Name`."""
     seed: int = 1
@@ -279,7 +260,7 @@ class ExperimentSpec(Document):
     of light, without settling. `measured` takes what the controllers really need; a duration shows
     what faster controllers would give. A run whose controllers need longer than that, at its
     dilation, counts their time and is degraded."""
-    controller_timeout: DurationNs = quantity_field("10s")
+    controller_timeout: section.DurationNs = section.quantity_field("10s")
     """Model time, besides the settling of light, after which a silent controller's region uses the
     EPS only."""
 
@@ -323,13 +304,13 @@ class ExperimentSpec(Document):
         try:
             return self.model.build()
         except SpecError as error:
-            raise UnknownError("model") from error
+            raise section.UnknownError("model") from error
 
     def check_emulated_size(self) -> None:
         """Raise SpecError if there are more regions or servers than a fabric has addresses for."""
         if errors := list(self.wiring.size_errors("wiring.")):
             raise SpecError(errors)
 
-    def errors(self) -> Iterator[InputError]:
+    def errors(self) -> Iterator[section.InputError]:
         """Yield the contradictions between values that are valid by themselves."""
         yield from experiment_checks.contradictions(self)

@@ -7,21 +7,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from moefabric.config import section
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
 from moefabric.config.hosts import ServerSpec, server_errors
 from moefabric.config.ocs import OcsSpec
-from moefabric.config.section import (
-    Document,
-    DurationNs,
-    InputError,
-    Name,
-    QueueSize,
-    Rate,
-    Section,
-    UnknownError,
-    collect_errors,
-    quantity_field,
-)
 from moefabric.core.eps import Eps, EpsKind
 from moefabric.core.link import EpsLink, LinkBehaviour, LinkPlace
 from moefabric.core.ocs import Ocs
@@ -46,7 +35,7 @@ _MAX_MODELLED_SERVERS: Final = 65_536
 _NEEDS_ELECTRICAL: Final = "give each server an electrical NIC"
 
 
-class RegionSpec(Section):
+class RegionSpec(section.Section):
     """Servers that share an OCS."""
 
     count: int = Field(default=1, ge=1, le=_MAX_MODELLED_SERVERS)
@@ -57,7 +46,7 @@ class RegionSpec(Section):
     """Optical circuit switch of each region."""
 
 
-class BackupSpec(Section):
+class BackupSpec(section.Section):
     """Backup servers, which replace lost servers and GPUs. They are connected to the EPS only."""
 
     servers: int = Field(ge=1, le=_MAX_REGION_SERVERS)
@@ -65,7 +54,7 @@ class BackupSpec(Section):
 
 
 @with_fields_of(LinkBehaviour, {"rate_bps", "paths", "path_choice"})
-class EpsLinkSpec(Section):
+class EpsLinkSpec(section.Section):
     """Behaviour of links of the EPS, which a relay in user space gives them.
 
     A fabric has one relay, which passes some 50,000 packets a second on. A run whose relay is late
@@ -80,7 +69,7 @@ class EpsLinkSpec(Section):
         return EpsLink(value_of(self, LinkBehaviour), self.place)
 
 
-class EpsSpec(Section):
+class EpsSpec(section.Section):
     """Electrical packet switches (EPS)."""
 
     kind: Annotated[EpsKind, Field(strict=False)] = EpsKind.LEAF_SPINE
@@ -106,7 +95,7 @@ class EpsSpec(Section):
         )
 
 
-class NicsSpec(Section):
+class NicsSpec(section.Section):
     """NICs of a server."""
 
     optical: int = Field(default=0, ge=0, le=16)
@@ -119,7 +108,7 @@ class NicsSpec(Section):
     """Who forwards over circuits for other servers: nobody; the server switches; or the hosts,
     whose agents receive and send again, over one server at most."""
 
-    forwarding_rate: Rate | None = None
+    forwarding_rate: section.Rate | None = None
     """Rate at which a server forwards for all others together, headers included. Default: that of
     its NICs."""
 
@@ -138,7 +127,7 @@ class NicsSpec(Section):
         """Number of NICs that end circuits."""
         return self.optical or self.patch_panel_nics
 
-    def nic_errors(self, place: str) -> Iterator[InputError]:
+    def nic_errors(self, place: str) -> Iterator[section.InputError]:
         """Yield an error if the NICs don't connect a server with the others."""
         if self.patch_panel_nics and self.optical:
             yield place, "patch_panel_nics and optical exclude each other: leave one of them out"
@@ -149,14 +138,14 @@ class NicsSpec(Section):
             yield place, "servers without NICs reach nobody: give each server a NIC"
 
 
-class ScaleSpec(Section):
+class ScaleSpec(section.Section):
     """Scale of the emulation."""
 
     bytes: float = Field(default=1.0, ge=1.0)
     """Factor by which rates and bytes are divided."""
     dilation: float = Field(default=1.0, ge=1.0)
     """Factor by which time is stretched."""
-    frame: Annotated[DurationNs, Field(gt=0)] = quantity_field("10ms")
+    frame: Annotated[section.DurationNs, Field(gt=0)] = section.quantity_field("10ms")
     """Wall time in which a frame of more than eight packets passes a link, 64 KB at most."""
 
     def build(self) -> Scale:
@@ -164,12 +153,12 @@ class ScaleSpec(Section):
         return Scale(self.bytes, self.dilation, self.frame / NS_PER_S)
 
 
-class WiringSpec(Section):
+class WiringSpec(section.Section):
     """Wiring that all fabrics of an experiment share."""
 
     gpus_per_server: int = Field(default=8, ge=1, le=250)
     """GPUs of each server."""
-    nic_rate: Rate
+    nic_rate: section.Rate
     """Rate of each NIC."""
     mtu: int = Field(default=1500, ge=576, le=9000)
     """Largest IP packet in bytes."""
@@ -179,7 +168,7 @@ class WiringSpec(Section):
     """Electrical packet switches."""
     backup: BackupSpec | None = None
     """Backup servers. Default: none."""
-    queue: QueueSize | None = None
+    queue: section.QueueSize | None = None
     """Room of the queue of each NIC and switch port: `100 packets`, or `400 kB` with headers. A
     packet that finds no room is dropped. Default: none is dropped."""
     unmarked: Literal["light", "spread"] = "light"
@@ -211,7 +200,7 @@ class WiringSpec(Section):
     def expanded_regions(self) -> tuple[RegionSpec, ...]:
         """Every single region, in order."""
         if any(self.modelled_size_errors()):
-            raise UnknownError("regions")  # checks would need memory for each of them
+            raise section.UnknownError("regions")  # checks would need memory for each of them
         return tuple(region for region in self.regions for _ in range(region.count))
 
     def build_fabric(self, name: str, nics: NicsSpec, scale: Scale, eps: EpsSpec) -> Fabric:
@@ -242,7 +231,7 @@ class WiringSpec(Section):
             own_rates_bps=tuple(self.own_nic_rates.items()),
         )
 
-    def size_errors(self, place: str = "") -> Iterator[InputError]:
+    def size_errors(self, place: str = "") -> Iterator[section.InputError]:
         """Yield errors if there are more regions or servers than addresses."""
         regions, servers = len(self.expanded_regions), self.server_count + self.backups
         limits = (regions, "regions", _MAX_REGIONS), (servers, "servers", _MAX_SERVERS)
@@ -251,14 +240,14 @@ class WiringSpec(Section):
                 message = f"{number} {kind} are more than the {limit} that one fabric can have"
                 yield f"{place}regions", message
 
-    def modelled_size_errors(self, place: str = "") -> Iterator[InputError]:
+    def modelled_size_errors(self, place: str = "") -> Iterator[section.InputError]:
         """Yield an error if there are more servers than predictions take."""
         servers = sum(region.count * region.servers for region in self.regions)
         if servers > _MAX_MODELLED_SERVERS:
             limit = f"the {_MAX_MODELLED_SERVERS:,} that a prediction takes"
             yield f"{place}regions", f"{servers:,} servers are more than {limit}"
 
-    def server_errors(self, place: str = "") -> Iterator[InputError]:
+    def server_errors(self, place: str = "") -> Iterator[section.InputError]:
         """Yield errors for special servers that there aren't, or that share a container."""
         names = [f"s{number}" for number in range(self.server_count + self.backups)]
         yield from server_errors(self.servers, names, f"{place}servers")
@@ -286,7 +275,7 @@ class WiringSpec(Section):
 
     def connection_errors(
         self, nics: NicsSpec, nics_place: str, place: str = ""
-    ) -> Iterator[InputError]:
+    ) -> Iterator[section.InputError]:
         """Yield errors for NICs without a port, and regions or backup servers without an EPS."""
         if self.backups and not nics.electrical:
             yield nics_place, f"backup servers are connected by the EPS only: {_NEEDS_ELECTRICAL}"
@@ -296,7 +285,7 @@ class WiringSpec(Section):
                 message = "a patch panel connects the servers of one region: several need an EPS"
             yield nics_place, message
         for number, region in enumerate(self.regions):
-            with suppress(UnknownError):
+            with suppress(section.UnknownError):
                 ports = region.ocs.ports or region.ocs.profile.ports
                 needed = region.servers * nics.optical
                 if ports is not None and needed > ports:
@@ -304,7 +293,7 @@ class WiringSpec(Section):
                     message = f"{servers} need {needed} ports, {ports} given"
                     yield f"{place}regions[{number}].ocs.ports", message
 
-    def forwarding_errors(self, nics: NicsSpec, place: str) -> Iterator[InputError]:
+    def forwarding_errors(self, nics: NicsSpec, place: str) -> Iterator[section.InputError]:
         """Yield an error if servers can't forward, relay trees lack marks, or a rate has no use."""
         if not nics.forwards:
             if nics.forwarding_rate is not None and not nics.panel_only:
@@ -321,7 +310,7 @@ class WiringSpec(Section):
             need = f"{servers} relay trees and the NICs need {marks} DSCP marks, of {MARKS}"
             yield f"{place}.forwarding", f"{need}: make regions smaller"
 
-    def eps_errors(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[InputError]:
+    def eps_errors(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[section.InputError]:
         """Yield errors if an oversubscription has no effect or a rail's paths lack marks."""
         servers = self.server_count + self.backups
         names = tuple(f"s{i}" for i in range(servers))
@@ -340,7 +329,7 @@ class WiringSpec(Section):
             remedy = f"give {place}.servers_per_leaf, less than {servers}"
             yield f"{place}.oversubscription", f"{effect}: {remedy}"
 
-    def rate_errors(self, scale: Scale, place: str) -> Iterator[InputError]:
+    def rate_errors(self, scale: Scale, place: str) -> Iterator[section.InputError]:
         """Yield errors if links of an emulated rate can't be shaped."""
         for server, rate in {"": self.nic_rate, **self.own_nic_rates}.items():
             emulated = scale.rate_bps(rate)
@@ -360,19 +349,19 @@ def _ocs(region: RegionSpec, index: int, nics: NicsSpec, scale: Scale) -> Ocs | 
     return region.ocs.build(name, region.servers * nics.optical, scale) if nics.optical else None
 
 
-class FabricSpec(WiringSpec, Document):
+class FabricSpec(WiringSpec, section.Document):
     """A fabric file."""
 
-    fabric: Name
+    fabric: section.Name
     """Name of the fabric."""
     nics: NicsSpec
     """NICs of each server."""
     scale: ScaleSpec
     """Scale of the emulation."""
 
-    def errors(self) -> Iterator[InputError]:
+    def errors(self) -> Iterator[section.InputError]:
         """Yield the contradictions between values that are valid by themselves."""
-        yield from collect_errors(
+        yield from section.collect_errors(
             self.modelled_size_errors,
             self.size_errors,
             self.server_errors,

@@ -12,15 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
 
+from moefabric.config import plugins
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
 from moefabric.config.input_file import read_yaml
-from moefabric.config.plugins import (
-    OCS_DIALECTS,
-    OCS_PROFILES,
-    load_plugin,
-    ocs_dialect,
-    plugin_names,
-)
 from moefabric.config.references import OcsDriverReference
 from moefabric.config.section import DurationNs, Section
 from moefabric.config.validation import validate
@@ -42,7 +36,7 @@ def profile_section(*dialects: str) -> type[ProfileSpec]:
     Raises:
         SpecError: If a dialect can't be loaded.
     """
-    options = {name: ocs_dialect(name).options for name in dialects}
+    options = {name: plugins.ocs_dialect(name).options for name in dialects}
     sections: dict[str, Any] = {
         name: (Annotated[data_class, AsSection()], Field(default_factory=data_class))
         for name, data_class in options.items()
@@ -54,7 +48,7 @@ def profile_section(*dialects: str) -> type[ProfileSpec]:
 
 def full_profile_section() -> type[ProfileSpec]:
     """Return the keys of a profile file with the options of all registered dialects."""
-    return profile_section(*plugin_names(OCS_DIALECTS))
+    return profile_section(*plugins.plugin_names(plugins.OCS_DIALECTS))
 
 
 def load_profile(name: str) -> DeviceProfile:
@@ -67,11 +61,11 @@ def load_profile(name: str) -> DeviceProfile:
     """
     path = Path(name)
     if "/" not in name and not name.endswith((".yaml", ".yml")):
-        known = plugin_names(OCS_PROFILES)
+        known = plugins.plugin_names(plugins.OCS_PROFILES)
         if name not in known and ":" not in name:
             message = f"{name!r} is none of {', '.join(known)}, nor the path of a YAML file"
             raise SpecError([("", message)])
-        profile = load_plugin(OCS_PROFILES, name)
+        profile = plugins.load_plugin(plugins.OCS_PROFILES, name)
         if isinstance(profile, DeviceProfile):
             return profile
         if not isinstance(profile, ModuleType):
@@ -79,7 +73,7 @@ def load_profile(name: str) -> DeviceProfile:
             raise SpecError([("", message)])
         path = Path(str(files(profile) / f"{name}.yaml"))
     document = read_yaml(path)
-    dialects = [key for key in document if key in plugin_names(OCS_DIALECTS)]
+    dialects = [key for key in document if key in plugins.plugin_names(plugins.OCS_DIALECTS)]
     section = validate(profile_section(*dialects), document)
     options = {dialect: asdict(getattr(section, dialect)) for dialect in dialects}
     return value_of(section, DeviceProfile, name=path.stem, dialects=options)

@@ -132,11 +132,6 @@ def _by_name(entries: EntryPoints, group: str) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in sorted(entries.select(group=group))}
 
 
-def without_arguments(reference: str) -> str:
-    """Return a reference without the arguments of its call."""
-    return reference.partition("(")[0].strip()
-
-
 _CALL: Final = re.compile(r"[^()]+\((?P<arguments>[^()]*)\)\s*")
 _ARGUMENT: Final = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>[\w.+/-]+)\s*")
 
@@ -171,7 +166,7 @@ def _value(text: str) -> int | float | bool | str:
 @cache
 def _loaded(group: str, reference: str) -> Any:
     noun = GROUPS[group]
-    part_name = without_arguments(reference)
+    part_name = reference.partition("(")[0].strip()
     module, colon, name = part_name.partition(":")
     # The registry takes long to read. Built-in parts and names of modules need none.
     built_in = {} if colon else _built_in(group)

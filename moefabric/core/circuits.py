@@ -223,8 +223,7 @@ def cross_connects(
     Returns:
         (input, output) port pairs, sorted.
     """
-    assert region.ocs is not None
-    n = region.ocs.ports
+    n = fabric.ocses[region].ports
     before = {server: 1 + fabric.optical * i for i, server in enumerate(region.servers)}
     ends = [(before[a.server] + a.index, before[b.server] + b.index) for a, b in circuits.circuits]
     return tuple(sorted(chain.from_iterable([((p, n + q), (q, n + p)) for p, q in ends])))
@@ -241,8 +240,7 @@ def circuits_from_cross_connects(
         region: A region with an OCS.
         connects: (input, output) port pairs, numbered as in `cross_connects`.
     """
-    assert region.ocs is not None
-    n, wired = region.ocs.ports, len(region.servers) * fabric.optical
+    n, wired = fabric.ocses[region].ports, len(region.servers) * fabric.optical
     inputs = {(p, q - n) for p, q in connects if p <= wired and q - n <= wired}
     nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
     ends = [(nics[p - 1], nics[q - 1]) for p, q in inputs if p < q and (q, p) in inputs]

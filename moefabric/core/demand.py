@@ -1,9 +1,9 @@
 """Demand matrices (bytes owed in one collective), and the placement that maps tokens to them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -165,20 +165,30 @@ class DemandMatrix:
 
     def submatrix(self, servers: Sequence[str]) -> "DemandMatrix":
         """Return the demand between some of the servers, such as those of a region."""
-        rows = [self._index[server] for server in servers]
+        rows = [self.index[server] for server in servers]
         return DemandMatrix(servers, self.array[np.ix_(rows, rows)])
 
     def within(self, servers: Sequence[str]) -> "DemandMatrix":
         """Return the demand between servers of which some may be lost; these owe nothing."""
-        places = [place for place, server in enumerate(servers) if server in self._index]
-        rows = [self._index[servers[place]] for place in places]
+        places = [place for place, server in enumerate(servers) if server in self.index]
+        rows = [self.index[servers[place]] for place in places]
         array = np.zeros((len(servers), len(servers)))
         array[np.ix_(places, places)] = self.array[np.ix_(rows, rows)]
         return DemandMatrix(servers, array)
 
     @cached_property
-    def _index(self) -> dict[str, int]:
+    def index(self) -> dict[str, int]:
+        """Each server's row and column."""
         return {server: position for position, server in enumerate(self.servers)}
+
+    @classmethod
+    def of_pairs(cls, servers: Sequence[str], owed: Iterable[tuple[str, str, float]]) -> Self:
+        """Return the demand of pairs (from, to, bytes), as `pairs` yields; repeats are added."""
+        demand = cls(servers, np.zeros((len(servers), len(servers))))
+        array = demand.array.copy()
+        for src, dst, size in owed:
+            array[demand.index[src], demand.index[dst]] += size
+        return cls(servers, array)
 
     @classmethod
     def sum_of(cls, parts: Sequence["DemandMatrix"]) -> "DemandMatrix":

@@ -17,7 +17,7 @@ def fabric_description(fabric: Fabric) -> str:
             return f"{panel}, {_forwarders(fabric)}"
         parts.append(panel)
     elif fabric.optical:
-        switches = [region.ocs for region in fabric.regions if region.ocs]
+        switches = fabric.ocses.values()
         name = "OCS" if len(switches) == 1 else f"{len(switches)} OCSes"
         ports = sorted({ocs.ports for ocs in switches})
         each = " each" if len(switches) > 1 else ""

@@ -66,7 +66,7 @@ def total_needs(needs: Iterable[ResourceNeeds]) -> ResourceNeeds:
     return sum(needs, ResourceNeeds(0.0, 0))
 
 
-def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> ResourceNeeds:
+def region_needs(fabric: Fabric, region: Region) -> ResourceNeeds:
     """Return the needs of a region at the scale of its fabric.
 
     The cores carry the bytes of all NICs at their emulated rate and leave a third of their time,
@@ -75,24 +75,23 @@ def region_needs(fabric: Fabric, region: Region, datapath: str = "bpf") -> Resou
     Args:
         fabric: The fabric, with its scale.
         region: One of its regions.
-        datapath: Datapath of the packet switches.
     """
     nics_bps = sum(len(fabric.nics(server)) * fabric.rate_bps(server) for server in region.servers)
-    carrying, servers = _carrying_cores(fabric, nics_bps, datapath), len(region.servers)
+    carrying, servers = _carrying_cores(fabric, nics_bps), len(region.servers)
     cores = max(_PART_CORES + servers * _SERVER_CORES, carrying)
     return ResourceNeeds(cores, _PART_BYTES + servers * _SERVER_BYTES)
 
 
-def _carrying_cores(fabric: Fabric, nics_bps: float, datapath: str) -> float:
-    """Return the cores that carry the bytes of NICs over two links, and leave a third idle."""
-    return MachineSpeed().cores(fabric, 2 * nics_bps, datapath) / (1 - IDLE_SHARE)
+def _carrying_cores(fabric: Fabric, nics_bps: float) -> float:
+    """Return the cores that carry NICs' bytes over two links of "bpf", and leave a third idle."""
+    return MachineSpeed().cores(fabric, 2 * nics_bps, "bpf") / (1 - IDLE_SHARE)
 
 
 def eps_needs(fabric: Fabric) -> ResourceNeeds:
     """Return the needs of the leaves and spines of a fabric, without its regions."""
     nics_bps = fabric.electrical * sum(fabric.rates_bps)
     relays = fabric.scale.rate_bps(nics_bps) / RELAYED_BPS if fabric.eps_link else 0.0
-    cores = max(_PART_CORES, _carrying_cores(fabric, nics_bps, "bpf") / 2 + relays)
+    cores = max(_PART_CORES, _carrying_cores(fabric, nics_bps) / 2 + relays)
     return ResourceNeeds(cores, _PART_BYTES)
 
 
@@ -105,7 +104,7 @@ def head_needs(fabric: Fabric) -> ResourceNeeds:
     )
 
 
-def fabric_needs(fabric: Fabric, datapath: str = "bpf") -> dict[str, ResourceNeeds]:
+def fabric_needs(fabric: Fabric) -> dict[str, ResourceNeeds]:
     """Return the needs of each part of a fabric but the head: regions by name, and `EPS` if any."""
-    parts = {region.name: region_needs(fabric, region, datapath) for region in fabric.regions}
+    parts = {region.name: region_needs(fabric, region) for region in fabric.regions}
     return parts | ({EPS: eps_needs(fabric)} if fabric.eps is not None else {})

@@ -126,10 +126,15 @@ class Fabric:
         """All servers, in order."""
         return tuple(server for region in self.regions for server in region.servers)
 
+    @cached_property
+    def ocses(self) -> dict[Region, Ocs]:
+        """The OCSes, by region."""
+        return {region: region.ocs for region in self.regions if region.ocs}
+
     @property
     def password_variables(self) -> frozenset[str]:
         """Environment variables with the passwords of optical switches; controllers read them."""
-        controls = (region.ocs.control for region in self.regions if region.ocs)
+        controls = (ocs.control for ocs in self.ocses.values())
         return frozenset(control.password_env for control in controls if control.password_env)
 
     @cached_property
@@ -288,7 +293,8 @@ def ocs_port(fabric: Fabric, nic: Nic) -> int:
     return region.servers.index(nic.server) * fabric.optical + nic.index + 1
 
 
-def nic_at(fabric: Fabric, region: Region, port: int) -> Nic:
-    """Return the optical NIC behind an input of a region's OCS."""
-    position, index = divmod(port - 1, fabric.optical)
-    return fabric.optical_nics(region.servers[position])[index]
+def nic_at(fabric: Fabric, region: Region, port: int) -> Nic | None:
+    """Return the optical NIC on an input or an output of a region's OCS; None if there is none."""
+    position, index = divmod((port - 1) % fabric.ocses[region].ports, fabric.optical)
+    wired = position < len(region.servers)
+    return fabric.optical_nics(region.servers[position])[index] if wired else None

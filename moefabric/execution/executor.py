@@ -119,6 +119,7 @@ class Executor:
                 the agents' own.
         """
         settings, instruments = settings or RunSettings(), instruments or Instruments()
+        control = settings.control
         self.fabric, self.agents = fabric, agents
         self.clock = SkippingClock(instruments.clock or MonotonicClock())
         self.policy = ControllerSplits(policy)
@@ -129,7 +130,21 @@ class Executor:
             max(1, len(controllers)), thread_name_prefix="reconfigure"
         )
         self._timers = RunTimers()
-        self.reconfigurator = self._reconfigurations(controllers, circuits, settings.control)
+        retried = {
+            region: RetriedController(controller, self.clock, control.timeout_s, self.policy)
+            for region, controller in controllers.items()
+        }
+        self.reconfigurator = Reconfigurator(
+            fabric,
+            retried,
+            circuits,
+            self.clock,
+            self._background,
+            wake=agents.wake,
+            schedule=self._timers.add,
+            settings=control,
+            observer=self._observer,
+        )
         self._tasks = TaskRunner(
             self.policy,
             self.transfers,
@@ -150,28 +165,6 @@ class Executor:
         """Jobs that start their iteration again once their controllers have replied."""
         self.iteration_windows: list[IterationWindow] = []
         """The iterations of the first job, on the wall clock."""
-
-    def _reconfigurations(
-        self,
-        controllers: Mapping[str, RegionController],
-        circuits: CircuitSet,
-        settings: ControlSettings,
-    ) -> Reconfigurator:
-        retried = {
-            region: RetriedController(controller, self.clock, settings.timeout_s, self.policy)
-            for region, controller in controllers.items()
-        }
-        return Reconfigurator(
-            self.fabric,
-            retried,
-            circuits,
-            self.clock,
-            self._background,
-            wake=self.agents.wake,
-            schedule=self._timers.add,
-            settings=settings,
-            observer=self._observer,
-        )
 
     @property
     def circuits(self) -> CircuitSet:
@@ -232,7 +225,7 @@ class Executor:
         runs = [state.run for state in states]
         self._observer.iterations_recorded(runs)
         if not self._settings.keep_records:
-            runs = [run.without_records() for run in runs]
+            runs = [run.without_rows() for run in runs]
         self._kept += runs
 
     def give_up(self) -> tuple[list[IterationRun], int]:

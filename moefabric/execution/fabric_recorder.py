@@ -231,7 +231,7 @@ class FabricRecorder(RunObserver):
             self._append(self._outcomes(self.failed, failures, []))
         windows = (failures.iteration_of(failure) for failure in failures.failures)
         numbers = {window.number for window in windows if window is not None}
-        shown = (run.without_transfers() for run in self.failed if run.number in numbers)
+        shown = (run.without_rows(run.spans) for run in self.failed if run.number in numbers)
         self.shown += islice(shown, MOST_SHOWN - len(self.shown))
         self.failed.clear()
         self._gating.clear()

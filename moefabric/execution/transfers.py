@@ -372,7 +372,7 @@ def _complete_pairs(transfer: TaskTransfer, flows: Sequence[Flow]) -> set[Pair]:
     sizes: defaultdict[Pair, float] = defaultdict(float)
     for flow in (*transfer.planned, *flows):
         sizes[flow.src, flow.dst] += flow.bytes
-    index = {server: number for number, server in enumerate(work.demand.servers)}
+    index = work.demand.index
     return {
         (src, dst)
         for (src, dst), size in sizes.items()

@@ -95,15 +95,13 @@ def relay_linear_program(
 
 def shares(demand: DemandMatrix, split: RelaySplit) -> Split:
     """Return the shares of the pairs that owe something."""
-    servers = demand.servers
     by_pair = {
         pair: tuple((root, size) for (_, _, root), size in forwarded)
         for pair, forwarded in groupby(sorted(split.forwarded.items()), lambda item: item[0][:2])
     }
-    number = {server: position for position, server in enumerate(servers)}
     parts = []
     for src, dst, _ in demand.pairs():
-        pair = number[src], number[dst]
+        pair = demand.index[src], demand.index[dst]
         light, eps = float(split.light[pair]), float(split.eps[pair])
         parts.append(Share(src, dst, light, eps, forwarded=by_pair.get(pair, ())))
     return Split(tuple(parts))

@@ -101,8 +101,7 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
         The split of the sum. If each pair's bytes take their paths in these proportions, the worst
         demand ends as soon as possible, relative to `bound_s`. Pairs without a path have no share.
     """
-    servers = demands[0].servers
-    number = {server: position for position, server in enumerate(servers)}
+    servers, number = demands[0].servers, demands[0].index
     owed = {(src, dst): size for src, dst, size in DemandMatrix.sum_of(demands).pairs()}
     paths = [path for path in _paths(fabric, servers, circuits) if path.pair in owed]
     if not paths:

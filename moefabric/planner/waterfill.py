@@ -143,12 +143,8 @@ def circuit_first_split(demand: DemandMatrix, circuits: CircuitSet) -> Split:
 
     This is MixNet's own rule (paper section 5.3): a pair never uses both.
     """
-    return Split(
-        tuple(
-            Share(a, b, owed, 0.0) if circuits.between(a, b) else Share(a, b, 0.0, owed)
-            for a, b, owed in demand.pairs()
-        )
-    )
+    owed, lit = off_diagonal(demand), circuit_matrix(demand.servers, circuits) > 0
+    return matrix_split(demand.servers, np.where(lit, owed, 0.0), np.where(lit, 0.0, owed))
 
 
 def optimal_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:

@@ -365,8 +365,8 @@ def deserved_circuits(
     """Return the circuits that the policy chooses for a demand while `circuits` are lit."""
     return merge_circuits(
         policy.circuits(fabric, region, demand.within(region.servers), circuits)
-        for region in fabric.regions
-        if region.ocs is not None and not set(region.servers).isdisjoint(demand.servers)
+        for region in fabric.ocses
+        if not set(region.servers).isdisjoint(demand.servers)
     )
 
 

@@ -233,10 +233,6 @@ def _dark_s(fabric: FabricSummary) -> float | None:
     return sum(c.dark_s for c in fabric.result.collectives) / parts or None
 
 
-def _change_s(fabric: FabricSummary) -> float | None:
-    return median_of(total_s(change) for change in fabric.changes)
-
-
 def _per_million_usd(fabric: FabricSummary) -> float | None:
     usd, iteration_s = fabric.result.cost.network_usd, fabric["iteration_s"]
     return 1e6 / (iteration_s * usd) if iteration_s and usd else None
@@ -297,7 +293,8 @@ COLUMNS: Final[Mapping[str, Column]] = {
         lambda f: len(f.result.reconfigurations), attrgetter("reconfigurations"),
     ),
     "reconfiguration_s": Column(
-        "reconfig.\nmedian", "Reconfiguration time", seconds, _change_s
+        "reconfig.\nmedian", "Reconfiguration time", seconds,
+        lambda f: median_of(map(total_s, f.changes)),
     ),
     "dark_s": Column("dark", "Dark time of an iteration", seconds, _dark_s),
     "network_usd": _cost("network", "Price of the network", formatting.usd, "network_usd"),

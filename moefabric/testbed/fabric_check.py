@@ -114,11 +114,7 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
         controllers = undo.enter_context(closing(region_controllers(wiring)))
         sockets = undo.enter_context(FabricSockets(wiring))
         counters = undo.enter_context(port_counters(fabric))
-        regions = [
-            region
-            for region in fabric.regions
-            if region.ocs and not fabric.patch_panel and fabric.optical
-        ]
+        regions = list(fabric.ocses) if fabric.optical and not fabric.patch_panel else []
         if regions:
             undo.callback(controllers.restore, fabric, controllers.circuits())
             controllers.clear_circuits()

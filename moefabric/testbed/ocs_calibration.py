@@ -63,9 +63,9 @@ def calibrate(
         FabricError: if the fabric doesn't run, or the region has no circuit to move.
         ControlError: if the OCS doesn't answer.
     """
-    fabric, ocs = wiring.fabric, region.ocs
+    fabric = wiring.fabric
     source, ends = _moving_circuit(fabric, region)
-    assert ocs is not None
+    ocs = fabric.ocses[region]
     interfaces = {link.name: link.a.name for link in plan_fabric(fabric, wiring.management).links}
     namespace = namespaces.path_of(process_id(run_dir))
     address = device_address(ocs.control, wiring.management.ocs_address(region))

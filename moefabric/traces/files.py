@@ -78,13 +78,13 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
         raise TraceError(path, f"byte {error.start}", fault) from error
 
 
-def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
+def read_json(path: Path) -> Any:
     """Return the document of a JSON file, decompressed if it is gzip.
 
     Raises:
         TraceError: As `read_text`, or if the file is not JSON or is nested too deeply.
     """
-    return parse_json(path, read_text(path, limit))
+    return parse_json(path, read_text(path, MAX_JSON_BYTES))
 
 
 def parse_json(path: Path, text: str, place: str = "") -> Any:

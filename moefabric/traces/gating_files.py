@@ -1,14 +1,14 @@
 """Files of gating that count tokens by expert.
 
-These are NumPy archives, MixNet's matrices and SGLang's statistics (read by
-`moefabric.workload.gating`), and CSV. Files that don't say which rank sends a token become traces
-of one rank. Layers without tokens are left out.
+These are NumPy archives, MixNet's matrices, SGLang's statistics, and CSV. Files that don't say
+which rank sends a token become traces of one rank. Layers without tokens are left out.
 """
 
 import csv
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -19,9 +19,21 @@ from numpy.typing import NDArray
 
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.runtime.atomic_file import replaced_file, write_whole
-from moefabric.traces.files import is_count, read_text
+from moefabric.traces.files import is_count, read_head, read_json, read_text
 from moefabric.traces.formats import trace_reader
-from moefabric.workload.gating.traces import BROKEN_ARCHIVE, SUFFIXES, GatingTrace, read_gating
+from moefabric.workload.gating.token_routes import TokenRoutes
+from moefabric.workload.gating.traces import GatingTrace
+
+_MATRIX: Final = "num_global_tokens_per_expert"
+_COUNTS: Final = "counts"
+ROUTES: Final = "routes"
+"""Name of the array of routes in an archive."""
+_SCORES: Final = "scores"
+_LOGICAL: Final = "logical_count"
+MAX_ARRAY_BYTES: Final = 1 << 30
+"""Bytes of an array of an archive, decompressed."""
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError)
+"""What `zipfile` raises for an archive that is damaged, encrypted or compressed otherwise."""
 
 MAX_EXPERTS: Final = 1 << 16
 """Bound of the number of an expert."""
@@ -46,7 +58,7 @@ class CountsReader:
 
     def matches(self, path: Path, head: bytes) -> bool:
         """Return whether the file is an archive with `counts` or `routes`, or a gating matrix."""
-        with suppress(OSError, *BROKEN_ARCHIVE), zipfile.ZipFile(path) as archive:
+        with suppress(OSError, *_BROKEN), zipfile.ZipFile(path) as archive:
             return not {"counts.npy", "routes.npy"}.isdisjoint(archive.namelist())
         start = head.lstrip()[:64]
         return start.startswith(b"[[") or b'"num_global_tokens_per_expert"' in head[:4096]
@@ -54,8 +66,8 @@ class CountsReader:
     def read(self, path: Path) -> GatingTrace:
         """Read the counts."""
         if zipfile.is_zipfile(path):
-            return read_gating(path, ".npz")
-        return read_gating(path, ".txt" if _start(path).lstrip().startswith(b"[[") else ".json")
+            return _npz(path)
+        return _text(path) if read_head(path).lstrip().startswith(b"[[") else _json(path)
 
 
 class SglangReader:
@@ -69,12 +81,7 @@ class SglangReader:
 
     def read(self, path: Path) -> GatingTrace:
         """Read the counts of all ranks together."""
-        return read_gating(path, ".json.gz" if _start(path).startswith(b"\x1f\x8b") else ".json")
-
-
-def _start(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(64)
+        return _json(path)
 
 
 class CountsCsvReader:
@@ -106,6 +113,141 @@ class CountsCsvReader:
             raise TraceError(path, "", f"is not CSV: {error}") from error
 
 
+def read_gating(path: Path) -> GatingTrace:
+    """Read a gating trace; the suffix of its name gives the format.
+
+    `.json` is `{"num_global_tokens_per_expert": [[...], ...], "row_sum": n}`, square, `row_sum`
+    optional, or SGLang's record of the expert distribution, `{"logical_count": [layer][expert]}`
+    or `[step][layer][expert]`: tokens of all ranks together, which become a trace of one rank
+    without the layers that have no experts. `.json.gz` is the same, compressed. `.txt` is one line
+    `[[...],[...]]`, square, as MixNet's simulator reads it. `.npz` is
+    `counts[step][layer][source rank][expert]`, as a training run writes it.
+
+    Raises:
+        SpecError: If the file can't be read or is wrong. The error lists all faults with places.
+    """
+    reader = _READERS.get(suffix := _ending(path))
+    if reader is None:
+        fault = f"a gating trace ends in {', '.join(_READERS)}, not {suffix or 'nothing'!r}"
+        raise TraceError(path, "", fault)
+    if not path.exists():
+        hint = "there is no such file; paths in a spec are relative to the spec's folder"
+        raise TraceError(path, "", hint)
+    return reader(path)
+
+
+def _ending(path: Path) -> str:
+    return path.suffix if path.suffix != ".gz" else "".join(path.suffixes[-2:])
+
+
+def _json(path: Path) -> GatingTrace:
+    document = read_json(path)
+    if isinstance(document, dict) and _LOGICAL in document:
+        return _expert_distribution(document[_LOGICAL], path)
+    if not isinstance(document, dict) or _MATRIX not in document:
+        raise TraceError(path, "", f'an object with "{_MATRIX}" or "{_LOGICAL}" is needed')
+    return _square(document[_MATRIX], path, _MATRIX, document.get("row_sum"))
+
+
+def _text(path: Path) -> GatingTrace:
+    return _square(read_json(path), path)
+
+
+def _expert_distribution(counts: Any, path: Path) -> GatingTrace:
+    """Return the trace of one rank for the counts of SGLang's expert distribution recorder."""
+    try:
+        array = np.array(counts, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        fault = "layers with equal numbers of token counts are needed"
+        raise TraceError(path, _LOGICAL, fault) from error
+    if array.ndim not in {2, 3} or not array.size:
+        fault = f"shape {array.shape} is not [steps x] layers x experts"
+        raise TraceError(path, _LOGICAL, fault)
+    if not np.isfinite(array).all() or (array != np.rint(array)).any():
+        raise TraceError(path, _LOGICAL, "whole numbers are needed")
+    steps = array.reshape(-1, *array.shape[-2:])
+    has_experts = steps.any(axis=(0, 2))  # dense layers have zeros
+    if not has_experts.any():
+        raise TraceError(path, _LOGICAL, "no layer has tokens")
+    return _trace(steps[:, has_experts, np.newaxis].astype(np.int64), path, _LOGICAL)
+
+
+def _trace(counts: NDArray[Any], path: Path, place: str) -> GatingTrace:
+    try:
+        return GatingTrace(counts, str(path))
+    except ValueError as error:
+        raise TraceError(path, place, str(error)) from error
+
+
+def _square(rows: Any, path: Path, key: str = "", row_sum: Any = None) -> GatingTrace:
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
+        fault = "a matrix is needed: a list of rows, each a list of token counts"
+        raise TraceError(path, key, fault)
+    if faults := _faults(rows, f"{path}: {key}", row_sum):
+        raise SpecError(faults)
+    return GatingTrace(np.array(rows, dtype=np.int64)[np.newaxis, np.newaxis], str(path))
+
+
+def _faults(rows: list[list[Any]], place: str, row_sum: Any) -> list[tuple[str, str]]:
+    faults, n = [], len(rows)
+    for i, row in enumerate(rows):
+        if len(row) != n:
+            fault = f"{len(row)} counts, but the matrix has {n} rows; it must be square"
+            faults.append((f"{place}[{i}]", fault))
+        wrong = [j for j, count in enumerate(row) if not is_count(count)]
+        faults += [(f"{place}[{i}][{j}]", f"{row[j]!r} is not a count of tokens") for j in wrong]
+        if not wrong and row_sum is not None and sum(row) != row_sum:
+            faults.append((f"{place}[{i}]", f"sums to {sum(row)}, not to row_sum {row_sum}"))
+    return faults
+
+
+def _npz(path: Path) -> GatingTrace:
+    arrays = read_archive(path)
+    if _COUNTS not in arrays:
+        return GatingTrace(archived_routes(arrays, path).counts(), str(path))
+    counts = arrays[_COUNTS]
+    if not np.issubdtype(counts.dtype, np.integer):
+        raise TraceError(path, _COUNTS, f"whole numbers are needed, not {counts.dtype}")
+    return _trace(counts, path, _COUNTS)
+
+
+def read_archive(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of gating in a NumPy archive: counts, or routes and maybe their scores.
+
+    Raises:
+        SpecError: If it is no archive of plain arrays, has neither counts nor routes, or an array
+            is too large.
+    """
+    try:
+        with zipfile.ZipFile(path) as members:
+            size = max((one.file_size for one in members.infolist()), default=0)
+        if size > MAX_ARRAY_BYTES:
+            raise TraceError(
+                path, "", f"has an array of {size} bytes; the limit is {MAX_ARRAY_BYTES}"
+            )
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {n: archive[n] for n in (_COUNTS, ROUTES, _SCORES) if n in archive.files}
+            names = ", ".join(archive.files) or "nothing"
+    except OSError as error:
+        raise TraceError(path, "", f"can't be read: {error.strerror or error}") from error
+    except _BROKEN as error:
+        raise TraceError(path, "", "is not an archive of plain arrays (numpy.savez)") from error
+    if _COUNTS not in arrays and ROUTES not in arrays:
+        raise TraceError(path, "", f'has no array "{_COUNTS}", only {names}')
+    return arrays
+
+
+def archived_routes(arrays: Mapping[str, NDArray[Any]], path: Path) -> TokenRoutes:
+    """Return the routes of an archive's arrays `routes` and, if given, `scores`."""
+    try:
+        return TokenRoutes(arrays[ROUTES], arrays.get(_SCORES))
+    except ValueError as error:
+        raise TraceError(path, ROUTES, str(error)) from error
+
+
+_READERS: Final = {".json": _json, ".json.gz": _json, ".txt": _text, ".npz": _npz}
+
+
 def load_gating(path: Path) -> GatingTrace:
     """Read gating in any known format.
 
@@ -117,7 +259,7 @@ def load_gating(path: Path) -> GatingTrace:
     Raises:
         SpecError: If the file can't be read, or has no gating.
     """
-    if "".join(path.suffixes[-2:]) in SUFFIXES or path.suffix in SUFFIXES or not path.exists():
+    if _ending(path) in _READERS or not path.exists():
         return read_gating(path)
     reader = trace_reader(path)
     trace = reader.read(path)

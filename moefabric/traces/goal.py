@@ -87,17 +87,14 @@ def _lines(graph: ExecutionGraph) -> Iterator[str]:
                     message = f"GOAL has no {node.collective}: lower collectives to messages first"
                     raise SpecError([(place, message)])
             cpu = f" cpu {node.stream}" if node.stream >= 0 else ""
-            name = f" // {_one_line(node.name)}" if node.name else ""
+            comment = " ".join(node.name.replace("/*", "/ *").split())
+            name = f" // {comment}" if node.name else ""
             yield f"l{node.number}: {words}{cpu}{name}"
             before = [last[node.stream]] if node.stream in last else []
             yield from (f"l{node.number} requires l{one}" for one in (*before, *node.after))
             if node.stream >= 0:
                 last[node.stream] = node.number
         yield "}"
-
-
-def _one_line(name: str) -> str:
-    return " ".join(name.replace("/*", "/ *").split())
 
 
 @dataclass

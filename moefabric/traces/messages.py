@@ -43,7 +43,7 @@ def demand_graph(demand: DemandMatrix) -> ExecutionGraph:
 
 def whole_bytes(demand: DemandMatrix) -> Mapping[tuple[int, int], int]:
     """Return the whole bytes, above 0, that each pair of servers owes, by their positions."""
-    index = {server: position for position, server in enumerate(demand.servers)}
+    index = demand.index
     owed = {(index[a], index[b]): round(size) for a, b, size in demand.pairs()}
     return {pair: size for pair, size in owed.items() if size}
 

@@ -16,11 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.errors import TraceError, UnsupportedError
-from moefabric.traces.files import read_text
+from moefabric.traces.files import parse_json, read_text
 from moefabric.traces.formats import trace_reader
-from moefabric.traces.gating_files import AXES, MAX_EXPERTS, bounded_index, counted_trace
+from moefabric.traces.gating_files import (
+    AXES,
+    MAX_EXPERTS,
+    ROUTES,
+    archived_routes,
+    bounded_index,
+    counted_trace,
+    read_archive,
+)
 from moefabric.workload.gating.token_routes import TokenRoutes
-from moefabric.workload.gating.traces import ROUTES, GatingTrace, archived_routes, read_archive
+from moefabric.workload.gating.traces import GatingTrace
 
 MAX_CHOICES: Final = 1 << 28
 """Choices of experts that are in memory."""
@@ -78,10 +86,7 @@ class RoutesReader:
         for line, text in enumerate(read_text(path).splitlines(), start=1):
             if not text.strip():
                 continue
-            try:
-                document = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                raise TraceError(path, f"line {line}", f"is not JSON: {error}") from error
+            document = parse_json(path, text, f"line {line}")
             if not isinstance(document, dict):
                 raise TraceError(path, f"line {line}", "an object is needed")
             if document.get("type", "route") == "route":

@@ -62,12 +62,8 @@ def parse_alarms(message: str) -> list[tuple[int, bool]]:
 
 def nic_states(fabric: Fabric, region: Region, ports: Sequence[tuple[int, bool]]) -> PortStates:
     """Return the states of the NICs at input or output ports; ports without a NIC are left out."""
-    assert region.ocs is not None
-    n, wired = region.ocs.ports, sum(len(fabric.optical_nics(server)) for server in region.servers)
-    inputs = [(port if port <= n else port - n, works) for port, works in ports]
-    return list(
-        dict.fromkeys((nic_at(fabric, region, p), works) for p, works in inputs if p <= wired)
-    )
+    nics = ((nic_at(fabric, region, port), works) for port, works in ports)
+    return list(dict.fromkeys((nic, works) for nic, works in nics if nic is not None))
 
 
 def port_states(

@@ -131,11 +131,7 @@ class SweepSpec(section.Document):
     def errors(self) -> Iterator[section.InputError]:
         """Yield the contradictions between values that are valid by themselves."""
         yield from section.collect_errors(
-            self._place_errors,
-            self._variant_errors,
-            self._seed_errors,
-            self._figure_errors,
-            self._size_errors,
+            self._place_errors, self._seed_errors, self._figure_errors, self._size_errors
         )
 
     def _place_errors(self) -> Iterator[section.InputError]:
@@ -145,8 +141,6 @@ class SweepSpec(section.Document):
             yield from _place_errors(f"variants[{number}].changes", variant.changes)
         for place in self.grid:
             yield from _repeated(f"grid.{place}", list(map(value_label, self.grid[place])))
-
-    def _variant_errors(self) -> Iterator[section.InputError]:
         yield from _repeated("variants", [variant.name for variant in self.variants])
 
     def _seed_errors(self) -> Iterator[section.InputError]:

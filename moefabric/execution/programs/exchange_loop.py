@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.guarded_policy import guarded_policy
 from moefabric.config.policies import policy_named
@@ -136,13 +134,11 @@ class ExchangeLoop:
 
     def _demand(self, exchange: Exchange) -> DemandMatrix:
         """Return the bytes of the model between all servers; raises ValueError between regions."""
-        index = self.fabric.server_index
-        owed = np.zeros((len(index), len(index)))
-        for (src, dst), size in exchange.owed.items():
+        for src, dst in exchange.owed:
             if self.fabric.region_of[src] != self.fabric.region_of[dst]:
                 raise ValueError(f"{src} and {dst} are in different regions: give regions groups")
-            owed[index[src], index[dst]] = size * self.fabric.scale.bytes
-        return DemandMatrix(self.fabric.servers, owed)
+        sizes = ((*pair, size * self.fabric.scale.bytes) for pair, size in exchange.owed.items())
+        return DemandMatrix.of_pairs(self.fabric.servers, sizes)
 
 
 @contextmanager

@@ -35,12 +35,7 @@ from moefabric.execution.programs.placed_programs import (
 )
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
-from moefabric.testbed.testbed import (
-    connect_agents,
-    port_counters,
-    region_controllers,
-    start_fabric,
-)
+from moefabric.testbed import testbed
 from moefabric.workload.collectives.program import ProgramStep
 from moefabric.workload.collectives.schedule import (
     REDUCTIONS,
@@ -304,7 +299,7 @@ class ProgramFabric:
         eps = MessagePaths(self.fabric, placement)
         if options.via == "eps" or not self.fabric.optical:
             return eps
-        with closing(region_controllers(self.wiring)) as controllers:
+        with closing(testbed.region_controllers(self.wiring)) as controllers:
             if options.via == "light":
                 return MessagePaths(self.fabric, placement, controllers.circuits())
             demand = server_demand(place(eps))
@@ -379,17 +374,15 @@ class ProgramFabric:
             DataPath(src, dst, path, fabric.addressing.addresses(dst)[0], dscp(fabric, path))
             for src, dst, path in missing
         ]
-        connect_agents(fabric, self.fleet, paths)
+        testbed.connect_agents(fabric, self.fleet, paths)
         self._connected |= set(missing)
 
 
 def server_demand(placed: PlacedProgram) -> DemandMatrix:
     """Return the bytes that a program moves between servers, in the model."""
-    servers, index = placed.fabric.servers, placed.fabric.server_index
-    demand = np.zeros((len(servers), len(servers)))
-    for (src, dst, _), size in placed.connections.items():
-        demand[index[src], index[dst]] += size * placed.scale.bytes
-    return DemandMatrix(servers, demand)
+    scale, sizes = placed.scale.bytes, placed.connections.items()
+    pairs = ((src, dst, size * scale) for (src, dst, _), size in sizes)
+    return DemandMatrix.of_pairs(placed.fabric.servers, pairs)
 
 
 def _step_ends_s(placed: PlacedProgram, times: ProgramTimes) -> list[list[float]]:
@@ -433,7 +426,7 @@ def running_programs(name: str) -> Iterator[ProgramFabric]:
             undo.enter_context(run_directories.hold(run_dir))
         wiring = FabricWiring.from_json(run_dir.wiring_file.read_text())
         servers = wiring.fabric.servers
-        counters = undo.enter_context(port_counters(wiring.fabric))
+        counters = undo.enter_context(testbed.port_counters(wiring.fabric))
         channels = [connect_local(server, run_dir.agent_socket(server)) for server in servers]
         fleet = undo.enter_context(Fleet(channels))
         undo.callback(_close, fleet)
@@ -449,7 +442,7 @@ def emulated_programs(fabric: Fabric) -> Iterator[ProgramFabric]:
     """
     with ExitStack() as undo:
         undo.callback(lifecycle.down, fabric.name, force=True)
-        start_fabric(fabric)
+        testbed.start_fabric(fabric)
         yield undo.enter_context(running_programs(fabric.name))
 
 

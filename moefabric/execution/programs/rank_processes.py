@@ -434,7 +434,9 @@ class RankProcesses(Closing):
             self._selector.unregister(pidfd)
             rank, process = self._running.pop(pidfd)
             os.close(pidfd)
-            self._read_rest(rank)
+            for fd in [fd for fd, output in self._reading.items() if output.rank == rank]:
+                while self._read(fd):
+                    pass
             if status := process.wait():
                 failed.append((rank, status))
         if failed and not self._is_ending:
@@ -444,12 +446,6 @@ class RankProcesses(Closing):
             self.failure = RankFailedError(rank.number, rank.server, status, last_lines)
             self._terminate()
             self._call(self._on_end)
-
-    def _read_rest(self, rank: Rank) -> None:
-        """Deliver all that a rank has printed until now."""
-        for fd in [fd for fd, output in self._reading.items() if output.rank == rank]:
-            while self._read(fd):
-                pass
 
     def _terminate(self) -> None:
         """Send SIGTERM to the ranks that run, once."""

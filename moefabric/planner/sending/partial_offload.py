@@ -62,11 +62,7 @@ class PartialOffload:
 
 def circuits_after_s(fabric: Fabric, control_s: float) -> dict[str, float]:
     """Return the model seconds of a reconfiguration by region, given those of the control plane."""
-    return {
-        region.name: control_s + moving_s(fabric, region)
-        for region in fabric.regions
-        if region.ocs is not None
-    }
+    return {region.name: control_s + moving_s(fabric, region) for region in fabric.ocses}
 
 
 def plan_partial_offload(

@@ -1,7 +1,7 @@
 """Records of iterations, collectives and reconfigurations, and spans of the timeline."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from moefabric.core.circuits import CircuitSet
@@ -283,13 +283,9 @@ class IterationRun:
     lost_ns: int = 0
     predicted_s: float = 0.0
 
-    def without_records(self) -> "IterationRun":
-        """Return the times of the iteration, without its records."""
-        return replace(self, collectives=[], reconfigurations=[], spans=[], transfers=[])
-
-    def without_transfers(self) -> "IterationRun":
-        """Return the times and the activities of the iteration."""
-        return replace(self, collectives=[], reconfigurations=[], transfers=[])
+    def without_rows(self, spans: Sequence[Span] = ()) -> "IterationRun":
+        """Return the run without its records: times, and these activities."""
+        return replace(self, collectives=[], reconfigurations=[], transfers=[], spans=list(spans))
 
     @property
     def harness_ns(self) -> int:

@@ -208,9 +208,5 @@ def _port_line(port: dict[str, Any], fabric: Fabric, region: Region) -> str:
 
 def _nic_fibre(port: int, fabric: Fabric, region: Region) -> str:
     """Return the NIC that sends into an input, or receives from an output."""
-    assert region.ocs is not None
-    is_input = port <= region.ocs.ports
-    number = port if is_input else port - region.ocs.ports
-    if number > len(region.servers) * fabric.optical:
-        return ""
-    return f"{nic_at(fabric, region, number)} {'out' if is_input else 'in'}"
+    nic = nic_at(fabric, region, port)
+    return f"{nic} {'out' if port <= fabric.ocses[region].ports else 'in'}" if nic else ""

@@ -118,8 +118,8 @@ class FabricMonitor:
         once more at the next turn.
         """
         moving, self._moved = moved | self._moved, moved
-        for region in self.source.fabric.regions:
-            if region.ocs is not None and (every or region.ocs.name in moving):
+        for region, ocs in self.source.fabric.ocses.items():
+            if every or ocs.name in moving:
                 self._circuits[region.name] = self.source.circuits(region)
         self._put(changes, "circuits", dict(self._circuits))
 
@@ -166,14 +166,10 @@ class FabricMonitor:
 
     def _ocs_event(self, event: Json) -> Json:
         fabric, ocs = self.source.fabric, event["ocs"]
-        region = next(r for r in fabric.regions if r.ocs is not None and r.ocs.name == ocs)
-        assert region.ocs is not None
-        fibres = region.ocs.ports
+        region = next(region for region, known in fabric.ocses.items() if known.name == ocs)
 
         def nic(port: int) -> str:
-            wired = port - fibres if port > fibres else port
-            is_wired = wired <= len(region.servers) * fabric.optical
-            return str(nic_at(fabric, region, wired)) if is_wired else f"port {port}"
+            return str(nic_at(fabric, region, port) or f"port {port}")
 
         def pairs(key: str) -> str:
             listed: Sequence[Sequence[int]] = event.get(key, ())

@@ -84,9 +84,8 @@ def _add_fabric(families: dict[str, Metric], lab: Lab) -> None:
 
 
 def _ocs_samples(lab: Lab, _reader: FabricReader) -> parts.Samples:
-    for region in lab.fabric.regions:
-        if region.ocs is not None:
-            yield from parts.ocs_samples(region.ocs.name, lab.ocs(region.ocs.name))
+    for ocs in lab.fabric.ocses.values():
+        yield from parts.ocs_samples(ocs.name, lab.ocs(ocs.name))
 
 
 def _controller_samples(_lab: Lab, reader: FabricReader) -> parts.Samples:

@@ -47,11 +47,10 @@ class FabricUnderTest(Lab):
         """
         self.end_programs()
         self.clear()
-        for region in self.fabric.regions:
-            if region.ocs is not None:
-                self.ocs_clear(ocs=region.ocs.name)
-                if self.circuits(region.name):
-                    self.dark(region=region.name)
+        for region, ocs in self.fabric.ocses.items():
+            self.ocs_clear(ocs=ocs.name)
+            if self.circuits(region.name):
+                self.dark(region=region.name)
 
     def save_artefacts(self) -> Path:
         """Keep the state, events and logs of a failed test; return their folder."""

@@ -196,21 +196,18 @@ class ModelledTimes:
         }
 
 
-def predict(
-    program: Program, network: ProgramNetwork, *, copy_bps: float = inf, add_bps: float = inf
-) -> ModelledTimes:
+def predict(program: Program, network: ProgramNetwork, *, add_bps: float = inf) -> ModelledTimes:
     """Return the times of a program on a network.
 
     Args:
         program: The program.
         network: What carries its messages.
-        copy_bps: Rate of copies within a rank, in bits per second.
         add_bps: Rate at which a rank adds what it has received, in bits per second.
 
     Raises:
         SpecError: If steps wait for each other, so that the program never ends.
     """
-    lowered = _SimulatedSteps(program, network, copy_bps, add_bps)
+    lowered = _SimulatedSteps(program, network, add_bps)
     links = {link for step in lowered.steps for s in step.streams for link in s.links}
     rates = {link: network.goodput_bps(link) for link in links}
     times = event_simulation.simulate(lowered.steps, rates)
@@ -224,10 +221,8 @@ def predict(
 class _SimulatedSteps:
     """The steps of the event simulation, and where the steps of each rank are among them."""
 
-    def __init__(
-        self, program: Program, network: ProgramNetwork, copy_bps: float, add_bps: float
-    ) -> None:
-        self._network, self._copy_bps, self._add_bps = network, copy_bps, add_bps
+    def __init__(self, program: Program, network: ProgramNetwork, add_bps: float) -> None:
+        self._network, self._add_bps = network, add_bps
         self._ranks = [list(program.steps(rank)) for rank in range(program.ranks)]
         self.steps: list[event_simulation.Step] = []
         self.positions: list[list[tuple[int, int]]] = [[(-1, -1)] * len(s) for s in self._ranks]
@@ -271,9 +266,7 @@ class _SimulatedSteps:
         after = {self.positions[rank][number][1] for number in step.after}
         seconds = step.duration_s
         first = len(self.steps)
-        if step.kind == "copy" and step.extent:
-            seconds = 8 * step.extent.size / self._copy_bps
-        elif step.kind == "send" and step.extent:
+        if step.kind == "send" and step.extent:
             receiver, receive = self._receivers[step.transfer]
             held = self._held_by(receiver, receive)
             after |= {self.positions[place][number][1] for place, number in held}

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import numpy as np
-
 from moefabric.core.demand import DemandMatrix, Placement
 from moefabric.core.errors import AgentError
 from moefabric.core.topology import Fabric
@@ -250,12 +248,8 @@ def tensor_exchange(placement: JobPlacement, rank_bytes: float) -> DemandMatrix 
     """
     if not placement.split_ranks:
         return None
-    index = {server: position for position, server in enumerate(placement.servers)}
-    owed = np.zeros((len(index), len(index)))
-    for home, other in placement.split_ranks:
-        owed[index[home], index[other]] += rank_bytes
-        owed[index[other], index[home]] += rank_bytes
-    return DemandMatrix(placement.servers, owed)
+    pairs = [pair for ends in placement.split_ranks for pair in (ends, ends[::-1])]
+    return DemandMatrix.of_pairs(placement.servers, [(a, b, rank_bytes) for a, b in pairs])
 
 
 def with_tensor_exchange(

@@ -143,8 +143,7 @@ class _ExpertMoves:
 
     def _tokens(self, demand: DemandMatrix, *, to_experts: bool) -> DemandMatrix:
         """Return the demand of the tokens that still move, to experts or back."""
-        index = {server: number for number, server in enumerate(demand.servers)}
-        owed = demand.array if to_experts else demand.array.T
+        index, owed = demand.index, demand.array if to_experts else demand.array.T
         moved = np.zeros_like(owed)
         for servers, computing in self._computing.items():
             if servers[0] not in index:

@@ -52,8 +52,9 @@ def test_nic_states_merges_input_and_output_ports() -> None:
         (Nic.parse("s1/o0"), False),
         (Nic.parse("s3/o1"), True),
     ]
-    roomy = replace(REGION, ocs=Ocs("ocs0", 10))  # outputs are 11..20
-    assert nic_states(FABRIC, roomy, [(9, False), (19, False), (18, False)]) == [
+    region = replace(REGION, ocs=Ocs("ocs0", 10))  # outputs are 11..20
+    roomy = replace(FABRIC, regions=(region,))
+    assert nic_states(roomy, region, [(9, False), (19, False), (18, False)]) == [
         (Nic.parse("s3/o1"), False)
     ]
 

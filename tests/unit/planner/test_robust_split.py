@@ -14,7 +14,7 @@ from moefabric.core.topology import Fabric
 from moefabric.planner.robust_split import assumed_split, robust_split
 from moefabric.planner.waterfill import optimal_split
 from moefabric.simulator.fluid import bound_s, predict
-from moefabric.workload.gating.traces import read_gating
+from moefabric.traces.gating_files import read_gating
 from tests.support import planner_cases
 from tests.support.fabrics import MESH, fabric
 from tests.support.paths import EXAMPLES

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.gating import traces as gating
+from moefabric.traces import files, gating_files
+from moefabric.traces.gating_files import read_gating
 from moefabric.workload.gating.traces import (
     GatingTrace,
-    read_gating,
     repeat_for_servers,
     repeat_tokens,
     server_skew,
@@ -85,7 +85,12 @@ NO_MATRIX = "a matrix is needed: a list of rows, each a list of token counts"
         pytest.param(
             "a.json",
             "{",
-            [(":1", "is not JSON: Expecting property name enclosed in double quotes")],
+            [
+                (
+                    ": line 1, column 2",
+                    "is not JSON: Expecting property name enclosed in double quotes",
+                )
+            ],
             id="json",
         ),
         pytest.param(
@@ -124,7 +129,7 @@ NO_MATRIX = "a matrix is needed: a list of rows, each a list of token counts"
             id="row-sum",
         ),
         pytest.param(
-            "a.txt", "1 2\n", [(":1", "is not a matrix [[...],[...]]: Extra data")], id="text"
+            "a.txt", "1 2\n", [(": line 1, column 3", "is not JSON: Extra data")], id="text"
         ),
         pytest.param(
             "a.npz", "no zip", [("", "is not an archive of plain arrays (numpy.savez)")], id="npz"
@@ -243,8 +248,8 @@ def test_layers_of_the_deepseek_example_have_the_median_skew() -> None:
 def test_file_larger_than_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gating, "MAX_JSON_BYTES", 100)
-    monkeypatch.setattr(gating, "MAX_ARRAY_BYTES", 100)
+    monkeypatch.setattr(files, "MAX_JSON_BYTES", 100)
+    monkeypatch.setattr(gating_files, "MAX_ARRAY_BYTES", 100)
     path = tmp_path / "m.json.gz"
     path.write_bytes(gzip.compress(b" " * 101))
     with pytest.raises(SpecError, match="is larger than 100 bytes, which is the limit"):

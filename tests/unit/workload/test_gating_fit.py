@@ -11,11 +11,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from moefabric.traces.gating_files import read_gating
 from moefabric.workload.gating import statistics
 from moefabric.workload.gating.fit import fit
 from moefabric.workload.gating.generator import GatingParameters, generate
 from moefabric.workload.gating.presets import PRESETS, preset
-from moefabric.workload.gating.traces import GatingTrace, read_gating, server_skew
+from moefabric.workload.gating.traces import GatingTrace, server_skew
 from tests.support.paths import EXAMPLES
 
 REPLICAS = 99

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
-from moefabric.workload.gating.traces import read_gating
+from moefabric.traces.gating_files import read_gating
 from moefabric.workload.iterations.iteration import moe_layer
 from moefabric.workload.iterations.job import JobShape
 from moefabric.workload.models.model import Model, Training
