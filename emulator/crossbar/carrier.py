@@ -1,10 +1,10 @@
 """Carrier of optical NICs: a veth interface has a carrier while its peer at the OCS is up."""
 
 import logging
-import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.bpf_crossbar import interface_indices
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.runtime.event_loop import Timer, Timers
@@ -64,14 +64,10 @@ class Carrier:
         The kernel's answers are logged; it answers only requests that it refuses.
         """
         request = netlink.link_up if up else netlink.link_down
-        for port in ports:
-            if self._is_up.get(port) is not up:
-                self._is_up[port] = up
-                self._kernel.send(request(f"port {port}", self._index[port]).encode(port))
-        while True:
-            try:
-                answers = self._kernel.recv(4096, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            for port, _, text in netlink.parse_acknowledgements(answers):
-                log.error("the link of port %d was not set: %s", port, text)
+        changed = [port for port in ports if self._is_up.get(port) is not up]
+        self._is_up |= dict.fromkeys(changed, up)
+        requests = [request(f"the link of port {port}", self._index[port]) for port in changed]
+        try:
+            netlink.execute(requests, self._kernel)
+        except FabricError as error:
+            log.error("not set: %s", error)  # noqa: TRY400 - the error suffices

@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final, NamedTuple
@@ -55,7 +56,8 @@ HEADER: Final = struct.Struct("=IHHII")
 _ATTRIBUTE: Final = struct.Struct("=HH")
 _ATTRIBUTE_KIND: Final = 0x3FFF  # without the flags for nesting and byte order
 _TC: Final = struct.Struct("=BxxxiIII")
-_LINK: Final = struct.Struct("=BxHiII")
+LINK: Final = struct.Struct("=BxHiII")
+"""struct ifinfomsg."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class VethEnd(NamedTuple):
             _LINK_SENT_QUEUES: 1,
             _LINK_RECEIVED_QUEUES: 1,
         }
-        body = _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        body = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
         body += attribute(_LINK_NAME, self.name.encode() + b"\0")
         body += b"".join(
             attribute(kind, struct.pack("=I", number)) for kind, number in numbers.items() if number
@@ -181,12 +183,12 @@ def veth(place: str, end: VethEnd, peer: VethEnd) -> Request:
 
 def link_up(place: str, index: int) -> Request:
     """Switch an interface on."""
-    return Request(place, "up", _NEW_LINK, 0, _LINK.pack(socket.AF_UNSPEC, 0, index, _UP, _UP))
+    return Request(place, "up", _NEW_LINK, 0, LINK.pack(socket.AF_UNSPEC, 0, index, _UP, _UP))
 
 
 def link_down(place: str, index: int) -> Request:
     """Switch an interface off; its peer loses its carrier."""
-    return Request(place, "down", _NEW_LINK, 0, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, _UP))
+    return Request(place, "down", _NEW_LINK, 0, LINK.pack(socket.AF_UNSPEC, 0, index, 0, _UP))
 
 
 def address(place: str, index: int, interface_address: str) -> Request:
@@ -291,16 +293,16 @@ def redirect_target(index: int) -> int | None:
                     return target
 
 
-def execute(requests: Sequence[Request]) -> None:
+def execute(requests: Sequence[Request], kernel: socket.socket | None = None) -> None:
     """Send all requests, in order, to the kernel in the calling thread's namespace.
 
     Raises:
         FabricError: Lists the requests that the kernel refused; the others are executed.
     """
-    _answers(requests, 0)
+    _answers(requests, 0, kernel)
 
 
-def ask(requests: Sequence[Request]) -> list[bytes]:
+def ask(requests: Sequence[Request], kernel: socket.socket | None = None) -> list[bytes]:
     """Send requests, each for one object, in the calling thread's namespace.
 
     Returns:
@@ -309,13 +311,15 @@ def ask(requests: Sequence[Request]) -> list[bytes]:
     Raises:
         FabricError: Lists the requests that the kernel refused.
     """
-    return _answers(requests, _ECHO)  # without it, the kernel tells listeners only
+    return _answers(requests, _ECHO, kernel)  # without it, the kernel tells listeners only
 
 
-def _answers(requests: Sequence[Request], flags: int) -> list[bytes]:
+def _answers(
+    requests: Sequence[Request], flags: int, opened: socket.socket | None = None
+) -> list[bytes]:
     """Send requests in batches; return what answers each of them besides its acknowledgement."""
     faults, bodies = list[str](), [b""] * len(requests)
-    with route_socket() as kernel:
+    with nullcontext(opened) if opened else route_socket() as kernel:
         kernel.settimeout(_REPLY_S)
         for option in (_CAP_ACK, _EXT_ACK):
             kernel.setsockopt(_SOL_NETLINK, option, 1)
@@ -338,13 +342,6 @@ def _answers(requests: Sequence[Request], flags: int) -> list[bytes]:
         rest = [f"{len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
         raise FabricError("; ".join([*faults[:_MOST_FAULTS], *rest]))
     return bodies
-
-
-def parse_acknowledgements(data: bytes) -> Iterator[tuple[int, int, str]]:
-    """Yield the sequence number, errno and reason of each acknowledgement."""
-    for message in messages(data):
-        if message.kind == ERROR:
-            yield message.number, *_acknowledgement(message.body)
 
 
 def _acknowledgement(body: bytes) -> tuple[int, str]:

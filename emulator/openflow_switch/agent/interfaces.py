@@ -9,7 +9,6 @@ from typing import Final, Protocol
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import netlink
-from moefabric.emulator.linux.netlink import Request
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,11 @@ class Interfaces(Protocol):
         """Return the carrier of interfaces with events since the last call; never block."""
 
 
-_IFINFO: Final = struct.Struct("=BxHiII")
 _STATISTICS: Final = struct.Struct("=8Q")  # the first fields of struct rtnl_link_stats64
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
-_EVENTS: Final = {_NEWLINK, _DELLINK}
 _ADDRESS, _NAME, _STATISTICS64 = 1, 3, 23
 _LINK_GROUP: Final = 1  # RTMGRP_LINK
 _UP, _LOWER_UP = 0x1, 0x10000
-_REPLY_TIMEOUT_S: Final = 2.0
 _REPLY_BYTES: Final = 1 << 16
 
 
@@ -62,10 +58,8 @@ class KernelInterfaces:
     def __init__(self) -> None:
         """Open netlink sockets for requests and for link events."""
         self._requests, self._events = netlink.route_socket(), netlink.route_socket()
-        self._requests.settimeout(_REPLY_TIMEOUT_S)
         self._events.setblocking(False)
         self.fileno = self._events.fileno
-        self._sequence = 0
         self._known = set[str]()
 
     def look(self, name: str) -> Interface:
@@ -73,18 +67,15 @@ class KernelInterfaces:
         if not self._known:  # earlier events are of no switch, and a large fabric has many
             self._events.bind((0, _LINK_GROUP))
         self._known.add(name)
-        self._sequence = self._sequence % 0xFFFFFFFF + 1
-        body = _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        body = netlink.LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
         body += netlink.attribute(_NAME, name.encode() + b"\0")
-        self._requests.send(Request(name, "state", _GETLINK, 0, body).encode(self._sequence))
-        while True:
-            try:
-                reply = self._requests.recv(_REPLY_BYTES)
-            except TimeoutError:
-                raise FabricError(f"{name}: the kernel doesn't reply (rtnetlink)") from None
-            for message in netlink.messages(reply):
-                if message.number == self._sequence:
-                    return _interface(message) if message.kind == _NEWLINK else Interface(up=False)
+        request = netlink.Request(name, "state", _GETLINK, 0, body, errno.ENODEV)
+        [link] = netlink.ask([request], self._requests)
+        if not link:
+            return Interface(up=False)
+        attributes = netlink.attributes(link, netlink.LINK.size)
+        counts = _STATISTICS.unpack_from(attributes[_STATISTICS64])
+        return Interface(_is_up(link), attributes.get(_ADDRESS, bytes(6)), counts)
 
     def changed(self) -> Mapping[str, bool]:
         """See `Interfaces.changed`."""
@@ -101,18 +92,12 @@ class KernelInterfaces:
                     changed[name] = self.look(name).up
                 continue
             for message in netlink.messages(received):
-                named = netlink.attributes(message.body, _IFINFO.size).get(_NAME)
-                if message.kind in _EVENTS and named:
-                    up = message.kind == _NEWLINK and _is_up(message)
+                named = netlink.attributes(message.body, netlink.LINK.size).get(_NAME)
+                if message.kind in {_NEWLINK, _DELLINK} and named:
+                    up = message.kind == _NEWLINK and _is_up(message.body)
                     changed[named.rstrip(b"\0").decode()] = up
 
 
-def _is_up(link: netlink.Message) -> bool:
-    flags: int = _IFINFO.unpack_from(link.body)[3]
+def _is_up(link: bytes) -> bool:
+    flags: int = netlink.LINK.unpack_from(link)[3]
     return bool(flags & _UP and flags & _LOWER_UP)
-
-
-def _interface(link: netlink.Message) -> Interface:
-    attributes = netlink.attributes(link.body, _IFINFO.size)
-    counts = _STATISTICS.unpack_from(attributes[_STATISTICS64])
-    return Interface(_is_up(link), attributes.get(_ADDRESS, bytes(6)), counts)
