@@ -61,7 +61,7 @@ class Carrier:
     def _set(self, ports: Iterable[int], *, up: bool) -> None:
         """Set ports up or down, except those already in that state; wait until that is done.
 
-        The kernel's answers are logged; it answers only requests that it refuses.
+        What the kernel refuses is logged.
         """
         request = netlink.link_up if up else netlink.link_down
         changed = [port for port in ports if self._is_up.get(port) is not up]

@@ -294,7 +294,7 @@ def redirect_target(index: int) -> int | None:
 
 
 def execute(requests: Sequence[Request], kernel: socket.socket | None = None) -> None:
-    """Send all requests, in order, to the kernel in the calling thread's namespace.
+    """Send all requests, in order, to the kernel of the calling thread's namespace, or as opened.
 
     Raises:
         FabricError: Lists the requests that the kernel refused; the others are executed.
@@ -303,7 +303,7 @@ def execute(requests: Sequence[Request], kernel: socket.socket | None = None) ->
 
 
 def ask(requests: Sequence[Request], kernel: socket.socket | None = None) -> list[bytes]:
-    """Send requests, each for one object, in the calling thread's namespace.
+    """Send requests, each for one object, as `execute` does.
 
     Returns:
         The body of each answer; nothing for an object that doesn't exist.
