@@ -56,7 +56,8 @@ def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
     path = run_dir.path / _LOCK
     try:
         run_dir.path.mkdir(parents=True, exist_ok=True)
-        if not path.exists() and any(run_dir.path.iterdir()):
+        names = [file.name for file in run_dir.path.iterdir()]  # one look: others make the lock
+        if names and _LOCK not in names:
             raise FabricError(
                 f"{run_dir.path}: not a fabric's, and not empty; "
                 "another name, or another MOEFABRIC_RUN_DIR"
