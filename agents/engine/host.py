@@ -5,8 +5,8 @@ in its server's network namespace, its timers and its secret. A signal to one of
 or end the others. It is a request at the host's control socket, `{"op": "signal", "server": "s0",
 "number": 19}`, and has the effect of the signal on a process of its own:
 
-* SIGSTOP: The agent handles nothing until SIGCONT. Its kernel goes on: connections are accepted
-  and bytes acknowledged while there is room.
+* SIGSTOP: The agent handles nothing until SIGCONT. Its kernel goes on: it sends what the agent has
+  given it, accepts connections, and acknowledges bytes while there is room.
 * SIGKILL: The kernel closes its sockets. No transfer, peer or rank is told otherwise.
 """
 

@@ -32,7 +32,8 @@ TURN = 512 * 1024
 # paths need more.
 SNDBUF = 512 * 1024
 
-LEAST_HOLD_NS = 500_000  # shorter waits are not worth a hold
+LEAST_HOLD_NS, LONGEST_HOLD_NS = 500_000, 200_000_000
+HOLD_FRAME_NS = 20_000_000  # paces are whole bytes a second: longer holds have more frames
 UNPACED_SEGMENTS = 10  # Linux paces none of a connection's first segments
 
 # Bytes at the end of a transfer that are copied to the kernel frame by frame.
@@ -140,7 +141,7 @@ class OutgoingConnection(DataConnection):
             return
         self.prepared = send
         if self.keeps_pace and sent_segments(self.sock) >= UNPACED_SEGMENTS:
-            earliest_ns = (self.idle_ns + start_ns) // 2
+            earliest_ns = max((self.idle_ns + start_ns) // 2, start_ns - LONGEST_HOLD_NS)
             if earliest_ns <= NOW():
                 self._hold(send, start_ns)
             else:
@@ -149,16 +150,17 @@ class OutgoingConnection(DataConnection):
     def _hold(self, send: Send, start_ns: int) -> None:
         """Give the kernel the first bytes of a prepared transfer, which it sends at the start.
 
-        After a frame, a paced connection sends nothing for as long as the frame takes at its pace.
-        A small frame at a low pace therefore makes it wait until the start. Linux charges half of
-        that time if the connection was idle for as long (`tcp_update_skb_after_send`).
+        After some bytes, a paced connection sends nothing for as long as they take at its pace. A
+        few bytes at a low pace therefore make it wait until the start. Linux charges half of that
+        time if the connection was idle for as long (`tcp_update_skb_after_send`).
         """
         wait_ns = start_ns - NOW()
         if send is not self.prepared or wait_ns < LEAST_HOLD_NS:
             return
+        frames = wire.IDLE.pack(0, 0, 0, 0, 0) * (1 + wait_ns // HOLD_FRAME_NS)
         try:
-            self._set_pace(8e9 * wire.IDLE.size / (2 * wait_ns))
-            self.sock.send(wire.IDLE.pack(0, 0, 0, 0, 0))
+            self._set_pace(8e9 * len(frames) / (2 * wait_ns))
+            self.sock.send(frames)
             self._set_pace(send.rate_bps)
             self.prepared, send.first_ns = None, start_ns
             self.queue.append(send)
