@@ -83,7 +83,7 @@ class OutgoingConnection(DataConnection):
         on_settled: Called when the connection is up, and when it is lost.
         prepared: The transfer whose pace the idle connection has; None if it has nobody's.
         keeps_pace: Whether the kernel takes a new pace into account with the next packet.
-        idle_ns: When the last transfer was acknowledged.
+        idle_ns: When the connection that keeps its pace sent its last packet.
     """
 
     def __init__(self, resources: Resources, destination: Destination) -> None:
@@ -280,7 +280,9 @@ class OutgoingConnection(DataConnection):
                     send.retransmits = total_retransmits(self.sock) - self.retransmits + resent
                     why = "" if verdict else f"{self.destination.peer} found it corrupt"
                     send.end(why, corrupt=not verdict)
-                self.idle_ns = NOW()
+                if self.keeps_pace:  # a delayed acknowledgement would end the idle time (`_hold`)
+                    self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                    self.idle_ns = NOW()
                 self._reset_pace()
                 return
 

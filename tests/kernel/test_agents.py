@@ -70,9 +70,10 @@ def test_kernel_starts_a_held_transfer_while_the_agent_is_stopped(tmp_path: Path
     with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet, paced() as name:
         fleet.connect(ways(where), congestion=name)
         fleet.run(0, [paced_flow("s0", "s1", SIZE, RATE_BPS)])
-        start_ns = time.monotonic_ns() + 300_000_000
+        start_ns, before = time.monotonic_ns() + 500_000_000, arrived_bytes(where, "s1")
         fleet.launch([paced_flow("s0", "s1", SIZE, RATE_BPS)], start_ns, 10, number=1)
-        fleet.request("stats")  # the order was carried out before
+        while arrived_bytes(where, "s1") == before:  # what makes the connection wait
+            assert time.monotonic_ns() < start_ns
         pid = fleet.facts["s0"]["pid"]
         os.kill(pid, signal.SIGSTOP)
         try:
