@@ -13,7 +13,7 @@ from moefabric.emulator.linux.netlink import Request, attribute, attributes
 _NEW_QDISC, _DELETE_QDISC, _GET_QDISC, _NEW_CLASS, _GET_CLASS = 36, 37, 38, 40, 42
 _CREATE_OR_REPLACE: Final = 0x500
 _TC: Final = struct.Struct("=BxxxiIII")
-_ROOT, _HTB, _CLASS, QUEUE = 0xFFFFFFFF, 0x10000, 0x10001, 0x100000
+_ROOT, HTB, _CLASS, QUEUE = 0xFFFFFFFF, 0x10000, 0x10001, 0x100000
 """Handles: the root of an interface, HTB `1:`, its class `1:1` and the queue `10:` below it."""
 _KIND, _OPTIONS, _STATS = 1, 2, 7
 _HTB_PARAMETERS, _HTB_INIT = 1, 2
@@ -52,8 +52,8 @@ def shape(
     ticks = int(1e6 * burst / rate) * 1000 // _TICK_NS  # of whole microseconds, as tc has it
     options = spec + spec + _PARAMETERS.pack(ticks, ticks, quantum, 0, 0)
     first = _GLOBAL.pack(_HTB_VERSION, _RATE_TO_QUANTUM, 1, 0, 0)
-    htb = _qdisc(index, _HTB, _ROOT, "htb", attribute(_HTB_INIT, first))
-    leaf = _qdisc(index, _CLASS, _HTB, "htb", attribute(_HTB_PARAMETERS, options))
+    htb = _qdisc(index, HTB, _ROOT, "htb", attribute(_HTB_INIT, first))
+    leaf = _qdisc(index, _CLASS, HTB, "htb", attribute(_HTB_PARAMETERS, options))
     kind, limit = queue
     child = _qdisc(index, QUEUE, _CLASS, kind, struct.pack("=I", limit))
     what = f"rate {rate_bps:.0f} b/s"

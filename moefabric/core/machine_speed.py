@@ -64,7 +64,7 @@ class MachineSpeed:
     frame_s: float = 16e-6
     packet_s: float = 7e-6
     crowded_nics: float = 250.0
-    start_s: float = 0.45e-3
+    start_s: float = 0.55e-3
     start_flow_s: float = 5e-6
 
     def cores(self, fabric: Fabric, link_bps: float, datapath: str) -> float:

@@ -55,7 +55,8 @@ def calibrate_machine() -> MachineSpeed:
         frames.append(_LINKS * sent / frame_bits(MOST_SEGMENTS, fabric.mtu))
         busy_s.append(busy)
         seconds = median(one.measured_s for one in result.collectives)
-        late_s.append(result.fidelity.start_lateness_p95 * seconds * fabric.scale.dilation)
+        share = result.fidelity.start_lateness_p95 or 0.0
+        late_s.append(share * seconds * fabric.scale.dilation)
     frame_s = (busy_s[1] - busy_s[0]) / (frames[1] - frames[0])
     if frame_s <= 0:
         raise MoefabricError("other programs used the cores meanwhile: repeat it when they don't")

@@ -92,3 +92,16 @@ def test_incast_overflows_twenty_packets_under_tcp_and_not_if_paced() -> None:
     assert greedy_drops > 0
     assert paced_drops == 0
     assert BOUND_S < paced_s < 1.1 * BOUND_S
+
+
+def test_acknowledgements_pass_shaped_links_at_once() -> None:
+    with agents_of(UNLIMITED) as fleet:
+        before = lifecycle.queues(UNLIMITED.name)
+        (record,) = fleet.run(next(collectives), [PacedFlow("s1", "s0", "e0", 1_000_000, RATE_BPS)])
+        assert record.ok, record.why
+        after = lifecycle.queues(UNLIMITED.name)
+        sent, answered = (
+            after[end]["packets"] - before[end]["packets"] for end in ("s1/e0", "s0/e0")
+        )
+        assert sent > 15  # frames of 64 KB at most
+        assert answered <= 4  # the agent's own answer has a payload

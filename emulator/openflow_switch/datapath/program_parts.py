@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from moefabric.core.openflow.match import IPV4
 from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux import queueing
 from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout, StepKind
@@ -27,6 +28,7 @@ class SkBuff(IntEnum):
     VLAN_PRESENT = 20
     VLAN_TCI = 24
     VLAN_PROTOCOL = 28
+    PRIORITY = 32
     INTERFACE = 40
     GSO_SEGMENTS = 164
 
@@ -150,6 +152,8 @@ def in_port(dst: Reg) -> Code:
     yield bpf.big_endian(dst, 32)
 
 
+BARE_BYTES: Final = 66
+"""Bytes of a frame of TCP over IPv4 with time stamps and no payload."""
 _STEP, _INDEX, _SLOT = Reg.R7, Reg.R8, Reg.R9
 _ARGUMENT = Address(_STEP, 8)  # of a step
 
@@ -192,12 +196,20 @@ def _interface(port: Reg, layout: MemoryLayout, otherwise: str) -> Code:
 
 
 def _redirect(layout: MemoryLayout) -> Code:
-    """Move the original frame to the egress (and traffic shaping) of a port's interface."""
+    """Move the original frame to the egress (and traffic shaping) of a port's interface.
+
+    A frame without payload passes the shaping at once: its priority is the handle of HTB. So TCP's
+    acknowledgements, one for each frame of many packets, take nothing of a full link.
+    """
     yield Label(StepKind.LAST.name)
     yield bpf.load(Size.WORD, Reg.R2, *_ARGUMENT)
     yield from in_port(Reg.R3)
     yield bpf.jump_if(Jump.EQUAL, Reg.R2, Reg.R3, "drop")
     yield from _interface(Reg.R2, layout, "drop")
+    yield bpf.load(Size.WORD, Reg.R2, SKB, SkBuff.LENGTH)
+    yield bpf.jump_if(Jump.GREATER, Reg.R2, BARE_BYTES, "redirect")
+    yield bpf.store(Size.WORD, SKB, SkBuff.PRIORITY, queueing.HTB)
+    yield Label("redirect")
     yield from call(bpf.REDIRECT, Reg.R1, 0)
     yield bpf.exit_program()
 

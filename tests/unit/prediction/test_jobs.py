@@ -157,7 +157,9 @@ def test_scale_is_proposed_for_the_servers_that_start_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = tmp_path / "machine.json"
-    machine.write_text(json.dumps(asdict(MachineSpeed(start_flow_s=1e-3)) | {"cores": os.cpu_count()}))
+    machine.write_text(
+        json.dumps(asdict(MachineSpeed(start_flow_s=1e-3)) | {"cores": os.cpu_count()})
+    )
     monkeypatch.setenv("MOEFABRIC_MACHINE", str(machine))
     alone = "training.pp=1", "training.dp=1", "training.micro_batches=1"
     apart, four = (
