@@ -88,7 +88,8 @@ def test_kernel_starts_a_held_transfer_while_the_agent_is_stopped(tmp_path: Path
         assert record.ok, record.why
         assert record.first_sent_ns == start_ns
         assert start_ns <= arrived_ns
-        assert start_ns <= record.first_received_ns
+        late_ns = record.first_received_ns - start_ns
+        assert 0 <= late_ns < 100_000_000  # 250 ms and more if the kernel waited twice as long
 
 
 def test_connection_has_its_dscp_and_congestion_control(tmp_path: Path) -> None:

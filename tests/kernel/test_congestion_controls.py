@@ -75,7 +75,7 @@ class Flow:
 
     def two_arrivals_ns(self, first: bytes, second: bytes, then: int) -> int:
         """Send bytes, the second ones at another pace; return the time between their arrivals."""
-        self.near.sendall(first)
+        self.near.sendall(first, socket.MSG_EOR)  # or the second ones would join its packet
         self.pace(then)
         self.near.sendall(second)
         self.far.recv(len(first), socket.MSG_WAITALL)
