@@ -189,6 +189,7 @@ def test_raised_pace_counts_from_the_next_packet_on() -> None:
         flow.near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         flow.pace(20_000)
         flow.near.sendall(bytes(200))  # delays the next packet by 5 ms at least
+        flow.far.recv(200, socket.MSG_WAITALL)
         gap_ns = flow.two_arrivals_ns(bytes(10_000), bytes(100), 100_000_000)
         assert gap_ns < 250_000_000  # 500 ms at the low pace
         flow.close()
