@@ -77,7 +77,8 @@ SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it
 # Offsets of tcpi_total_retrans and tcpi_data_segs_out in struct tcp_info, linux/tcp.h
 TOTAL_RETRANS, DATA_SEGS_OUT = 100, 156
 KEEPS_PACE = "paced_"
-"""Start of the names of congestion controls that keep a socket's pace from the next packet on."""
+"""Start of the names of congestion controls that keep a socket's pace from the next packet on, and
+take its lowest bit for a mark (`emulator.congestion.paced`, which agents can't import)."""
 UNPACED = struct.pack("=I", 0xFFFFFFFF)
 NO_LINGER = struct.pack("ii", 1, 0)  # SO_LINGER by which a socket is reset when it is closed
 

@@ -81,8 +81,10 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
                 if comment := packet.comment:
                     summary.circuits[comment] += 1
                 _count_frame(summary, Ether(packet.data), packet.length, names)
-    except (OSError, pcapng.PcapngError) as error:
-        raise FabricError(f"{path}: {getattr(error, 'strerror', error)}") from error
+    except OSError as error:
+        raise FabricError(f"{path}: {error.strerror}") from error
+    except pcapng.PcapngError as error:
+        raise FabricError(f"{path}: {error}") from error
     return summary
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from moefabric.core.errors import MoefabricError
+from moefabric.core.errors import JournalInUseError, MoefabricError
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
 from moefabric.runtime.atomic_file import write_whole
 
@@ -129,6 +129,8 @@ def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | N
         journal = json_file.with_name(name + JOURNAL_SUFFIX)
     try:
         yield journal
+    except JournalInUseError:  # what it has is the other run's
+        raise
     except (KeyboardInterrupt, MoefabricError):
         if journal is not None and journal.is_file():
             _write_interrupted(journal, json_file, report)

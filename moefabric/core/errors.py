@@ -61,6 +61,10 @@ class OutputError(MoefabricError):
     """A file of results can't be written; the message names the file and the remedy."""
 
 
+class JournalInUseError(OutputError):
+    """Another run writes to the journal of results, which is its own."""
+
+
 class FabricError(MoefabricError):
     """The emulated hardware failed, or is not in the state that was asked for."""
 

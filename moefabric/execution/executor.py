@@ -119,7 +119,6 @@ class Executor:
                 the agents' own.
         """
         settings, instruments = settings or RunSettings(), instruments or Instruments()
-        control = settings.control
         self.fabric, self.agents = fabric, agents
         self.clock = SkippingClock(instruments.clock or MonotonicClock())
         self.policy = ControllerSplits(policy)
@@ -130,21 +129,7 @@ class Executor:
             max(1, len(controllers)), thread_name_prefix="reconfigure"
         )
         self._timers = RunTimers()
-        retried = {
-            region: RetriedController(controller, self.clock, control.timeout_s, self.policy)
-            for region, controller in controllers.items()
-        }
-        self.reconfigurator = Reconfigurator(
-            fabric,
-            retried,
-            circuits,
-            self.clock,
-            self._background,
-            wake=agents.wake,
-            schedule=self._timers.add,
-            settings=control,
-            observer=self._observer,
-        )
+        self.reconfigurator = self._reconfigurations(controllers, circuits, settings.control)
         self._tasks = TaskRunner(
             self.policy,
             self.transfers,
@@ -165,6 +150,28 @@ class Executor:
         """Jobs that start their iteration again once their controllers have replied."""
         self.iteration_windows: list[IterationWindow] = []
         """The iterations of the first job, on the wall clock."""
+
+    def _reconfigurations(
+        self,
+        controllers: Mapping[str, RegionController],
+        circuits: CircuitSet,
+        settings: ControlSettings,
+    ) -> Reconfigurator:
+        retried = {
+            region: RetriedController(controller, self.clock, settings.timeout_s, self.policy)
+            for region, controller in controllers.items()
+        }
+        return Reconfigurator(
+            self.fabric,
+            retried,
+            circuits,
+            self.clock,
+            self._background,
+            wake=self.agents.wake,
+            schedule=self._timers.add,
+            settings=settings,
+            observer=self._observer,
+        )
 
     @property
     def circuits(self) -> CircuitSet:

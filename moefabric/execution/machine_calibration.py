@@ -46,7 +46,7 @@ def calibrate_machine() -> MachineSpeed:
     Raises:
         MoefabricError: If another calibration runs, or the machine is too busy to be measured.
     """
-    frames, busy_s, late_s = list[float](), list[float](), list[float]()
+    frames, busy_s, late_s = list[float](), list[float](), 0.0
     for rate_bps in _RATES_BPS:
         spec = _experiment(rate_bps)
         result, busy = _measured(spec)
@@ -55,8 +55,8 @@ def calibrate_machine() -> MachineSpeed:
         frames.append(_LINKS * sent / frame_bits(MOST_SEGMENTS, fabric.mtu))
         busy_s.append(busy)
         seconds = median(one.measured_s for one in result.collectives)
-        share = result.fidelity.start_lateness_p95 or 0.0
-        late_s.append(share * seconds * fabric.scale.dilation)
+        # At the higher rate, which is last, little of it is the time of a packet.
+        late_s = (result.fidelity.start_lateness_p95 or 0.0) * seconds * fabric.scale.dilation
     frame_s = (busy_s[1] - busy_s[0]) / (frames[1] - frames[0])
     if frame_s <= 0:
         raise MoefabricError("other programs used the cores meanwhile: repeat it when they don't")
@@ -68,7 +68,7 @@ def calibrate_machine() -> MachineSpeed:
         frame_s=frame_s,
         packet_s=defaults.packet_s * ratio,
         start_flow_s=start_flow_s,
-        start_s=max(late_s[-1] - start_flow_s * flows / usable_cores(), 0.0),
+        start_s=max(late_s - start_flow_s * flows / usable_cores(), 0.0),
     )
 
 

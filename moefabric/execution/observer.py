@@ -64,6 +64,10 @@ class Observers(RunObserver):
     def __init__(self, *observers: RunObserver) -> None:
         self.observers = observers
 
-
-for _event in filter(callable, vars(RunObserver).values()):
-    setattr(Observers, _event.__name__, _to_each(_event.__name__))
+    iteration_began = _to_each("iteration_began")
+    collective_began = _to_each("collective_began")
+    transfer_ordered = _to_each("transfer_ordered")
+    collective_ended = _to_each("collective_ended")
+    iteration_ended = _to_each("iteration_ended")
+    iterations_recorded = _to_each("iterations_recorded")
+    failure_logged = _to_each("failure_logged")

@@ -152,7 +152,7 @@ def _least_slowing(load: PlannedLoad, datapath: str, machine: MachineSpeed, core
 def _segments(fabric: Fabric) -> int:
     """Return the number of packets in a frame where the cores bound the scale.
 
-    As many frames a second then take the shortest time each and the cores the least.
+    The smallest frames take the least time on a link, and the least of a core each.
     """
     if drops_packets(fabric):
         return 1

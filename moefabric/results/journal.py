@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from moefabric.core.errors import OutputError, SpecError
+from moefabric.core.errors import JournalInUseError, SpecError
 from moefabric.results.comparison import with_ratios
 from moefabric.results.model import FabricResult, Manifest, RunResult, Verdict, WiringSummary
 from moefabric.results.parts import ResultPart
@@ -283,7 +283,8 @@ class Journal:
         shown: What errors call it. Default: its path.
 
     Raises:
-        OutputError: If the file can't be written, or another run writes to it.
+        JournalInUseError: If another run writes to the file.
+        OutputError: If the file can't be written.
     """
 
     def __init__(self, path: Path, size: int = 0, shown: Path | None = None) -> None:
@@ -297,7 +298,7 @@ class Journal:
         except BlockingIOError as error:
             os.close(self._descriptor)
             remedy = "another run writes to it; give another --json"
-            raise OutputError(f"{self.path}: {remedy}") from error
+            raise JournalInUseError(f"{self.path}: {remedy}") from error
         except OSError as error:
             raise output_error(self._shown, error) from error
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="journal")

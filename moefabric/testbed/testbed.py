@@ -101,9 +101,8 @@ def data_paths(
         paths += relayed
     return [
         *(
-            DataPath(a, b, path, address[b], mark, mark if path[0] == "e" else 0)
+            DataPath(a, b, path, address[b], dscp(fabric, path), _reply_dscp(fabric, path))
             for a, b, path in paths
-            for mark in [dscp(fabric, path)]
         ),
         *(
             DataPath(a, b, path, address[relay], relay=relay)
@@ -111,6 +110,14 @@ def data_paths(
             if (relay := relay_root(fabric, a, path))
         ),
     ]
+
+
+def _reply_dscp(fabric: Fabric, path: str) -> int:
+    """Return the mark of what answers a path's bytes, so that it returns by the same NICs.
+
+    Unmarked replies take the circuit if there is one, and else the receiver's first NIC.
+    """
+    return dscp(fabric, path) if path[0] == "e" else 0
 
 
 def _open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:

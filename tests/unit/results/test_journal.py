@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from moefabric.api.commands import journalled
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.errors import OutputError, SpecError
+from moefabric.core.errors import JournalInUseError, OutputError, SpecError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord, IterationWindow
 from moefabric.execution.clock import SkippingClock
@@ -216,6 +217,21 @@ def rounded(path: Path) -> Iterator[Any]:
             "cpu_idle",
         }  # errors of these exact times are rounding errors
         yield number(outcome.model_dump(mode="json", exclude={"measured": errors}))
+
+
+def test_refused_run_leaves_the_journal_of_the_run_under_way(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lab = RecordedRun(path)
+    with Journal(path) as journal:
+        lab.begin(journal, 3)
+        before = path.read_bytes()
+        second = journalled(tmp_path / "run.json", None)
+        assert second.__enter__() == path
+        with pytest.raises(JournalInUseError) as refusal:
+            Journal(path)
+        assert not second.__exit__(JournalInUseError, refusal.value, None)
+        assert path.read_bytes() == before
+        assert not (tmp_path / "run.json").exists()
 
 
 @pytest.mark.parametrize("stopped_after", [1, 2, 5])
