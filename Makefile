@@ -4,8 +4,10 @@
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
 # make frontier-emulated   measures its corner points with packets, 20 minutes
-# make test            installs everything and runs all checks and tests
-# make check           static checks: ruff, mypy, import-linter, documentation
+# make test            installs what it needs, and runs checks and tests, in 10 minutes on two cores
+# make test-all        the same with the tests that need PyTorch, Ray, Chromium and Docker, and all commands of the guides
+# make quick           tests of what changed since the last commit; SINCE=main for since another
+# make check           static checks: ruff, mypy, import-linter
 # make unit | kernel | system   one tier of tests
 # make oracle          compares the model with ns-3 and SimGrid, 15 minutes: docs/truth.md, out/oracle.json
 # make systems         measures claims of other systems, 30 minutes: docs/systems, out/systems.json
@@ -29,10 +31,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := test
 
 bin := .venv/bin
-# Packets and processes share the cores with other work. A rerun is printed with its failure.
-reruns := --reruns 2 --rerun-show-tracebacks
-
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit base-image format clean setup-run setup-training setup-test
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit base-image format clean setup-run setup-training setup-test setup-all
 
 demo: setup-run
 	mkdir -p out
@@ -65,46 +64,38 @@ frontier-emulated: setup-run
 	done
 	$(MAKE) frontier
 
-test: check unit kernel system
+test: setup-test
+	$(bin)/python -m tests
 
-# Two of them at a time; each is one process.
-long_checks := 'mypy --strict' 'mkdocs build --quiet --strict' lint-imports
+test-all: setup-all
+	packaging/engine $(bin)/python -m tests --all
 
-check: setup-test
-	$(bin)/ruff check
-	$(bin)/ruff format --check
-	printf '%s\0' $(long_checks) | NO_MKDOCS_2_WARNING=1 xargs -0 -P 2 -I CHECK bash -c '$(bin)/CHECK'
+check unit kernel: setup-test
+	$(bin)/python -m tests $@
 
-# Failed tests are repeated, in a session of their own: $(reruns) costs 14 ms for each of thousands of tests.
-unit_tests = $(bin)/python -m pytest -n 2 --dist worksteal --durations 15 --ignore tests/unit/agents $(wildcard tests/unit studies/tests/unit tests/golden tests/fuzz)
+system: setup-all
+	packaging/engine $(bin)/python -m tests --all system
 
-unit: setup-test
-	$(unit_tests) || $(unit_tests) --last-failed --last-failed-no-failures none
-	$(bin)/python -m pytest -n 3 --dist loadfile $(reruns) --durations 10 $(wildcard tests/unit/agents tests/contract)
-
-kernel: setup-test
-	$(bin)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(reruns) --durations 15 \
-		tests/kernel studies/tests/kernel --ignore tests/kernel/timed --ignore studies/tests/kernel/timed
-	$(bin)/python -m pytest $(reruns) --durations 15 tests/kernel/timed studies/tests/kernel/timed
-
-system: setup-test
-	packaging/engine $(bin)/python -m pytest -n 2 --dist loadfile $(reruns) --durations 10 tests/system
+# Tests of what differs from a revision: make quick SINCE=main
+SINCE := HEAD
+quick: setup-test
+	$(bin)/python -m tests.quick $(SINCE)
 
 systems: setup-training
 	mkdir -p out
 	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems || \
 		{ [ $$? = 3 ] && echo "some runs are invalid: the pages in docs/systems name them, with reasons"; }
 
-docs: setup-test
-	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
+docs: setup-all
+	$(bin)/python -m tests docs
 
-bench: setup-test
+bench: setup-all
 	$(bin)/python -m pytest -s $(wildcard tests/bench studies/tests/bench)
 
 sabotage: setup-test
 	$(bin)/python -m pytest -s tests/sabotage
 
-conformance: setup-test
+conformance: setup-all
 	$(bin)/python -m pytest -s tests/conformance
 
 oracle: setup-run
@@ -116,14 +107,14 @@ oracle: setup-run
 		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md
 
 RECONFIGURATIONS := 10000
-soak: setup-test
+soak: setup-all
 	RECONFIGURATIONS=$(RECONFIGURATIONS) $(bin)/python -m pytest -s tests/soak
 
 INPUTS := 1000000
-fuzz: setup-test
+fuzz: setup-all
 	$(bin)/python -m tests.fuzz --inputs $(INPUTS)
 
-coverage: setup-test
+coverage: setup-all
 	$(bin)/python -m pytest -n 2 --cov moefabric --cov-branch --cov-report term --cov-report html:out/coverage \
 		--ignore tests/unit/agents tests/unit studies/tests/unit tests/golden
 
@@ -140,10 +131,10 @@ audit: setup-run
 	packaging/audit
 
 FAULTS := 500
-chaos: setup-test
+chaos: setup-all
 	$(bin)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 
-base-image: setup-test
+base-image: setup-all
 	packaging/engine packaging/base-image
 
 format: setup-test
@@ -161,3 +152,6 @@ setup-training:
 
 setup-test:
 	@packaging/setup test
+
+setup-all:
+	@packaging/setup all

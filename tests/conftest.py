@@ -3,7 +3,8 @@
 The folder of a tier sets its requirement: `tests/kernel` needs root and namespaces, `tests/system`
 a Docker engine. Markers (`ovs`, `sshd`) add requirements of single tests. What a machine can't
 change, such as a kernel without a module, is a `pytest.skip(KERNEL_LACKS + ...)` and stays a skip
-everywhere; so does a `pytest.skip(OPTIONAL + ...)` for want of an optional extra.
+everywhere; so does a `pytest.skip(OPTIONAL + ...)` for want of an optional extra. Tests marked
+`nightly`, and those skipped with a reason that starts with NIGHTLY, run by `make test-all`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 # The duration of an example depends on the machine's load more than on the code. Examples are new
@@ -35,9 +35,10 @@ os.environ["MOEFABRIC_MACHINE"] = "/nonexistent/machine.json"
 KERNEL_LACKS = "this kernel has no "
 OPTIONAL = "optional: "
 """Start of the reason of a skip for want of an optional extra (`packaging/oracle`)."""
+NIGHTLY = "nightly: "
+"""Start of the reason of a skip for want of what `packaging/setup all` installs."""
 TIERS = {"kernel": "kernel", "system": "engine"}
 FAILED = pytest.StashKey[bool]()
-TIME_LIMIT = pytest.StashKey[pytest_timeout.Settings]()
 
 
 def _lacks_programs(*names: str, remedy: str) -> str | None:
@@ -100,7 +101,6 @@ def lacks(marker: str) -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test on a machine that lacks its requirements, before any fixture runs."""
-    _restart_timer(item)
     for marker in sorted(REQUIREMENTS.keys() & {mark.name for mark in item.iter_markers()}):
         if missing := lacks(marker):
             pytest.skip(missing)
@@ -125,15 +125,15 @@ def _skip_reason(longrepr: object) -> str:
     return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
 
 
-def _must_not_skip(report: pytest.TestReport | pytest.CollectReport) -> bool:
+def _must_not_skip(
+    report: pytest.TestReport | pytest.CollectReport, config: pytest.Config
+) -> bool:
     in_ci = os.environ.get("CI") == "true"
-    return (
-        in_ci
-        and report.skipped
-        and not hasattr(report, "wasxfail")
-        and KERNEL_LACKS not in _skip_reason(report.longrepr)
-        and OPTIONAL not in _skip_reason(report.longrepr)
-    )
+    without_nightly = "not nightly" in config.option.markexpr
+    accepted = (KERNEL_LACKS, OPTIONAL, *([NIGHTLY] if without_nightly else []))
+    reason = _skip_reason(report.longrepr)
+    is_skip = report.skipped and not hasattr(report, "wasxfail")
+    return in_ci and is_skip and not any(start in reason for start in accepted)
 
 
 def _turn_into_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -148,7 +148,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skipped test into a failure in CI, and note whether the test has failed."""
     report = yield
-    if _must_not_skip(report):
+    if _must_not_skip(report, item.config):
         _turn_into_failure(report)
     item.stash[FAILED] = report.failed or (report.when != "setup" and item.stash[FAILED])
     return report
@@ -158,30 +158,15 @@ def pytest_runtest_makereport(
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Tear all fixtures down after a failure, so that what runs next has a working fabric."""
     if item.stash[FAILED]:
-        _restart_timer(item)
         item.session._setupstate.teardown_exact(None)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> None:
-    """Note the time limit of a test for `_restart_timer`."""
-    item.stash[TIME_LIMIT] = settings
-
-
-def _restart_timer(item: pytest.Item) -> None:
-    """Give each attempt at a test the whole of its time limit.
-
-    pytest-timeout starts one timer for all attempts and cancels it when the first one fails.
-    """
-    if TIME_LIMIT in item.stash:
-        item.config.hook.pytest_timeout_cancel_timer(item=item)
-        item.config.hook.pytest_timeout_set_timer(item=item, settings=item.stash[TIME_LIMIT])
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Turn a skipped file into a failure in CI."""
     report = yield
-    if _must_not_skip(report):
+    if _must_not_skip(report, collector.config):
         _turn_into_failure(report)
     return report

@@ -21,7 +21,7 @@ from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
-PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:rerunfailures")
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 PROGRAMS = {"moefabric": (), "pytest": ("-p", "no:cacheprovider", "-v")}
 """The programs of the examples for CI that a test runs, with options for the test."""
 SUITE = """
