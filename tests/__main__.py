@@ -14,14 +14,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-OUT = ROOT / "out" / "tests"
-RERUNS = OUT / "reruns.txt"
 BIN = Path(sys.executable).parent
 MOST_RERUNS = 3
 PROGRESS_S = 30
@@ -86,9 +84,7 @@ TIERS = {
     ),
     "timed": Tier(_pytest("tests/kernel/timed studies/tests/kernel/timed"), lane="alone"),
     "system": Tier(
-        _pytest("tests/system", "-n", "2", "--dist", "loadfile"),
-        lane="alone",
-        nightly=True,
+        _pytest("tests/system", "-n", "2", "--dist", "loadfile"), lane="alone", nightly=True
     ),
 }
 GROUPS = {"check": ["ruff", "format", "imports", "types"]}
@@ -100,127 +96,130 @@ class Result:
 
     Attributes:
         status: Exit status of its command.
+        failed_tests: Tests that failed, as pytest names them.
+        is_repeatable: Whether nothing but tests failed.
     """
 
     name: str
     status: int
     seconds: float
-
-    def failed_tests(self) -> list[str]:
-        """Return the tests that failed, as pytest names them."""
-        noted = _last_failed(self.name)
-        return list(json.loads(noted.read_text())) if noted.exists() else []
-
-    @property
-    def is_repeatable(self) -> bool:
-        return TIERS[self.name].is_pytest and self.status == TESTS_FAILED
+    failed_tests: Sequence[str]
+    is_repeatable: bool
 
 
-def _log(name: str) -> Path:
-    return OUT / f"{name}.log"
+@dataclass(frozen=True)
+class Session:
+    """Tiers that run once, with their output in files.
 
-
-def _last_failed(name: str) -> Path:
-    return OUT / f"{name}.cache" / "v" / "cache" / "lastfailed"
-
-
-def run_tier(name: str, *, nightly: bool) -> Result:
-    """Run a tier with its output in a file, print how it ended, and the output if it failed."""
-    tier, started = TIERS[name], time.monotonic()
-    arguments = list(tier.command[1:])
-    if tier.is_pytest:
-        arguments += ["-o", f"cache_dir={OUT / name}.cache", f"--junitxml={OUT / name}.xml"]
-        arguments += ["--durations=15", *([] if nightly else ["-m", "not nightly"])]
-        _last_failed(name).unlink(missing_ok=True)
-    command = [*tier.prefix, "nice", f"-n{tier.nice}", str(BIN / tier.command[0]), *arguments]
-    with _log(name).open("wb") as log:
-        ended = subprocess.run(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    result = Result(name, ended.returncode, time.monotonic() - started)
-    output = _log(name).read_text(errors="replace").strip()
-    last = output.splitlines()[-1].strip("= ") if output else ""
-    outcome = "passed" if result.status == 0 else f"failed with exit status {result.status}"
-    shown = f"{name}: {outcome} in {result.seconds:.0f} s: {last}"
-    print(shown if result.status == 0 else f"{output}\n{shown}", flush=True)
-    return result
-
-
-def run(names: Iterable[str], *, nightly: bool) -> list[Result]:
-    """Run tiers, lanes side by side and the lane `alone` last."""
-    lanes: dict[str, list[str]] = {}
-    for name in names:
-        lanes.setdefault(TIERS[name].lane, []).append(name)
-    alone = lanes.pop("alone", [])
-    results: list[Result] = []
-    for together in (list(lanes.values()), [alone]):
-        with ThreadPoolExecutor() as pool:
-            waited = [pool.submit(_run_lane, lane, nightly=nightly) for lane in together]
-            while wait(waited, timeout=PROGRESS_S).not_done:
-                print("  ...", ", ".join(_progress(together)), flush=True)
-            results += [result for lane in waited for result in lane.result()]
-    return results
-
-
-def _run_lane(names: list[str], *, nightly: bool) -> list[Result]:
-    return [run_tier(name, nightly=nightly) for name in names]
-
-
-def _progress(lanes: list[list[str]]) -> Iterator[str]:
-    """Return how far the tests of each lane are."""
-    for name in (name for lane in lanes for name in lane if _log(name).exists()):
-        shares = re.findall(r"\[ *(\d+)%\]", _log(name).read_text(errors="replace"))
-        if shares and shares[-1] != "100":
-            yield f"{name} {shares[-1]} %"
-
-
-def repeat(failed: list[str]) -> bool:
-    """Run failed tests once more, alone; count each in a file and print the file.
-
-    Returns:
-        Whether all of them passed.
+    Attributes:
+        tiers: Tiers by name; the order of a lane.
+        out: Folder of logs, durations and the count of reruns.
+        nightly: Whether nightly tests run, too.
+        root: Folder in which the commands run.
     """
-    print(f"repeating {len(failed)} failed tests:", *failed, sep="\n  ", flush=True)
-    repeated = subprocess.run([BIN / "pytest", *failed], cwd=ROOT, check=False)
-    counts = Counter(RERUNS.read_text().splitlines() if RERUNS.exists() else [])
-    with RERUNS.open("a") as file:
-        file.writelines(f"{test}\n" for test in failed)
-    for test in failed:
-        print(f"repeated: {test}, the {counts[test] + 1}. time ({RERUNS.relative_to(ROOT)})")
-    return repeated.returncode == 0
 
+    tiers: Mapping[str, Tier]
+    out: Path
+    nightly: bool = False
+    root: Path = ROOT
 
-def judge(results: list[Result]) -> bool:
-    """Return whether all tiers passed, if need be after few failed tests are repeated."""
-    failures = [result for result in results if result.status != 0]
-    failed = [test for result in failures for test in result.failed_tests()]
-    if not failures:
-        return True
-    if len(failed) > MOST_RERUNS or not all(result.is_repeatable for result in failures):
-        names = ", ".join(result.name for result in failures)
-        print(f"failed: {names}, {len(failed)} tests; at most {MOST_RERUNS} are repeated")
-        return False
-    return repeat(failed)
+    def run(self) -> bool:
+        """Run the tiers, then few failed tests once more; return whether all passed."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        for name in self.tiers:
+            self._log(name).unlink(missing_ok=True)
+        lanes: dict[str, list[str]] = {}
+        for name, tier in self.tiers.items():
+            lanes.setdefault(tier.lane, []).append(name)
+        alone = lanes.pop("alone", [])
+        return self._judge(self._run_lanes(list(lanes.values())) + self._run_lanes([alone]))
+
+    def _run_lanes(self, lanes: list[list[str]]) -> list[Result]:
+        with ThreadPoolExecutor(max_workers=max(1, len(lanes))) as pool:
+            waited = [pool.submit(self._run_lane, lane) for lane in lanes]
+            while wait(waited, timeout=PROGRESS_S).not_done:
+                print("  ...", ", ".join(self._progress(lanes)), flush=True)
+            return [result for lane in waited for result in lane.result()]
+
+    def _run_lane(self, names: list[str]) -> list[Result]:
+        return [self._run_tier(name, self.tiers[name]) for name in names]
+
+    def _run_tier(self, name: str, tier: Tier) -> Result:
+        """Run a tier, print how it ended, and its output if it failed."""
+        arguments, started = list(tier.command[1:]), time.monotonic()
+        cache = self.out / f"{name}.cache"
+        noted = cache / "v" / "cache" / "lastfailed"
+        if tier.is_pytest:
+            arguments += ["-o", f"cache_dir={cache}", f"--junitxml={self.out / name}.xml"]
+            arguments += ["--durations=15", *([] if self.nightly else ["-m", "not nightly"])]
+            noted.unlink(missing_ok=True)
+        command = [*tier.prefix, "nice", f"-n{tier.nice}", str(BIN / tier.command[0]), *arguments]
+        with self._log(name).open("wb") as log:
+            status = subprocess.run(
+                command,
+                cwd=self.root,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            ).returncode
+        seconds = time.monotonic() - started
+        output = self._log(name).read_text(errors="replace").strip()
+        last = output.splitlines()[-1].strip("= ") if output else ""
+        outcome = "passed" if status == 0 else f"failed with exit status {status}"
+        shown = f"{name}: {outcome} in {seconds:.0f} s: {last}"
+        print(shown if status == 0 else f"{output}\n{shown}", flush=True)
+        failed = list(json.loads(noted.read_text())) if noted.exists() else []
+        is_repeatable = tier.is_pytest and status == TESTS_FAILED
+        return Result(name, status, seconds, failed, is_repeatable)
+
+    def _progress(self, lanes: list[list[str]]) -> Iterator[str]:
+        """Return how far the tests of each lane are."""
+        for name in (name for lane in lanes for name in lane if self._log(name).exists()):
+            shares = re.findall(r"\[ *(\d+)%\]", self._log(name).read_text(errors="replace"))
+            if shares and shares[-1] != "100":
+                yield f"{name} {shares[-1]} %"
+
+    def _log(self, name: str) -> Path:
+        return self.out / f"{name}.log"
+
+    def _judge(self, results: list[Result]) -> bool:
+        """Return whether all tiers passed, if need be after few failed tests are repeated."""
+        failures = [result for result in results if result.status != 0]
+        failed = [test for result in failures for test in result.failed_tests]
+        if not failures:
+            return True
+        if len(failed) > MOST_RERUNS or not all(result.is_repeatable for result in failures):
+            names = ", ".join(result.name for result in failures)
+            print(f"failed: {names}; {len(failed)} tests failed, {MOST_RERUNS} may be repeated")
+            return False
+        return self._repeat(failed)
+
+    def _repeat(self, failed: list[str]) -> bool:
+        """Run failed tests once more, alone, and count each in a file and on the screen."""
+        print(f"repeating {len(failed)} failed tests", flush=True)
+        repeated = subprocess.run([BIN / "pytest", *failed], cwd=self.root, check=False)
+        ledger = self.out / "reruns.txt"
+        with ledger.open("a") as file:
+            file.writelines(f"{test}\n" for test in failed)
+        for test, times in Counter(ledger.read_text().splitlines()).items():
+            print(f"repeated in {times} runs{' now' * (test in failed)}: {test} ({ledger})")
+        return repeated.returncode == 0
 
 
 def main() -> int:
     """Run the tiers of the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
     parser.add_argument("--all", action="store_true", help="run nightly tests, too")
-    parser.add_argument("tiers", nargs="*", metavar="TIER", choices=[*TIERS, *GROUPS, []])
+    parser.add_argument("tiers", nargs="*", metavar="TIER", help=", ".join([*TIERS, *GROUPS]))
     options = parser.parse_args()
     default = [name for name, tier in TIERS.items() if options.all or not tier.nightly]
     names = [name for word in options.tiers for name in GROUPS.get(word, [word])] or default
-    OUT.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        _log(name).unlink(missing_ok=True)
+    if unknown := sorted(set(names) - TIERS.keys()):
+        parser.error(f"no such tier: {', '.join(unknown)}")
     started = time.monotonic()
-    passed = judge(run(names, nightly=options.all))
+    session = Session({name: TIERS[name] for name in names}, ROOT / "out/tests", options.all)
+    passed = session.run()
     print(f"{'passed' if passed else 'failed'} in {time.monotonic() - started:.0f} s")
     return 0 if passed else 1
 

@@ -125,9 +125,7 @@ def _skip_reason(longrepr: object) -> str:
     return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
 
 
-def _must_not_skip(
-    report: pytest.TestReport | pytest.CollectReport, config: pytest.Config
-) -> bool:
+def _must_not_skip(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> bool:
     in_ci = os.environ.get("CI") == "true"
     without_nightly = "not nightly" in config.option.markexpr
     accepted = (KERNEL_LACKS, OPTIONAL, *([NIGHTLY] if without_nightly else []))

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from moefabric.ui.cli.main import main
 from tests.support.ci_examples import FILES, ci_commands
+from tests.support.command_syntax import check_moefabric
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 APT_OPTIONS = ["--yes", "--no-install-recommends"]
-OUTPUTS = ("--json", "--report")
 
 
 def lines(name: str) -> set[str]:
@@ -43,18 +43,7 @@ def check(command: list[str]) -> None:
         assert "test_iperf.py" in run.stdout
     else:
         assert program == "moefabric"
-        name, *rest = arguments
-        known = main.get_command(click.Context(main), name)
-        assert known is not None, name
-        context = known.make_context(name, list(rest))
-        for parameter in context.command.params:
-            if isinstance(parameter, click.Argument):
-                value = context.params[str(parameter.name)]
-                for path in value if isinstance(value, tuple) else (value,):
-                    assert Path(path).exists(), path
-        for option in OUTPUTS:
-            if option in rest:
-                Path(rest[rest.index(option) + 1]).touch()
+        check_moefabric(arguments)
 
 
 @pytest.fixture(autouse=True)
