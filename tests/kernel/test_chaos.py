@@ -7,7 +7,7 @@ import pytest
 from tests.chaos.rounds import Chaos
 from tests.kernel.fabric_lab import NEEDS, isolated_machine
 
-pytestmark = [*NEEDS, pytest.mark.slow]
+pytestmark = [*NEEDS, pytest.mark.nightly]
 FAULTS = 12
 
 
