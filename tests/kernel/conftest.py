@@ -1,7 +1,9 @@
 """Fixtures of kernel tests: the switches' program, a switch with hosts, and a small fabric."""
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +77,10 @@ def lab(home_with_fabric: Home) -> Home:
         "light", "--demand", home_with_fabric.write("nothing.json", "[[0, 0], [0, 0]]")
     )
     return home_with_fabric
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a short name, because paths of Unix sockets are short."""
+    with tempfile.TemporaryDirectory(prefix="mf", dir="/tmp") as folder:
+        yield Path(folder)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -167,13 +166,6 @@ def test_down_spares_process_of_the_same_name_in_another_container(
             assert process.poll() is None
         finally:
             process.kill()
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """A folder with a short name, because paths of Unix sockets are short."""
-    with tempfile.TemporaryDirectory(prefix="mf", dir="/tmp") as folder:
-        yield Path(folder)
 
 
 def test_relative_folder_of_run_directories_means_one_place(

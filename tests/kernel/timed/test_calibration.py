@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.kernel, pytest.mark.skipif(bool(_LACKS), reason=_LACKS
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(tmp_path))
+def runs(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(short_folder))
 
 
 @pytest.mark.usefixtures("runs")

@@ -33,8 +33,8 @@ def result_of(folder: Path, *action: str) -> dict[str, Any]:
     return result
 
 
-def test_bytes_arrive_whole_and_are_counted_at_every_hop(tmp_path: Path) -> None:
-    for kind, result in result_of(tmp_path, "compare", "16000000").items():
+def test_bytes_arrive_whole_and_are_counted_at_every_hop(short_folder: Path) -> None:
+    for kind, result in result_of(short_folder, "compare", "16000000").items():
         assert result["whole"], result["why"]
         # Four flows, each with four ports on a circuit and four more on a second one.
         assert result["ports"] == (16 if kind == "direct" else 32)
@@ -42,8 +42,8 @@ def test_bytes_arrive_whole_and_are_counted_at_every_hop(tmp_path: Path) -> None
         assert 0.97 < result["measured_s"] / result["predicted_s"] < 1.15
 
 
-def test_relay_that_dies_ends_its_transfers_by_name(tmp_path: Path) -> None:
-    result = result_of(tmp_path, "death")
+def test_relay_that_dies_ends_its_transfers_by_name(short_folder: Path) -> None:
+    result = result_of(short_folder, "death")
     assert result["lost"] == ["s1"]
     assert "agent s1: its control channel" in result["text"]
     assert result["sender"].startswith("connection to s2 by r1 over s1 at 10.0.1.1 port ")
