@@ -86,9 +86,7 @@ TIERS = {
     ),
     "timed": Tier(_pytest("tests/kernel/timed studies/tests/kernel/timed"), lane="alone"),
     "system": Tier(
-        _pytest("tests/system", "-n", "2", "--dist", "loadfile"),
-        lane="alone",
-        nightly=True,
+        _pytest("tests/system", "-n", "2", "--dist", "loadfile"), lane="alone", nightly=True
     ),
 }
 GROUPS = {"check": ["ruff", "format", "imports", "types"]}

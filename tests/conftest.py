@@ -70,7 +70,7 @@ def _lacks_sshd() -> str | None:
 
 
 def _lacks_engine() -> str | None:
-    if missing := _lacks_programs("docker", remedy="packaging/setup test installs it"):
+    if missing := _lacks_programs("docker", remedy="packaging/setup all installs it"):
         return missing
     from docker import DockerClient
     from docker.errors import DockerException
@@ -125,9 +125,7 @@ def _skip_reason(longrepr: object) -> str:
     return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
 
 
-def _must_not_skip(
-    report: pytest.TestReport | pytest.CollectReport, config: pytest.Config
-) -> bool:
+def _must_not_skip(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> bool:
     in_ci = os.environ.get("CI") == "true"
     without_nightly = "not nightly" in config.option.markexpr
     accepted = (KERNEL_LACKS, OPTIONAL, *([NIGHTLY] if without_nightly else []))

@@ -1,4 +1,4 @@
-"""Studies' tests have the requirements, tiers and time limits of the testbed's."""
+"""Studies' tests have the requirements and tiers of the testbed's."""
 
 from tests.conftest import (
     pytest_collection_modifyitems,
@@ -6,7 +6,6 @@ from tests.conftest import (
     pytest_runtest_makereport,
     pytest_runtest_setup,
     pytest_runtest_teardown,
-    pytest_timeout_set_timer,
 )
 
 __all__ = [
@@ -15,5 +14,4 @@ __all__ = [
     "pytest_runtest_makereport",
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
-    "pytest_timeout_set_timer",
 ]
