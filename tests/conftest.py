@@ -70,7 +70,7 @@ def _lacks_sshd() -> str | None:
 
 
 def _lacks_engine() -> str | None:
-    if missing := _lacks_programs("docker", remedy="packaging/setup test installs it"):
+    if missing := _lacks_programs("docker", remedy="packaging/setup all installs it"):
         return missing
     from docker import DockerClient
     from docker.errors import DockerException

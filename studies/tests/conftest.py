@@ -1,4 +1,4 @@
-"""Studies' tests have the requirements, tiers and time limits of the testbed's."""
+"""Studies' tests have the requirements and tiers of the testbed's."""
 
 from tests.conftest import (
     pytest_collection_modifyitems,

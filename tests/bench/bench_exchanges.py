@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import rank_functions as functions
 from tests.support.rank_lab import Agents, ExchangeLoop, ranks_on
+
+pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
+
+from tests.support import rank_functions as functions
 
 MEGABYTES = 8
 SERVERS = ["s0", "s1", "s2", "s3"]

@@ -17,7 +17,6 @@ from tests.support import sweep_runs
 from tests.support.memory_engine import MemoryEngine
 from tests.support.sweep_runs import GB, task
 
-pytest.importorskip("ray", reason="needs Ray: packaging/setup test")
 ARCHIVES = {"d1": b"first", "d2": b"second"}
 Start = Callable[[CarryOut], Engine]
 
@@ -25,11 +24,12 @@ Start = Callable[[CarryOut], Engine]
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """A cluster of two cores on this machine."""
+    pytest.importorskip("ray", reason="nightly: needs Ray: packaging/setup all")
     with local_cluster(2) as started:
         yield started
 
 
-@pytest.fixture(params=["memory", "ray"])
+@pytest.fixture(params=["memory", pytest.param("ray", marks=pytest.mark.nightly)])
 def start(request: pytest.FixtureRequest) -> Start:
     """Starts an engine whose runs a function carries out."""
     if request.param == "memory":
@@ -86,6 +86,7 @@ def test_tasks_that_need_both_cores_never_overlap(start: Start) -> None:
     assert all(end <= begin for (_, end), (begin, _) in pairwise(times))
 
 
+@pytest.mark.nightly
 def test_tasks_that_need_one_core_run_at_once(ray: Any, tmp_path: Path) -> None:
     engine = RayEngine(ray, {}, sweep_runs.meeting)
     for name in "ab":
@@ -93,6 +94,7 @@ def test_tasks_that_need_one_core_run_at_once(ray: Any, tmp_path: Path) -> None:
     assert {ended.result for ended in ends(engine, 2).values()} == {"met"}
 
 
+@pytest.mark.nightly
 def test_task_whose_process_is_killed_ends_with_the_reason(ray: Any, tmp_path: Path) -> None:
     engine = RayEngine(ray, {}, sweep_runs.killed_once)
     engine.submit(task("a", folder=tmp_path))
@@ -102,12 +104,14 @@ def test_task_whose_process_is_killed_ends_with_the_reason(ray: Any, tmp_path: P
     assert ends(engine, 1)["a"].result == "2"
 
 
+@pytest.mark.nightly
 def test_defect_ends_a_task_with_its_message(ray: Any) -> None:
     engine = RayEngine(ray, {}, sweep_runs.failing)
     engine.submit(task("a"))
     assert ends(engine, 1)["a"].error.endswith("RuntimeError: a defect")
 
 
+@pytest.mark.nightly
 def test_closed_engine_has_no_task_under_way(ray: Any, tmp_path: Path) -> None:
     engine = RayEngine(ray, {}, sweep_runs.meeting)
     for name in "abc":  # the third one waits for a core, so that nobody is met

@@ -19,7 +19,8 @@ from tests.support import sweep_runs
 from tests.support.paths import EXAMPLES
 from tests.support.sweep_runs import EXPERIMENT, sweep_spec, task
 
-pytest.importorskip("ray", reason="needs Ray: packaging/setup test")
+pytestmark = pytest.mark.nightly
+pytest.importorskip("ray", reason="nightly: needs Ray: packaging/setup all")
 
 
 @pytest.fixture(scope="module")

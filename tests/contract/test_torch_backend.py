@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import rank_functions as functions
 from tests.support.rank_lab import Agents, ExchangeLoop, Ranks, error_of, ranks_on
 
+pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
+
+from tests.support import rank_functions as functions
+
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(240)]
 
 
 @dataclass

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
 
 from moefabric import Lab, load_fabric
 from moefabric.runtime.run_status import RunStatus, write_run_status
@@ -15,7 +14,14 @@ from tests.support.dashboard_page import CHROMIUM, chromium, opened
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")
+pytest.importorskip("playwright", reason="nightly: needs Chromium: packaging/setup all")
+
+from playwright.sync_api import Page, expect
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium: packaging/setup all"),
+]
 _END_S = 15
 ATTRIBUTES = "(nodes, name) => nodes.map((node) => node.getAttribute(name))"
 

@@ -19,6 +19,7 @@ from tests.support.placed_fabrics import PlacedFabric, machine_service, placed_f
 from tests.support.wireguard import WIREGUARD_HEADERS, WIREGUARD_PORT, encrypted
 
 pytestmark = [
+    pytest.mark.nightly,  # wireguard-tools
     pytest.mark.kernel,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]

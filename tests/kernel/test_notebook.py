@@ -9,8 +9,9 @@ from tests.support.namespaces import own_machine
 from tests.support.notebook import run_notebook
 from tests.support.paths import REPOSITORY
 
-pytest.importorskip("pandas", reason="needs pandas: packaging/setup test")
+pytest.importorskip("pandas", reason="nightly: needs pandas: packaging/setup all")
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.kernel,
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),

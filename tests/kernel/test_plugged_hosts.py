@@ -173,9 +173,11 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.nightly
 def test_ranks_on_real_hosts_exchange_tensors_over_circuits(
     lab: PluggedLab, before: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
+    pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
     fabric, program = tmp_path / "mixed.yaml", tmp_path / "program.py"
     fabric.write_text(FABRIC.format(servers=lab.servers(sys.executable)))
     program.write_text(PROGRAM)

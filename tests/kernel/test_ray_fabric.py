@@ -13,7 +13,8 @@ from tests.support.machine_namespaces import NamespaceMachine, machine_namespace
 from tests.support.paths import REPOSITORY
 from tests.support.ray_machines import ray_cluster
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
+pytest.importorskip("ray", reason="nightly: needs Ray: packaging/setup all")
+pytestmark = [pytest.mark.nightly, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 MOEFABRIC = (sys.executable, "-m", "moefabric")
 ON_CLUSTER = ("--cluster", "auto", "--spread", "strict-spread")

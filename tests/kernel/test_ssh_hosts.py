@@ -370,8 +370,9 @@ def test_run_on_real_hosts_has_results(lab: SshLab, schedule: str) -> None:
     assert abs(ahead["clock_drift_s"]) <= 2 * ahead["clock_uncertainty_s"]
 
 
+@pytest.mark.nightly
 def test_model_trains_on_real_hosts(lab: SshLab) -> None:
-    pytest.importorskip("torch", reason="needs PyTorch: packaging/setup test")
+    pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
     program = EXAMPLES / "train/train.py"
     run = start_command(lab, "train", TRAINS.format(program=program), "s1", sys.executable)
     assert run.wait(100) in (0, 3), (lab.folder / "stderr").read_text()

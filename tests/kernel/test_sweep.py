@@ -15,8 +15,8 @@ import yaml
 
 from tests.support.sweep_runs import EXPERIMENT
 
-pytest.importorskip("ray", reason="needs Ray: packaging/setup test")
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(400)]
+pytest.importorskip("ray", reason="nightly: needs Ray: packaging/setup all")
+pytestmark = [pytest.mark.nightly, pytest.mark.kernel, pytest.mark.timeout(400)]
 SWEEP = {
     "sweep": "killed",
     "experiment": {**EXPERIMENT, "fabrics": EXPERIMENT["fabrics"][:1]},

@@ -54,12 +54,13 @@ failures:
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.nightly,
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
     pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
 ]
-pytest.importorskip("torch", reason="needs PyTorch: packaging/setup test")
+pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
 
 
 class Home:

@@ -141,10 +141,11 @@ def test_iperf3_is_faster_by_light(dark: Lab) -> None:
     assert received_bps(iperf(dark, peers, "-t", "1")) > MINIMUM_GAIN * eps_bps
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     shutil.which("mpirun") is None
     or subprocess.run([MPI_PYTHON, "-c", "import mpi4py"], check=False).returncode != 0,
-    reason="needs OpenMPI: apt install openmpi-bin python3-mpi4py",
+    reason="needs OpenMPI: packaging/setup all",
 )
 def test_mpi_all_to_all_is_faster_by_light(dark: Lab, tmp_path: Path) -> None:
     program = tmp_path / "all_to_all.py"
@@ -165,7 +166,9 @@ def test_mpi_all_to_all_is_faster_by_light(dark: Lab, tmp_path: Path) -> None:
     assert run() < eps_s / MINIMUM_GAIN
 
 
+@pytest.mark.nightly
 def test_gloo_all_to_all_is_faster_by_light_and_ddp_is_right(dark: Lab, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
     program, fifo = tmp_path / "gloo.py", tmp_path / "lit"
     program.write_text(GLOO)
     os.mkfifo(fifo)

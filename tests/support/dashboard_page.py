@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-from playwright.sync_api import Browser, Page, sync_playwright
+from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.ui.dashboard.fabric_source import RunningFabrics
 from moefabric.ui.dashboard.saved_runs import SavedRuns
@@ -24,6 +22,9 @@ from tests.support.dashboard_sources import (
     ring_circuits,
     run_status,
 )
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 CHROMIUM: Final = Path("/usr/bin/chromium")
 _ARGUMENTS: Final = [
@@ -64,7 +65,9 @@ def served(sources: RunningFabrics, folder: Path) -> Iterator[Served]:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium() -> Iterator["Browser"]:
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
         yield browser
@@ -81,7 +84,7 @@ def busy_source(servers: int) -> MemorySource:
     return source
 
 
-def opened(browser: Browser, link: str, **options: Any) -> Page:
+def opened(browser: "Browser", link: str, **options: Any) -> "Page":
     """Return the page when it shows a fabric."""
     page = browser.new_page(**options)
     page.goto(link)

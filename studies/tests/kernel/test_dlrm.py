@@ -10,16 +10,17 @@ from moefabric_studies.systems.dlrm.testbed import DlrmRanks, dlrm_ranks
 from tests.support.namespaces import own_machine
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.kernel,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
+pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
 LESSON = Lesson(most=100, dimension=32, width=8, batch=1024, ranks=2, iterations=0, held_out=0)
 TABLES = 26
 
 
 @pytest.fixture(scope="module")
 def ranks() -> Iterator[DlrmRanks]:
-    pytest.importorskip("torch", reason="needs PyTorch: packaging/setup training")
     with own_machine(), dlrm_ranks("dlrm-test", 500e6, LESSON) as running:
         yield running
 

@@ -16,7 +16,6 @@ from moefabric.results.parts import FlowResult
 from tests.support.paths import GOLDEN
 
 SAMPLE = GOLDEN / "report" / "sample.json"
-pytest.importorskip("pandas", reason="needs pandas: packaging/setup test")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,9 @@ def test_result_is_the_run_with_methods(result: Result, tmp_path: Path) -> None:
         result["other"]
 
 
+@pytest.mark.nightly
 def test_frames_have_a_row_for_each_part(result: Result) -> None:
+    pytest.importorskip("pandas", reason="nightly: needs pandas: packaging/setup all")
     for kind in ("iterations", "collectives", "reconfigurations"):
         frame = result.to_frame(kind)
         assert len(frame) == sum(len(getattr(entry, kind)) for entry in result.results)
@@ -48,7 +49,9 @@ def test_frames_have_a_row_for_each_part(result: Result) -> None:
         assert medians[fabric.name] == pytest.approx(fabric["all_to_all_s"])
 
 
+@pytest.mark.nightly
 def test_frame_of_fabrics_has_the_figures_of_the_table(result: Result) -> None:
+    pytest.importorskip("pandas", reason="nightly: needs pandas: packaging/setup all")
     frame = result.to_frame().set_index("fabric")
     assert list(frame.index) == ["eps", "mixnet", "mixnet-spill", "static"]
     for fabric in summaries(result):
@@ -56,7 +59,9 @@ def test_frame_of_fabrics_has_the_figures_of_the_table(result: Result) -> None:
         assert frame.loc[fabric.name, "optical_share"] == fabric["optical_share"]
 
 
+@pytest.mark.nightly
 def test_frame_of_flows_needs_a_run_that_kept_them(result: Result) -> None:
+    pytest.importorskip("pandas", reason="nightly: needs pandas: packaging/setup all")
     with pytest.raises(SpecError, match="kept no flows: run it with `flows=True`"):
         result.to_frame("flows")
     flow = FlowResult(

@@ -8,7 +8,8 @@ import pytest
 from tests.support.notebook import PACKETS, code_cells, run_notebook
 from tests.support.paths import REPOSITORY
 
-pytest.importorskip("pandas", reason="needs pandas: packaging/setup test")
+pytestmark = pytest.mark.nightly
+pytest.importorskip("pandas", reason="nightly: needs pandas: packaging/setup all")
 NOTEBOOK = REPOSITORY / "docs/notebooks/first-steps.ipynb"
 REMEDY = f"as root: python tests/support/notebook.py {NOTEBOOK.relative_to(REPOSITORY)}"
 

@@ -14,6 +14,8 @@ from moefabric.traces.route_files import load_routes
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "examples/train/train.py"
 TEXT = ROOT / "examples/train/text.txt"
+pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
+pytestmark = pytest.mark.nightly
 SMALL = ("--hidden", "64", "--layers", "2", "--sequence", "32", "--batch", "2")
 
 

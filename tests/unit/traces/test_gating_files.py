@@ -21,7 +21,6 @@ from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.traces.gating_files import CountsCsvReader, counts_csv, load_gating, write_gating
 from moefabric.ui.cli.main import main
 from moefabric.workload.gating.traces import GatingTrace
-from tests.conftest import OPTIONAL
 from tests.support.paths import EXAMPLES
 
 TRAINING = EXAMPLES / "data" / "training-1200-steps.npz"
@@ -179,10 +178,11 @@ def test_parquet_without_pyarrow_names_the_extra(
         load_gating(path)
 
 
+@pytest.mark.nightly
 def test_parquet_in_flame_moes_layout_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrow = pytest.importorskip("pyarrow", reason=f"{OPTIONAL}pyarrow is not installed")
+    arrow = pytest.importorskip("pyarrow", reason="nightly: needs pyarrow: packaging/setup all")
     parquet = pytest.importorskip("pyarrow.parquet")
     for iteration, layer, routes in (
         (100, 2, [[0, 5], [5, 1]]), (100, 3, [[2, 3]]), (200, 2, [[1, 0]]), (200, 3, []),

@@ -38,7 +38,7 @@ def write_lines(folder: Path, routes: TokenRoutes = ROUTES) -> Path:
 
 
 def write_tables(folder: Path) -> Path:
-    arrow = pytest.importorskip("pyarrow", reason="optional: pyarrow is not installed")
+    arrow = pytest.importorskip("pyarrow", reason="nightly: needs pyarrow: packaging/setup all")
     parquet = pytest.importorskip("pyarrow.parquet")
     for i, n in np.ndindex(*ROUTES.experts.shape[:2]):
         file = folder / f"iter_{i}" / f"layer_{n}.parquet"
@@ -50,7 +50,9 @@ def write_tables(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("write", [write_archive, write_lines, write_tables])
+@pytest.mark.parametrize(
+    "write", [write_archive, write_lines, pytest.param(write_tables, marks=pytest.mark.nightly)]
+)
 def test_formats_have_equal_routes_and_counts(
     write: Callable[[Path], Path], tmp_path: Path
 ) -> None:

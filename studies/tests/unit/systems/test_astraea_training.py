@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: packaging/setup training")
+torch = pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
 
 from moefabric_studies.systems.astraea import training  # noqa: E402 - as above
 
 from moefabric.emulator.congestion import astraea  # noqa: E402 - after the check for PyTorch
+
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from moefabric_studies.systems.dlrm.speed import (
     formula,
 )
 
-pytest.importorskip("torch", reason="needs PyTorch: packaging/setup training")
 TINY = Lesson(most=50, dimension=8, width=16, batch=64, ranks=4, iterations=12, held_out=2)
 
 
@@ -73,6 +72,7 @@ class Ranks:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, codec: str, ranks: int, tables: int
     ) -> None:
+        pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
         from moefabric_studies.systems.dlrm import exchange
 
         self.exchanges: list[Any] = []
@@ -100,6 +100,7 @@ class Ranks:
         return results
 
 
+@pytest.mark.nightly
 def test_ranks_get_their_samples_of_all_tables_and_gradients_go_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -114,6 +115,7 @@ def test_ranks_get_their_samples_of_all_tables_and_gradients_go_back(
         assert np.array_equal(back, sent)
 
 
+@pytest.mark.nightly
 def test_own_slices_are_exact_and_others_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     ranked = Ranks(monkeypatch, "hybrid", 2, 2)
     vectors = np.random.default_rng(1).normal(size=(2, 64, 8)).astype("f4")
@@ -126,7 +128,9 @@ def test_own_slices_are_exact_and_others_within_the_bound(monkeypatch: pytest.Mo
 # --- training with errors ------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_training_learns_with_and_without_errors() -> None:
+    pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
     from moefabric_studies.systems.dlrm.accuracy import trained
 
     exact, again = (trained(TINY, Bounding(None), 0) for _ in range(2))

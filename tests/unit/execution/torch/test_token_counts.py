@@ -1,9 +1,12 @@
 """Token counts that announce an exchange."""
 
 import pytest
-import torch
 
-from moefabric.execution.torch.process_group import TokenCounts, announces
+torch = pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
+
+from moefabric.execution.torch.process_group import TokenCounts, announces  # noqa: E402 - needs PyTorch
+
+pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
 
 from tests.support.dashboard_page import CHROMIUM, busy_source, chromium, opened, served
 from tests.support.dashboard_sources import MemorySource, MemorySources
 from tests.support.paths import REPOSITORY
+
+pytest.importorskip("playwright", reason="nightly: needs Chromium: packaging/setup all")
+
+from playwright.sync_api import Browser, Page, expect
+
+pytestmark = pytest.mark.nightly
 
 SAMPLE = REPOSITORY / "tests/golden/report/sample.json"
 AXE = REPOSITORY / "tests/data/axe-core/axe.min.js"
@@ -32,7 +37,7 @@ SCROLLS_SIDEWAYS = "() => document.documentElement.scrollWidth > innerWidth"
 @pytest.fixture(scope="module")  # Playwright keeps an event loop until it ends
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
-        pytest.skip("needs Chromium; packaging/setup test installs it")
+        pytest.skip("needs Chromium: packaging/setup all")
     with chromium() as started:
         yield started
 
