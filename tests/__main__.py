@@ -176,9 +176,11 @@ class Session:
     def _progress(self, lanes: list[list[str]]) -> Iterator[str]:
         """Return how far the tests of each lane are."""
         for name in (name for lane in lanes for name in lane if self._log(name).exists()):
-            shares = re.findall(r"\[ *(\d+)%\]", self._log(name).read_text(errors="replace"))
-            if shares and shares[-1] != "100":
-                yield f"{name} {shares[-1]} %"
+            output = self._log(name).read_text(errors="replace")
+            tests = re.search(r"(?:collected |\[)(\d+) items", output)
+            ended = sum(map(len, re.findall(r"(?m)^([.FEsxX]+)(?: |$)", output)))
+            if tests and ended < int(tests[1]):
+                yield f"{name} {ended} of {tests[1]}"
 
     def _log(self, name: str) -> Path:
         return self.out / f"{name}.log"
