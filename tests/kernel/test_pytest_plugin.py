@@ -80,6 +80,7 @@ def left_fabrics() -> list[str]:
     return [path.name for path in run_root().glob("[!.]*")]
 
 
+@pytest.mark.nightly
 def test_commands_of_ci_run(tmp_path: Path) -> None:
     """The example suite passes in two workers, and runs are compared."""
     skipped = shutil.ignore_patterns("moefabric-artefacts", "__pycache__")
