@@ -1,6 +1,7 @@
 """The lock of all Python packages."""
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.support.paths import REPOSITORY
 
 PACKAGING = REPOSITORY / "packaging"
 LOCK = (PACKAGING / "requirements.lock").read_text()
+SECTIONS = ("run", "training", "cluster", "test", "all", "build")
 
 
 def _key(name: str) -> str:
@@ -25,7 +27,7 @@ def _section(name: str) -> dict[str, tuple[str, list[str]]]:
 
 
 def test_every_package_has_hashes() -> None:
-    for section in ("run", "training", "test", "build"):
+    for section in SECTIONS:
         packages = _section(section)
         assert packages
         assert all(hashes for _, hashes in packages.values()), section
@@ -34,7 +36,7 @@ def test_every_package_has_hashes() -> None:
 def test_versions_are_those_that_the_tests_pass_with() -> None:
     listed = re.findall(r"(?m)^([\w.-]+)==(\S+)$", (PACKAGING / "constraints.txt").read_text())
     versions = {_key(name): version for name, version in listed}
-    for section in ("run", "training", "test"):
+    for section in SECTIONS[:-1]:
         for name, (version, _) in _section(section).items():
             assert versions.get(name, version) == version, f"{name}: run `make lock`"
 
@@ -46,10 +48,13 @@ def test_versions_are_those_that_the_tests_pass_with() -> None:
         ("packaging/requirements-fabric", ["run"]),
         ("packaging/requirements-watch", ["run"]),
         ("studies/requirements-systems", ["run"]),
-        ("packaging/requirements-test", ["run", "training", "cluster", "test"]),
+        ("packaging/requirements-cluster", ["run", "cluster"]),
+        ("packaging/requirements-test", ["run", "test"]),
+        ("packaging/requirements-all", SECTIONS[:-1]),
+        ("packaging/requirements-parquet", SECTIONS[:-1]),
     ],
 )
-def test_every_requirement_is_locked(file: str, sections: list[str]) -> None:
+def test_every_requirement_is_locked(file: str, sections: Sequence[str]) -> None:
     lines = (REPOSITORY / f"{file}.txt").read_text().splitlines()
     wanted = {_key(re.split(r"[\[<>=]", line)[0]) for line in lines if line and line[0] != "#"}
     locked = {name for section in sections for name in _section(section)}
