@@ -12,18 +12,14 @@ from playwright.sync_api import Page, expect
 from moefabric import Lab, load_fabric
 from moefabric.runtime.run_status import RunStatus, write_run_status
 from tests.support.dashboard_page import CHROMIUM, chromium, opened
-from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium")
+pytestmark = [
+    pytest.mark.usefixtures("own_machine"),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium"),
+]
 _END_S = 15
 ATTRIBUTES = "(nodes, name) => nodes.map((node) => node.getAttribute(name))"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    with own_machine():
-        yield
 
 
 @pytest.fixture(scope="module")
