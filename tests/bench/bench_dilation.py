@@ -4,11 +4,11 @@ import os
 
 import pytest
 
+from tests.support.command_home import new_home
 from tests.support.dilation import (
     between_packets_s,
     describe,
     iteration_s,
-    own_namespace,
     run_at,
     wait_s,
     without_control_s,
@@ -29,8 +29,8 @@ BOUND, BOUND_UNDILATED = 0.02, 0.03
 def test_model_time_does_not_depend_on_the_dilation(control_time: str) -> None:
     """Measured control times differ by themselves; without them, iterations are equal."""
     settings = [f"control_time={control_time}"]
-    with own_namespace() as (folder, netns):
-        runs = {d: run_at(d, folder, netns, settings) for d in DILATIONS}
+    with new_home() as home:
+        runs = {d: run_at(d, home, settings) for d in DILATIONS}
     print(f"\ncontrol_time: {control_time}")
     for dilation, result in runs.items():
         print(describe(dilation, result))

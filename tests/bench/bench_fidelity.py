@@ -4,7 +4,6 @@ Every run counts, with its tails: there is no second try and no best of several 
 """
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,18 +12,13 @@ import numpy as np
 import pytest
 
 from moefabric.results.model import ErrorSummary, FabricResult, RunResult, read_run
-from tests.support.paths import EXAMPLES, REPOSITORY
+from tests.support.command_home import MOEFABRIC, NEEDS_COMMAND
+from tests.support.paths import EXAMPLES
 
-MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 FASTEST = -0.002
 """Greatest share of the bound by which a collective may end before it."""
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-    pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
-]
+pytestmark = [*NEEDS_COMMAND, pytest.mark.slow]
 
 
 def run_example(

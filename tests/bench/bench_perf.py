@@ -7,7 +7,6 @@ one GPU are printed without a bound: 4,032 connections end up to 8 % late on 2 c
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +14,9 @@ from typing import Any, Final
 import pytest
 
 from tests.support.attempts import measurements
+from tests.support.command_home import MOEFABRIC, NEEDS_COMMAND
 from tests.support.namespaces import island
-from tests.support.paths import REPOSITORY
 
-MOEFABRIC: Final = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 FABRIC: Final = """
 fabric: benchperf
 gpus_per_server: {gpus}
@@ -30,13 +28,7 @@ scale: {{bytes: {scale}}}
 """
 BOUND: Final = 0.03
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-    pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
-]
+pytestmark = [*NEEDS_COMMAND, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_stranger_is_not_controlled(bench: Bench) -> None:
     with client(bench) as sock:
         features = struct.pack("!QIBB2xII", 0xBAD, 0, 1, 0, 0, 0)
         sock.sendall(frame(HELLO) + frame(FEATURES_REPLY, features) + multipart(13))
-        read_until_closed(sock)
+        assert b"\x04\x0e" not in read_until_closed(sock), "the stranger was given rules"
     assert_all_switches_serve(bench)
 
 
@@ -149,7 +149,7 @@ def test_proof_of_another_fabric_is_refused(bench: Bench) -> None:
     with client(bench) as sock:
         sock.sendall(frame(HELLO) + frame(4, experimenter))
         impersonate(sock, "s0")
-        read_until_closed(sock)
+        assert b"\x04\x0e" not in read_until_closed(sock), "the impostor was given rules"
     assert_all_switches_serve(bench)
 
 

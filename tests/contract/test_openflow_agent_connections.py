@@ -153,6 +153,7 @@ def test_switch_reconnects_after_hang_up(undo: ExitStack) -> None:
     for _ in range(3):
         peer = bench.accept(0)
         peer.greet()
+        assert peer.after(flow_mod(1, [output(2)])) == []
         peer.sock.close()
 
 

@@ -16,7 +16,7 @@ from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.ui.cli.schema import schema_text
 from tests.support.controller_lab import fabric
 from tests.support.ocs_device import ocs_device
-from tests.support.ocs_lab import OcsBench
+from tests.support.ocs_lab import OcsBench, write_profile
 from tests.support.packages import DIALECT_PACKAGE, install_package
 
 CIRCUITS = CircuitSet.of(["s0/o0~s3/o2", "s1/o0~s2/o1"])
@@ -36,12 +36,6 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for cache in CACHES:
         cache.cache_clear()
-
-
-def write_profile(folder: Path, text: str) -> str:
-    path = folder / "mine.yaml"
-    path.write_text(text)
-    return str(path)
 
 
 def test_dialect_is_registered_with_its_port() -> None:

@@ -13,7 +13,7 @@ from tests.kernel.fabric_lab import Machine, isolated_machine, small_fabric
 from tests.kernel.switch_bench import HOSTS, Lab
 from tests.kernel.switch_bench import lab as switch_lab
 from tests.support.command_home import FABRIC, Home, new_home
-from tests.support.namespaces import must
+from tests.support.namespaces import must, own_machine
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,13 @@ def bench(plugged: Lab) -> Lab:
     for host in plugged.nics:
         plugged.heard(host)
     return plugged
+
+
+@pytest.fixture(scope="module", name="own_machine")
+def machine_of_the_module() -> Iterator[None]:
+    """A network namespace and a folder for run directories, of this module alone."""
+    with own_machine():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from tests.support.command_home import EXPERIMENT, FABRIC, NEEDS, Home
 from tests.support.fabrics import MESH
 from tests.support.packages import DIALECT_PACKAGE, POLICY_PACKAGE, install_package
 from tests.support.paths import REPOSITORY
+from tests.support.slow_machines import finished_run
 
 pytestmark = [*NEEDS, pytest.mark.slow]
 
@@ -181,8 +182,7 @@ def test_regions_run_at_once_with_their_own_controllers(home: Home) -> None:
     spec = home.write("regions.yaml", REGIONS.format(repository=REPOSITORY))
     file = home.folder / "result.json"
     process = home.call("run", spec, "--json", str(file), timeout_s=200)
-    assert process.returncode in {0, 3}, process.stderr  # 3: this machine was too busy
-    (result,) = json.loads(file.read_text())["results"]
+    (result,) = finished_run(file, process.returncode, process.stderr)["results"]
     assert [c["region"] for c in result["collectives"]] == ["r0", "r1"] * 4
     assert len({c["bytes"] for c in result["collectives"]}) == 2, "each region has its own noise"
     assert all(c["bytes_by_light"] > 0 for c in result["collectives"])
@@ -253,8 +253,8 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     spec = home.write("strangers.yaml", STRANGERS.format(repository=REPOSITORY))
     file = home.folder / "result.json"
     process = home.call("run", spec, "--json", str(file), timeout_s=200)
-    assert process.returncode in {0, 3}, process.stderr  # 3: this machine was too busy
-    run = json.loads(file.read_text())
+    fault = r".*policy strange_parts:\w+ failed: RuntimeError: no idea\)?"
+    run = finished_run(file, process.returncode, process.stderr, fault)
     assert run["manifest"]["transport"] == "strange_parts:GENTLE"
     assert run["manifest"]["congestion_control"] == "reno"
     assert (site / "strange_parts.opened").exists(), "the controller has opened the driver"

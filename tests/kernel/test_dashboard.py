@@ -11,7 +11,6 @@ import pytest
 from moefabric import Lab, load_fabric
 from moefabric.runtime.run_status import RunStatus, write_run_status
 from tests.support.dashboard_page import CHROMIUM, chromium, opened
-from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
 
 pytest.importorskip("playwright", reason="nightly: needs Chromium: packaging/setup all")
@@ -20,16 +19,11 @@ from playwright.sync_api import Page, expect
 
 pytestmark = [
     pytest.mark.nightly,
+    pytest.mark.usefixtures("own_machine"),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium: packaging/setup all"),
 ]
 _END_S = 15
 ATTRIBUTES = "(nodes, name) => nodes.map((node) => node.getAttribute(name))"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    with own_machine():
-        yield
 
 
 @pytest.fixture(scope="module")

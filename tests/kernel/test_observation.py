@@ -14,21 +14,15 @@ from click.testing import CliRunner
 from moefabric import Lab, load_fabric
 from moefabric.ui.cli.main import main
 from tests.support.metric_samples import Scrape
-from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 DASHBOARD = REPOSITORY / "packaging/grafana-dashboard.json"
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.usefixtures("own_machine"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    with own_machine():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,14 @@ from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.run_directory import run_root
 from moefabric.runtime.waiting import Deadline
 from tests.support.ci_examples import FILES, ci_commands
-from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.slow,
+    pytest.mark.timeout(400),
+    pytest.mark.usefixtures("own_machine"),
+]
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 PROGRAMS = {"moefabric": (), "pytest": ("-p", "no:cacheprovider", "-v")}
 """The programs of the examples for CI that a test runs, with options for the test."""
@@ -60,12 +63,6 @@ RUNNING = """
 def test_runs(run_experiment):
     run_experiment({file!r})
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    with own_machine():
-        yield
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 from moefabric import EmulatedFabric, FabricError, Lab, SpecError, load_fabric
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.run_directory import run_root
-from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.usefixtures("own_machine"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
 SCALE = {"bytes": 2000}
@@ -29,12 +29,6 @@ INTERRUPTED = """
         print("up", flush=True)
         lab.exec("s0", "sleep 600")
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    with own_machine():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.results.journal import JournalReader
+from tests.support.slow_machines import finished_run
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -70,9 +71,8 @@ def test_interrupted_run_writes_what_it_has_and_goes_on(tmp_path: Path) -> None:
 
     last = moefabric("run", experiment, "--json", file, "--resume")
     _, errors = last.communicate()
-    assert last.returncode in (0, 3), errors
     assert "eps:" not in errors, "a finished fabric is not brought up again"
-    after = json.loads(file.read_text())
+    after = finished_run(file, last.returncode, errors)
     assert [len(entry["iterations"]) for entry in after["results"]] == [4, 4]
     assert after["results"][0]["iterations"] == before["results"][0]["iterations"]
     assert after["results"][1]["collectives"][: 4 * ended] == before["results"][1]["collectives"]

@@ -1,8 +1,6 @@
 """A model trains on fabrics: equal losses, times that a replay of its gates has, and restarts."""
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,12 +12,12 @@ from typing import Any
 import pytest
 
 from moefabric.runtime.waiting import Deadline
+from tests.support.command_home import NEEDS_COMMAND, Home, new_home
 from tests.support.machine_namespaces import machine_namespaces
-from tests.support.namespaces import Island, island
-from tests.support.paths import EXAMPLES, REPOSITORY
+from tests.support.paths import EXAMPLES
 from tests.support.placed_fabrics import machine_service, result_of
+from tests.support.slow_machines import finished_run
 
-MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 PROGRAM = EXAMPLES / "train/train.py"
 SIZES = ("--layers=1", "--experts=4", "--hidden=64", "--sequence=64", "--batch=8", "--seed=1")
 ITERATIONS = 4
@@ -52,54 +50,36 @@ failures:
   - {kind: ocs, targets: [ocs0], iteration: 3, collective: 0}
 """
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.nightly,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-    pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
-]
+pytestmark = [*NEEDS_COMMAND, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
 pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
 
 
-class Home:
-    """A namespace in which the command runs, and a folder for its files."""
+def start(home: Home, text: str, verb: str, *words: str) -> "subprocess.Popen[str]":
+    """Start an experiment; its results are in `result.json`."""
+    result = ("--json", str(home.folder / "result.json"))
+    return subprocess.Popen(
+        home.argv(verb, home.write("experiment.yaml", text), *result, *words),
+        env=home.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
 
-    def __init__(self, where: Island, folder: Path) -> None:
-        self.where, self.folder = where, folder
-        self.env = {**os.environ, "MOEFABRIC_RUN_DIR": str(folder / "run")}
 
-    def start(self, text: str, *words: str) -> "subprocess.Popen[str]":
-        file = self.folder / "experiment.yaml"
-        file.write_text(text)
-        argv = self.where.inside(
-            "home", MOEFABRIC, words[0], str(file), "--json", str(self.folder / "result.json"),
-            *words[1:],
-        )  # fmt: skip
-        return subprocess.Popen(
-            argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-
-    def finish(self, process: "subprocess.Popen[str]") -> dict[str, Any]:
-        output, _ = process.communicate(timeout=250)
-        assert process.returncode in {0, 3}, output  # a busy machine spoils times, not losses
-        result: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
-        return result
+def finish(home: Home, process: "subprocess.Popen[str]") -> dict[str, Any]:
+    output, _ = process.communicate(timeout=250)
+    return finished_run(home.folder / "result.json", process.returncode, output)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    with island("home", "away") as where:
-        yield Home(where, tmp_path_factory.mktemp("training"))
+def home() -> Iterator[Home]:
+    with new_home() as home:
+        yield home
 
 
 @pytest.fixture(scope="module")
 def trained(home: Home) -> dict[str, Any]:
     """The result of a training on two fabrics; its gating is in `gating.npz`."""
     gating = str(home.folder / "gating.npz")
-    process = home.start(f"{JOB}{TRAINS}fabrics: [{EPS}, {SPILL}]", "train", "--gating", gating)
-    return home.finish(process)
+    process = start(home, f"{JOB}{TRAINS}fabrics: [{EPS}, {SPILL}]", "train", "--gating", gating)
+    return finish(home, process)
 
 
 def losses(fabric: dict[str, Any]) -> list[str]:
@@ -153,7 +133,7 @@ def test_each_byte_of_ranks_crosses_the_fabric(trained: dict[str, Any]) -> None:
 def test_replay_of_the_gates_takes_as_long(home: Home, trained: dict[str, Any]) -> None:
     text = f"{JOB}gating: {{trace: gating.npz}}\nfabrics: [{EPS}, {SPILL}]"
     text = text.replace("scale: {", "scale: {bytes: 1024, ")  # that of the training
-    replayed = home.finish(home.start(text, "run"))
+    replayed = finish(home, start(home, text, "run"))
     for fabric, other in zip(trained["results"], replayed["results"], strict=True):
         expected, found = (
             fmean(entry["predicted_s"] for entry in one["iterations"]) for one in (fabric, other)
@@ -162,19 +142,19 @@ def test_replay_of_the_gates_takes_as_long(home: Home, trained: dict[str, Any]) 
 
 
 def test_failures_change_no_loss(home: Home, trained: dict[str, Any]) -> None:
-    result = home.finish(home.start(f"{JOB}{TRAINS}{FAILURES}fabrics: [{SPILL}]", "train"))
+    result = finish(home, start(home, f"{JOB}{TRAINS}{FAILURES}fabrics: [{SPILL}]", "train"))
     [fabric] = result["results"]
     assert losses(fabric) == losses(trained["results"][1])
     assert {failure["kind"] for failure in fabric["failures"]} == {"nic", "controller", "ocs"}
 
 
 def test_killed_rank_starts_again_from_the_checkpoint(home: Home, trained: dict[str, Any]) -> None:
-    process = home.start(f"{JOB}{TRAINS}fabrics: [{SPILL}]", "train")
+    process = start(home, f"{JOB}{TRAINS}fabrics: [{SPILL}]", "train")
     Deadline.after(250).wait_for(
         lambda: bool(ranks_with_checkpoint(home)) or process.poll() is not None, "a checkpoint"
     )
     os.kill(ranks_with_checkpoint(home)[-1], signal.SIGKILL)
-    [fabric] = home.finish(process)["results"]
+    [fabric] = finish(home, process)["results"]
     [restart] = fabric["training"]["restarts"]
     assert "signal 9" in restart["reason"] or "has ended" in restart["reason"]
     assert restart["resumed"] == 2

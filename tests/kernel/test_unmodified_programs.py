@@ -18,11 +18,12 @@ from moefabric.core.paths import dscp
 from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.testbed.testbed import port_counters
 from tests.support.fabrics import MESH
-from tests.support.namespaces import must, own_machine
+from tests.support.namespaces import must
 from tests.support.paths import EXAMPLES
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.usefixtures("own_machine"),
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
@@ -79,12 +80,6 @@ assert torch.allclose(model.module.weight.grad, torch.full((64, 64), (ranks - 1)
 dist.barrier()
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    with own_machine():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,14 @@ from tests.support.namespaces import Island, must
 from tests.support.paths import REPOSITORY
 
 MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
-NEEDS = [
+NEEDS_COMMAND = [
     pytest.mark.kernel,
-    pytest.mark.ovs,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
     pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
+]
+NEEDS = [
+    *NEEDS_COMMAND,
+    pytest.mark.ovs,
     pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3: apt install iperf3"),
 ]
 FABRIC = """

@@ -1,17 +1,10 @@
 """Runs of one experiment at several dilations, and what they should have in common."""
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import median
 
 from moefabric.results.model import FabricResult, read_run
-from tests.support.namespaces import Island
+from tests.support.command_home import Home
 from tests.support.paths import EXAMPLES
 
 EXPERIMENT = EXAMPLES / "dilation.yaml"
@@ -19,36 +12,21 @@ NIC_SCALE = 2500
 """Rates are divided by it at each dilation, so that emulated NICs run at 40 Mb/s."""
 
 
-def run_at(dilation: int, folder: Path, netns: str, settings: Sequence[str] = ()) -> FabricResult:
+def run_at(dilation: int, home: Home, settings: Sequence[str] = ()) -> FabricResult:
     """Run the experiment at a dilation; return its fabric's result, whatever its verdict.
 
     Args:
         dilation: The dilation.
-        folder: A folder with a short name for the run's files.
-        netns: Path of the network namespace in which the fabric is brought up.
+        home: The namespace in which the fabric is brought up, and the folder of the run's files.
         settings: Settings of the experiment.
     """
-    out = folder / "out.json"
-    moefabric = shutil.which("moefabric", path=str(Path(sys.executable).parent)) or ""
+    out = home.folder / "out.json"
     scale = f"scale={{bytes: {NIC_SCALE / dilation}, dilation: {dilation}}}"
     options = [option for setting in (scale, *settings) for option in ("--set", setting)]
-    done = subprocess.run(
-        ["nsenter", f"--net={netns}", moefabric, "run", str(EXPERIMENT), *options, f"--json={out}"],
-        env={**os.environ, "MOEFABRIC_RUN_DIR": str(folder / "run")},
-        capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
+    done = home.call("run", str(EXPERIMENT), *options, f"--json={out}", timeout_s=280)
     assert done.returncode in (0, 3), done.stderr
     [result] = read_run(out).results
     return result
-
-
-@contextmanager
-def own_namespace() -> Iterator[tuple[Path, str]]:
-    """Yield a folder with a short name, and the path of a network namespace for runs."""
-    with ExitStack() as undo:
-        island = Island(["home"], undo)
-        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="mf")))
-        yield folder, f"/run/netns/{island.netns('home')}"
 
 
 def iteration_s(result: FabricResult) -> float:

@@ -35,8 +35,19 @@ from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.results.records.records import CircuitChange
 from moefabric.simulator.fluid import predict_regions
 
+SERVERS: Final = ("s0", "s1", "s2", "s3")
+TENTH: Final = 0.1 * 100e9 / 8 * 1448 / 1514
+"""Bytes that a NIC of 100 Gb/s carries in 100 ms."""
 SILENCE_NS: Final = 2_000_000_000
 """How long a server is silent before it counts as lost. The death of a rank is reported at once."""
+
+
+def demand(*pairs: tuple[int, int]) -> DemandMatrix:
+    """Return a tenth of a second of bytes between each of these pairs of servers."""
+    rows = [[0.0] * 4 for _ in range(4)]
+    for a, b in pairs:
+        rows[a][b] = TENTH
+    return DemandMatrix(SERVERS, rows)
 
 
 class VirtualClock:

@@ -196,6 +196,13 @@ class Transcript:
                 raise ValueError(f"! {other} has no meaning in a transcript")
 
 
+def write_profile(folder: Path, text: str) -> str:
+    """Write a profile into a folder; return its path."""
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
 def transcripts() -> list[Path]:
     """Return the paths of all transcripts."""
     return sorted(TRANSCRIPTS.glob("*/*.txt"))

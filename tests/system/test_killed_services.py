@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from tests.support.slow_machines import finished_run
 from tests.system.conftest import SHORT, Project
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     import docker
 
-INVALID = 3
 WAIT_FOR_FABRIC = "until ls /run/moefabric/*/control.sock >/dev/null 2>&1; do sleep 0.2; done"
 KILLED = 128 + 9
 
@@ -59,15 +58,14 @@ def test_killed_service_ends_the_run_and_the_next_run_works(
         assert killed.status == 0, killed.text
         assert status_of_testbed(engine, other) == status, victim
     again = other.compose("up", "--exit-code-from", "testbed", "testbed", timeout_s=300)
-    assert again.status in {0, INVALID}, again.text
     status = status_of_testbed(engine, project)
-    assert status in {0, INVALID}, project.compose("logs", "testbed", timeout_s=60).text
+    output = project.compose("logs", "testbed", timeout_s=60).text
     left = other.compose("run", "--rm", "-T", "ocs", "ls", "/sys/class/net", timeout_s=60)
     assert left.text.split()[-1:] == ["lo"], left.text
-    for folder, fabrics in (
-        (project.folder, ["eps", "mixnet", "mixnet-spill", "static"]),
-        (other.folder, ["eps", "mixnet"]),
+    for folder, ended, fabrics in (
+        (project.folder, (status, output), ["eps", "mixnet", "mixnet-spill", "static"]),
+        (other.folder, (again.status, again.text), ["eps", "mixnet"]),
     ):
-        results = json.loads((folder / "out" / "prototype.json").read_text())["results"]
+        results = finished_run(folder / "out" / "prototype.json", *ended)["results"]
         assert [result["fabric"] for result in results] == fabrics
         assert {result["integrity"]["lost_transfers"] for result in results} == {0}

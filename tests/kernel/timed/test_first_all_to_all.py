@@ -1,22 +1,15 @@
 """The first all-to-all of a layer on packets, under all modes of `dispatch_light`."""
 
-import json
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from moefabric.workload.iterations.iteration import DispatchLight
-from tests.support.namespaces import Island
+from tests.support.command_home import NEEDS_COMMAND, new_home
 from tests.support.paths import REPOSITORY
+from tests.support.slow_machines import finished_run
 
-MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 EXPERIMENT = """
 experiment: firsts
 model: {{name: mixtral-8x7b, layers: 2, experts: 16}}
@@ -36,34 +29,19 @@ fabrics:
 scale: {{bytes: 2500, dilation: 1}}
 """
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-    pytest.mark.skipif(not MOEFABRIC, reason="needs the command: make install"),
-]
+pytestmark = NEEDS_COMMAND
 
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[dict[str, Any]]:
     """One run of one fabric under the four policies, by name."""
-    with ExitStack() as undo:
-        island = Island(["home"], undo)
-        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="mf")))
-        spec, out = folder / "firsts.yaml", folder / "out.json"
-        spec.write_text(
-            EXPERIMENT.format(trace=REPOSITORY / "examples/data/training-1200-steps.npz")
-        )
-        command = ["nsenter", f"--net=/run/netns/{island.netns('home')}", "--", MOEFABRIC, "run"]
-        done = subprocess.run(
-            [*command, str(spec), "--json", str(out)],
-            env={**os.environ, "MOEFABRIC_RUN_DIR": str(folder / "run")},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode in (0, 3), done.stderr
-        yield {entry["fabric"]: entry for entry in json.loads(out.read_text())["results"]}
+    with new_home() as home:
+        trace = REPOSITORY / "examples/data/training-1200-steps.npz"
+        out = home.folder / "out.json"
+        spec = home.write("firsts.yaml", EXPERIMENT.format(trace=trace))
+        done = home.call("run", spec, "--json", str(out), timeout_s=100)
+        run = finished_run(out, done.returncode, done.stderr)
+        yield {entry["fabric"]: entry for entry in run["results"]}
 
 
 def dispatches(entry: dict[str, Any]) -> list[dict[str, Any]]:

@@ -34,7 +34,9 @@ def result_of(folder: Path, *action: str) -> dict[str, Any]:
 
 
 def test_bytes_arrive_whole_and_are_counted_at_every_hop(short_folder: Path) -> None:
-    for kind, result in result_of(short_folder, "compare", "16000000").items():
+    results = result_of(short_folder, "compare", "16000000")
+    assert len(results) == 3
+    for kind, result in results.items():
         assert result["whole"], result["why"]
         # Four flows, each with four ports on a circuit and four more on a second one.
         assert result["ports"] == (16 if kind == "direct" else 32)

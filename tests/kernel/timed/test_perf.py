@@ -1,13 +1,10 @@
 """Collectives on a fabric that is up: right results, right times, and nothing left behind."""
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +14,8 @@ from moefabric.agents.fleet.messages import Message
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
 from tests.support.attempts import measurements
-from tests.support.namespaces import Island, island
-from tests.support.paths import REPOSITORY
+from tests.support.command_home import NEEDS_COMMAND, Home, new_home
 
-MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 FABRIC = """
 fabric: perfs
 gpus_per_server: 2
@@ -32,48 +27,24 @@ regions:
 scale: {bytes: 1000}
 """
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-    pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
-]
+pytestmark = NEEDS_COMMAND
 
 
-class Home:
-    """A namespace in which the command runs, and a folder for the files of its fabric."""
-
-    def __init__(self, where: Island, folder: Path) -> None:
-        self.where, self.folder = where, folder
-        self.env = {**os.environ, "MOEFABRIC_RUN_DIR": str(folder / "run")}
-
-    def argv(self, *words: str) -> list[str]:
-        return self.where.inside("home", MOEFABRIC, *words)
-
-    def call(self, *words: str) -> str:
-        result = subprocess.run(
-            self.argv(*words), env=self.env, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert result.returncode == 0, result.stderr
-        return result.stdout
-
-    def row(self, *words: str) -> dict[str, Any]:
-        """Return the only row of a measurement."""
-        result = json.loads(self.call("perf", *words, "-n", "2", "-w", "1", "--json", "-"))
-        (row,) = result["rows"]
-        assert row["wrong"] == 0
-        return dict(row)
+def row(home: Home, *words: str) -> dict[str, Any]:
+    """Return the only row of a measurement."""
+    result = json.loads(home.must("perf", *words, "-n", "2", "-w", "1", "--json", "-"))
+    (row,) = result["rows"]
+    assert row["wrong"] == 0
+    return dict(row)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    with island("home", "away") as where:
-        folder = tmp_path_factory.mktemp("perf")
-        (folder / "fabric.yaml").write_text(FABRIC)
-        home = Home(where, folder)
-        home.call("up", str(folder / "fabric.yaml"))
-        home.call("light", "s0/o0~s1/o0")
+def home() -> Iterator[Home]:
+    with new_home() as home:
+        home.must("up", home.write("fabric.yaml", FABRIC))
+        home.must("light", "s0/o0~s1/o0")
         yield home
-        home.call("down", "perfs")
+        home.must("down", "perfs")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 def test_results_are_right_and_as_fast_as_the_model(
     home: Home, words: tuple[str, ...], light_share: float
 ) -> None:
-    measure = partial(home.row, *words, "-b", "32M", "-e", "32M")
+    measure = partial(row, home, *words, "-b", "32M", "-e", "32M")
     rows = measurements(measure, lambda row: abs(row["error"]) < 0.05)
     assert -0.02 < rows[-1]["error"] < 0.05, [row["error"] for row in rows]
     assert rows[-1]["light_share"] == pytest.approx(light_share, abs=0.01)
@@ -111,7 +82,7 @@ def test_interrupted_measurement_leaves_nothing_at_the_agents(home: Home) -> Non
         assert stats["programs"] == stats["connections"] == stats["armed"] == []
     for channel in channels:
         channel.close()
-    assert home.row("barrier")["time_us"] > 0
+    assert row(home, "barrier")["time_us"] > 0
 
 
 @pytest.mark.parametrize(
@@ -126,9 +97,7 @@ def test_interrupted_measurement_leaves_nothing_at_the_agents(home: Home) -> Non
 def test_impossible_measurement_is_an_error_of_one_line(
     home: Home, words: tuple[str, ...], error: str
 ) -> None:
-    result = subprocess.run(
-        home.argv("perf", *words), env=home.env, capture_output=True, text=True, check=False
-    )
+    result = home.call("perf", *words)
     assert (result.returncode, result.stdout) == (1, "")
     assert error in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -111,6 +111,7 @@ def lab() -> Iterator[Lab]:
 @pytest.mark.parametrize("policy", ["eps", "mixnet", "spill"])
 def test_counted_bytes_of_an_undisturbed_run_equal_the_plan(lab: Lab, policy: str) -> None:
     result = lab.run(policy)
+    assert len(result.collectives) == 2
     for collective in result.collectives:
         counted = collective.bytes_by_light, collective.bytes_by_eps
         planned = collective.bytes_planned_by_light, collective.bytes_planned_by_eps

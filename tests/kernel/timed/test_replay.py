@@ -1,7 +1,6 @@
 """Traces with real bytes on fabrics that the plugin of pytest brings up."""
 
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +13,11 @@ from moefabric.ui.cli.main import main
 from moefabric.ui.testing import FabricUnderTest
 from moefabric.workload.graphs.execution_graph import ExecutionGraph
 from tests.support.attempts import measurements
-from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.usefixtures("own_machine"),
     pytest.mark.fabric(
         fabric="replay",
         gpus_per_server=2,
@@ -30,12 +29,6 @@ pytestmark = [
 ]
 TRACES = REPOSITORY / "tests/data/traces"
 CHAKRA = TRACES / "chakra"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def machine() -> Iterator[None]:
-    with own_machine():
-        yield
 
 
 def graph_of(path: Path) -> ExecutionGraph:

@@ -268,6 +268,7 @@ def test_pending_exchanges_are_told_to_a_fleet_that_comes_later(tmp_path: Path) 
                 events = 0
                 while (message := json.loads(lines.readline())).get("id") != 1:
                     events += message["event"] == "exchange"
+        assert events == 2
         for rank in ranks:
             rank.link.close()
 

@@ -40,7 +40,6 @@ def test_frames_are_whole_segments_and_last_one_is_short(length: int, segment: i
     assert wire.framed_size(length) - ends[-1] <= segment + wire.LINE + wire.TRAILER.size
 
 
-@given(st.integers(1, 3 * TAIL), st.integers(0, 3 * TAIL))
-def test_frame_ends_after_its_position(length: int, position: int) -> None:
-    if position < length:
-        assert position < frame_end(position, length, SEGMENT) <= length
+@given(st.integers(0, 3 * TAIL), st.integers(1, 3 * TAIL))
+def test_frame_ends_after_its_position(position: int, rest: int) -> None:
+    assert position < frame_end(position, position + rest, SEGMENT) <= position + rest

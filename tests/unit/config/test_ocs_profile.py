@@ -19,6 +19,7 @@ from moefabric.emulator.ocs.restconf.dialect import RestconfOptions
 from moefabric.emulator.ocs.tl1.dialect import Tl1Options
 from moefabric.runtime.run_directory import ManagementNetwork
 from tests.support.memory_crossbar import MemoryCrossbar
+from tests.support.ocs_lab import write_profile
 from tests.support.virtual_timers import VirtualTimers
 
 FABRIC = """
@@ -119,12 +120,6 @@ users: [{name: boss, password: secret}, {name: guest, group: view}]
 tl1: {login: false, slow_s: 0, codes: {denied: SARB}}
 restconf: {root: /restconf, revision: "2016-04-22", post_kept_s: 5}
 """
-
-
-def write_profile(folder: Path, text: str) -> str:
-    path = folder / "mine.yaml"
-    path.write_text(text)
-    return str(path)
 
 
 def test_profile_file_sets_users_and_dialects(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def test_installed_entry_points_are_those_of_the_project_file() -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_registered_plugin_loads(group: str) -> None:
-    for name in plugin_names(group):
+    names = plugin_names(group)
+    assert names
+    for name in names:
         assert load_plugin(group, name) is load_plugin(group, name)
 
 

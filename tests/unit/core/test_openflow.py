@@ -273,11 +273,14 @@ def test_flow_mod_with_changed_byte_is_decoded_or_refused(data: st.DataObject) -
     )
     at = data.draw(st.integers(8, len(good) - 1))
     bad = good[:at] + bytes([data.draw(st.integers(0, 255))]) + good[at + 1 :]
+    (whole,), _ = messages.split_messages(good)
     (message,), _ = messages.split_messages(bad)
     try:
-        messages.decode_flow_mod(message)
+        changed = messages.decode_flow_mod(message)
     except (OpenFlowError, struct.error, FlowError):
         return
+    intact = vars(messages.decode_flow_mod(whole))
+    assert sum(value != intact[name] for name, value in vars(changed).items()) <= 1
 
 
 def test_multipart_replies_fill_messages() -> None:

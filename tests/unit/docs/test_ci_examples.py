@@ -56,7 +56,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_commands_are_valid(file: Path) -> None:
-    for command in ci_commands(file):
+    commands = ci_commands(file)
+    assert len(commands) == 8
+    for command in commands:
         check(command)
 
 

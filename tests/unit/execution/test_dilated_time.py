@@ -21,20 +21,11 @@ from tests.support.memory_testbed import (
     MemoryController,
     VirtualClock,
     VirtualTimeExecutor,
+    demand,
 )
 
 MS = 1_000_000
 DILATIONS = (1, 2, 10, 25)
-SERVERS = ("s0", "s1", "s2", "s3")
-TENTH = 0.1 * 100e9 / 8 * 1448 / 1514
-"""Bytes that a NIC of 100 Gb/s carries in 100 ms."""
-
-
-def demand(*pairs: tuple[int, int]) -> DemandMatrix:
-    rows = [[0.0] * 4 for _ in range(4)]
-    for a, b in pairs:
-        rows[a][b] = TENTH
-    return DemandMatrix(SERVERS, rows)
 
 
 def layer(number: int, owed: DemandMatrix, first: str) -> list[Operation]:
@@ -123,8 +114,8 @@ def test_model_time_is_the_same_with_traffic_during_a_change(first: str) -> None
 
 
 def test_late_flows_start_no_earlier_than_the_stretched_reply() -> None:
-    bench = Bench(10)
-    run = bench.run("divert")
+    run = Bench(10).run("divert")
+    assert run.reconfigurations
     for change in run.reconfigurations:
         late = [
             record.first_sent_ns

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import FlowRecord
 from moefabric.core.topology import Fabric
@@ -19,28 +18,20 @@ from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
+    SERVERS,
+    TENTH,
     ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     VirtualClock,
     VirtualTimeExecutor,
+    demand,
 )
 from tests.support.observers import observer
 
 MS = 1_000_000
 NEAR = 1000
 """Rounding to whole nanoseconds and bytes."""
-SERVERS = ("s0", "s1", "s2", "s3")
-TENTH = 0.1 * 100e9 / 8 * 1448 / 1514
-"""Bytes that a NIC of 100 Gb/s carries in 100 ms."""
-
-
-def demand(*pairs: tuple[int, int]) -> DemandMatrix:
-    """A tenth of a second of bytes between each of these pairs of servers."""
-    rows = [[0.0] * 4 for _ in range(4)]
-    for a, b in pairs:
-        rows[a][b] = TENTH
-    return DemandMatrix(SERVERS, rows)
 
 
 NEIGHBOURS, CROSSED, NOTHING = demand((0, 1), (2, 3)), demand((0, 2), (1, 3)), demand()

@@ -3,9 +3,12 @@
 Failures in experiments; the instants at which they are record to happen.
 """
 
+import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,13 +37,25 @@ from moefabric.runtime.failure_log import FAILURE_LOG, append_failure_event, rea
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.testbed.failure_injection import inject, logged_failures
 from tests.support.fabrics import fabric
-from tests.support.limits import limited_file_size
 from tests.support.memory_testbed import ImmediateExecutor, VirtualClock
 from tests.support.paths import EXAMPLES
 
 S = 1_000_000_000
 MS = 1_000_000
 EXAMPLE = EXAMPLES / "failures.yaml"
+
+
+@contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """Limit the size of files, in bytes: as on a full file system, write(2) fails beyond it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def seen(

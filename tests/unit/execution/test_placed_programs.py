@@ -58,8 +58,9 @@ def test_messages_whose_place_is_free_are_granted_beforehand() -> None:
     graph = ExecutionGraph({rank: exchange(rank) for rank in range(2)})
     placement = RankPlacement(("s0", "s1"), (0, 0))
     placed = PlacedProgram(lower(graph, {}), MessagePaths(fabric(), placement), Scale())
-    for [rank] in program_requests(placed, placed.paces()).values():
-        assert [step.get("granted") for step in rank["steps"]] == [True, None, True]
+    requests = program_requests(placed, placed.paces()).values()
+    granted = [[step.get("granted") for step in rank["steps"]] for [rank] in requests]
+    assert granted == [[True, None, True]] * 2
 
 
 def test_mixnet_sends_by_circuits_where_there_are_any_and_by_the_eps_elsewhere() -> None:

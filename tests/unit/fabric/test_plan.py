@@ -240,10 +240,10 @@ def test_interface_names_are_unique_and_short(any_fabric: Fabric) -> None:
 
 @given(sizes)
 def test_switch_port_numbers_match_topology(any_fabric: Fabric) -> None:
-    for switch in plan_fabric(any_fabric, MANAGEMENT).switches:
-        assert [port.port for port in switch.ports] == sorted(
-            any_fabric.openflow.ports(switch.name).values()
-        )
+    switches = plan_fabric(any_fabric, MANAGEMENT).switches
+    assert {switch.name: [port.port for port in switch.ports] for switch in switches} == {
+        name: sorted(any_fabric.openflow.ports(name).values()) for name in any_fabric.switches
+    }
 
 
 @pytest.mark.parametrize(

@@ -177,5 +177,6 @@ def descendants(part: Node) -> list[Node]:
 
 
 def test_every_list_has_its_key_leaf() -> None:
-    for node in (part for top in CONTAINERS.values() for part in descendants(top) if part.key):
-        assert node[node.key].type
+    lists = [part for top in CONTAINERS.values() for part in descendants(top) if part.key]
+    assert lists
+    assert all(node[node.key].type for node in lists)

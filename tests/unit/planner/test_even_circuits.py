@@ -95,12 +95,11 @@ def test_second_eigenvalue_tells_how_well_a_graph_connects(
     assert found == pytest.approx(eigenvalue, abs=1e-12)
 
 
-@given(PORTS)
+@given(st.lists(st.integers(2, 4), min_size=1, max_size=8))
 def test_expanders_connect_all_servers_if_each_has_two_circuits(ports: list[int]) -> None:
-    counts = circuit_counts(len(ports), expander_order([max(2, nics) for nics in ports]))
-    if len(ports) < 9 and ports and max(ports) <= 4:
-        reached = np.linalg.matrix_power(counts + np.eye(len(ports), dtype=np.int64), len(ports))
-        assert (reached > 0).all()
+    counts = circuit_counts(len(ports), expander_order(ports))
+    reached = np.linalg.matrix_power(counts + np.eye(len(ports), dtype=np.int64), len(ports))
+    assert (reached > 0).all()
 
 
 def test_even_circuits_are_a_mesh_if_there_are_enough_nics() -> None:

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
@@ -238,7 +238,9 @@ def test_all_bytes_are_delivered_over_circuits_that_are_lit(situation: Situation
 @given(situations())
 def test_routes_end_at_their_destination_without_loops(situation: Situation) -> None:
     wired, demand, lit = situation
-    for flow in flows(wired, lit, multihop_split(wired, demand, lit)):
+    sent = flows(wired, lit, multihop_split(wired, demand, lit))
+    assume(sent)
+    for flow in sent:
         links = [link for link in route(wired, lit, flow) if not is_forwarding(link)]
         servers = [end.partition("/")[0] for link in links for end in link if "/" in end]
         visited = [servers[0], *(far for near, far in pairwise(servers) if near != far)]

@@ -146,7 +146,9 @@ def test_micro_batches_differ_where_gates_are_noisy() -> None:
 
 
 def test_pipeline_overlaps_computing_and_communication() -> None:
-    for each in predict_experiment(load_experiment(PIPELINE), EXAMPLES)["fabrics"]:
+    fabrics = predict_experiment(load_experiment(PIPELINE), EXAMPLES)["fabrics"]
+    assert len(fabrics) == 4
+    for each in fabrics:
         assert each["compute_s"] < each["iteration_s"]
         assert each["exposed_comm_s"] == pytest.approx(each["iteration_s"] - each["compute_s"])
         busiest = 4 * 4 * each["all_to_all_s"] * 2

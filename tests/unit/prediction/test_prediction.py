@@ -62,9 +62,10 @@ def test_iteration_computes_attention_and_busiest_experts_three_times_a_layer(
     attention_and_router_s = 32768 * (117_440_512 + 65_536) / 499.2e12
     all_reduces_s = 4 * 2 * 3 / 4 * 32768 * 8192 / 450e9
     layer_s = 3 * (attention_and_router_s + expert_s) + all_reduces_s
-    for entry in prototype.values():
-        assert entry["compute_s"] == pytest.approx(7 * layer_s)
-        assert entry["exposed_comm_s"] == pytest.approx(entry["iteration_s"] - entry["compute_s"])
+    entries = prototype.values()
+    compute_s = pytest.approx([7 * layer_s] * 4)
+    assert [entry["compute_s"] for entry in entries] == compute_s
+    assert [entry["iteration_s"] - entry["exposed_comm_s"] for entry in entries] == compute_s
 
 
 def test_training_has_new_demand_and_moves_circuits_repeatedly() -> None:

@@ -31,26 +31,19 @@ from moefabric.workload.iterations.iteration import (
 )
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
+    TENTH,
     ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     VirtualClock,
+    demand,
 )
 from tests.support.paths import EXAMPLES
 from tests.support.predictions import predict_experiment
 
 MS = 1_000_000
 NEAR = 2000
-SERVERS = ("s0", "s1", "s2", "s3")
-TENTH = 0.1 * 100e9 / 8 * 1448 / 1514
 ARMING_MS = 6
-
-
-def demand(*pairs: tuple[int, int]) -> DemandMatrix:
-    rows = [[0.0] * 4 for _ in range(4)]
-    for a, b in pairs:
-        rows[a][b] = TENTH
-    return DemandMatrix(SERVERS, rows)
 
 
 NEIGHBOURS, CROSSED = demand((0, 1), (2, 3)), demand((0, 2), (1, 3))

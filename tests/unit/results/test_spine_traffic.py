@@ -66,9 +66,9 @@ def test_all_to_alls_transfers_and_all_reduces_of_the_large_examples_cross_spine
 
 
 def test_uplinks_of_the_large_example_carry_every_kind_of_traffic() -> None:
-    for marked in sent_flows("spines").values():
-        sources = {flow.src for flow, apart in marked if apart}
-        assert len(sources) >= 8
+    sent = sent_flows("spines").values()
+    sources = [{flow.src for flow, apart in marked if apart} for marked in sent]
+    assert min(map(len, sources)) >= 8
 
 
 def test_predict_tells_the_share_of_bytes_that_cross_spines() -> None:

@@ -11,8 +11,12 @@ from moefabric.runtime.control_tls import ControlTls
 from tests.support.certificates import make_certificates
 
 
-def handshake(client: ControlTls, server: ControlTls) -> None:
-    """Exchange the messages of a handshake; raise SSLError if an end refuses the other."""
+def handshake(client: ControlTls, server: ControlTls) -> list[str | None]:
+    """Exchange the messages of a handshake, and return the protocols that the ends have agreed on.
+
+    Raises:
+        SSLError: If an end refuses the other.
+    """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.context(server_side=False).wrap_bio(to_client, to_server),
@@ -22,11 +26,12 @@ def handshake(client: ControlTls, server: ControlTls) -> None:
         for end in ends:
             with suppress(ssl.SSLWantReadError):
                 end.do_handshake()
+    return [end.version() for end in ends]
 
 
 def test_certificates_of_one_ca_fit(tmp_path: Path) -> None:
     own = make_certificates(tmp_path / "own")
-    handshake(own, own)
+    assert handshake(own, own) == ["TLSv1.3"] * 2
 
 
 @pytest.mark.parametrize("foreign", ["client", "server"])

@@ -71,18 +71,23 @@ def test_timers_are_called_in_order_and_only_once() -> None:
 
 
 def test_timer_that_adds_another_delays_no_descriptor() -> None:
-    loop = EventLoop()
+    loop, calls = EventLoop(), list[int]()
     sock, peer = socket.socketpair()
 
     def again() -> None:
         loop.call_at(loop.now_ns(), again)
 
+    def arrive(events: int) -> None:
+        calls.append(events)
+        loop.stop()
+
     with sock, peer:
-        loop.watch(sock.fileno(), IN, lambda _events: loop.stop())
+        loop.watch(sock.fileno(), IN, arrive)
         again()
         peer.send(b"x")
         loop.run()
         loop.close()
+    assert calls == [IN]
 
 
 def test_forgotten_descriptor_stays_forgotten_after_its_callback_failed() -> None:

@@ -11,6 +11,7 @@ def grids(predicted: PaperResults) -> dict[str, Grid]:
 
 
 def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
+    assert len(grids) == 5
     for grid in grids.values():
         assert {len(cells) for cells in grid.rows} == {len(grid.header)}
 
@@ -18,9 +19,10 @@ def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
 def test_gpu_speeds_of_the_calibration_are_shown(
     predicted: PaperResults, grids: dict[str, Grid]
 ) -> None:
-    speeds = {cells[0]: cells[1] for cells in grids["calibration"].rows}
-    for name, calibrated in predicted.evaluation.calibrations.items():
-        assert speeds[name] == f"{calibrated.job.training.utilisation:.2f} of 312 Tflop/s"
+    assert {cells[0]: cells[1] for cells in grids["calibration"].rows} == {
+        name: f"{calibrated.job.training.utilisation:.2f} of 312 Tflop/s"
+        for name, calibrated in predicted.evaluation.calibrations.items()
+    }
 
 
 def test_fat_tree_column_fails_without_its_calibration(grids: dict[str, Grid]) -> None:

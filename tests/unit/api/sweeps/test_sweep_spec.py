@@ -141,10 +141,10 @@ def test_program_of_a_training_stays_in_its_folder_and_decides_the_id(tmp_path: 
 def test_program_of_a_run_travels_with_it(tmp_path: Path) -> None:
     spec = training_sweep(tmp_path).model_copy(update={"mode": "run"})
     plan = plan_sweep(spec, tmp_path)
-    for run in plan.runs.values():
-        digest, name = run.task.document["train"]["program"].split("/")
-        assert digest in plan.archives
-        assert name == "train.py"
+    (program,) = {run.task.document["train"]["program"] for run in plan.runs.values()}
+    digest, name = program.split("/")
+    assert digest in plan.archives
+    assert name == "train.py"
 
 
 def test_training_without_a_program_is_a_fault(tmp_path: Path) -> None:

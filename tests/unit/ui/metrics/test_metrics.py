@@ -139,7 +139,9 @@ def test_sample_has_the_reported_value(name: str, labels: dict[str, str], value:
 
 def test_names_follow_the_conventions() -> None:
     """See https://prometheus.io/docs/practices/naming/."""
-    for family in Sample().collect():
+    families = list(Sample().collect())
+    assert families
+    for family in families:
         assert NAME.fullmatch(family.name)
         assert not re.search(r"_(ms|us|ns|kb|mb|bits|minutes|percent)(_|$)", family.name)
         for sample in family.samples:

@@ -122,8 +122,8 @@ def test_points_have_the_times_of_the_papers_networks(study: FrontierResults) ->
 
 
 def test_points_compare_with_the_eps(study: FrontierResults) -> None:
-    for point in study.select(policy=EPS.name):
-        assert (point.all_to_all, point.iteration, point.efficiency) == (1.0, 1.0, 1.0)
+    own = study.select(policy=EPS.name)
+    assert {(one.all_to_all, one.iteration, one.efficiency) for one in own} == {(1.0, 1.0, 1.0)}
     for point in study.points:
         assert point.optical + point.electrical == 8
         assert point.all_to_all >= 1 - 1e-9
@@ -137,7 +137,9 @@ def test_points_compare_with_the_eps(study: FrontierResults) -> None:
 def test_tapered_eps_loses_to_the_eps_by_transfers_between_regions_alone(
     study: FrontierResults,
 ) -> None:
-    for point in study.select(policy=TAPERED.name):
+    tapered = study.select(policy=TAPERED.name)
+    assert len(tapered) == 140
+    for point in tapered:
         base = study.select(model=point.model, rate_bps=point.rate_bps, policy=EPS.name)[0]
         assert point.all_to_all_s == pytest.approx(base.all_to_all_s)
         added_s = point.transfers_s - base.transfers_s
@@ -146,6 +148,7 @@ def test_tapered_eps_loses_to_the_eps_by_transfers_between_regions_alone(
 
 
 def test_no_network_surpasses_one_on_the_frontier(study: FrontierResults) -> None:
+    assert len(study.models) == 5
     for model in study.models:
         points = study.select(model=model)
         best = [point for point in points if point.is_efficient]
@@ -278,9 +281,10 @@ def test_settling_costs_each_forward_dispatch_of_mixnet_its_whole_time(
 ) -> None:
     jobs = region_jobs(EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs, sizes=(8,))
     for job in jobs:
-        for point in study.select(model=job.model, policy=MIXNET.name):
-            added_s = point.settling_iteration_s - point.iteration_s
-            assert added_s == pytest.approx(job.layers[0].layer_passes * 0.025, rel=0.2)
+        points = study.select(model=job.model, policy=MIXNET.name)
+        added_s = [point.settling_iteration_s - point.iteration_s for point in points]
+        least_s = job.layers[0].layer_passes * 0.025
+        assert added_s == pytest.approx([least_s] * 28, rel=0.2)
 
 
 def test_settling_costs_joint_at_most_what_even_circuits_take(study: FrontierResults) -> None:
