@@ -118,6 +118,7 @@ def packets_by_rule(home: Home) -> dict[str, int]:
     }
 
 
+@pytest.mark.nightly
 def test_programs_take_the_same_route_with_relay_trees_and_without(home: Home) -> None:
     without, with_trees = (rules_used(home, forwarding) for forwarding in ("none", "switch"))
     assert without == with_trees
@@ -193,7 +194,13 @@ def test_regions_run_at_once_with_their_own_controllers(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.nightly),
+    ],
+    ids=lambda number: number.name,
 )
 def test_interrupted_run_removes_its_fabrics(home: Home, number: signal.Signals) -> None:
     spec = home.write("small.yaml", EXPERIMENT.format(iterations=50, repository=REPOSITORY))
@@ -271,6 +278,7 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     assert sum(part["bytes_by_light"] for part in once["collectives"]) == 0
 
 
+@pytest.mark.nightly
 def test_fabric_speaks_a_dialect_of_another_package(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

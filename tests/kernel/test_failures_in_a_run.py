@@ -95,7 +95,9 @@ def lab() -> Iterator[RunLab]:
         yield RunLab(home.island, home.folder)
 
 
-@pytest.mark.parametrize("schedule", ["lockstep", "independent"])
+@pytest.mark.parametrize(
+    "schedule", ["lockstep", pytest.param("independent", marks=pytest.mark.nightly)]
+)
 def test_job_survives_the_loss_of_a_gpu_a_server_and_its_controller(
     lab: RunLab, schedule: str
 ) -> None:

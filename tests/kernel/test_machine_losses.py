@@ -13,6 +13,7 @@ from tests.support.placed_fabrics import PlacedFabric, machine_service, placed_f
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.nightly,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]
 Machines = dict[str, NamespaceMachine]

@@ -232,6 +232,7 @@ def test_experiment_with_circuits_runs_on_a_mix_of_servers(
     assert_nothing_left(lab, before)
 
 
+@pytest.mark.nightly
 def test_lost_host_leaves_an_invalid_run_with_its_name(
     lab: PluggedLab, before: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -264,6 +265,7 @@ def test_lost_host_leaves_an_invalid_run_with_its_name(
     assert_nothing_left(lab, before)
 
 
+@pytest.mark.nightly
 def test_fault_of_a_host_is_reported_by_up(
     lab: PluggedLab, before: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:

@@ -40,7 +40,13 @@ def run_ok(*words: str) -> str:
     return result.stdout
 
 
-@pytest.fixture(scope="module", params=["scpi", "tl1", "restconf"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "scpi",
+        *(pytest.param(other, marks=pytest.mark.nightly) for other in ("tl1", "restconf")),
+    ],
+)
 def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("proof")
     with own_machine():

@@ -134,7 +134,13 @@ def test_failures_leave_artefacts_and_no_fabric(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.nightly),
+    ],
+    ids=lambda number: number.name,
 )
 def test_ended_session_leaves_nothing(folder: Path, number: signal.Signals) -> None:
     (folder / "test_suite.py").write_text(WAITING)
@@ -157,6 +163,7 @@ def wait_until_gone(name: str) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_killed_session_leaves_no_fabric_of_an_experiment(folder: Path) -> None:
     experiment = str(EXAMPLES / "training.yaml")
     (folder / "test_suite.py").write_text(RUNNING.format(file=experiment))

@@ -354,7 +354,9 @@ def run_on_hosts(
     return subprocess.CompletedProcess(run.args, status, "", (lab.folder / "stderr").read_text())
 
 
-@pytest.mark.parametrize("schedule", ["lockstep", "independent"])
+@pytest.mark.parametrize(
+    "schedule", ["lockstep", pytest.param("independent", marks=pytest.mark.nightly)]
+)
 def test_run_on_real_hosts_has_results(lab: SshLab, schedule: str) -> None:
     completed = run_on_hosts(lab, "s1", schedule)
     results = finished_run(lab.folder / "real.json", completed.returncode, completed.stderr)
