@@ -115,7 +115,7 @@ fuzz: setup-all
 	$(bin)/python -m tests.fuzz --inputs $(INPUTS)
 
 coverage: setup-all
-	$(bin)/python -m pytest -n 2 --cov moefabric --cov-branch --cov-report term --cov-report html:out/coverage \
+	$(bin)/python -m pytest -n 2 -p pytest_cov --cov moefabric --cov-branch --cov-report term --cov-report html:out/coverage \
 		--ignore tests/unit/agents tests/unit studies/tests/unit tests/golden
 
 MUTANTS :=

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -153,11 +154,14 @@ class Session:
             arguments += ["-o", f"cache_dir={cache}", f"--junitxml={self.out / name}.xml"]
             arguments += ["--durations=15", *([] if self.nightly else ["-m", "not nightly"])]
             noted.unlink(missing_ok=True)
+        # Without bytecode, each of the many processes would compile all that it imports.
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         command = [*tier.prefix, "nice", f"-n{tier.nice}", str(BIN / tier.command[0]), *arguments]
         with self._log(name).open("wb") as log:
             status = subprocess.run(
                 command,
                 cwd=self.root,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

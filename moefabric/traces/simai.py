@@ -13,6 +13,7 @@ checkpoints name are computed again before their backward pass.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -241,13 +242,18 @@ def simai_graph(workload: SimaiWorkload, name: str = "") -> ExecutionGraph:
     if len(nodes) * count > MAX_OPERATIONS:
         message = f"{len(nodes)} operations on each of {count} ranks are more than {MAX_OPERATIONS}"
         raise TraceError(name, "", message)
+
+    @cache
+    def member(number: int, group: str) -> Node:
+        return replace(nodes[number], group=group)
+
     groups: dict[str, tuple[int, ...]] = {}
     ranks = {}
     for rank in range(count):
         own = _groups_of(workload, rank)
         groups |= dict(own.values())
         ranks[rank] = tuple(
-            replace(node, group=own[node.group][0]) if node.kind == "collective" else node
+            member(node.number, own[node.group][0]) if node.kind == "collective" else node
             for node in nodes
         )
     return ExecutionGraph(ranks, groups, name, tuple(_notes(workload, count)))

@@ -139,12 +139,11 @@ def test_switch_reconnects_until_controller_listens(undo: ExitStack) -> None:
     bench.listeners[0].close()
     for _ in range(6):  # some attempts that fail
         bench.agent.run_once(TIMEOUT_S)
+    assert bench.agent.switches["s0"].connect_ns - time.monotonic_ns() < 2e9
     undo.enter_context(serving(bench.agent))
     bench.listeners[0] = undo.enter_context(socket.create_server(address))
     bench.listeners[0].settimeout(TIMEOUT_S)
-    started = time.monotonic()
     bench.accept(0).greet()
-    assert time.monotonic() - started < 2
 
 
 def test_switch_reconnects_after_hang_up(undo: ExitStack) -> None:

@@ -1,6 +1,7 @@
 """A datapath and interfaces in memory: the reference for the meaning of flows, without root."""
 
 import os
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -60,7 +61,7 @@ class MemoryDatapath:
         self._flows: dict[FlowKey, Flow] = {}
         self._groups: Groups = {}
         self._counts: dict[FlowKey, FlowCount] = {}
-        self._punted: list[PuntedPacket] = []
+        self._punted = deque[PuntedPacket]()
         self._signal = EventSignal()
         self.sent: list[SentFrame] = []
         self.fileno, self.close = self._signal.fileno, self._signal.close
@@ -119,8 +120,8 @@ class MemoryDatapath:
     def received(self) -> Sequence[PuntedPacket]:
         """See `Datapath.received`."""
         self._signal.clear()
-        punted, self._punted = self._punted, []
-        return tuple(punted)
+        # A packet that another thread appends meanwhile stays for the next call.
+        return tuple(self._punted.popleft() for _ in range(len(self._punted)))
 
 
 class MemoryInterfaces:

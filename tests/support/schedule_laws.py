@@ -1,9 +1,8 @@
 """Laws that every schedule of a collective obeys."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
-from itertools import chain, combinations
 from random import Random
 
 from moefabric.workload.collectives.program import transfers
@@ -55,33 +54,34 @@ def assert_no_races(schedule: Schedule) -> None:
             for number in step.after:
                 bits |= before[number] | 1 << number
             before.append(bits)
-        for one, other in combinations(steps, 2):
-            if not one.kind == other.kind == "send" and conflict(one, other):
-                assert before[other.number] >> one.number & 1, (schedule.name, one, other)
+        for one, other in conflicts(steps):
+            first, last = sorted((one, other), key=lambda step: step.number)
+            assert before[last.number] >> first.number & 1, (schedule.name, first, last)
 
 
-def conflict(one: Step, other: Step) -> bool:
-    if one.kind == other.kind == "receive_add":
-        return False  # additions commute
-    pairs = chain(
-        ((written(one), extent) for extent in touched(other)),
-        ((written(other), extent) for extent in touched(one)),
-    )
-    return any(place is not None and overlap(place, extent) for place, extent in pairs)
+def conflicts(steps: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
+    """Yield steps that touch the same bytes; additions commute, and reads do not conflict."""
+    uses = [(extent, step) for step in steps for extent in touched(step)]
+    uses.sort(key=lambda use: (use[0].buffer, use[0].offset))
+    for number, (extent, one) in enumerate(uses, 1):
+        for at in range(number, len(uses)):
+            place, other = uses[at]
+            if place.buffer != extent.buffer or place.offset >= extent.end:
+                break
+            is_addition = one.kind == other.kind == "receive_add"
+            is_written = is_write(extent, one) or is_write(place, other)
+            if one is not other and is_written and not is_addition:
+                yield one, other
 
 
-def written(step: Step) -> Extent | None:
-    return None if step.kind == "send" else step.extent
+def is_write(extent: Extent, step: Step) -> bool:
+    return extent is step.extent and step.kind != "send"
 
 
 def touched(step: Step) -> Iterator[Extent]:
     yield step.extent
     if step.source:
         yield step.source
-
-
-def overlap(a: Extent, b: Extent) -> bool:
-    return a.buffer == b.buffer and a.offset < b.end and b.offset < a.end
 
 
 def assert_no_deadlock(schedule: Schedule) -> None:

@@ -36,6 +36,8 @@ POPULARITIES: Final[tuple[Popularity, ...]] = get_args(Popularity)
 _LAYER, _SOURCE, _DRAW, _COMMON = range(4)
 _LEAST_SHARE: Final = 1e-12
 """Share of an expert below which it counts as that: logarithms stay finite."""
+_MOST_RATIOS: Final = 4096
+"""Sources of layers whose own shares a generator keeps, so that its memory has a bound."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,9 @@ class GatingGenerator:
     _layers: dict[tuple[int, int], "_LayerScores"] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _ratios: dict[tuple[int, int], FloatArray] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def tokens(self, iteration: int, layer: int, region: int = 0, micro_batch: int = 0) -> Counts:
         """Return the tokens [rank, expert] of one layer; each row sums to tokens x top_k.
@@ -170,11 +175,21 @@ class GatingGenerator:
         shares = popularity(scores.at(iteration), parameters, scores.skew)
         if math.isinf(parameters.concentration):
             return shares
+        ratio = self._ratios.get((layer, source))
+        if ratio is None:
+            ratio = self._source_ratio(layer, source, scores)
+            if len(self._ratios) < _MOST_RATIOS:
+                self._ratios[layer, source] = ratio
+        return _normalised(shares * ratio)
+
+    def _source_ratio(self, layer: int, source: int, scores: "_LayerScores") -> FloatArray:
+        """Return a source's own shares over those of its layer, in all iterations."""
+        parameters = self.parameters
         mean = popularity(scores.constant, parameters, scores.skew)
         random = np.random.default_rng([self.seed, _SOURCE, layer, source])
         own = random.standard_gamma(parameters.concentration * parameters.experts * mean)
-        ratio = np.maximum(own / own.sum(), _LEAST_SHARE) / np.maximum(mean, _LEAST_SHARE)
-        return _normalised(shares * ratio)
+        ratio: FloatArray = np.maximum(own / own.sum(), _LEAST_SHARE)
+        return ratio / np.maximum(mean, _LEAST_SHARE)
 
     def trace(self, iterations: int, layers: int) -> GatingTrace:
         """Return the gating of one region, one micro-batch an iteration."""

@@ -6,7 +6,7 @@ are equal and share no full link, so one region stands for all.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, Literal, Self
 
 import numpy as np
@@ -262,6 +262,12 @@ def topoopt_degree(job: PaperJob) -> int:
     return GPUS_PER_SERVER - 1 - min(2, job.pp - 1)
 
 
+@lru_cache(maxsize=64)
+def _matching_order(demand: bytes, servers: int, degree: int) -> list[tuple[int, int]]:
+    """Return TopoOpt's circuits, which are the same at all rates, for a demand's floats."""
+    return topoopt.matching_order(np.frombuffer(demand).reshape(servers, servers), degree)
+
+
 def topoopt_all_to_all(
     job: PaperJob,
     rate_bps: float,
@@ -278,7 +284,7 @@ def topoopt_all_to_all(
             `forwarding_s`.
     """
     demand, seconds = job.dispatch_bytes, completion_s or forwarding_s
-    pairs = topoopt.matching_order(demand + demand.T, degree or topoopt_degree(job))
+    pairs = _matching_order((demand + demand.T).tobytes(), job.servers, degree or topoopt_degree(job))
     circuits = circuit_counts(job.servers, pairs)
     light = np.multiply(circuits, nic_bytes_s(rate_bps))
     return dispatch_and_combine(

@@ -60,8 +60,10 @@ class Region:
             dst: The packet's destination.
             mark: Its mark.
         """
+        address = self._address(dst)
+        marked = dscp(self.fabric, mark)
         ports = {
-            switch: {self._port(table, switch, dst, mark) for table in listed}
+            switch: {self._port(table, switch, address, marked) for table in listed}
             for switch, listed in tables.items()
         }
 
@@ -86,9 +88,8 @@ class Region:
             if server != dst:
                 yield from follow(server, "host", ())
 
-    def _port(self, table: Table, switch: str, dst: str, mark: str) -> str | None:
-        address = int(self.fabric.addressing.prefix(dst).network_address) + 1
-        matching = [e for e in table.values() if matches(e, address, dscp(self.fabric, mark))]
+    def _port(self, table: Table, switch: str, address: int, marked: int) -> str | None:
+        matching = [e for e in table.values() if matches(e, address, marked)]
         number = max(matching, key=lambda e: e.priority).port if matching else None
         ports = self.fabric.openflow.ports(switch).items()
         return next((name for name, port in ports if port == number), None)
@@ -119,6 +120,20 @@ class Region:
                 result[switch].append(dict(table))
         return result
 
+    def _leading(self, tables: Mapping[str, list[Table]], dst: str) -> dict[str, list[Table]]:
+        """Return the tables without the entries of other destinations."""
+        address = self._address(dst)
+        return {
+            switch: [
+                {match: e for match, e in table.items() if matches(e, address, e.dscp or 0)}
+                for table in listed
+            ]
+            for switch, listed in tables.items()
+        }
+
+    def _address(self, server: str) -> int:
+        return int(self.fabric.addressing.prefix(server).network_address) + 1
+
     def all_fates(
         self, held: frozenset[Rule], changes: Sequence[RuleChange]
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -126,9 +141,10 @@ class Region:
         servers = self.fabric.regions[0].servers
         for change in changes:
             tables = self.tables(held, change)
-            for root in servers:
-                for dst in servers:
-                    yield from self.fates(tables, dst, relay_path(self.fabric, root))
+            for dst in servers:
+                leading = self._leading(tables, dst)
+                for root in servers:
+                    yield from self.fates(leading, dst, relay_path(self.fabric, root))
             replaced = {rule.match for rule in change.add}
             left = (rule for rule in held - change.delete if rule.match not in replaced)
             held = frozenset(left) | change.add

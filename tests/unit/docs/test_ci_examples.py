@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import click
@@ -24,6 +25,16 @@ def lines(name: str) -> set[str]:
     return {line for line in text.splitlines() if not line.startswith("#")}
 
 
+@cache
+def collected(*arguments: str) -> str:
+    """Return what pytest collects; every test has the same files."""
+    argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]
+    environment = {**os.environ, "PYTEST_ADDOPTS": "-p no:cacheprovider"}
+    run = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
 def check(command: list[str]) -> None:
     """Raise an error if a command can't work in the current folder; make the files it writes."""
     program, *arguments = command
@@ -36,11 +47,7 @@ def check(command: list[str]) -> None:
         assert arguments[:2] == ["install", ".[fabric]"]
         assert set(arguments[2:]) <= lines("requirements-test.txt")
     elif program == "pytest":
-        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]
-        environment = {**os.environ, "PYTEST_ADDOPTS": "-p no:cacheprovider"}
-        run = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stdout + run.stderr
-        assert "test_iperf.py" in run.stdout
+        assert "test_iperf.py" in collected(*arguments)
     else:
         assert program == "moefabric"
         check_moefabric(arguments)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -104,6 +105,7 @@ def test_readme_has_iterations_of_the_training_guide_and_times_of_greedy_senders
     assert f"take {cubic} (CUBIC) or {dctcp} times (DCTCP) as long over the mesh" in readme
 
 
+@cache
 def predicted(example: str, *changes: str) -> dict[str, tuple[float, str]]:
     """Return the predicted iteration, and performance per dollar as text, of each fabric."""
     settings = [part for change in changes for part in ("--set", change)]
@@ -127,7 +129,11 @@ def test_readme_has_the_predicted_performance_per_dollar_of_its_examples() -> No
 
 
 @pytest.mark.parametrize(
-    "example", ["prototype", "training", "fabrics", "forwarding", "forwarding-knowledge"]
+    "example",
+    [
+        *("prototype", "training", "fabrics", "forwarding"),
+        pytest.param("forwarding-knowledge", marks=pytest.mark.nightly),
+    ],
 )
 def test_circuits_that_move_give_less_per_dollar_than_fixed_ones_in_the_examples_of_the_readme(
     example: str,

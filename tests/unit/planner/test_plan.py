@@ -7,7 +7,7 @@ from math import inf, isclose
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -27,6 +27,8 @@ from tests.support.policies import POLICIES
 
 VECTORS = json.loads((GOLDEN / "algorithm1_vectors.json").read_text())
 ALMOST = 1 + 1e-9
+FEWER = settings(max_examples=settings().max_examples * 2 // 5)
+"""Each example plans with all policies."""
 
 Situation = tuple[Fabric, DemandMatrix, CircuitSet]
 
@@ -79,6 +81,7 @@ def plans(situation: Situation) -> Mapping[str, Plan]:
     }
 
 
+@FEWER
 @given(situations())
 def test_every_registered_policy_keeps_the_laws(situation: Situation) -> None:
     asked = laws.Situation(*situation)
@@ -88,6 +91,7 @@ def test_every_registered_policy_keeps_the_laws(situation: Situation) -> None:
         assert policy.name == "round-robin" or "at rest" not in {law.name for law, _ in breaches}
 
 
+@FEWER
 @given(situations())
 def test_predictions_rank_the_policies_of_one_family(situation: Situation) -> None:
     planned = plans(situation)
@@ -98,6 +102,7 @@ def test_predictions_rank_the_policies_of_one_family(situation: Situation) -> No
     assert plan_anew(*situation[:2], "joint").predicted_s <= spill_s * ALMOST
 
 
+@FEWER
 @given(situations())
 def test_dispatch_and_combine_share_their_circuits(situation: Situation) -> None:
     wired, demand, before = situation

@@ -217,6 +217,7 @@ TRUE = GatingParameters(
 )
 
 
+@pytest.mark.nightly
 def test_fit_recovers_the_parameters_of_generated_traces() -> None:
     fits = [
         fit(generate(TRUE, ranks=8, layers=24, iterations=60, seed=seed), 4) for seed in range(3)

@@ -165,6 +165,7 @@ def measurements(
     return Measurements({cell: measured(cell) for cell in cells}, waits)
 
 
+@pytest.mark.nightly
 def test_every_emulated_row_has_its_prediction(predicted: PaperResults) -> None:
     emulated = emulated_tables(predicted, measurements(predicted, lambda _: 1.0))
     for table in (*emulated.tables, emulated.aims):
@@ -182,6 +183,7 @@ def test_every_emulated_row_has_its_prediction(predicted: PaperResults) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_longer_all_to_all_prolongs_iteration_and_changes_verdict(predicted: PaperResults) -> None:
     emulated = emulated_tables(
         predicted, measurements(predicted, lambda cell: 1.5 if cell.network == "mixnet" else 1.0)
@@ -196,6 +198,7 @@ def test_longer_all_to_all_prolongs_iteration_and_changes_verdict(predicted: Pap
     assert rows["fat-tree", "llama-moe at 100Gb/s"].verdict == CALIBRATED
 
 
+@pytest.mark.nightly
 def test_blocked_row_uses_measured_wait(predicted: PaperResults) -> None:
     emulated = emulated_tables(predicted, measurements(predicted, lambda _: 1.0))
     values = {(row.name, row.subject): row.value for table in emulated.tables for row in table.rows}
@@ -260,6 +263,7 @@ def test_waits_are_stated_as_a_distribution(predicted: PaperResults) -> None:
     assert f"circuits that settle in {expected}" in text
 
 
+@pytest.mark.nightly
 def test_text_and_page_show_predicted_and_emulated_values(predicted: PaperResults) -> None:
     emulated = emulated_tables(
         predicted, measurements(predicted, lambda cell: 1.02 if "mixnet" in cell.network else 1.0)

@@ -153,6 +153,7 @@ def short_trace(tmp_path: Path) -> Path:
     return tmp_path / "paper"
 
 
+@pytest.mark.nightly
 def test_command_writes_rows_and_page(short_trace: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(
         command,

@@ -40,8 +40,10 @@ def test_speed_up_has_a_sample_for_each_run() -> None:
     assert speed_up(layer_run(4.0, verdict="invalid"), layer_run(2.0)).value is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("use", ["none", "shared", "alone"])
 def test_training_with_the_codec_learns_and_repeats(use: CodecUse, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
     text = tmp_path / "text"
     text.write_text("abcdefgh" * 1000)
     losses = [trained_loss(text, use, 50.0, steps, 1) for steps in (1, 10, 10)]

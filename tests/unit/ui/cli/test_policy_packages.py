@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,35 +18,50 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_package(POLICY_PACKAGE, tmp_path_factory.mktemp("stranger"))
 
 
-def moefabric(site: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", "from moefabric.ui.cli.main import main; main()", *words],
+PROGRAM = """
+import json, sys
+from click.testing import CliRunner
+from moefabric.ui.cli.main import main
+outcomes = [CliRunner().invoke(main, words) for words in json.loads(sys.argv[1])]
+print(json.dumps([(one.exit_code, one.output) for one in outcomes]))
+"""
+
+
+def moefabric(site: Path, *commands: Sequence[object]) -> list[str]:
+    """Return what successful commands print, all run by a process that finds the package."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps([list(map(str, words)) for words in commands])],
         env={**os.environ, "PYTHONPATH": str(site)},
         capture_output=True,
         text=True,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    outcomes = json.loads(done.stdout)
+    assert [code for code, _ in outcomes] == [0] * len(commands), outcomes
+    return [output for _, output in outcomes]
 
 
 def test_installed_policy_is_listed_checked_planned_with_and_predicted(
     site: Path, tmp_path: Path
 ) -> None:
-    rows = json.loads(moefabric(site, "policy", "list", "--json").stdout)
-    assert rows[-1]["reference"] == "best_pairs:BestPairs"
-    checked = moefabric(site, "policy", "check", "best-pairs")
-    assert checked.returncode == 0, checked.stderr
     demand = tmp_path / "demand.json"
     demand.write_text("[[0, 9e9, 1e9], [1e9, 0, 0], [0, 3e9, 0]]")
-    for reference in ("best-pairs", "best_pairs:BestPairs"):
-        words = ("--demand", str(demand), "--degree", "1", "--policy", reference, "--json")
-        planned = json.loads(moefabric(site, "plan", *words).stdout)
-        assert planned["policy"] == "best-pairs"
-        assert planned["circuits"] == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+    plan = ("plan", "--demand", demand, "--degree", "1", "--json", "--policy")
     setting = "fabrics[1].policy=best-pairs"
-    experiment = str(EXAMPLES / "prototype.yaml")
-    predicted = moefabric(site, "predict", experiment, "--set", setting, "--json")
-    assert predicted.returncode == 0, predicted.stderr
-    fabric = json.loads(predicted.stdout)["fabrics"][1]
+    listed, _, *planned, predicted = moefabric(
+        site,
+        ("policy", "list", "--json"),
+        ("policy", "check", "best-pairs"),
+        (*plan, "best-pairs"),
+        (*plan, "best_pairs:BestPairs"),
+        ("predict", EXAMPLES / "prototype.yaml", "--set", setting, "--json"),
+    )
+    assert json.loads(listed)[-1]["reference"] == "best_pairs:BestPairs"
+    for output in planned:
+        assert json.loads(output)["policy"] == "best-pairs"
+        assert json.loads(output)["circuits"] == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+    fabric = json.loads(predicted)["fabrics"][1]
     assert (fabric["policy"], fabric["policy_faults"]) == ("best-pairs", [])
     assert fabric["reconfigurations"] > 0
     assert fabric["light_share"] > 0.3
@@ -59,8 +75,7 @@ def test_policy_that_fails_is_predicted_on_the_eps_and_named(tmp_path: Path) -> 
         "        raise RuntimeError('no idea')\n"
     )
     setting = "fabrics[1].policy=failing:Failing"
-    words = ("predict", str(EXAMPLES / "prototype.yaml"), "--set", setting)
-    text = moefabric(tmp_path, *words).stdout
+    words = ("predict", EXAMPLES / "prototype.yaml", "--set", setting)
+    text, document = moefabric(tmp_path, words, (*words, "--json"))
     assert "mixnet: policy failing:Failing failed: RuntimeError: no idea" in text
-    fabric = json.loads(moefabric(tmp_path, *words, "--json").stdout)["fabrics"][1]
-    assert fabric["light_share"] == 0
+    assert json.loads(document)["fabrics"][1]["light_share"] == 0
