@@ -83,7 +83,13 @@ TIERS = {
         ),
         lane="kernel",
     ),
-    "timed": Tier(_pytest("tests/kernel/timed studies/tests/kernel/timed"), lane="alone"),
+    "timed": Tier(
+        _pytest(
+            "tests/kernel/timed studies/tests/kernel/timed",
+            *("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+        ),
+        lane="alone",
+    ),
     "system": Tier(
         _pytest("tests/system", "-n", "2", "--dist", "loadfile"), lane="alone", nightly=True
     ),
@@ -182,7 +188,7 @@ class Session:
         for name in (name for lane in lanes for name in lane if self._log(name).exists()):
             output = self._log(name).read_text(errors="replace")
             tests = re.search(r"(?:collected |\[)(\d+) items", output)
-            ended = sum(map(len, re.findall(r"(?m)^([.FEsxX]+)(?: |$)", output)))
+            ended = sum(map(len, re.findall(r"(?m)^(?:\S+\.py )?([.FEsxX]+)(?: |$)", output)))
             if tests and ended < int(tests[1]):
                 yield f"{name} {ended} of {tests[1]}"
 

@@ -11,6 +11,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -80,25 +81,35 @@ def nearest_tests(
     return found
 
 
-def selected_tests(changed: Iterable[str]) -> set[str]:
-    """Return the test files that stand for changed files."""
-    texts = {
+@cache
+def _sources() -> dict[str, str]:
+    """Return the text of tests and of what they share, by file."""
+    return {
         str(path.relative_to(ROOT)): path.read_text()
         for folder in (*TESTS, "tests/support")
         for path in (ROOT / folder).rglob("*.py")
     }
-    imports = {file: set(imported_modules(text)) for file, text in texts.items()}
-    tests = {file: found for file, found in imports.items() if Path(file).name.startswith("test_")}
+
+
+@cache
+def _imports() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Return the modules that test files import, by file, and the importers of modules."""
+    imports = {file: set(imported_modules(text)) for file, text in _sources().items()}
     graph = grimp.build_graph(*PACKAGES)
-    importers = {
-        module: graph.find_modules_that_directly_import(module) for module in graph.modules
-    }
-    for file, imported in imports.items():
-        for module in imported if file not in tests else ():
+    importers = {name: graph.find_modules_that_directly_import(name) for name in graph.modules}
+    tests = {file for file in imports if Path(file).name.startswith("test_")}
+    for file in imports.keys() - tests:
+        for module in imports[file]:
             importers.setdefault(module, set()).add(module_of(file))
+    return {file: imports[file] for file in tests}, importers
+
+
+def selected_tests(changed: Iterable[str]) -> set[str]:
+    """Return the test files that stand for changed files."""
+    tests, importers = _imports()
     modules = {module_of(file) for file in changed if file.endswith(".py")}
     others = {Path(file).name for file in changed if not file.endswith(".py")}
-    named = {file for file in tests if any(name in texts[file] for name in others)}
+    named = {file for file in tests if any(name in _sources()[file] for name in others)}
     return nearest_tests(modules, importers, tests) | named | (tests.keys() & set(changed))
 
 

@@ -111,7 +111,7 @@ def failures_of_page(page: str, folder: Path, *, skipped: str = "") -> list[str]
                 if (failure := _failure(command, environment, work))
             ]
         finally:
-            down = [REPOSITORY / ".venv/bin/moefabric", "down"]
+            down = [str(REPOSITORY / ".venv/bin/moefabric"), "down"]
             subprocess.run(down, env=environment, cwd=REPOSITORY, timeout=60, check=False)
     return failures
 

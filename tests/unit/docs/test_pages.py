@@ -33,7 +33,7 @@ def check(command: str) -> None:
         services = yaml.safe_load(Path(*files or ["docker-compose.yml"]).read_text())["services"]
         assert files or arguments[-1] in services
     elif program == "cp":
-        shutil.copytree(*arguments[-2:])
+        shutil.copytree(arguments[-2], arguments[-1])
     else:
         assert program in OTHERS
 
