@@ -8,7 +8,7 @@ from tests.kernel.fabric_lab import NEEDS
 from tests.support.pages import failures_of_page
 
 pytestmark = [*NEEDS, pytest.mark.slow]
-EXPERIMENTS = "moefabric (run|train) "
+EXPERIMENTS = "moefabric (run|train) |paper-scale"
 """`make test-all` predicts them; other kernel tests run some."""
 
 

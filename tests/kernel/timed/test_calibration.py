@@ -45,6 +45,7 @@ def test_measured_dark_time_is_the_configured_one() -> None:
     assert lifecycle.running_fabrics() == []
 
 
+@pytest.mark.nightly
 def test_measured_speed_of_the_machine_decides_the_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from tests.support.command_home import new_home
 from tests.support.dilation import between_packets_s, describe, iteration_s, run_at, wait_s
 from tests.support.slow_machines import unaccepted
 
-pytestmark = NEEDS
+pytestmark = [*NEEDS, pytest.mark.nightly]
 
 SETTINGS = ["control_time=40ms", "training.iterations=2", "model.layers=2"]
 """A control time that is long enough for a busy machine."""

@@ -15,7 +15,7 @@ from tests.support.placed_fabrics import machine_service, result_of
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(400),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
 ]

@@ -68,6 +68,7 @@ def test_policy_chooses_circuits_for_the_bytes_of_a_trace(fabric: FabricUnderTes
     assert min(result.bytes_by_light, result.bytes_by_eps) > 0.3 * sent_bytes(result)
 
 
+@pytest.mark.nightly
 def test_command_folds_a_large_job_and_says_so(fabric: FabricUnderTest, tmp_path: Path) -> None:
     """A job of 9,216 GPUs on four ranks."""
     output = tmp_path / "replay.json"
