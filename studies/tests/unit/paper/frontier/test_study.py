@@ -138,7 +138,7 @@ def test_tapered_eps_loses_to_the_eps_by_transfers_between_regions_alone(
     study: FrontierResults,
 ) -> None:
     tapered = study.select(policy=TAPERED.name)
-    assert len(tapered) == 140
+    assert len(tapered) == 28 * len(study.models) > 0
     for point in tapered:
         base = study.select(model=point.model, rate_bps=point.rate_bps, policy=EPS.name)[0]
         assert point.all_to_all_s == pytest.approx(base.all_to_all_s)
@@ -148,7 +148,7 @@ def test_tapered_eps_loses_to_the_eps_by_transfers_between_regions_alone(
 
 
 def test_no_network_surpasses_one_on_the_frontier(study: FrontierResults) -> None:
-    assert len(study.models) == 5
+    assert study.models
     for model in study.models:
         points = study.select(model=model)
         best = [point for point in points if point.is_efficient]
@@ -280,7 +280,9 @@ def test_settling_costs_each_forward_dispatch_of_mixnet_its_whole_time(
     study: FrontierResults,
 ) -> None:
     jobs = region_jobs(EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs, sizes=(8,))
-    for job in jobs:
+    studied = [job for job in jobs if job.model in study.models]
+    assert studied
+    for job in studied:
         points = study.select(model=job.model, policy=MIXNET.name)
         added_s = [point.settling_iteration_s - point.iteration_s for point in points]
         least_s = job.layers[0].layer_passes * 0.025
