@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 MOST_RERUNS = 3
+NIGHTLY = ["--hypothesis-profile=nightly"]
 PROGRESS_S = 30
 TESTS_FAILED = 1
 """pytest's exit status where tests failed and nothing else went wrong."""
@@ -158,7 +159,7 @@ class Session:
         noted = cache / "v" / "cache" / "lastfailed"
         if tier.is_pytest:
             arguments += ["-o", f"cache_dir={cache}", f"--junitxml={self.out / name}.xml"]
-            arguments += ["--durations=15", *([] if self.nightly else ["-m", "not nightly"])]
+            arguments += ["--durations=15", *(NIGHTLY if self.nightly else ["-m", "not nightly"])]
             noted.unlink(missing_ok=True)
         # Without bytecode, each of the many processes would compile all that it imports.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

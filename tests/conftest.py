@@ -20,8 +20,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # The duration of an example depends on the machine's load more than on the code. Examples are new
-# ones in each session; `pytest --hypothesis-profile long` tries as many as forty sessions.
-for profile, examples in (("short", 25), ("long", 1000)):
+# ones in each session; `make test-all` tries four times as many, and
+# `pytest --hypothesis-profile long` forty times as many.
+for profile, examples in (("short", 25), ("nightly", 100), ("long", 1000)):
     settings.register_profile(
         profile, deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow]
     )

@@ -37,7 +37,7 @@ def check_alive(bench: OcsBench) -> None:
     assert b'{"pair":[{"ingress":1,"egress":13},{"ingress":2,"egress":14}]}' in reply
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(INVALID, max_size=6))
 def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -> None:
     bench = connected_bench("restconf")
@@ -51,7 +51,7 @@ def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -
     check_alive(bench)
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     BODIES,
     st.sampled_from(["PUT", "PATCH", "POST"]),

@@ -17,7 +17,7 @@ def check_alive(bench: OcsBench) -> None:
     assert client.send(b":oxc:swit:size?\n") == b"12,12\n"
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(scpi_strategy(), max_size=6))
 def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -> None:
     bench = connected_bench("scpi")

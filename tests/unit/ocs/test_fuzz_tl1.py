@@ -25,7 +25,7 @@ def check_alive(bench: OcsBench) -> None:
     assert b'   "1,13"\r\n   "2,14"\r\n;' in client.send(b"RTRV-PATCH:::2:;")
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(INVALID, max_size=6))
 def test_invalid_input_changes_nothing_and_breaks_nothing(inputs: list[bytes]) -> None:
     bench = connected_bench("tl1")

@@ -38,7 +38,7 @@ def test_streams_return_the_same_codes(stream: str, codes: Any) -> None:
 @example(block=OFFSET, bound=0.01)
 @example(block=np.zeros((1, 1), np.float32), bound=0.03)
 @example(block=np.full((2, 2), 1e-44, np.float32) * [[1], [3]], bound=0.03)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=2 * settings().max_examples)
 def test_error_stays_within_the_bound(block: Any, bound: float) -> None:
     block = block.astype(np.float32)
     codec = ErrorBounded(bound)
