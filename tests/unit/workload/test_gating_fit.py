@@ -83,9 +83,7 @@ ROWS = ("row_distance", "pair_max_over_mean", "rank1_energy")
         # Domains of OLMoE differ more in a few experts than a Dirichlet distribution says, see
         # docs/guides/gating.md. Their distance of rows has a test of its own.
         ("olmoe-domains", (*SKEW, "layer_correlation")),
-        pytest.param(
-            "deepseek-prefill", (*SKEW, "layer_correlation"), marks=pytest.mark.nightly
-        ),
+        pytest.param("deepseek-prefill", (*SKEW, "layer_correlation"), marks=pytest.mark.nightly),
         ("mixnet-matrix", (*SKEW, *ROWS)),
     ],
 )
