@@ -139,7 +139,7 @@ def test_switch_reconnects_until_controller_listens(undo: ExitStack) -> None:
     bench.listeners[0].close()
     for _ in range(6):  # some attempts that fail
         bench.agent.run_once(TIMEOUT_S)
-    assert bench.agent.switches["s0"].connect_ns - time.monotonic_ns() < 2e9
+    assert bench.agent.switches["s0"].connect_ns - time.monotonic_ns() <= 1e9
     undo.enter_context(serving(bench.agent))
     bench.listeners[0] = undo.enter_context(socket.create_server(address))
     bench.listeners[0].settimeout(TIMEOUT_S)

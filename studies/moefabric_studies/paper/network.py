@@ -284,7 +284,9 @@ def topoopt_all_to_all(
             `forwarding_s`.
     """
     demand, seconds = job.dispatch_bytes, completion_s or forwarding_s
-    pairs = _matching_order((demand + demand.T).tobytes(), job.servers, degree or topoopt_degree(job))
+    pairs = _matching_order(
+        (demand + demand.T).tobytes(), job.servers, degree or topoopt_degree(job)
+    )
     circuits = circuit_counts(job.servers, pairs)
     light = np.multiply(circuits, nic_bytes_s(rate_bps))
     return dispatch_and_combine(

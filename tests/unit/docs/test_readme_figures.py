@@ -145,6 +145,7 @@ def test_circuits_that_move_give_less_per_dollar_than_fixed_ones_in_the_examples
     assert max(moved) < min(fixed)
 
 
+@pytest.mark.nightly
 def test_forwarding_has_the_predictions_of_one_and_of_two_replicas() -> None:
     page, readme = (ROOT / "docs/forwarding.md").read_text(), text_of("README.md")
     one, two = predicted("forwarding"), predicted("forwarding", *TWO_REPLICAS)

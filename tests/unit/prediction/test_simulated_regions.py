@@ -122,7 +122,9 @@ def test_regions_beyond_the_limit_are_sampled() -> None:
     assert some.regions == 60, "three replicas fill whole leaves"
 
 
-@pytest.mark.parametrize(("replicas", "jobs"), [(16, 1), (1, 16)])
+@pytest.mark.parametrize(
+    ("replicas", "jobs"), [pytest.param(16, 1, marks=pytest.mark.nightly), (1, 16)]
+)
 def test_sample_deviates_from_all_regions_within_its_error(
     replicas: int, jobs: int, plain: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,12 @@ def graph_of(path: Path) -> ExecutionGraph:
     return graph
 
 
+@cache
+def shipped(path: Path) -> ExecutionGraph:
+    """Return the graph of a file of the repository."""
+    return graph_of(path)
+
+
 def collectives(nodes: tuple[Node, ...]) -> list[Node]:
     return [node for node in nodes if node.kind == "collective"]
 
@@ -50,7 +57,7 @@ def finish_s(nodes: tuple[Node, ...], collective_s: list[float]) -> float:
 
 
 def test_dlrm_has_five_all_to_alls_and_three_all_reduces_on_each_rank() -> None:
-    graph = graph_of(DLRM / "dlrm_eg")
+    graph = shipped(DLRM / "dlrm_eg")
     assert sorted(graph.ranks) == list(range(8))
     for nodes in graph.ranks.values():
         assert Counter(node.collective for node in nodes) == {"all_to_all": 5, "all_reduce": 3}
@@ -64,7 +71,7 @@ def test_dlrm_has_five_all_to_alls_and_three_all_reduces_on_each_rank() -> None:
 
 
 def test_waits_let_operations_run_meanwhile() -> None:
-    nodes = graph_of(DLRM / "dlrm_eg").ranks[0]
+    nodes = shipped(DLRM / "dlrm_eg").ranks[0]
     by_number = {node.number: node for node in nodes}
     # 1098 and 1103 are not waited for, so that the program waits at once; 1593 is waited for at
     # the end of the backward pass, after the all-reduce 1666 has started.
@@ -75,7 +82,7 @@ def test_waits_let_operations_run_meanwhile() -> None:
 
 
 def test_a_profile_in_the_folder_gives_the_computation() -> None:
-    graph = graph_of(DLRM)
+    graph = shipped(DLRM)
     assert trace_reader(DLRM).name == "pytorch-et"
     assert not graph.notes
     profiles = rank_files(DLRM / "worker")
@@ -91,7 +98,7 @@ def test_a_profile_in_the_folder_gives_the_computation() -> None:
 
 
 def test_the_trace_of_one_rank_stands_for_all() -> None:
-    graph = graph_of(DATA / "resnet_2gpu_et.json.gz")
+    graph = shipped(DATA / "resnet_2gpu_et.json.gz")
     assert sorted(graph.ranks) == [0, 1]
     assert graph.ranks[0] == graph.ranks[1]
     kinds = Counter(node.collective for node in graph.ranks[0])
@@ -161,7 +168,7 @@ def test_an_all_to_all_takes_what_the_other_ranks_send(tmp_path: Path) -> None:
 
 def test_programs_have_what_the_parser_of_comm_replay_reads(tmp_path: Path) -> None:
     # The rules are those of et_replay/execution_trace.py and et_replay/comm/commsTraceParser.py.
-    PytorchExecutionWriter().write(graph_of(DLRM), tmp_path)
+    PytorchExecutionWriter().write(shipped(DLRM), tmp_path)
     document = json.loads((tmp_path / "rank-5.json").read_text())
     assert document["schema"] == "1.1.1-chakra.0.0.4"
     numbers = [node["id"] for node in document["nodes"]]
@@ -402,7 +409,7 @@ def test_a_profile_of_another_run_is_a_fault(tmp_path: Path) -> None:
 def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> None:
     random, file, faults = Random(2), tmp_path / "t.json", 0
     if source == "execution":
-        graph = graph_of(DLRM / "dlrm_eg")
+        graph = shipped(DLRM / "dlrm_eg")
         PytorchExecutionWriter().write(graph, tmp_path / "all")
         data = (tmp_path / "all" / "rank-0.json").read_bytes()
     else:

@@ -83,7 +83,7 @@ ROWS = ("row_distance", "pair_max_over_mean", "rank1_energy")
         # Domains of OLMoE differ more in a few experts than a Dirichlet distribution says, see
         # docs/guides/gating.md. Their distance of rows has a test of its own.
         ("olmoe-domains", (*SKEW, "layer_correlation")),
-        ("deepseek-prefill", (*SKEW, "layer_correlation")),
+        pytest.param("deepseek-prefill", (*SKEW, "layer_correlation"), marks=pytest.mark.nightly),
         ("mixnet-matrix", (*SKEW, *ROWS)),
     ],
 )
@@ -131,6 +131,7 @@ def test_servers_of_deepseek_are_as_uneven_as_recorded() -> None:
         assert min(skews) <= server_skew(trace.tokens, servers) <= max(skews), servers
 
 
+@pytest.mark.nightly
 def test_training_steps_vary_as_recorded() -> None:
     tokens = recorded("toy-training-aux")[0].tokens
     window = 50

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
-from moefabric_studies.paper.evaluation import RATES, load_evaluation
+from moefabric_studies.paper.evaluation import RATES, Evaluation, load_evaluation
 from moefabric_studies.paper.frontier.emulated import measured_points
 from moefabric_studies.paper.frontier.jobs import (
     LAYERS,
@@ -47,8 +48,13 @@ from moefabric.ui.cli.main import main
 from tests.support.paths import EXAMPLES
 
 
+@cache
+def evaluation() -> Evaluation:
+    return load_evaluation(EXAMPLES / "paper")
+
+
 def test_jobs_fill_regions_of_each_size() -> None:
-    jobs = region_jobs(EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs)
+    jobs = region_jobs(EXAMPLES / "paper", evaluation().jobs)
     assert [(job.model, job.servers) for job in jobs] == [
         (model, servers)
         for model in ("mixtral-8x22b", "mixtral-8x7b", "llama-moe", "qwen-moe", "deepseek-r1")
@@ -65,9 +71,8 @@ def test_jobs_fill_regions_of_each_size() -> None:
 
 
 def test_paper_region_has_the_published_demand_but_for_noise() -> None:
-    evaluation = load_evaluation(EXAMPLES / "paper")
-    (job, *_) = region_jobs(EXAMPLES / "paper", evaluation.jobs, sizes=(8,))
-    paper = evaluation.jobs["mixtral-8x22b"]
+    (job, *_) = region_jobs(EXAMPLES / "paper", evaluation().jobs, sizes=(8,))
+    paper = evaluation().jobs["mixtral-8x22b"]
     assert replace(job.layers[0], gating=paper.gating) == paper
     assert job.demands[0] == pytest.approx(paper.dispatch_bytes, rel=0.5)
 
@@ -109,7 +114,7 @@ def test_demands_of_the_trace_keep_its_tokens(servers: int) -> None:
 
 def test_points_have_the_times_of_the_papers_networks(study: FrontierResults) -> None:
     """With the gating of one layer, a point's iteration is that of `moefabric paper`."""
-    jobs = region_jobs(EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs, sizes=(8,))
+    jobs = region_jobs(EXAMPLES / "paper", evaluation().jobs, sizes=(8,))
     for name, policy, optical in (("fat-tree", EPS, 0), ("mixnet", MIXNET, 6)):
         for rate in RATES:
             (point,) = study.select(
@@ -228,7 +233,7 @@ def test_null_model_is_the_split_without_forwarding(study: FrontierResults) -> N
 )
 def test_experiments_with_packets_have_the_jobs_of_the_study(model: str) -> None:
     document = yaml.safe_load((EXAMPLES / f"forwarding-{model}.yaml").read_text())
-    jobs = region_jobs(EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs, sizes=(8,))
+    jobs = region_jobs(EXAMPLES / "paper", evaluation().jobs, sizes=(8,))
     (job,) = [job for job in jobs if job.model == model]
     training = job.layers[0].training
     assert document["model"]["name"] == model
@@ -279,7 +284,7 @@ def test_page_has_the_measured_points(study: FrontierResults, tmp_path: Path) ->
 def test_settling_costs_each_forward_dispatch_of_mixnet_its_whole_time(
     study: FrontierResults,
 ) -> None:
-    jobs = region_jobs(EXAMPLES / "paper", load_evaluation(EXAMPLES / "paper").jobs, sizes=(8,))
+    jobs = region_jobs(EXAMPLES / "paper", evaluation().jobs, sizes=(8,))
     studied = [job for job in jobs if job.model in study.models]
     assert studied
     for job in studied:
