@@ -62,7 +62,7 @@ def fabric(machines: Machines, other: Machine) -> Iterator[PlacedFabric]:
         yield placed
 
 
-@pytest.mark.parametrize(("sender", "receiver"), [("s0", "s2"), ("s2", "s3"), ("s3", "s1")])
+@pytest.mark.parametrize(("sender", "receiver"), [("s0", "s2"), ("s3", "s1")])
 def test_servers_of_both_machines_reach_each_other(
     fabric: PlacedFabric, sender: str, receiver: str
 ) -> None:
@@ -127,6 +127,7 @@ def test_failed_nic_is_down_at_both_ends_of_its_tunnel(fabric: PlacedFabric) -> 
     assert [fabric.is_up(*end) for end in ends] == [True, True]
 
 
+@pytest.mark.nightly
 def test_suspended_server_of_another_machine_is_no_deviation(fabric: PlacedFabric) -> None:
     fabric.command("fault", "server", "s3")
     shown = json.loads(fabric.command("fault", "list", "--json").stdout)
@@ -136,6 +137,7 @@ def test_suspended_server_of_another_machine_is_no_deviation(fabric: PlacedFabri
     fabric.exec("s3", "ping", "-c", "1", "-w", "30", fabric.address("s0"))
 
 
+@pytest.mark.nightly
 def test_capture_on_another_machine_arrives_here(fabric: PlacedFabric) -> None:
     head = fabric.machines["head"]
     file = str(head.folder / "s2.pcapng")
@@ -159,6 +161,7 @@ def test_check_passes_packets_between_all_servers_and_through_all_ocses(
     assert (found["regions"], found["circuits"]) == (2, 4)
 
 
+@pytest.mark.nightly
 def test_metrics_have_the_hardware_and_processes_of_both_machines(fabric: PlacedFabric) -> None:
     fabric.exec("s2", "ping", "-c", "3", "-i", "0.2", fabric.address("s0"))
     metrics = _metrics(fabric)
@@ -180,6 +183,7 @@ def _metrics(fabric: PlacedFabric) -> dict[str, float]:
     return {name.removeprefix("moefabric_"): float(value) for name, _, value in lines}
 
 
+@pytest.mark.nightly
 def test_dashboard_shows_both_machines_and_reaches_their_nics(fabric: PlacedFabric) -> None:
     words = NAME, "s2/e0", "s2", fabric.address("s0")
     fabric.command("light", "s2/o0~s3/o0")

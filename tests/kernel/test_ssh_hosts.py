@@ -33,6 +33,9 @@ pytestmark = [
 ]
 
 both_clients = pytest.mark.parametrize("client", ["openssh", "paramiko"])
+openssh_or_nightly = pytest.mark.parametrize(
+    "client", ["openssh", pytest.param("paramiko", marks=pytest.mark.nightly)]
+)
 AHEAD_S = 5000
 """The clock of s1 is ahead by this."""
 
@@ -237,7 +240,7 @@ def test_faults_of_all_hosts_are_reported_at_once(lab: SshLab, client: SshClient
     await_end_of_agents(lab, "s0")
 
 
-@both_clients
+@openssh_or_nightly
 def test_cut_cable_ends_the_agent_and_the_session(lab: SshLab, client: SshClient) -> None:
     """A cut cable ends no connection; signs of life keep the agent of s1, whose cable is whole."""
     hosts = {name: lab.host(name, silence_s=3, client=client) for name in ("s0", "s1")}
@@ -270,7 +273,7 @@ def test_stopped_ssh_server_ends_the_agent_and_the_session(lab: SshLab) -> None:
         channel.close()
 
 
-@both_clients
+@openssh_or_nightly
 def test_command_there_has_its_output_and_status_here(lab: SshLab, client: SshClient) -> None:
     login = lab.host("s1", client=client).to_json()
     module = [sys.executable, "-m", "moefabric.agents.remote.command", "--login", login, "--"]
