@@ -13,7 +13,7 @@ from moefabric.runtime.event_loop import BROKEN, IN, OUT, EventLoop
 log = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 4096
-"""The server reads so many bytes of a client in turn, so that no flood of requests delays others."""
+"""The server reads so much of a client in turn, so that no flood of requests delays others."""
 UNREAD_BYTES = 64 * 1024
 """The server stops reading from a client that leaves this many bytes of replies unread."""
 MAX_UNREAD_BYTES = 1 << 20

@@ -5,9 +5,9 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any

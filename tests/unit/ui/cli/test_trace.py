@@ -52,7 +52,20 @@ def test_info_prints_operations_bytes_times_and_notes(flows: Path) -> None:
     ]
 
 
-def test_info_of_folded_ranks_keeps_bytes_and_says_so() -> None:
+def test_info_of_folded_ranks_keeps_bytes_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "workload.txt"
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 4 pp: 1 all_gpus: 8"
+    file.write_text(f"{header}\n1\na -1 1000 ALLTOALL_EP 80 0 NONE 0 0 NONE 0 100\n")
+    document = json.loads(run("info", file, "--ranks", 4, "--json").output)
+    (row,) = document["traffic"]
+    assert (document["format"], document["ranks"], row["ranks"]) == ("simai", 4, 2)
+    assert row["rank_bytes"] == 80 * 3 // 4, "as of four ranks"
+    assert document["critical_path_s"] == pytest.approx(1e-6)
+    assert any(note.startswith("8 ranks are folded onto 4: ") for note in document["notes"])
+
+
+@pytest.mark.nightly
+def test_info_of_9216_gpus_on_8_ranks() -> None:
     result = run("info", SIMAI, "--ranks", 8, "--json")
     document = json.loads(result.output)
     assert (document["format"], document["ranks"]) == ("simai", 8)
