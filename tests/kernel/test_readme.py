@@ -8,8 +8,8 @@ from tests.kernel.fabric_lab import NEEDS
 from tests.support.pages import failures_of_page
 
 pytestmark = [*NEEDS, pytest.mark.slow]
-EXPERIMENTS = "moefabric (run|train) |paper-scale"
-"""`make test-all` predicts them; other kernel tests run some."""
+EXPERIMENTS = "moefabric (run|train|trace) |paper-scale"
+"""`make test-all` predicts them; other tests run some, and read traces."""
 
 
 def test_commands_of_the_readme_succeed(tmp_path: Path) -> None:
