@@ -11,7 +11,7 @@ import numpy as np
 from moefabric.workload.gating.statistics import gating_statistics
 from moefabric.workload.gating.traces import GatingTrace
 from moefabric.workload.graphs.execution_graph import ExecutionGraph
-from moefabric.workload.graphs.timeline import length_s, sent_bytes
+from moefabric.workload.graphs.timeline import lengths_s, sent_bytes
 
 
 def summary_document(
@@ -43,6 +43,7 @@ def _of_graph(graph: ExecutionGraph, rate_bps: float) -> dict[str, Any]:
     computation = (
         sum(node.duration_s for node in nodes if node.kind == "compute") for nodes in ranks
     )
+    critical_path_s, ideal_s = lengths_s(graph, [math.inf, rate_bps / 8])
     return {
         "name": graph.name,
         "ranks": len(ranks),
@@ -50,8 +51,8 @@ def _of_graph(graph: ExecutionGraph, rate_bps: float) -> dict[str, Any]:
         "groups": dict(sorted(Counter(map(len, graph.groups.values())).items())),
         "traffic": tuple(_traffic(graph)),
         "compute_s": max(computation, default=0.0),
-        "critical_path_s": length_s(graph),
-        "ideal_s": length_s(graph, rate_bps / 8),
+        "critical_path_s": critical_path_s,
+        "ideal_s": ideal_s,
         "rate_bps": rate_bps,
         "notes": graph.notes,
     }

@@ -6,9 +6,10 @@ is the critical path of the computation.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import Self
 
 from moefabric.core.errors import SpecError
 from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
@@ -67,31 +68,54 @@ def timeline(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> Iterator[I
     Raises:
         SpecError: If operations of several ranks wait for each other.
     """
-    meetings = list(graph.meetings())
-    number_of = {(rank, one.number): n for n, own in enumerate(meetings) for rank, one in own}
-    waits = {
-        (rank, number): [number_of[rank, one] for one in before]
-        for rank in graph.ranks
-        for number, before in graph.dependencies(rank).items()
-    }
-    order = TopologicalSorter[int]()
-    for n, own in enumerate(meetings):
-        order.add(n, *(one for rank, node in own for one in waits[rank, node.number]))
-    try:
-        ordered = tuple(order.static_order())
-    except CycleError as error:
-        members = ((rank, node.number) for n in error.args[1] for rank, node in meetings[n])
-        rank, number = min(place for place in members if waits[place])
-        message = f"operation {number} waits for operations of other ranks that wait for it"
-        raise SpecError([(f"rank {rank}", message)]) from None
-    ends_s = [0.0] * len(meetings)
-    for n in ordered:
+    return _intervals(_Order.of(graph), bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What operations wait for, and an order in which each comes after those.
+
+    Attributes:
+        meetings: Operations that end together, with their ranks.
+        waits: Numbers of the meetings for which an operation waits, by rank and operation.
+        ordered: Numbers of all meetings.
+    """
+
+    meetings: Sequence[Sequence[tuple[int, Node]]]
+    waits: Mapping[tuple[int, int], Sequence[int]]
+    ordered: Sequence[int]
+
+    @classmethod
+    def of(cls, graph: ExecutionGraph) -> Self:
+        meetings = list(graph.meetings())
+        number_of = {(rank, one.number): n for n, own in enumerate(meetings) for rank, one in own}
+        waits = {
+            (rank, number): [number_of[rank, one] for one in before]
+            for rank in graph.ranks
+            for number, before in graph.dependencies(rank).items()
+        }
+        order = TopologicalSorter[int]()
+        for n, own in enumerate(meetings):
+            order.add(n, *(one for rank, node in own for one in waits[rank, node.number]))
+        try:
+            return cls(meetings, waits, tuple(order.static_order()))
+        except CycleError as error:
+            members = ((rank, node.number) for n in error.args[1] for rank, node in meetings[n])
+            rank, number = min(place for place in members if waits[place])
+            message = f"operation {number} waits for operations of other ranks that wait for it"
+            raise SpecError([(f"rank {rank}", message)]) from None
+
+
+def _intervals(order: _Order, bytes_per_s: float) -> Iterator[Interval]:
+    ends_s = [0.0] * len(order.meetings)
+    for n in order.ordered:
+        meeting = order.meetings[n]
         starts_s = [
-            max((ends_s[one] for one in waits[rank, node.number]), default=0.0)
-            for rank, node in meetings[n]
+            max((ends_s[one] for one in order.waits[rank, node.number]), default=0.0)
+            for rank, node in meeting
         ]
-        ends_s[n] = max(starts_s) + _seconds([node for _, node in meetings[n]], bytes_per_s)
-        for (rank, node), start_s in zip(meetings[n], starts_s, strict=True):
+        ends_s[n] = max(starts_s) + _seconds([node for _, node in meeting], bytes_per_s)
+        for (rank, node), start_s in zip(meeting, starts_s, strict=True):
             yield Interval(rank, node, start_s, ends_s[n])
 
 
@@ -105,4 +129,12 @@ def _seconds(nodes: Sequence[Node], bytes_per_s: float) -> float:
 
 def length_s(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> float:
     """Return the end of the timeline in seconds."""
-    return max((interval.end_s for interval in timeline(graph, bytes_per_s)), default=0.0)
+    return lengths_s(graph, [bytes_per_s])[0]
+
+
+def lengths_s(graph: ExecutionGraph, rates: Sequence[float]) -> list[float]:
+    """Return the ends of the timelines with NICs of several rates, in bytes a second."""
+    order = _Order.of(graph)
+    return [
+        max((interval.end_s for interval in _intervals(order, rate)), default=0.0) for rate in rates
+    ]
