@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,13 @@ PROFILES = REPOSITORY / "moefabric/config/profiles"
 EXPERIMENTS = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("train/*.yaml")])
 
 
+@cache
+def validator(kind: str) -> Any:
+    return jsonschema.Draft202012Validator(json.loads(schema_text(kind)))
+
+
 def errors(kind: str, path: Path) -> list[str]:
-    schema = jsonschema.Draft202012Validator(json.loads(schema_text(kind)))
-    return [error.message for error in schema.iter_errors(read_yaml(path))]
+    return [error.message for error in validator(kind).iter_errors(read_yaml(path))]
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
