@@ -15,6 +15,9 @@ from moefabric.core.units import Scale
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.policy import EpsOnly, Policy
+from moefabric.results.records.counted_traffic import CountedTraffic
+from moefabric.results.records.records import RunFailures
+from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
@@ -93,6 +96,9 @@ def test_slow_settling_is_not_predicted() -> None:
     assert run.reconfigurations[0].change.settled_s == 0.060
     [dispatch] = run.collectives
     assert (dispatch.waited_ns, dispatch.predicted_wait_s) == (60 * MS, 0.025)
+    traffic = CountedTraffic(bench.fabric, [])
+    measured = FabricMeasurements.of(bench.fabric, run, RunFailures(), traffic, set())
+    assert list(measured.dark_time.values) == pytest.approx([60 / 25 - 1])
 
 
 def test_iteration_runs_in_order_and_is_timed_as_a_whole() -> None:

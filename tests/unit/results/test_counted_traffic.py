@@ -19,10 +19,11 @@ from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
 from moefabric.results.model import FabricResult, Verdict
-from moefabric.results.records.counted_traffic import CountedTraffic
+from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
 from moefabric.results.records.port_windows import PortWindows, TransferCount
 from moefabric.results.records.records import CollectiveRun, IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
+from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.simulator.fluid import predict
 from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure, Transfer
 from tests.support.fabrics import MESH, fabric
@@ -120,6 +121,26 @@ def test_flow_that_left_its_circuit_is_named_with_both_ends() -> None:
     counted = CountedTraffic(bench.fabric, [run]).bytes_of(run)
     assert counted.by_light == 0
     assert counted.by_eps == pytest.approx(SIZE, rel=1e-5)
+
+
+def test_misrouting_of_several_transfers_is_named_once() -> None:
+    bench = Bench()
+    runs = []
+    for _ in range(2):
+        count = bench.start(BY_O2)
+        bench.lit = CircuitSet()
+        bench.send(BY_O2)
+        runs.append(bench.end(count))
+    traffic, named = CountedTraffic(bench.fabric, runs), set[Misrouting]()
+    iteration = IterationRun(0, 0, transfers=runs)
+    first, later = (
+        FabricMeasurements.of(
+            bench.fabric, iteration, RunFailures(), traffic, named, most_steal=-1.0
+        )
+        for _ in range(2)
+    )
+    assert len(first.misrouted) == len(set(first.misrouted)) == len(named) == 2
+    assert later.misrouted == []
 
 
 def test_flow_by_another_electrical_nic_is_named() -> None:
