@@ -125,14 +125,12 @@ def test_flow_that_left_its_circuit_is_named_with_both_ends() -> None:
 
 def test_misrouting_of_several_transfers_is_named_once() -> None:
     bench = Bench()
-    runs = []
-    for _ in range(2):
-        count = bench.start(BY_O2)
-        bench.lit = CircuitSet()
-        bench.send(BY_O2)
-        runs.append(bench.end(count))
-    traffic, named = CountedTraffic(bench.fabric, runs), set[Misrouting]()
-    iteration = IterationRun(0, 0, transfers=runs)
+    count = bench.start(BY_O2)
+    bench.lit = CircuitSet()
+    bench.send(BY_O2)
+    run = bench.end(count)
+    traffic, named = CountedTraffic(bench.fabric, [run]), set[Misrouting]()
+    iteration = IterationRun(0, 0, transfers=[run, run])
     first, later = (
         FabricMeasurements.of(
             bench.fabric, iteration, RunFailures(), traffic, named, most_steal=-1.0
