@@ -25,12 +25,14 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.runtime.event_loop import IN, MAX_LOGGED, NOW, CallbackOwner, EventLoop
 from tests.support.agents_lab import agent, paced_flow
+from tests.support.attempts import measurements
 
 PATH = DataPath("s0", "s1", "o0", "127.0.0.1")
 FLOOD = 4000
 FEW = 64
 BURST = 50
 COLLECTIVES = 2000
+MOST_GROWTH = 512 * 1024
 SILENT = b""
 
 
@@ -336,5 +338,11 @@ def test_memory_of_an_agent_is_flat_over_many_collectives(tmp_path: Path) -> Non
                     left -= len(fleet.wait_ended(None))
             return resident_bytes(process)
 
-        settled = run(1000)
-        assert run(COLLECTIVES) - settled < 512 * 1024
+        def growth() -> int:
+            before = resident_bytes(process)
+            return run(COLLECTIVES) - before
+
+        run(1000)
+        # More at once, as on a busy machine, takes memory once; what is left takes it each time.
+        grown = measurements(growth, lambda size: size < MOST_GROWTH, attempts=3)
+        assert grown[-1] < MOST_GROWTH, grown
