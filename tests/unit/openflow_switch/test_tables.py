@@ -32,7 +32,11 @@ from moefabric.emulator.openflow_switch.datapath.emissions import emissions, ord
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
 from moefabric.emulator.openflow_switch.tables.counters import SwitchCounters, TrafficCount
-from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables, TableUpdate
+from moefabric.emulator.openflow_switch.tables.flow_tables import (
+    MAX_ENTRIES,
+    FlowTables,
+    TableUpdate,
+)
 from moefabric.emulator.openflow_switch.tables.pipeline import pipeline
 
 PORTS = frozenset({1, 2, 3})
@@ -223,7 +227,16 @@ def test_serial_changes_with_reset_counts_only() -> None:
     assert after(mod(port=2)) == (True, False)
     assert after(mod(port=2, flags=FlowFlag.RESET_COUNTS)) == (False, True)
     assert after(mod(FlowCommand.MODIFY, port=2)) == (True, False)
+    assert after(mod(FlowCommand.MODIFY, port=2, flags=FlowFlag.RESET_COUNTS)) == (False, True)
     assert after(mod(FlowCommand.DELETE), mod(port=2)) == (False, True)
+
+
+def test_full_table_replaces_entries_and_takes_no_more() -> None:
+    tables = update(*(mod(priority=number) for number in range(MAX_ENTRIES))).tables
+    assert len(tables.entries) == MAX_ENTRIES
+    full = update(mod(priority=5, port=2), mod(priority=MAX_ENTRIES), tables=tables)
+    assert refusals(full) == [(1, "FLOW_TABLE_FULL")]
+    assert (5, str(IP), str(Output(2))) in summary(full.tables)
 
 
 @pytest.mark.parametrize(
@@ -271,6 +284,11 @@ ONE = group(GroupCommand.ADD, 1, (Output(1),))
             [group(GroupCommand.ADD, 1, (Output(1),), kind=3)], "GROUP_BAD_WATCH", id="unwatched"
         ),
         pytest.param([replace(ONE, buckets=(Bucket((), 5),))], "GROUP_INVALID", id="weight"),
+        pytest.param(
+            [replace(ONE, buckets=(Bucket((), 0, watch_port=1),))],
+            "GROUP_WATCH_UNSUPPORTED",
+            id="watched-port-without-failover",
+        ),
         pytest.param(
             [
                 ONE,
@@ -463,3 +481,15 @@ def test_flow_counts_for_every_visited_entry() -> None:
     }
     counters.update({flow.key: FlowCount(5, 500)}, flattened.counters, 9)
     assert {counters.count(e.serial) for e in tables.entries.values()} == {TrafficCount(5, 500, 9)}
+
+
+def test_removed_entries_and_flows_start_from_zero() -> None:
+    tables = update(mod()).tables
+    (entry,), flattened = tables.entries.values(), pipeline(tables)
+    (flow,) = (flow for flow in flattened.flows if flattened.entries[flow.key])
+    counters = SwitchCounters()
+    counters.update({flow.key: FlowCount(3, 300)}, flattened.counters, 7)
+    counters.remove([entry], [flow.key], ())
+    assert counters.count(entry.serial) == TrafficCount()
+    counters.update({flow.key: FlowCount(2, 200)}, flattened.counters, 9)
+    assert counters.count(entry.serial) == TrafficCount(2, 200, 9)
