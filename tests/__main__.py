@@ -79,7 +79,7 @@ TIERS = {
     "kernel": Tier(
         _pytest(
             "tests/unit/agents tests/contract tests/kernel studies/tests/kernel",
-            *("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
+            *("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
             *("--ignore", "tests/kernel/timed", "--ignore", "studies/tests/kernel/timed"),
         ),
         lane="kernel",
