@@ -5,13 +5,14 @@ out. None of that may stop a fabric. The built-in policies are not guarded, sinc
 policies are tests of this project.
 """
 
+import contextlib
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from moefabric.config.plugins import POLICIES, built_in_names
 from moefabric.config.policies import policy_named
@@ -32,6 +33,8 @@ _LOAD_LIMIT_S: Final = 15.0
 _MOST_TIMEOUTS: Final = 2
 _REPEAT_S: Final = 0.1
 """Interval of further signals, if a policy has ignored the first one."""
+_LIMIT_FILES: Final = {__file__, contextlib.__file__}
+"""Code that a signal does not interrupt: it ends the limit."""
 
 T = TypeVar("T")
 
@@ -182,5 +185,6 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
-def _raise_time_is_up(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise TimeIsUpError
+def _raise_time_is_up(_number: int, frame: FrameType | None) -> None:
+    if frame is None or frame.f_code.co_filename not in _LIMIT_FILES:
+        raise TimeIsUpError

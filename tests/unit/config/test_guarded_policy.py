@@ -7,6 +7,7 @@ from time import monotonic
 
 import pytest
 
+from moefabric.config import guarded_policy as limits
 from moefabric.config.guarded_policy import GuardedPolicy, guarded_policy, policy_faults
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
@@ -133,3 +134,15 @@ def test_policy_whose_module_never_loads_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("moefabric.config.guarded_policy._LOAD_LIMIT_S", 0.1)
     with pytest.raises(SpecError, match=r"its module takes longer than 0\.1 s to load"):
         guarded_policy(f"{faulty_policies.__name__}:never")
+
+
+def test_limit_leaves_no_timer_although_signals_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_REPEAT_S", 50e-6)
+    handler = signal.getsignal(signal.SIGALRM)
+    timer = signal.getitimer(signal.ITIMER_REAL)
+    for _ in range(500):
+        with pytest.raises(limits.TimeIsUpError), limits.time_limit(0.0003):
+            while True:
+                sum(range(50))
+        assert signal.getsignal(signal.SIGALRM) == handler
+    assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (timer[0] > 0)
