@@ -136,13 +136,17 @@ def test_policy_whose_module_never_loads_is_refused(monkeypatch: pytest.MonkeyPa
         guarded_policy(f"{faulty_policies.__name__}:never")
 
 
+def compute_forever() -> None:
+    while True:
+        sum(range(50))
+
+
 def test_limit_leaves_no_timer_although_signals_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_REPEAT_S", 50e-6)
     handler = signal.getsignal(signal.SIGALRM)
     timer = signal.getitimer(signal.ITIMER_REAL)
     for _ in range(500):
         with pytest.raises(limits.TimeIsUpError), limits.time_limit(0.0003):
-            while True:
-                sum(range(50))
+            compute_forever()
         assert signal.getsignal(signal.SIGALRM) == handler
     assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (timer[0] > 0)
