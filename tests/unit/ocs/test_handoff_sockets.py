@@ -16,5 +16,5 @@ def test_socket_of_a_fabric_whose_process_was_killed_is_not_served(tmp_path: Pat
         listener.bind(str(path))
         with run_dir.life_file.open("w") as life:
             fcntl.flock(life, fcntl.LOCK_EX)
-            assert handoff_sockets(tmp_path) == [path]
-        assert handoff_sockets(tmp_path) == []
+            assert handoff_sockets(tmp_path) == handoff_sockets(path) == [path]
+        assert handoff_sockets(tmp_path) == handoff_sockets(run_dir.life_file) == []
