@@ -239,7 +239,7 @@ def test_completion_waits_for_earlier_commands_only() -> None:
 
 
 def test_shutter_keeps_cross_connects_and_light_settles_after_opening() -> None:
-    switch = Switch()
+    switch = Switch(DeviceProfile(settle=SettleTime(25 * MS, conflict_ns=10 * MS)))
     switch.device.add([(1, 5)])
     switch.timers.advance_ns(100 * MS)
     switch.device.disable([5])
