@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.simulator.event_simulation import Step, StepTimes, simulate
+from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_iterations
 from moefabric.simulator.fair_sharing import Stream, max_min_rates
 from moefabric.workload.iterations.pipeline import (
     BACKWARD,
@@ -185,3 +185,14 @@ def test_shared_link_is_never_faster_than_its_rate(
         assert own.seconds >= max(step.seconds, step.streams[0].bytes / 1e9) - 1e-6
         assert all(own.start_s >= times[before].end_s for before in step.after)
     assert max(own.end_s for own in times) >= sum(size for _, size, _ in drawn) / 1e9 - 1e-6
+
+
+def test_iteration_begins_when_all_steps_of_the_one_before_have_ended() -> None:
+    iteration = [Step(seconds=3.0), Step(seconds=1.0)]
+    other = [[Step(seconds=0.5), Step(after=(0,), seconds=0.5)]] * 2
+    first, second = simulate_iterations([[iteration, iteration], other], {})
+    assert first == [[StepTimes(0, 3), StepTimes(0, 1)], [StepTimes(3, 6), StepTimes(3, 4)]]
+    assert second == [
+        [StepTimes(0, 0.5), StepTimes(0.5, 1)],
+        [StepTimes(1, 1.5), StepTimes(1.5, 2)],
+    ]
