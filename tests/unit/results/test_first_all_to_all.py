@@ -21,7 +21,11 @@ from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import Json
 from moefabric.results.records.records import CircuitChange, IterationRun
 from moefabric.results.verdict.fabric_result import fabric_result
-from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
+from moefabric.results.verdict.first_all_to_all import (
+    GatingPredictionQuality,
+    demand_prediction,
+    measured_first_all_to_alls,
+)
 from moefabric.workload.iterations.iteration import (
     Collective,
     Compute,
@@ -304,6 +308,14 @@ def test_result_tells_the_exposure_of_first_all_to_alls(
 
 def test_prediction_without_history_says_so() -> None:
     assert result_of("predict")["first_all_to_all"]["foresight"]["guessed"] == 0
+
+
+def test_predictions_are_summarised_without_the_dispatches_that_had_none() -> None:
+    quality = GatingPredictionQuality(k=2, hits=0.8, persistence_hits=0.6, random_hits=0.2)
+    summary = demand_prediction([(None, 9.0), (quality, 0.5)])
+    assert (summary.guessed, summary.unguessed, summary.top_k) == (1, 1, 2)
+    assert (summary.top_k_hits, summary.unchanged_hits, summary.random_hits) == (0.8, 0.6, 0.2)
+    assert summary.wrong_guess_s == summary.worst_guess_s == 0.5
 
 
 @pytest.fixture(scope="module")
