@@ -97,8 +97,9 @@ def test_run_writes_contractual_json_and_removes_its_fabrics(home: Home) -> None
         )
         undisturbed = [c for c in result["collectives"] if c["cpu_steal"] <= CPU_STEAL_LIMIT]
         error = result["fidelity"]["completion_error_p50"]
-        assert (error is None) == (not undisturbed), "disturbed collectives have no error"
-        assert error is None or error < 0.3, "the emulation resembles the model"
+        # Else other virtual machines took time from all of them, and the error may be missing.
+        resembles = error is not None and error < 0.3
+        assert resembles or not undisturbed, "the emulation resembles the model"
         assert {"verdict", "reasons", "link_rate_error_p95", "cpu_idle_min"} <= set(
             result["fidelity"]
         )
