@@ -8,7 +8,7 @@ policies are tests of this project.
 import contextlib
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
@@ -170,8 +170,16 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     The signal interrupts Python code, and whatever waits, but no computation of a C library.
     """
+    has_ended = False
+
+    def raise_time_is_up(_number: int, frame: FrameType | None) -> None:
+        # A signal while the limit ends would leave its timer running.
+        is_ending = frame is not None and frame.f_code.co_filename in _LIMIT_FILES
+        if not has_ended and not is_ending:
+            raise TimeIsUpError
+
     try:
-        handler = signal.signal(signal.SIGALRM, _raise_time_is_up)
+        handler = signal.signal(signal.SIGALRM, raise_time_is_up)
     except ValueError:  # Python handles signals in the main thread only
         yield
         return
@@ -179,12 +187,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(TimeIsUpError):  # the call has ended in the meantime
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        has_ended = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, *timer)
-
-
-def _raise_time_is_up(_number: int, frame: FrameType | None) -> None:
-    if frame is None or frame.f_code.co_filename not in _LIMIT_FILES:
-        raise TimeIsUpError
