@@ -18,7 +18,7 @@ from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.prediction.workload_loader import workload_on
-from moefabric.results.parts import Json
+from moefabric.results.parts import FirstAllToAll, Json
 from moefabric.results.records.records import CircuitChange, IterationRun
 from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.first_all_to_all import (
@@ -304,6 +304,10 @@ def test_result_tells_the_exposure_of_first_all_to_alls(
     )
     assert dispatch["waited_s"] + dispatch["measured_s"] == pytest.approx(summary["exposed_s"])
     assert dispatch["moved_now"] is (first == "divert")
+
+
+def test_run_without_first_all_to_alls_has_an_empty_summary() -> None:
+    assert measured_first_all_to_alls("predict", []) == FirstAllToAll()
 
 
 def test_prediction_without_history_says_so() -> None:

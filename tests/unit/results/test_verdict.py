@@ -297,7 +297,7 @@ def test_measurements_of_iterations_add_up(parts: int) -> None:
             FabricMeasurements(
                 errors={"collective": Errors.of(listed)},
                 links={"s0/o0 to ocs": [one.error for one in listed]},
-                most_repetitions=(start + 1, str(start)),
+                most_repetitions=(start + 1, str(9 - start)),
                 misrouted=[one.label for one in listed],
                 changes=len(listed),
                 integrity=Integrity(corrupt=len(listed)),
@@ -307,7 +307,7 @@ def test_measurements_of_iterations_add_up(parts: int) -> None:
     assert (list(found.values), found.worst) == (errors, ("4.0", 4.0))
     assert [one.error for one in found.outliers] == [4.0, 2.5, 2.2]
     assert list(total.links["s0/o0 to ocs"]) == errors
-    assert total.most_repetitions == (len(errors) - size + 1, str(len(errors) - size))
+    assert total.most_repetitions == (len(errors) - size + 1, str(9 - len(errors) + size))
     assert total.changes == 8
     assert {value for name, value in total.integrity if name != "corrupt"} == {0}
     assert total.integrity.corrupt == 8
