@@ -234,7 +234,7 @@ class ServedSwitch:
         self.clients = {name: client(self.connect) for name, client in CLIENTS.items()}
 
     def connect(self, protocol: str) -> socket.socket:
-        sock = socket.create_connection(self._addresses[protocol], timeout=60)
+        sock = socket.create_connection(self._addresses[protocol], timeout=10)
         return self._resources.enter_context(contextlib.closing(sock))
 
     def cross_connects(self) -> dict[str, Pairs]:
@@ -350,12 +350,12 @@ def test_silent_or_deaf_client_delays_no_other(served: ServedSwitch, protocol: s
         "tl1": b"RTRV-HDR:::1:;",
         "restconf": b"GET /api/data/port-config HTTP/1.1\r\nHost: a\r\n\r\n",
     }[protocol]
-    before = time.process_time()  # of the switch, too, whatever else runs
+    before = time.monotonic()
     for _ in filled(slow, 100 * flood):
         check_alike(served, [(1, 13)])
     for _ in range(5):
         check_alike(served, [(1, 13)])
-    assert time.process_time() - before < 5
+    assert time.monotonic() - before < 5
     silent.close()
 
 

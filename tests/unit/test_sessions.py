@@ -1,33 +1,11 @@
-"""Sessions of `make test`: what runs side by side, what is repeated, and what a failure leaves."""
+"""Sessions of `make test`: what runs side by side, and what is repeated."""
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.__main__ import MOST_RERUNS, Session, Tier
-from tests.support.paths import REPOSITORY
 
-BROKEN_FABRIC = """
-import pytest
-
-events = []
-
-@pytest.fixture(scope="module")
-def fabric():
-    events.append("up")
-    yield
-    events.append("down")
-
-def test_breaks_the_first_fabric(fabric):
-    assert False
-
-def test_has_the_second_fabric(fabric):
-    assert events == ["up", "down", "up"]
-"""
 PASSES_AT_SECOND_ATTEMPT = """
 import pathlib
 import pytest
@@ -52,20 +30,6 @@ def session_of(folder: Path, text: str) -> Session:
     """Return a session of one file of tests."""
     (folder / "test_it.py").write_text(text)
     return Session({"unit": Tier(["pytest", "test_it.py"], "unit")}, folder / "out", root=folder)
-
-
-def test_fixtures_are_new_after_a_failure(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(BROKEN_FABRIC)
-    shutil.copy(REPOSITORY / "tests" / "conftest.py", tmp_path)
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir=.", "test_it.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "1 failed, 1 passed in" in result.stdout
 
 
 def test_few_failed_tests_are_repeated_and_counted(

@@ -108,12 +108,18 @@ def test_light_and_eps_are_counted_where_bytes_arrive() -> None:
     assert bench.texts(run) == []
 
 
-def test_flow_that_left_its_circuit_is_named_with_both_ends() -> None:
+def misrouted_run() -> tuple[Bench, CollectiveRun]:
+    """Return a run whose only flow left its circuit, and its bench."""
     bench = Bench()
     count = bench.start(BY_O2)
     bench.lit = CircuitSet()
     bench.send(BY_O2)
     run = bench.end(count)
+    return bench, run
+
+
+def test_flow_that_left_its_circuit_is_named_with_both_ends() -> None:
+    bench, run = misrouted_run()
     assert bench.texts(run) == [
         "s0 to s1 by o2: planned 26.5MB by light, counted 0B",
         "s0/e0 sent 26.5MB more than planned",
@@ -124,11 +130,7 @@ def test_flow_that_left_its_circuit_is_named_with_both_ends() -> None:
 
 
 def test_misrouting_of_several_transfers_is_named_once() -> None:
-    bench = Bench()
-    count = bench.start(BY_O2)
-    bench.lit = CircuitSet()
-    bench.send(BY_O2)
-    run = bench.end(count)
+    bench, run = misrouted_run()
     traffic, named = CountedTraffic(bench.fabric, [run]), set[Misrouting]()
     iteration = IterationRun(0, 0, transfers=[run, run])
     first, later = (
