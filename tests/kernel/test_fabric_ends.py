@@ -53,6 +53,14 @@ def is_gone(machine: Machine, name: str, links_before: set[str]) -> bool:
     return gone and not marked_pids(name)
 
 
+def wait_dead(*names: str) -> None:
+    """Wait until the kernel has ended killed fabric processes, which hold their life files."""
+    Deadline.after(30).wait_for(
+        lambda: not any(RunDirectory.of_fabric(name).is_alive() for name in names),
+        "the end of the fabric processes",
+    )
+
+
 def test_fabric_of_killed_owner_removes_itself(machine: Machine) -> None:
     before = machine.links()
     with owned(machine, "owned") as process:
@@ -81,6 +89,7 @@ def test_up_removes_what_owner_and_fabric_process_left_when_both_were_killed(
         os.kill(fabric_process, signal.SIGSTOP)  # it shall not see the end of its owner
         process.kill()
         os.kill(fabric_process, signal.SIGKILL)
+    wait_dead("both")
     assert marked_pids("both")
     machine.up(small_fabric("next"))
     assert not RunDirectory.of_fabric("both").path.exists()
@@ -94,9 +103,7 @@ def test_bare_removal_takes_all_remains_and_no_living_fabric(machine: Machine) -
         machine.up(small_fabric(name))
     for name in ("dead1", "dead2"):
         os.kill(process_id(RunDirectory.of_fabric(name)), signal.SIGKILL)
-    Deadline.after(30).wait_for(
-        lambda: lifecycle.running_fabrics() == ["alive"], "the end of both fabric processes"
-    )
+    wait_dead("dead1", "dead2")
     assert machine.run(lifecycle.remove_remains) == ["dead1", "dead2"]
     assert lifecycle.running_fabrics() == ["alive"]
     assert machine.down("alive")
