@@ -48,9 +48,9 @@ PLANNED = """
   - {kind: nic, targets: [s2/o0, s2/o1, s2/e0], iteration: 5, collective: 1, after: 5ms, clear: {iteration: 6}}
 """
 WITH_FORWARDING = """
-  - {kind: nic, targets: [s0/o0], iteration: 1, collective: 1, after: 5ms, clear: {iteration: 3}}
-  - {kind: ocs-port, targets: [s3/o1], iteration: 3, collective: 1, after: 5ms, clear: {iteration: 5}}
-  - {kind: server, targets: [s2], iteration: 5, collective: 1, after: 5ms, clear: {iteration: 6}}
+  - {kind: nic, targets: [s0/o0], iteration: 1, collective: 1, after: 5ms, clear: {iteration: 4}}
+  - {kind: ocs-port, targets: [s3/o1], iteration: 4, collective: 1, after: 5ms, clear: {iteration: 7}}
+  - {kind: server, targets: [s2], iteration: 7, collective: 1, after: 5ms, clear: {iteration: 8}}
 """
 IN_PAIRS = [[8000 if (a // 2) ^ (b // 2) == 1 else 2000 for b in range(8)] for a in range(8)]
 """Tokens that ranks send experts: most of them go from s0 to s1, s1 to s0, s2 to s3, s3 to s2."""
@@ -156,12 +156,12 @@ def test_failures_injected_by_hand_are_survived_and_reported(lab: RunLab) -> Non
 def test_job_survives_the_loss_of_a_nic_a_port_and_a_relay_on_forwarded_paths(lab: RunLab) -> None:
     gating = lab.folder / "pairs.json"
     gating.write_text(json.dumps({"num_global_tokens_per_expert": IN_PAIRS}))
-    result = lab.result(lab.start(8, WITH_FORWARDING, fabric=FORWARDING, gating=gating))
+    result = lab.result(lab.start(10, WITH_FORWARDING, fabric=FORWARDING, gating=gating))
     nic, port, server = result["failures"]
     assert [(f["kind"], f["iteration"], f["ok"]) for f in result["failures"]] == [
         ("nic", 1, True),
-        ("ocs-port", 3, True),
-        ("server", 5, True),
+        ("ocs-port", 4, True),
+        ("server", 7, True),
     ]
     assert max(f["detected_s"] for f in (nic, port)) < 0.5
     assert max(f["recovered_s"] for f in (nic, port)) < 0.5
@@ -173,12 +173,13 @@ def test_job_survives_the_loss_of_a_nic_a_port_and_a_relay_on_forwarded_paths(la
     assert integrity["lost_transfers"] == integrity["corrupt"] == 0
     assert not [c["misrouted"] for c in result["collectives"] if c["misrouted"]]
     undisturbed = [c for c in result["collectives"] if not c["failures"]]
-    assert {0, 2, 4} <= {c["iteration"] for c in undisturbed}, "plans know what is left or back"
-    whole, without_nic, without_port, without_server = (plans(undisturbed, n) for n in (0, 2, 4, 5))
+    # A slow recovery may last into the iteration after the failure, not into the one after that.
+    assert {0, 3, 6} <= {c["iteration"] for c in undisturbed}, "plans know what is left or back"
+    whole, without_nic, without_port, without_server = (plans(undisturbed, n) for n in (0, 3, 6, 7))
     assert len(whole) == 1
     assert whole.isdisjoint(without_nic | without_port | without_server), "they are split anew"
-    assert plans(undisturbed, 7) == whole
-    for c in (c for c in undisturbed if c["iteration"] < 5):  # queues keep bytes of a lost attempt
+    assert plans(undisturbed, 9) == whole
+    for c in (c for c in undisturbed if c["iteration"] < 7):  # queues keep bytes of a lost attempt
         assert c["bytes_by_light"] == pytest.approx(c["bytes_planned_by_light"], rel=0.02)
     wired = replace(fabric(3, 1), forwarding=True)
     demand = DemandMatrix(wired.servers, result["demand"])
