@@ -80,6 +80,10 @@ class TrainingSpec(section.Section):
     `none` leaves the model's data type, `fp8`, or `package.module:Name`."""
     combine_payload: references.PayloadReference = "none"
     """Form of what comes back from experts, as `dispatch_payload`."""
+    gradient_sums: bool = True
+    """Whether an iteration sums the gradients of each layer: those of experts over replicas, those
+    of all other weights over all servers of all replicas, in rings over the EPS. With one replica
+    and `lockstep`, the sum of a layer begins with the next computation of experts."""
     checkpoint_load: section.DurationNs = 0
     """Model time to load a checkpoint when an iteration starts anew after the loss of a server or
     GPU."""
@@ -105,7 +109,7 @@ class TrainingSpec(section.Section):
             load_plugin(PAYLOAD_TRANSFORMS, self.dispatch_payload),
             load_plugin(PAYLOAD_TRANSFORMS, self.combine_payload),
         )
-        return Training(*sizes, *speeds, self.recomputation, payloads)
+        return Training(*sizes, *speeds, self.recomputation, payloads, self.gradient_sums)
 
 
 class HybridSpec(section.Section):

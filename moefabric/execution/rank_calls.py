@@ -30,7 +30,12 @@ from moefabric.workload.iterations.iteration import (
     forward_pass,
 )
 from moefabric.workload.iterations.job import Job
-from moefabric.workload.iterations.pipeline import BACKWARD, FORWARD, lockstep_tasks
+from moefabric.workload.iterations.pipeline import (
+    BACKWARD,
+    FORWARD,
+    lockstep_tasks,
+    with_gradient_sums,
+)
 from moefabric.workload.iterations.tasks import Task
 
 CallKey = tuple[int, int]
@@ -84,8 +89,12 @@ class TrainingTasks:
         Layers whose gates haven't run have a demand of zero bytes. The number and the order of
         tasks don't depend on demand.
         """
-        regions = [region.name for region in self.jobs.regions]
-        return lockstep_tasks(tuple(self._operations(number)), regions)
+        jobs = self.jobs
+        groups = [placement.servers for placement in jobs.work.placements]
+        operations = with_gradient_sums(
+            self._operations(number), groups, jobs.volumes.gradient_bytes
+        )
+        return lockstep_tasks(tuple(operations), [region.name for region in jobs.regions])
 
     @property
     def programmes(self) -> dict[Job, Programme]:

@@ -33,13 +33,18 @@ from moefabric.prediction.simulated_regions import SimulatedRegions, simulated_r
 from moefabric.prediction.workload_loader import workload_of, workload_on
 from moefabric.simulator.event_simulation import StepTimes, simulate_iterations
 from moefabric.simulator.fair_sharing import RateChange
-from moefabric.workload.iterations.iteration import Collective, Pair, Reconfigure, Transfer
+from moefabric.workload.iterations.iteration import (
+    AllReduce,
+    Collective,
+    Pair,
+    Reconfigure,
+    Transfer,
+)
 from moefabric.workload.iterations.job import Job, JobShape
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import (
     START,
-    AllReduce,
     BackgroundTransfer,
     Elsewhere,
     Lag,

@@ -21,8 +21,14 @@ from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import goodput_bps, predict_regions
-from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Reconfigure
-from moefabric.workload.iterations.tasks import AllReduce, Elsewhere, Task
+from moefabric.workload.iterations.iteration import (
+    PAUSE,
+    AllReduce,
+    Collective,
+    Compute,
+    Reconfigure,
+)
+from moefabric.workload.iterations.tasks import Elsewhere, Task
 
 
 @dataclass(frozen=True)
@@ -275,7 +281,7 @@ class TaskPlanner:
     def _flows(self, task: Task) -> TaskFlows | None:
         """Return the flows of a task; tasks of equal demand on the same circuits share them."""
         work, lit = task.work, CircuitSet()
-        if isinstance(work, Collective):
+        if isinstance(work, Collective) or not self.fabric.electrical:
             lit = self.lit(task)
         key = type(work), task.regions, lit, *(getattr(work, name, None) for name in _SENT)
         if key not in self._known:

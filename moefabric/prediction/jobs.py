@@ -99,7 +99,8 @@ class Jobs:
             exchanged = substitution.with_tensor_exchange(work.operations(number), partial_sums)
             groups = [placement.servers for placement in work.placements]
             operations = self._ordered(work, exchanged, groups)
-            return pipeline.lockstep_tasks(operations, [region.name for region in job.regions])
+            names = [region.name for region in job.regions]
+            return pipeline.lockstep_tasks(self._summed(operations, groups), names)
         regions = tuple(
             replace(region, servers=tuple(substitutions.servers.get(s, s) for s in region.servers))
             for region in job.regions
@@ -119,10 +120,10 @@ class Jobs:
     def volumes(self) -> pipeline.PipelineTraffic:
         """The bytes that a server sends besides those of the all-to-alls."""
         model, training = self.work.model, self.work.training
-        servers = len(self.regions[0].servers)
+        servers, replicas = len(self.regions[0].servers), self.replicas or self.shape.dp
+        summed = gradient_bytes(model, servers, replicas, training.payloads)
         return pipeline.PipelineTraffic(
-            activation_bytes(model, training, servers),
-            gradient_bytes(model, servers, self.replicas or self.shape.dp, training.payloads),
+            activation_bytes(model, training, servers), summed if training.gradient_sums else 0.0
         )
 
     @property
@@ -171,7 +172,17 @@ class Jobs:
         own = None if partial_sums is None else partial_sums.submatrix(servers)
         sums = own if own is not None and own.total_bytes else None
         exchanged = substitution.with_tensor_exchange(chain.from_iterable(passed), sums)
-        return self._ordered(work, exchanged, [servers])
+        operations = self._ordered(work, exchanged, [servers])
+        is_last = micro_batch == self.shape.micro_batches - 1
+        if self.shape.dp > 1 or direction == pipeline.FORWARD or not is_last:
+            return operations
+        return self._summed(operations, [servers])
+
+    def _summed(
+        self, operations: Iterable[Operation], groups: Sequence[Sequence[str]]
+    ) -> tuple[Operation, ...]:
+        """Return operations with the sums of gradients over the servers of each group."""
+        return tuple(pipeline.with_gradient_sums(operations, groups, self.volumes.gradient_bytes))
 
     @staticmethod
     def _ordered(

@@ -11,9 +11,8 @@ from moefabric.prediction.control_time import ControlPrediction
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.job_prediction import TaskPlanner, links_goodput
 from moefabric.simulator.event_simulation import simulate_iterations
-from moefabric.workload.iterations.iteration import Collective, Transfer
+from moefabric.workload.iterations.iteration import AllReduce, Collective, Transfer
 from moefabric.workload.iterations.substitution import Substitutions
-from moefabric.workload.iterations.tasks import AllReduce
 from tests.support.paths import EXAMPLES
 
 SCALE = Scale(bytes=250, dilation=16)

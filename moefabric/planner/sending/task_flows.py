@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, PacedFlow, Share, flows
 from moefabric.core.routes import route
 from moefabric.core.topology import Fabric
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows, planned_flows
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Prediction, predict, predict_regions
-from moefabric.workload.iterations.iteration import Collective, Transfer
-from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer, Task
+from moefabric.workload.iterations.iteration import AllReduce, Collective, Transfer
+from moefabric.workload.iterations.tasks import BackgroundTransfer, Task
 
 Groups = Mapping[str, Sequence[str]]
 """The servers that work for each region: its own, or backup servers in their places."""
@@ -67,6 +69,14 @@ class TaskFlows:
         return self.predictions[self.region_of[flow.src]].seconds
 
 
+def _circuits_within(circuits: CircuitSet, working: Groups) -> CircuitSet:
+    """Return the circuits whose two ends are at servers that work."""
+    names = {server for servers in working.values() for server in servers}
+    if all(names.issuperset(c.pair) for c in circuits.circuits):
+        return circuits
+    return CircuitSet(frozenset(c for c in circuits if names.issuperset(c.pair)))
+
+
 def task_flows(
     fabric: Fabric,
     policy: SplitPolicy,
@@ -79,19 +89,22 @@ def task_flows(
     """Return the flows of a task over `circuits` of its regions; None if it sends nothing.
 
     Traffic between servers of different regions crosses the EPS, and ends at one time for all of
-    these regions. Servers that don't work forward nothing. `greedy` flows are not consolidated.
+    these regions; in a fabric without electrical NICs, sums of gradients take circuits. Servers
+    that don't work forward nothing. `greedy` flows are not consolidated.
     """
     lit, least_s = CircuitSet(), 0.0
+    working = {region: groups[region] for region in task.regions}
     match task.work:
         case Collective(demand=demand, split_demands=assumed):
-            working = {region: groups[region] for region in task.regions}
-            names = {server for servers in working.values() for server in servers}
-            lit = circuits
-            if not all(names.issuperset(c.pair) for c in lit.circuits):
-                lit = CircuitSet(frozenset(c for c in lit if names.issuperset(c.pair)))
+            lit = _circuits_within(circuits, working)
             planned = planned_flows(
                 fabric, policy, demand, lit, working, greedy=greedy, split_demands=assumed
             )
+        case AllReduce(pairs=pairs, bytes=size) if not fabric.electrical:
+            lit = _circuits_within(circuits, working)
+            servers = tuple(chain.from_iterable(working.values()))
+            rings = DemandMatrix.of_pairs(servers, [(src, dst, size) for src, dst in pairs])
+            planned = planned_flows(fabric, policy, rings, lit, working, greedy=greedy)
         case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size) as work:
             planned = flows(fabric, lit, [Share(src, dst, 0.0, size) for src, dst in pairs])
             least_s = work.least_s if isinstance(work, AllReduce) else 0.0

@@ -34,8 +34,8 @@ from moefabric.results.records.records import (
 )
 from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
-from moefabric.workload.iterations.iteration import Collective
-from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer
+from moefabric.workload.iterations.iteration import AllReduce, Collective
+from moefabric.workload.iterations.tasks import BackgroundTransfer
 
 _FULL_SHARE = 0.95
 """Share of capacity at which a link counts as full during the whole predicted time."""

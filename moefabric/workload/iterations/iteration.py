@@ -61,6 +61,27 @@ class Transfer:
 
 
 @dataclass(frozen=True)
+class AllReduce:
+    """The sum of a layer's gradients over servers, in rings over the EPS.
+
+    Attributes:
+        layer: Number of the layer.
+        pairs: Each server and the next one in its ring.
+        bytes: Bytes of each pair.
+        least_s: Model seconds that other pairs, which aren't listed, give it at least.
+        kind: "all-reduce".
+        direction: "backward".
+    """
+
+    layer: int
+    pairs: tuple[Pair, ...]
+    bytes: float
+    least_s: float = 0.0
+    kind: str = "all-reduce"
+    direction: str = "backward"
+
+
+@dataclass(frozen=True)
 class Compute:
     """Computation without traffic.
 
@@ -78,7 +99,7 @@ class Compute:
     layer: int
     seconds: tuple[float, ...]
     concurrent: "Reconfigure | None" = None
-    transfer: Transfer | None = None
+    transfer: Transfer | AllReduce | None = None
 
     @property
     def slowest_s(self) -> float:
@@ -129,7 +150,7 @@ class Collective:
         return (self.kind, self.direction, self.phases) == ("dispatch", "forward", 1)
 
 
-Operation = Compute | Reconfigure | Collective
+Operation = Compute | Reconfigure | Collective | AllReduce
 
 Array = NDArray[np.float64]
 Tokens = NDArray[np.int64] | Array

@@ -9,12 +9,13 @@ last backward pass.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Region
 from moefabric.workload.iterations.iteration import (
+    AllReduce,
     Collective,
     Compute,
     Operation,
@@ -23,7 +24,7 @@ from moefabric.workload.iterations.iteration import (
     Transfer,
 )
 from moefabric.workload.iterations.job import Job, JobShape
-from moefabric.workload.iterations.tasks import AllReduce, Task, Work
+from moefabric.workload.iterations.tasks import Task, Work
 
 FORWARD, BACKWARD = "forward", "backward"
 
@@ -68,7 +69,8 @@ class PipelineTraffic:
 
     Attributes:
         activation_bytes: Bytes to the next stage for one micro-batch.
-        gradient_bytes: Bytes for one layer in the all-reduce of an iteration.
+        gradient_bytes: Bytes for one layer in the all-reduce of an iteration; 0 if gradients aren't
+            summed.
     """
 
     activation_bytes: float
@@ -90,7 +92,9 @@ def iteration_tasks(job: Job, passes: Passes, traffic: PipelineTraffic) -> tuple
 
 
 def lockstep_tasks(operations: Sequence[Operation], regions: Sequence[str]) -> tuple[Task, ...]:
-    """Return operations as a chain of tasks, which are barriers for all regions but for transfers.
+    """Return operations as a chain of tasks, which are barriers for all regions.
+
+    Transfers and all-reduces are no barriers.
 
     Args:
         operations: Operations of all regions side by side, with the demand and the computation of
@@ -103,9 +107,9 @@ def lockstep_tasks(operations: Sequence[Operation], regions: Sequence[str]) -> t
     group = Job(0, JobShape(), (Region("all", 0, (), None),))
     traffic = PipelineTraffic(0.0, 0.0)
     tasks = iteration_tasks(group, lambda _, __, way: operations if way == FORWARD else (), traffic)
+    names, beside = tuple(regions), Transfer | AllReduce
     return tuple(
-        replace(task, regions=tuple(regions), barrier=not isinstance(task.work, Transfer))
-        for task in tasks
+        replace(task, regions=names, barrier=not isinstance(task.work, beside)) for task in tasks
     )
 
 
@@ -204,6 +208,8 @@ class _TaskBuilder:
                     stage.light = add(light, before + stage.light)
             case Reconfigure():
                 stage.light = add(operation, stage.tail + stage.light)
+            case AllReduce():
+                add(operation, stage.tail)
             case Collective(concurrent=light):
                 stage.tail = add(operation, stage.tail + stage.light)
                 if light is not None:
@@ -224,19 +230,20 @@ class _TaskBuilder:
         stage.sent[direction] = self.received[other, current] = task
 
     def _add_all_reduces(self) -> None:
+        """Add the sums of gradients over replicas; those of one replica are operations."""
         shape = self.job.shape
-        if shape.dp == 1:
+        if shape.dp == 1 or not self.traffic.gradient_bytes:
             return
         for stage in range(shape.pp):
-            ring = [self.job.at(replica, stage) for replica in range(shape.dp)]
-            links = itertools.pairwise([*ring, ring[0]])
+            members = [self.job.at(replica, stage) for replica in range(shape.dp)]
+            links = itertools.pairwise([*members, members[0]])
             pairs = tuple(itertools.chain.from_iterable(counterparts(*link) for link in links))
             layers = {layer for other, layer in self.last_backward if other == stage}
             before: tuple[int, ...] = ()
             for layer in sorted(layers, reverse=True):
                 work = AllReduce(layer, pairs, self.traffic.gradient_bytes)
                 after = (*self.last_backward[stage, layer], *before)
-                before = (self._add(ring, shape.micro_batches - 1, work, after),)
+                before = (self._add(members, shape.micro_batches - 1, work, after),)
 
     def _add(
         self,
@@ -254,6 +261,42 @@ class _TaskBuilder:
 def counterparts(region: Region, other: Region) -> tuple[Pair, ...]:
     """Pair each server of a region with the server that does the same in another region."""
     return tuple(zip(region.servers, other.servers, strict=True))
+
+
+def ring(servers: Sequence[str]) -> tuple[Pair, ...]:
+    """Pair each server with the next one, and the last with the first."""
+    return tuple(itertools.pairwise([*servers, servers[0]])) if len(servers) > 1 else ()
+
+
+def with_gradient_sums(
+    operations: Iterable[Operation], groups: Iterable[Sequence[str]], gradient_bytes: float
+) -> Iterator[Operation]:
+    """Add the sums of gradients of weights that the servers of a group replicate.
+
+    The sum of a layer begins with the next computation of experts, so that it delays all-to-alls
+    only if it lasts longer. Nothing follows the layer that comes last, so that its sum is exposed.
+
+    Args:
+        operations: Operations of the groups, side by side.
+        groups: The servers of each group.
+        gradient_bytes: Bytes that a server sends for one layer; 0 if gradients aren't summed.
+    """
+    pairs = tuple(itertools.chain.from_iterable(map(ring, groups))) if gradient_bytes else ()
+    owed: AllReduce | None = None
+    for operation in operations:
+        match operation:
+            case Compute(kind="expert", direction="backward", transfer=None) if owed is not None:
+                yield replace(operation, transfer=owed)
+                owed = None
+            case Compute(kind="attention", direction="backward", layer=layer) if pairs:
+                if owed is not None:
+                    yield owed
+                yield operation
+                owed = AllReduce(layer, pairs, gradient_bytes)
+            case _:
+                yield operation
+    if owed is not None:
+        yield owed
 
 
 def _reconfiguration_before(operations: Sequence[Operation]) -> list[Operation]:

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from moefabric.core.flows import Flow
-from moefabric.workload.iterations.iteration import Collective, Compute, Pair, Reconfigure, Transfer
+from moefabric.workload.iterations.iteration import (
+    AllReduce,
+    Collective,
+    Compute,
+    Reconfigure,
+    Transfer,
+)
 
 START = -1
 """Stands for the start of the iteration among the positions of tasks."""
@@ -85,27 +91,6 @@ def latest(lags_of_tasks: Iterable[Lags]) -> Lags:
             seconds = max(previous.seconds, lag.seconds)
             merged[executed] = Lag(seconds, max(previous.compute_s, lag.compute_s))
     return merged or {START: Lag()}
-
-
-@dataclass(frozen=True)
-class AllReduce:
-    """The sum of a layer's gradients over replicas, in rings over the EPS.
-
-    Attributes:
-        layer: Number of the layer.
-        pairs: Each server and its counterpart in the next replica.
-        bytes: Bytes of each pair.
-        least_s: Model seconds that other pairs, which aren't listed, give it at least.
-        kind: "all-reduce".
-        direction: "backward".
-    """
-
-    layer: int
-    pairs: tuple[Pair, ...]
-    bytes: float
-    least_s: float = 0.0
-    kind: str = "all-reduce"
-    direction: str = "backward"
 
 
 @dataclass(frozen=True)

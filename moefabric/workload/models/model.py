@@ -330,6 +330,7 @@ class Training:
             pass instead of keeping its results. Tokens that experts received are kept, so
             all-to-alls aren't repeated. The paper doesn't mention recomputation.
         payloads: The form of tokens in all-to-alls.
+        gradient_sums: Whether servers sum the gradients of weights that they replicate.
     """
 
     ep: int
@@ -341,6 +342,7 @@ class Training:
     nvlink_bytes_s: float = 450e9
     recomputation: bool = False
     payloads: Payloads = field(default_factory=Payloads)
+    gradient_sums: bool = True
 
     @property
     def rank_tokens(self) -> int:

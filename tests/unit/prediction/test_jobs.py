@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from moefabric.config.loader import load_experiment
+from moefabric.config.model import preset
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.machine_speed import MachineSpeed
 from moefabric.core.units import Scale
@@ -24,9 +25,16 @@ from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
-from moefabric.workload.iterations.iteration import Collective, DispatchLight, Transfer
+from moefabric.simulator.fluid import goodput_share
+from moefabric.workload.iterations.iteration import (
+    AllReduce,
+    Collective,
+    Compute,
+    DispatchLight,
+    Transfer,
+)
 from moefabric.workload.iterations.substitution import Substitutions
-from moefabric.workload.iterations.tasks import AllReduce
+from moefabric.workload.iterations.tasks import Task
 from tests.support.memory_testbed import (
     ImmediateExecutor,
     MemoryAgents,
@@ -135,6 +143,53 @@ def test_transfers_are_between_connected_pairs() -> None:
         for pair in task.work.pairs
     }
     assert sent == set(made.server_pairs_between_regions)
+
+
+PROTOTYPE = EXAMPLES / "prototype.yaml"
+
+
+def sums_of(*settings: str) -> list[tuple[Task, Task | None]]:
+    """Return the sums of gradients of the prototype, each with the work beside which it runs."""
+    spec = load_experiment(PROTOTYPE, settings)
+    wired = spec.build_fabric(spec.fabrics[1], "test", Scale())
+    made = Jobs.of(spec, wired, workload_on(spec, wired, EXAMPLES))
+    [job] = made.all
+    tasks = made.tasks(job, 0, Substitutions())
+    beside = {task.after: task for task in tasks if isinstance(task.work, Compute)}
+    return [(t, beside.get(t.after)) for t in tasks if isinstance(t.work, AllReduce)]
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "independent"])
+def test_servers_of_one_replica_sum_gradients_in_a_ring_beside_experts(schedule: str) -> None:
+    *hidden, (last, beside_last) = sums_of(f"training.schedule={schedule}")
+    assert [task.work.layer for task, _ in hidden] == [6, 5, 4, 3, 2, 1]
+    for task, beside in hidden:
+        assert beside is not None
+        assert isinstance(beside.work, Compute)
+        assert (beside.work.kind, beside.work.direction) == ("expert", "backward")
+        assert beside.work.layer + 1 == task.work.layer
+    assert (last.work.layer, beside_last) == (0, None), "nothing hides the sum of the last layer"
+    assert isinstance(last.work, AllReduce)
+    assert last.work.pairs == (("s0", "s1"), ("s1", "s2"), ("s2", "s3"), ("s3", "s0"))
+    # 2 (n - 1) / n times the two bytes of the weights of attention and router.
+    assert last.work.bytes == pytest.approx(1.5 * 2 * preset("mixtral-8x7b").replicated_weights)
+
+
+def test_sums_of_gradients_can_be_left_out() -> None:
+    assert sums_of("training.gradient_sums=false") == []
+
+
+def test_iteration_lasts_longer_by_the_sum_of_the_last_layer() -> None:
+    lasts = [
+        {f["fabric"]: f["iteration_s"] for f in predict_experiment(spec, EXAMPLES)["fabrics"]}
+        for spec in (
+            load_experiment(PROTOTYPE),
+            load_experiment(PROTOTYPE, ["training.gradient_sums=false"]),
+        )
+    ]
+    bits = 8 * 1.5 * 2 * preset("mixtral-8x7b").replicated_weights / goodput_share(1500)
+    for name, nics in (("eps", 4), ("mixnet", 1)):
+        assert lasts[0][name] - lasts[1][name] == pytest.approx(bits / (nics * 100e9), rel=1e-6)
 
 
 def test_micro_batches_differ_where_gates_are_noisy() -> None:

@@ -9,6 +9,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.topology import Region
 from moefabric.simulator.event_simulation import Step, simulate, simulate_iterations
 from moefabric.workload.iterations.iteration import (
+    AllReduce,
     Collective,
     Compute,
     Operation,
@@ -27,7 +28,7 @@ from moefabric.workload.iterations.job import (
     stage_layers,
 )
 from moefabric.workload.iterations.pipeline import PipelineTraffic, iteration_tasks
-from moefabric.workload.iterations.tasks import AllReduce, Task
+from moefabric.workload.iterations.tasks import Task
 from moefabric.workload.models.model import Training
 from moefabric.workload.models.payload import BigMac, Payloads
 from tests.support.fabrics import fabric
