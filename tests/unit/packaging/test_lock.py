@@ -60,3 +60,10 @@ def test_every_requirement_is_locked(file: str, sections: Sequence[str]) -> None
     wanted = {_key(re.split(r"[\[<>=]", line)[0]) for line in lines if line and line[0] != "#"}
     locked = {name for section in sections for name in _section(section)}
     assert wanted - locked <= {"os-ken"}, "run `make lock`"
+
+
+def test_entry_for_windows_is_locked_for_linux_where_a_section_needs_it() -> None:
+    """mkdocs-material imports colorama everywhere, click and pytest on Windows only."""
+    (section,) = re.findall(r"(?ms)^# all\n(.*?)(?=^# |\Z)", LOCK)
+    assert re.search(r"(?m)^mkdocs-material==", section)
+    assert re.search(r"(?m)^colorama==\S+ \\$", section)
