@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
-from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure, Transfer
+from moefabric.workload.iterations.iteration import (
+    AllReduce,
+    Collective,
+    Operation,
+    Reconfigure,
+    Transfer,
+)
 from moefabric.workload.models.model import BYTES_BF16, Model
 from moefabric.workload.placement.collective_order import ORDERED_KINDS
 
@@ -114,6 +120,8 @@ class _ExpertMoves:
     def changed(self, operation: Operation) -> Operation:
         if isinstance(operation, Reconfigure):
             return self._reconfigure(operation)
+        if isinstance(operation, AllReduce):
+            return operation
         if operation.concurrent is not None:
             operation = replace(operation, concurrent=self._reconfigure(operation.concurrent))
         if isinstance(operation, Collective):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
 from moefabric.workload.iterations.iteration import (
+    AllReduce,
     Collective,
     Compute,
     DispatchLight,
@@ -44,6 +45,8 @@ def describe(operation: Operation) -> str:
         case Collective():
             beside = f" beside {describe(operation.concurrent)}" if operation.concurrent else ""
             return f"{operation.direction} {operation.kind} {operation.layer}{beside}"
+        case AllReduce():
+            return f"{operation.direction} {operation.kind} {operation.layer}"
 
 
 def layers() -> list[Layer]:
