@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.timed.test_forwarded_transfers import pytestmark as _needs
 from tests.kernel.timed.test_forwarded_transfers import result_of
 
-pytestmark = _needs
+pytestmark = pytest.mark.kernel
 
 SIZE = 64_000_000
 FLOWS = 4

@@ -1,7 +1,6 @@
 """BPF switch in plain Mininet networks, controlled by Ryu's own learning switch."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -9,10 +8,6 @@ import pytest
 
 from tests.support.paths import REPOSITORY
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 RYU = """
 import moefabric.controller.southbound.openflow.framework
 import sys

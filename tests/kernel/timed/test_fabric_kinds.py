@@ -11,10 +11,6 @@ import pytest
 
 from tests.support.paths import REPOSITORY
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 SCRIPT = Path(__file__).with_name("fabric_kinds_transfers.py")
 
 

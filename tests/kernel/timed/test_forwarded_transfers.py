@@ -7,14 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.paths import REPOSITORY
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 SCRIPT = Path(__file__).with_name("forwarded_transfers.py")
 
 
