@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.timed.test_forwarded_transfers import result_of
+from tests.kernel.timed.test_forwarded_transfers import SCRIPT
+from tests.support.namespaces import isolated_result
 
 pytestmark = pytest.mark.kernel
 
@@ -17,7 +18,7 @@ LATEST = 1.05
 @pytest.mark.timeout(120)
 def test_hosts_forward_as_soon_as_switches_and_need_more_cpu(tmp_path: Path) -> None:
     """Four paced flows that share no circuit; each is forwarded once."""
-    results = result_of(tmp_path, "compare", str(SIZE))
+    results = isolated_result(SCRIPT, "compare", str(SIZE), folder=tmp_path)
     direct = results["direct"]
     for kind, result in results.items():
         late = result["measured_s"] / result["predicted_s"] - 1
