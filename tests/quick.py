@@ -21,7 +21,6 @@ PACKAGES = ("moefabric", "moefabric_studies")
 TOP_LEVEL = ("controller", "emulator", "agents")
 """Folders of the repository that are packages of `moefabric`."""
 TESTS = ("tests/unit", "studies/tests/unit", "tests/golden", "tests/contract")
-NOTHING_COLLECTED = 5
 
 
 def changed_files(revision: str) -> list[str]:

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -86,6 +85,18 @@ class Beats:
     def __init__(self, controllers: Collection[str], beat: Beat) -> None:
         self._controllers, self._beat = controllers, beat
         self._silent = set(controllers)
+
+    def ask(
+        self, controller: str, client: ControllerClient, sleep: Callable[[float], object]
+    ) -> None:
+        """Ask a controller for its health again and again, as any client does."""
+        while True:
+            try:
+                client.health()
+                self.answered(controller)
+            except ControlError as error:
+                log.warning("no answer of this controller itself: %s", error)
+            sleep(BEAT_S)
 
     def answered(self, controller: str) -> None:
         """Note that a controller has answered."""
@@ -176,11 +187,8 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
         try:
             os.set_blocking(reader, False)
             os.set_blocking(writer, False)
-            with warnings.catch_warnings():
-                # Eventlet warns about forks; the child makes a hub of its own.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                work = partial(self._work, run, wiring, regions, writer)
-                pid = fork(f"controller-{name}", work, ends_with_parent=True)
+            work = partial(self._work, run, wiring, regions, writer)
+            pid = fork(f"controller-{name}", work, ends_with_parent=True)
         except OSError:
             os.close(reader)
             raise

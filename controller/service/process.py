@@ -17,12 +17,7 @@ from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.controller_processes import (
-    BEAT_S,
-    Beats,
-    Regions,
-    controller_name,
-)
+from moefabric.controller.service.controller_processes import Beats, Regions, controller_name
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
 from moefabric.controller.southbound.ocs.connection import RetryDelays
 from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
@@ -167,7 +162,7 @@ def _start(
     switches.listen(openflow, {openflow[0], *wiring.switch_addresses}, tls)
     service = NorthboundService(controller, HttpAccess(token, northbound))
     green.serve_connections(northbound, "requests", service.serve, tls)
-    green.spawn(_beat, client(region), partial(beats.answered, controller_name(region)))
+    green.spawn(beats.ask, controller_name(region), client(region), green.sleep)
     green.spawn(_adopt, controller)
     if region:
         green.spawn(_read_alarms, wiring, region, events)
@@ -225,17 +220,6 @@ def _announce_relays(eps: ControllerClient, region: Region, relays: Mapping[str,
     except ControlError as error:  # a restarted controller has closed the connection
         log.info("announcing relays again: %s", error)
         eps.relay(region.name, relays)
-
-
-def _beat(own: ControllerClient, beat: Callable[[], None]) -> None:
-    """Ask this controller for its health, as any client does, and report each answer."""
-    while True:
-        try:
-            own.health()
-            beat()
-        except ControlError as error:
-            log.warning("no answer of this controller itself: %s", error)
-        green.sleep(BEAT_S)
 
 
 def _adopt(controller: Controller) -> None:

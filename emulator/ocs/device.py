@@ -207,7 +207,7 @@ class OcsDevice:
         """Inject a failure, which gets a number."""
         self.ports.check(failure.ports)
         self.failures.add(failure)
-        self.light.refresh(check_alarms=True)
+        self.light.refresh()
 
     def clear_failures(self, number: int | None = None) -> None:
         """Clear a failure, or all (None). Light returns after the settle time.
@@ -217,7 +217,7 @@ class OcsDevice:
         """
         cleared = self.failures.clear(number)
         self.light.settle_again(port for failure in cleared for port in failure.ports)
-        self.light.refresh(check_alarms=True)
+        self.light.refresh()
         if any(failure.kind is OcsFailureKind.DROP_COMPLETION for failure in cleared):
             self.completions.resume()
 
@@ -271,7 +271,7 @@ class OcsDevice:
         closed ^= changed
         if opens:
             self.light.settle_again(changed)
-        self.light.refresh(check_alarms=True)
+        self.light.refresh()
         self.events.publish(event, ports=tuple(sorted(changed)))
 
 

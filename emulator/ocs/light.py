@@ -157,14 +157,13 @@ class LightTable:
 
         self._timers.call_at(max(self.lit_at[pair] for pair in pairs), publish)
 
-    def refresh(self, *, check_alarms: bool = False) -> None:
+    def refresh(self) -> None:
         """Load the crossbar with the cross-connects whose ports are open and work."""
         lights = self._lights()
         self._crossbar.load(lights)
         self._loaded_ns = self._timers.now_ns()
         self._report_links(lights)
-        if check_alarms or self._alarmed:
-            self._update_alarms(lights)
+        self._update_alarms(lights)
 
     def _report_links(self, lights: Lights) -> None:
         """Report which NICs' links go down and until when, as links depend on received light."""

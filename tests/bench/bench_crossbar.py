@@ -7,14 +7,9 @@ import time
 import pytest
 
 from tests.kernel.iperf import gigabits_per_second
-from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
+from tests.kernel.optical_bench import HostNetwork
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
+pytestmark = pytest.mark.kernel
 
 ROUNDS = 5
 

@@ -7,12 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from moefabric.ui.cli.main import main
-from tests.kernel.optical_bench import missing_for_kernel_tests
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(bool(missing_for_kernel_tests()), reason=missing_for_kernel_tests() or ""),
-]
+pytestmark = pytest.mark.kernel
 
 BOUND_S = 0.0003
 """Bound of the error's 99th percentile."""

@@ -1,7 +1,5 @@
 """One experiment at four dilations: the same iteration, wait and control time in model seconds."""
 
-import os
-
 import pytest
 
 from tests.support.command_home import new_home
@@ -14,10 +12,7 @@ from tests.support.dilation import (
     without_control_s,
 )
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = pytest.mark.kernel
 
 DILATIONS = (25, 10, 2, 1)
 BOUND, BOUND_UNDILATED = 0.02, 0.03

@@ -1,6 +1,5 @@
 """Time from the injection of a failure to its detection and to rerouted traffic."""
 
-import os
 from collections.abc import Sequence
 from statistics import median, quantiles
 
@@ -9,10 +8,7 @@ import pytest
 from tests.kernel.fabric_lab import isolated_machine
 from tests.support.failure_lab import RING, FailureLab, failure_lab, four_servers
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = pytest.mark.kernel
 
 TIMES = 15
 ROUNDS = 3

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.timed.test_forwarded_transfers import pytestmark as _needs
-from tests.kernel.timed.test_forwarded_transfers import result_of
+from tests.kernel.timed.test_forwarded_transfers import SCRIPT
+from tests.support.namespaces import isolated_result
 
-pytestmark = _needs
+pytestmark = pytest.mark.kernel
 
 SIZE = 64_000_000
 FLOWS = 4
@@ -18,7 +18,7 @@ LATEST = 1.05
 @pytest.mark.timeout(120)
 def test_hosts_forward_as_soon_as_switches_and_need_more_cpu(tmp_path: Path) -> None:
     """Four paced flows that share no circuit; each is forwarded once."""
-    results = result_of(tmp_path, "compare", str(SIZE))
+    results = isolated_result(SCRIPT, "compare", str(SIZE), folder=tmp_path)
     direct = results["direct"]
     for kind, result in results.items():
         late = result["measured_s"] / result["predicted_s"] - 1

@@ -100,7 +100,6 @@ def test_models_of_part_and_cluster_agree(example: str, replicas: int, fabric: i
 
 
 @pytest.mark.kernel
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces")
 def test_hybrid_run_agrees_with_full_emulation(tmp_path: Path) -> None:
     spec = load_experiment(EXAMPLES / "hybrid.yaml", SETTINGS)
     assert spec.hybrid is not None

@@ -33,7 +33,6 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
     pytest.mark.skipif(bool(bpf_refusal()), reason=f"needs switches in eBPF: {bpf_refusal()}"),
 ]
 SIZES: Final = (4, 8, 16, 32, 64, 128, 256, 512)

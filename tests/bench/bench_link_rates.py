@@ -4,7 +4,6 @@ All servers send to their neighbour by all NICs at once. An error is the time fr
 to the last byte received, relative to the time that the link needs for the packets' bytes.
 """
 
-import os
 import time
 
 import numpy as np
@@ -19,11 +18,7 @@ from moefabric.simulator.fluid import goodput_share, packets_bytes
 from moefabric.testbed.testbed import data_paths, running_testbed
 from tests.support.namespaces import own_machine
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 SERVERS = ("s0", "s1", "s2", "s3")
 SECONDS = 1.0
 ROUNDS = 12

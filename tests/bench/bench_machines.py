@@ -4,7 +4,6 @@ The machines are namespaces, which share its cores. Each experiment runs once on
 then with its region and its packet switches on different machines. There is no second try.
 """
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,12 +18,7 @@ from tests.support.paths import EXAMPLES
 from tests.support.ray_machines import ray_cluster
 from tests.support.slow_machines import finished_run
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.timeout(1500),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(1500)]
 ON_CLUSTER: Final = ("--cluster", "auto", "--spread", "strict-spread")
 MOST: Final = 0.02
 LIMIT_S: Final = 600.0

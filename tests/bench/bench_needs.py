@@ -25,11 +25,7 @@ from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.testbed.fabric_processes import fabric_processes
 from tests.support.namespaces import own_machine
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(240)]
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _REST_S: Final = 5.0
 _SHAPES: Final = ((1, 4), (1, 16), (4, 4))

@@ -20,15 +20,10 @@ from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
 from tests.kernel.carrier_bench import CarrierWatch
-from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
+from tests.kernel.optical_bench import HostNetwork
 from tests.support.ocs_process import ocs_process
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
+pytestmark = pytest.mark.kernel
 
 BROADCAST = ("10.9.0.255", 9)
 SO_TIMESTAMPNS = 35  # socket(7); Python has no name for it

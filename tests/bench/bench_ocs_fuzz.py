@@ -18,17 +18,10 @@ from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.ocs_fuzz import TL1_LOG_IN, request, restconf_inputs, scpi_inputs, tl1_inputs
 from tests.support.ocs_process import ocs_process
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(900)]
 
 INPUTS, WARM_UP = 100_000, 20_000
 GROWTH_BYTES = 4 << 20

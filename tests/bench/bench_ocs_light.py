@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.light_under_traffic import MatchingsUnderTraffic
-from tests.kernel.light_under_traffic import pytestmark as kernel_marks
 
-pytestmark = [*kernel_marks, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(400)]
 
 
 def test_thousand_matchings_misdeliver_no_frame_and_untouched_circuits_lose_none(

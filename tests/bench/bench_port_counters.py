@@ -16,13 +16,9 @@ from moefabric.planner.policy import EpsOnly
 from moefabric.testbed.testbed import port_counters, running_testbed
 from moefabric.workload.iterations.iteration import Collective
 from tests.kernel.fabric_lab import no_processes
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.fabrics import fabric
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(bool(missing_for_kernel_tests()), reason=missing_for_kernel_tests() or ""),
-]
+pytestmark = pytest.mark.kernel
 
 READINGS = 300
 COLLECTIVES = 20

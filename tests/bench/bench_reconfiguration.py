@@ -14,13 +14,9 @@ import pytest
 
 from moefabric.controller.client import ControllerClient
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
-from tests.support.controller_lab import fabric, lab, needs
+from tests.support.controller_lab import fabric, lab
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.ovs,
-    pytest.mark.skipif(bool(needs()), reason=f"lacks {needs()}"),
-]
+pytestmark = [pytest.mark.kernel, pytest.mark.ovs]
 
 CHANGES = 50
 PHASES = (

@@ -3,7 +3,6 @@
 All servers send to their neighbour by 8 NICs at once; rounds of both kinds alternate.
 """
 
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,11 +22,7 @@ from moefabric.runtime.processes import process_usage
 from moefabric.testbed.testbed import data_paths, running_testbed
 from tests.support.namespaces import own_machine
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(900)]
 NICS, COLLECTIVES = 8, 3
 SECONDS = 0.9
 """Duration of a flow."""

@@ -10,11 +10,7 @@ import pytest
 from moefabric.agents.remote.ssh import agents_on
 from tests.support.ssh_lab import SshLab, ssh_lab
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.sshd,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make network namespaces"),
-]
+pytestmark = [pytest.mark.kernel, pytest.mark.sshd]
 SERVERS = tuple(f"s{i}" for i in range(8))
 ROUNDS = 5
 LIMIT_S = 5.0

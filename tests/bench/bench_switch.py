@@ -23,17 +23,12 @@ from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.datapath.program_parts import MapDescriptors
 from moefabric.emulator.openflow_switch.datapath.switch_program import ProgramMaps, switch_program
 from tests.kernel.iperf import gigabits_per_second
-from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
+from tests.kernel.optical_bench import HostNetwork, address
 from tests.support.classifiers import LOOPBACK, run_classifier
 from tests.support.namespaces import must
 from tests.support.switch_frames import ipv4
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
+pytestmark = pytest.mark.kernel
 
 ROUNDS = 5
 TRIPS = 4000

@@ -35,10 +35,7 @@ from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, Run
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = pytest.mark.kernel
 ROUNDS = 3
 UP_LIMIT_S = 280.0
 MAX_SERVERS_WITHOUT_BPF = 16

@@ -15,7 +15,6 @@ from tests.support.wireguard import WIREGUARD_HEADERS, encrypted
 
 pytestmark = [
     pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
     pytest.mark.skipif(not shutil.which("iperf3"), reason="needs iperf3"),
 ]
 

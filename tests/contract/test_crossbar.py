@@ -11,21 +11,10 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.crossbar import Crossbar, Lights, Ports
 from moefabric.runtime.waiting import Deadline
-from tests.kernel.optical_bench import (
-    HostNetwork,
-    address,
-    missing_for_kernel_tests,
-    received_datagrams,
-)
+from tests.kernel.optical_bench import HostNetwork, address, received_datagrams
 from tests.support.memory_crossbar import MemoryCrossbar
 
 N = 4
-WITH_ROOT = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 
 @dataclass
@@ -67,8 +56,8 @@ def in_kernel(make: Callable[[HostNetwork], Crossbar], undo: ExitStack) -> Bench
     scope="module",
     params=[
         "memory",
-        pytest.param("bpf", marks=WITH_ROOT),
-        pytest.param("mirred", marks=WITH_ROOT),
+        pytest.param("bpf", marks=pytest.mark.kernel),
+        pytest.param("mirred", marks=pytest.mark.kernel),
     ],
 )
 def attached(request: pytest.FixtureRequest) -> Iterator[Bench]:

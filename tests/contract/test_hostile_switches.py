@@ -176,6 +176,9 @@ def test_silent_connections_keep_no_switch_out(bench: Bench) -> None:
     try:
         reconnect(bench, ["s1"])
         assert_all_switches_serve(bench)
+        host, port = silent[0].getsockname()
+        read_until_closed(silent[0])
+        assert f"{host}:{port}: connection closed: 256 handshakes are unfinished" in bench.log
     finally:
         for sock in silent:
             sock.close()

@@ -20,7 +20,6 @@ from tests.support.controller_lab import (
     entries_as_said,
     entry_set,
     fabric,
-    needs,
     own_network,
 )
 from tests.support.memory_switches import MemorySwitches
@@ -105,8 +104,6 @@ def answer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answer]:
         switches = InMemory()
         yield Answer(switches.light, switches.entries)
         return
-    if lacking := needs():
-        pytest.skip(f"lacks {lacking}")
     with own_network(), ExitStack() as undo:
         kind, *over_tls = request.param.split("-")
         real = KINDS[kind](FABRIC, tmp_path, undo)

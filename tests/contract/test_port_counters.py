@@ -15,7 +15,6 @@ from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.testbed.testbed import port_counters, running_testbed
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import MemoryPortCounters
 
@@ -23,12 +22,6 @@ LIT = "s0/o0~s1/o0"
 SIZE = 3_000_001
 BESIDES = 3 * 64
 """Frames of agents that follow a transfer or answer it."""
-WITH_ROOT = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 
 @dataclass
@@ -68,7 +61,9 @@ def emulated(wired: Fabric, undo: ExitStack) -> Bench:
     return Bench(wired, undo.enter_context(port_counters(wired)), send)
 
 
-@pytest.fixture(scope="module", params=["memory", pytest.param("emulated", marks=WITH_ROOT)])
+@pytest.fixture(
+    scope="module", params=["memory", pytest.param("emulated", marks=pytest.mark.kernel)]
+)
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     wired = fabric(1, 1, regions=(2,), scale=Scale(1000))
     with ExitStack() as undo:

@@ -52,6 +52,15 @@ def test_full_table_fails_changes_until_it_has_room(bench: Bench) -> None:
         assert bench.entries(switch) == entry_set(FABRIC, switch, rules)
 
 
+def test_switch_that_refuses_its_first_rules_gets_them_again(bench: Bench) -> None:
+    datapath = bench.datapaths["s0"]
+    refusals, datapath.capacity = datapath.refusals, 0
+    bench.reconnect("s0")
+    Deadline.after(30).wait_for(lambda: datapath.refusals > refusals, "a refusal")
+    datapath.capacity = 1 << 20
+    bench.client.wait_ready(30)
+
+
 def test_demands_move_circuits_one_after_the_other(bench: Bench) -> None:
     """The OCS is asked while a demand is planned; no answer is left for the next query."""
     size = len(REGION.servers)

@@ -4,7 +4,6 @@ It has two servers with an optical and an electrical NIC each.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,15 +27,6 @@ from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.waiting import Deadline
 
-NEEDS = [
-    pytest.mark.kernel,
-    pytest.mark.ovs,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-    pytest.mark.skipif(
-        shutil.which("ovs-vswitchd") is None,
-        reason="needs Open vSwitch: apt install openvswitch-switch",
-    ),
-]
 T = TypeVar("T")
 RATE_BPS = 50e6
 GOODPUT = 1448 / 1514

@@ -6,20 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
-from tests.kernel.optical_bench import HostNetwork, address, missing_for_kernel_tests
+from tests.kernel.optical_bench import HostNetwork, address
 from tests.support.ocs_process import ocs_process
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 Matching = dict[int, int]
 """The peer of each host with a circuit, in both directions."""

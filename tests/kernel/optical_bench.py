@@ -6,7 +6,6 @@ import socket
 import subprocess
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -216,10 +215,3 @@ def output_counters(crossbar: BpfCrossbar) -> dict[int, OutputCounters]:
             port: OutputCounters(*unpack_from(memory.view, layout.output_counters(port)))
             for port in crossbar.ports.output_numbers
         }
-
-
-def missing_for_kernel_tests() -> str | None:
-    """Return what this machine lacks for kernel tests, or None."""
-    if os.geteuid() != 0:
-        return "needs root"
-    return None if Path("/usr/sbin/ip").exists() or Path("/sbin/ip").exists() else "needs iproute2"

@@ -19,11 +19,6 @@ from moefabric.emulator.congestion.paced import paced
 from tests.support.agents_lab import agent, arm, bundled, collect, fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make network namespaces"),
-]
-
 RATE_BPS = 50e6
 SIZE = 1_250_000  # 200 ms at that rate
 

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from tests.chaos.rounds import Chaos
-from tests.kernel.fabric_lab import NEEDS, isolated_machine
+from tests.kernel.fabric_lab import isolated_machine
 
-pytestmark = [*NEEDS, pytest.mark.nightly]
+pytestmark = [pytest.mark.ovs, pytest.mark.nightly]
 FAULTS = 12
 
 

@@ -1,6 +1,5 @@
 """All-to-alls in phases, with packets."""
 
-import os
 from itertools import groupby
 from pathlib import Path
 
@@ -12,11 +11,6 @@ from moefabric.results.comparison import joined_phases
 from moefabric.results.progress import PlainProgressReporter
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 
 SWITCH = {"optical": 0, "electrical": 1, "policy": "eps"}
 

@@ -24,16 +24,11 @@ from tests.support.controller_lab import (
     fabric,
     lab,
     listens,
-    needs,
 )
 from tests.support.namespaces import must
 from tests.support.switch_processes import planned_switch
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.ovs,
-    pytest.mark.skipif(bool(needs()), reason=f"lacks {needs()}"),
-]
+pytestmark = pytest.mark.ovs
 
 FABRIC = fabric(servers=2, optical=1, electrical=1)
 REGION = FABRIC.regions[0]

@@ -20,17 +20,9 @@ from tests.kernel.optical_bench import (
     HostNetwork,
     address,
     input_counters,
-    missing_for_kernel_tests,
     output_counters,
     received_datagrams,
 )
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 N = 6
 Sockets = dict[int, socket.socket]

@@ -17,18 +17,10 @@ from moefabric.emulator.fabric.daemon_protocol import request
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.fd_handoff import connect, receive_handoff
 from moefabric.runtime.run_directory import RunDirectory
-from tests.kernel.fabric_lab import (
-    GOODPUT,
-    NEEDS,
-    RATE_BPS,
-    Machine,
-    ocs_process,
-    ping,
-    small_fabric,
-)
+from tests.kernel.fabric_lab import GOODPUT, RATE_BPS, Machine, ocs_process, ping, small_fabric
 from tests.support.attempts import measurements
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 
 
 def nic_rate_shares(machine: Machine, fabric: Fabric) -> list[float]:

@@ -15,9 +15,9 @@ from moefabric.emulator.linux.command import run
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.fabric_check import check_fabric
 from moefabric.testbed.fabric_processes import fabric_processes
-from tests.kernel.fabric_lab import NEEDS, Machine, isolated_machine
+from tests.kernel.fabric_lab import Machine, isolated_machine
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 LIT = "s0/o0~s2/o0"
 REGIONS = tuple(
     Region(f"r{r}", r, (f"s{3 * r}", f"s{3 * r + 1}", f"s{3 * r + 2}"), Ocs(f"ocs{r}", 3, 0))

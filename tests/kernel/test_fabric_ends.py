@@ -20,9 +20,9 @@ from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.runtime.processes import is_stopped
 from moefabric.runtime.run_directory import FABRIC_VARIABLE, RunDirectory
 from moefabric.runtime.waiting import Deadline
-from tests.kernel.fabric_lab import NEEDS, Machine, sleeper, small_fabric
+from tests.kernel.fabric_lab import Machine, sleeper, small_fabric
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 FOLDER = Path(__file__).parent
 OWNED_UP = """
 import os, signal, sys

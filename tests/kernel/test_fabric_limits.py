@@ -20,9 +20,9 @@ from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
 from tests.conftest import KERNEL_LACKS
-from tests.kernel.fabric_lab import NEEDS, Machine
+from tests.kernel.fabric_lab import Machine
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 FOLDER = Path(__file__).parent
 UP = """
 import os, sys

@@ -15,9 +15,9 @@ from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.programmed_links import PROCESS
 from moefabric.runtime.waiting import Deadline
-from tests.kernel.fabric_lab import NEEDS, Machine, ping, small_fabric
+from tests.kernel.fabric_lab import Machine, ping, small_fabric
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 DELAY_MS = 20
 LINK = EpsLink(LinkBehaviour(delay_ns=DELAY_MS * 1_000_000, queue_bytes=20_000))
 FABRIC = replace(small_fabric("link-nics"), eps=Eps(4, link=LINK))

@@ -24,10 +24,6 @@ from moefabric.emulator.linux.processes import ChildProcesses, ProcessSpec, pref
 from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory
 from moefabric.runtime.waiting import Deadline
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 T = TypeVar("T")
 AGENT = prefork_argv("moefabric.agents.engine.main", bare=True)
 

@@ -20,9 +20,9 @@ from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
-from tests.kernel.fabric_lab import NEEDS, Machine, ocs_process, ping, sleeper, small_fabric
+from tests.kernel.fabric_lab import Machine, ocs_process, ping, sleeper, small_fabric
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 FOLDER = Path(__file__).parent
 
 

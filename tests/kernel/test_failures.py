@@ -17,11 +17,6 @@ from tests.kernel.fabric_lab import Machine
 from tests.support.agents_lab import arm, collect, paced_flow
 from tests.support.failure_lab import RING, FailureLab, failure_lab, four_servers
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
-
 RATE_BPS = 10e6
 SECONDS = 0.6
 """So long the NICs are busy where nothing fails."""

@@ -17,18 +17,10 @@ from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.datapath.map_layout import MAX_MASKS
 from moefabric.emulator.openflow_switch.flows.packet import VLAN_TAGS
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by, lab
 from tests.support.classifiers import LOOPBACK, run_classifier
 from tests.support.memory_datapath import MemoryDatapath
 from tests.support.switch_frames import flows, frames, ipv4
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 IP = {"eth_type": 0x0800}
 UDP = {**IP, "ip_proto": 17}

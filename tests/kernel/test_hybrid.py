@@ -1,13 +1,14 @@
 """A hybrid run on packets: one region is emulated, the flows of the other one are replayed."""
 
+import pytest
+
 from moefabric.config.loader import experiment_of
 from moefabric.execution.run import run
 from moefabric.results.model import FabricResult
 from moefabric.results.progress import PlainProgressReporter
-from tests.kernel.fabric_lab import NEEDS
 from tests.support.paths import EXAMPLES
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 
 
 def hybrid_result() -> FabricResult:

@@ -17,7 +17,7 @@ from tests.support.namespaces import Island
 from tests.support.paths import REPOSITORY
 
 PACKAGING = REPOSITORY / "packaging"
-pytestmark = [pytest.mark.kernel, pytest.mark.nightly, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 
 
 @dataclass(frozen=True)

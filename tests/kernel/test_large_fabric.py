@@ -9,9 +9,9 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import management_uplink, run_directories
 from moefabric.emulator.linux.command import run
 from moefabric.runtime.run_directory import RunDirectory
-from tests.kernel.fabric_lab import NEEDS, Machine, isolated_machine
+from tests.kernel.fabric_lab import Machine, isolated_machine
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 PER_REGION, REGIONS = 25, 8
 
 

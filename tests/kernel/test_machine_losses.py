@@ -1,7 +1,6 @@
 """What happens to a fabric on two machines when one of them, or the head, goes away."""
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,11 +10,7 @@ from moefabric.runtime.waiting import Deadline
 from tests.support.machine_namespaces import NamespaceMachine, machine_namespaces
 from tests.support.placed_fabrics import PlacedFabric, machine_service, placed_fabric
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.nightly,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = pytest.mark.nightly
 Machines = dict[str, NamespaceMachine]
 NAME = "machines-lost"
 LEASE_S = 8.0

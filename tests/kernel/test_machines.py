@@ -1,7 +1,6 @@
 """One fabric on two machines: its parts, the links between them, and commands from the head."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +12,6 @@ from moefabric.runtime.waiting import Deadline
 from tests.support.machine_namespaces import NamespaceMachine, machine_namespaces
 from tests.support.placed_fabrics import RATE_BPS, PlacedFabric, machine_service, placed_fabric
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 Machines = dict[str, NamespaceMachine]
 NAME = "machines-two"
 WAIT_S = 60.0

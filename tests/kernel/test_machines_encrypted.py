@@ -1,6 +1,5 @@
 """One fabric on two machines whose addresses are those of WireGuard interfaces."""
 
-import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -19,9 +18,7 @@ from tests.support.placed_fabrics import PlacedFabric, machine_service, placed_f
 from tests.support.wireguard import WIREGUARD_HEADERS, WIREGUARD_PORT, encrypted
 
 pytestmark = [
-    pytest.mark.nightly,  # wireguard-tools
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
+    pytest.mark.nightly  # wireguard-tools
 ]
 Machines = dict[str, NamespaceMachine]
 MTU: Final = 1500

@@ -19,9 +19,9 @@ from moefabric.emulator.fabric.daemon_protocol import NODES, process_id
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.processes import nsenter_argv
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
-from tests.kernel.fabric_lab import NEEDS, Machine
+from tests.kernel.fabric_lab import Machine
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 PORT = 7007
 MARK = b"from a program on s0"
 CONNECT = """

@@ -1,18 +1,9 @@
 """BPF switch in plain Mininet networks, controlled by Ryu's own learning switch."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.paths import REPOSITORY
+from tests.support.namespaces import isolated_result
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 RYU = """
 import moefabric.controller.southbound.openflow.framework
 import sys
@@ -56,22 +47,7 @@ print(json.dumps(result))
 @pytest.mark.timeout(90)
 def test_switch_works_under_plain_mininet_and_ryu() -> None:
     """Run a tree of three switches and four hosts; simple_switch_13 uses packet-in and packet-out."""
-    argv = [
-        "unshare",
-        "--net",
-        "--mount",
-        "--fork",
-        "--kill-child",
-        sys.executable,
-        "-c",
-        NETWORK,
-        RYU,
-    ]
-    process = subprocess.run(
-        argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=80, check=False
-    )
-    assert process.returncode == 0, process.stderr
-    result = json.loads(process.stdout.splitlines()[-1])
+    result = isolated_result("-c", NETWORK, RYU)
     assert result["connected"]
     assert result["lost"] == 0
     assert result["again"] == 0
@@ -115,21 +91,7 @@ print(json.dumps({"ports": ports, "ping": lost}))
 
 @pytest.mark.timeout(60)
 def test_fabric_plan_works_as_mininet_topology() -> None:
-    argv = [
-        "unshare",
-        "--net",
-        "--mount",
-        "--fork",
-        "--kill-child",
-        sys.executable,
-        "-c",
-        FABRIC_IN_MININET,
-    ]
-    process = subprocess.run(
-        argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=50, check=False
-    )
-    assert process.returncode == 0, process.stderr
-    result = json.loads(process.stdout.splitlines()[-1])
+    result = isolated_result("-c", FABRIC_IN_MININET)
     assert result["ports"]["leaf0"] == {"leaf0-p1": 1, "leaf0-p2": 2}
     assert result["ports"]["sw-s0"] == {"s0-host": 1, "s0-o0": 2, "s0-e0": 3}
     assert " 0% packet loss" in result["ping"]

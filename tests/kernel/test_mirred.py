@@ -5,14 +5,7 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
-from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
+from tests.kernel.optical_bench import HostNetwork
 
 
 def test_next_owner_takes_over_cross_connects() -> None:

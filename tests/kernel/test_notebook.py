@@ -1,7 +1,5 @@
 """The notebook of the documentation with packets: a run, and a fabric to work with."""
 
-import os
-
 import pytest
 
 from moefabric.runtime.run_directory import run_root
@@ -10,12 +8,7 @@ from tests.support.notebook import run_notebook
 from tests.support.paths import REPOSITORY
 
 pytest.importorskip("pandas", reason="nightly: needs pandas: packaging/setup all")
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 SHORTER = {
     '"layers": 2': '"layers": 1',
     '"iterations": 3': '"iterations": 1',

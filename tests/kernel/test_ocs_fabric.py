@@ -25,10 +25,6 @@ from moefabric.ui.cli import fault
 from moefabric.ui.cli.main import main
 from tests.kernel.fabric_lab import Machine, ocs_process, small_fabric
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 SETTLE_NS, LINK_UP_NS = 5_000_000, 30_000_000
 CONNECT = """
 import socket, sys

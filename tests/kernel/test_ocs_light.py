@@ -4,9 +4,6 @@ import random
 from pathlib import Path
 
 from tests.kernel.light_under_traffic import MatchingsUnderTraffic
-from tests.kernel.light_under_traffic import pytestmark as kernel_marks
-
-pytestmark = kernel_marks
 
 
 def test_random_matchings_misdeliver_no_frame_and_untouched_circuits_lose_none(

@@ -26,22 +26,9 @@ from moefabric.emulator.ocs.client import events, request
 from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
 from moefabric.runtime.waiting import Deadline
 from tests.kernel.carrier_bench import CarrierWatch
-from tests.kernel.optical_bench import (
-    HostNetwork,
-    address,
-    input_counters,
-    missing_for_kernel_tests,
-    received_datagrams,
-)
+from tests.kernel.optical_bench import HostNetwork, address, input_counters, received_datagrams
 from tests.support.ocs_process import start_ocs, wait_served
 from tests.support.paths import REPOSITORY
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 PORTS, SETTLE_NS, LINK_UP_NS = 4, 20_000_000, 10_000_000
 WITHOUT_PRIVILEGE = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]

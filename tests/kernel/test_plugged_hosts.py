@@ -17,15 +17,9 @@ import pytest
 from tests.support.namespaces import must
 from tests.support.paths import EXAMPLES, REPOSITORY
 from tests.support.slow_machines import finished_run
-from tests.support.ssh_lab import PYTHON, SSHD, SshLab, ssh_lab
+from tests.support.ssh_lab import PYTHON, SshLab, ssh_lab
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.sshd,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make network namespaces"),
-    pytest.mark.skipif(not SSHD, reason="needs an OpenSSH server: apt install openssh-server"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.sshd]
 
 SERVERS = """
   s1:

@@ -1,7 +1,6 @@
 """A fabric whose OCS shows circuits without light: no traffic uses them."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from moefabric.ui.cli.main import main
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.namespaces import own_machine
-
-_LACKS = missing_for_kernel_tests() or ("" if shutil.which("mnexec") else "lacks mininet")
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(bool(_LACKS), reason=_LACKS)]
 
 FABRIC = """
 fabric: proof

@@ -18,12 +18,7 @@ from moefabric.runtime.waiting import Deadline
 from tests.support.ci_examples import FILES, ci_commands
 from tests.support.paths import EXAMPLES
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.usefixtures("own_machine"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.usefixtures("own_machine")]
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 PROGRAMS = {"moefabric": (), "pytest": ("-p", "no:cacheprovider", "-v")}
 """The programs of the examples for CI that a test runs, with options for the test."""

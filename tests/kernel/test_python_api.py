@@ -1,6 +1,5 @@
 """The Python interface on an emulated fabric: light, programs, captures, faults, and clean-up."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,11 +14,7 @@ from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.run_directory import run_root
 from tests.support.paths import EXAMPLES, REPOSITORY
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.usefixtures("own_machine"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.usefixtures("own_machine")]
 SCALE = {"bytes": 2000}
 INTERRUPTED = """
     import sys

@@ -14,7 +14,7 @@ from tests.support.paths import REPOSITORY
 from tests.support.ray_machines import ray_cluster
 
 pytest.importorskip("ray", reason="nightly: needs Ray: packaging/setup all")
-pytestmark = [pytest.mark.nightly, pytest.mark.kernel, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
 
 MOEFABRIC = (sys.executable, "-m", "moefabric")
 ON_CLUSTER = ("--cluster", "auto", "--spread", "strict-spread")

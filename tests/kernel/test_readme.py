@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.fabric_lab import NEEDS
 from tests.support.pages import failures_of_page
 
-pytestmark = [*NEEDS, pytest.mark.slow]
+pytestmark = [pytest.mark.ovs, pytest.mark.slow]
 EXPERIMENTS = "moefabric (run|train|trace) |paper-scale"
 """`make test-all` predicts them; other tests run some, and read traces."""
 

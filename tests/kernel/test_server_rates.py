@@ -1,9 +1,6 @@
 """Servers of different speed, with packets: a slow one takes longer, and experts avoid it."""
 
-import os
 from pathlib import Path
-
-import pytest
 
 from moefabric.config.loader import experiment_of
 from moefabric.execution.run import run
@@ -12,11 +9,6 @@ from moefabric.results.progress import PlainProgressReporter
 from moefabric.simulator.fluid import goodput_share
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 
 SLOW = "s0"
 SLOW_BPS = 25e9

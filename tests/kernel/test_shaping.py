@@ -1,7 +1,5 @@
 """Shaped interfaces: what netlink sets is what the same commands of `tc` set."""
 
-import os
-
 import pytest
 
 from moefabric.core.errors import FabricError
@@ -9,11 +7,6 @@ from moefabric.core.units import QueueLimit
 from moefabric.emulator.fabric import shaping
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import run
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 
 
 def tc(command: str) -> str:

@@ -27,10 +27,6 @@ from tests.kernel.fabric_lab import Machine, small_fabric
 from tests.support.agents_lab import arm, collect, paced_flow
 from tests.support.namespaces import Island, island
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 HOST = prefork_argv("moefabric.agents.engine.host", bare=True)
 RATE_BPS = 50e6
 SERVERS = ("s0", "s1", "s2")

@@ -17,11 +17,7 @@ from moefabric.runtime.failure_log import read_failure_log
 from moefabric.runtime.waiting import Deadline
 from tests.support.namespaces import own_machine
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.timeout(180)]
 REGIONS = lifecycle.MOST_OWN_PROCESSES + 1
 CIRCUITS = [f"s{2 * region}/o0~s{2 * region + 1}/o0" for region in range(REGIONS)]
 PING_S = 0.05

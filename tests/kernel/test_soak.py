@@ -7,7 +7,7 @@ import pytest
 from tests.soak.soak import soak
 from tests.support.namespaces import own_machine
 
-pytestmark = [pytest.mark.kernel, pytest.mark.nightly]
+pytestmark = pytest.mark.nightly
 
 
 def test_reconfigurations_under_traffic_lose_nothing(tmp_path: Path) -> None:

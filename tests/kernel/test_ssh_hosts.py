@@ -22,15 +22,9 @@ from tests.support.agents_lab import paced_flow
 from tests.support.namespaces import must
 from tests.support.paths import EXAMPLES, REPOSITORY
 from tests.support.slow_machines import finished_run
-from tests.support.ssh_lab import PORT, SSHD, USER, SshLab, ssh_lab
+from tests.support.ssh_lab import PORT, USER, SshLab, ssh_lab
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.sshd,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make network namespaces"),
-    pytest.mark.skipif(not SSHD, reason="needs an OpenSSH server: apt install openssh-server"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.sshd]
 
 both_clients = pytest.mark.parametrize("client", ["openssh", "paramiko"])
 openssh_or_nightly = pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from moefabric.results.journal import JournalReader
 from tests.support.slow_machines import finished_run
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = f"""

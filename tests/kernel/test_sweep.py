@@ -17,7 +17,7 @@ from tests.support.slow_machines import finished_run
 from tests.support.sweep_runs import EXPERIMENT
 
 pytest.importorskip("ray", reason="nightly: needs Ray: packaging/setup all")
-pytestmark = [pytest.mark.nightly, pytest.mark.kernel, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 SWEEP = {
     "sweep": "killed",
     "experiment": {**EXPERIMENT, "fabrics": EXPERIMENT["fabrics"][:1]},

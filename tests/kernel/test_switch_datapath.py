@@ -14,17 +14,9 @@ from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath, SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount
 from moefabric.emulator.openflow_switch.datapath.switch_program import ProgramMaps, switch_program
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by, lab
 from tests.support.classifiers import LOOPBACK, run_classifier
 from tests.support.switch_frames import ipv4, lldp
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 
 def attach(bench: Lab, interfaces: dict[int, str]) -> None:

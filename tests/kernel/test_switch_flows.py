@@ -9,16 +9,8 @@ from moefabric.core.openflow.messages import Bucket
 from moefabric.emulator.openflow_switch.datapath.emissions import select_slot
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount, Group
 from moefabric.emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by
 from tests.support.switch_frames import MACS, arp, ipv4, lldp, tagged
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 IP = {"eth_type": 0x0800}
 

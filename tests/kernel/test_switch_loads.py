@@ -16,17 +16,9 @@ from moefabric.emulator.linux.bpf_assembler import BpfError
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount, Group
 from moefabric.emulator.openflow_switch.datapath.map_layout import KEY_BYTES, VALUE_BYTES, match_key
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import HOSTS, Lab, heard_by
 from tests.support.memory_datapath import MemoryDatapath
 from tests.support.switch_frames import MACS, flows, frames, groups, ipv4
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 FRAMES = 50_000
 IP = {"eth_type": 0x0800}

@@ -14,17 +14,9 @@ from moefabric.emulator.linux import namespaces
 from moefabric.emulator.openflow_switch.datapath.bpf_datapath import SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, lab
 from tests.support.namespaces import must
 from tests.support.switch_frames import MACS
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 IP = {"eth_type": 0x0800}
 

@@ -8,17 +8,9 @@ from moefabric.core.openflow.actions import CONTROLLER, Output, SetField
 from moefabric.core.openflow.match import Match
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.kernel.switch_bench import Lab, heard_by
 from tests.support.namespaces import must
 from tests.support.switch_frames import MACS, ipv4, lldp
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(
-        missing_for_kernel_tests() is not None, reason=missing_for_kernel_tests() or ""
-    ),
-]
 
 
 def test_punted_packet_has_port_and_flow(bench: Lab) -> None:

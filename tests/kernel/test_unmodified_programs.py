@@ -21,12 +21,7 @@ from tests.support.fabrics import MESH
 from tests.support.namespaces import must
 from tests.support.paths import EXAMPLES
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.usefixtures("own_machine"),
-    pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.usefixtures("own_machine"), pytest.mark.slow]
 MINIMUM_GAIN = 1.5
 """Three circuits and one electrical NIC: 3 if programs and machine cost nothing."""
 MPI_PYTHON = "/usr/bin/python3"

@@ -1,6 +1,5 @@
 """Deliberate faults in real runs: each is caught and named; writes docs/sabotage.md."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +13,7 @@ from tests.sabotage.faults import SABOTAGE
 from tests.sabotage.sabotage_lab import Sabotage, sabotaged_run, sabotaged_runs
 from tests.support.paths import REPOSITORY
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 ATTEMPTS = 3
 """Runs without a fault until the hypervisor leaves the machine alone in one of them."""

@@ -17,7 +17,6 @@ from tests.support.paths import REPOSITORY
 MOEFABRIC = shutil.which("moefabric", path=str(REPOSITORY / ".venv/bin")) or ""
 NEEDS_COMMAND = [
     pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
     pytest.mark.skipif(not MOEFABRIC, reason="needs the command: packaging/setup run"),
 ]
 NEEDS = [

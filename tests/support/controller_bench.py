@@ -37,12 +37,14 @@ class CountingDatapath(MemoryDatapath):
     Attributes:
         flows: How many flows it has.
         capacity: How many it has room for.
+        refusals: How many loads it had no room for.
     """
 
-    loads, flows, capacity = 0, 0, 1 << 20
+    loads, flows, capacity, refusals = 0, 0, 1 << 20, 0
 
     def load(self, flows: Sequence[Flow], groups: Sequence[Group] = ()) -> None:
         if len(flows) > self.capacity:
+            self.refusals += 1
             raise FabricError(f"no room for {len(flows)} flows")
         super().load(flows, groups)
         self.loads, self.flows = self.loads + 1, len(flows)

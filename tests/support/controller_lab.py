@@ -3,7 +3,6 @@
 import ctypes
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -259,13 +258,3 @@ def lab(wired: Fabric, folder: Path) -> Iterator[Lab]:
     """Yield a lab that ends with the block."""
     with own_network(), ExitStack() as undo:
         yield Lab(wired, folder, undo)
-
-
-def needs() -> str:
-    """Return what this machine lacks for a lab; empty for nothing."""
-    lacking = [
-        name
-        for name in ("ovs-vswitchd", "ovsdb-server", "ovs-ofctl", "ip")
-        if not shutil.which(name)
-    ]
-    return ", ".join(lacking + ["root"] * (os.geteuid() != 0))

@@ -20,9 +20,9 @@ from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource, RunningFabrics
 
 
-def memory_fabric(name: str, servers: int, per_region: int = 8) -> Fabric:
+def memory_fabric(name: str, servers: int) -> Fabric:
     """Return a fabric with 3 optical NICs and 1 electrical NIC for each server."""
-    per_region = min(per_region, servers)
+    per_region = min(8, servers)
     regions = tuple(
         Region(
             f"r{index}",
@@ -171,9 +171,9 @@ def ring_circuits(region: Region) -> list[str]:
     return [f"{a}/o0~{b}/o1" for a, b in pairwise(ring)]
 
 
-def run_status(fabric: Fabric, iteration: int = 7) -> Json:
+def run_status(fabric: Fabric) -> Json:
     """Return the status of a run in its eighth iteration."""
-    servers = list(fabric.servers)
+    iteration, servers = 7, list(fabric.servers)
     rng = np.random.default_rng(2)
     demand = rng.gamma(0.6, 4e8, (len(servers), len(servers)))
     np.fill_diagonal(demand, 0)

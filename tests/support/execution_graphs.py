@@ -9,13 +9,8 @@ BYTES = st.integers(0, 1 << 40)
 
 
 @st.composite
-def execution_graphs(draw: st.DrawFn, *, streams: bool = True) -> ExecutionGraph:
-    """Draw a graph of up to four ranks with computation, collectives and messages.
-
-    Args:
-        draw: Of Hypothesis.
-        streams: Whether operations have streams.
-    """
+def execution_graphs(draw: st.DrawFn) -> ExecutionGraph:
+    """Draw a graph of up to four ranks with computation, collectives and messages."""
     ranks = draw(st.integers(1, 4))
     pair = draw(st.permutations(range(ranks)))[: draw(st.integers(1, ranks))]
     groups = {WORLD: tuple(range(ranks)), draw(st.sampled_from(["7", "ep", "0"])): tuple(pair)}
@@ -24,21 +19,18 @@ def execution_graphs(draw: st.DrawFn, *, streams: bool = True) -> ExecutionGraph
         kind = draw(st.sampled_from(["compute", "collective", "message"]))
         if kind == "compute":
             rank = draw(st.sampled_from(range(ranks)))
-            _add(draw, operations, rank, streams, kind="compute", duration_s=draw(SECONDS))
+            _add(draw, operations, rank, kind="compute", duration_s=draw(SECONDS))
         elif kind == "collective":
-            _add_collective(draw, operations, groups, streams)
+            _add_collective(draw, operations, groups)
         else:
-            _add_message(draw, operations, streams)
+            _add_message(draw, operations)
     named = draw(st.sampled_from(["", "a trace"]))
     notes = tuple(draw(st.lists(st.sampled_from(["folded", "assumed"]), unique=True)))
     return ExecutionGraph({r: tuple(of) for r, of in operations.items()}, groups, named, notes)
 
 
 def _add_collective(
-    draw: st.DrawFn,
-    operations: dict[int, list[Node]],
-    groups: dict[str, tuple[int, ...]],
-    streams: bool,
+    draw: st.DrawFn, operations: dict[int, list[Node]], groups: dict[str, tuple[int, ...]]
 ) -> None:
     group = draw(st.sampled_from(sorted(groups)))
     collective = draw(st.sampled_from(COLLECTIVES))
@@ -48,26 +40,24 @@ def _add_collective(
     for rank in groups[group]:
         splits = tuple(draw(BYTES) for _ in groups[group]) if uneven else ()
         _add(
-            draw, operations, rank, streams, kind="collective", collective=collective, group=group,
+            draw, operations, rank, kind="collective", collective=collective, group=group,
             root=root, splits=splits, size=sum(splits) if uneven else size,
         )  # fmt: skip
 
 
-def _add_message(draw: st.DrawFn, operations: dict[int, list[Node]], streams: bool) -> None:
+def _add_message(draw: st.DrawFn, operations: dict[int, list[Node]]) -> None:
     ends = st.sampled_from(sorted(operations))
     source, target = draw(ends), draw(ends)
     size, tag = draw(BYTES), draw(st.integers(0, 3))
-    _add(draw, operations, source, streams, kind="send", peer=target, size=size, tag=tag)
-    _add(draw, operations, target, streams, kind="receive", peer=source, size=size, tag=tag)
+    _add(draw, operations, source, kind="send", peer=target, size=size, tag=tag)
+    _add(draw, operations, target, kind="receive", peer=source, size=size, tag=tag)
 
 
-def _add(
-    draw: st.DrawFn, operations: dict[int, list[Node]], rank: int, streams: bool, **fields: object
-) -> None:
+def _add(draw: st.DrawFn, operations: dict[int, list[Node]], rank: int, **fields: object) -> None:
     earlier = [node.number for node in operations[rank]]
     after = draw(st.lists(st.sampled_from(earlier), unique=True, max_size=2)) if earlier else []
     number = draw(st.integers(0, 3)) + (earlier[-1] + 1 if earlier else 0)
-    stream = draw(st.integers(-1, 2)) if streams else -1
+    stream = draw(st.integers(-1, 2))
     name = draw(st.sampled_from(["", "gemm", "ncclDevKernel_SendRecv", "é"]))
     operations[rank].append(
         Node(number, name=name, after=tuple(after), stream=stream, **fields)  # type: ignore[arg-type]

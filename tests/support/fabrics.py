@@ -45,16 +45,11 @@ def fabric(
 
 
 @st.composite
-def fabrics(
-    draw: st.DrawFn,
-    *,
-    electrical: st.SearchStrategy[int] | None = None,
-    kind: st.SearchStrategy[EpsKind] | None = None,
-) -> Fabric:
+def fabrics(draw: st.DrawFn, *, kind: st.SearchStrategy[EpsKind] | None = None) -> Fabric:
     """Draw a fabric of up to three regions, up to five servers each, with any kind of EPS."""
     return fabric(
         optical=draw(st.integers(1, 4)),
-        electrical=draw(electrical or st.integers(1, 4)),
+        electrical=draw(st.integers(1, 4)),
         regions=tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=3))),
         eps=Eps(
             draw(st.integers(1, 8)),

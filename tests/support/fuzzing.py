@@ -68,9 +68,9 @@ def input_file(data: bytes, suffix: str) -> Iterator[Path]:
         file.unlink()
 
 
-def mutations(corpus: list[bytes], count: int, seed: int = 0) -> Iterator[bytes]:
+def mutations(corpus: list[bytes], count: int) -> Iterator[bytes]:
     """Yield this number of mutated inputs: bytes changed, removed, repeated or from elsewhere."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     for _ in range(count):
         data = bytearray(rng.choice(corpus))
         for _ in range(rng.randint(1, 4)):

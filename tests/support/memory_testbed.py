@@ -223,7 +223,6 @@ class MemoryAgents:
         self._dropped: set[str] = set()
         self._dead_gpus: set[str] = set()
         self._silent_ns: dict[str, int] = {}
-        self._cut_off: Callable[[str], bool] = lambda _: False
 
     # --- transfers -------------------------------------------------------------------------------
 
@@ -352,10 +351,6 @@ class MemoryAgents:
         }
         return frozenset(self._dropped), frozenset(self._dead_gpus)
 
-    def watch_reachability(self, unreachable: Callable[[str], bool]) -> None:
-        """Treat unreachable servers as lost at once."""
-        self._cut_off = unreachable
-
     def drop(self, servers: Iterable[str]) -> None:
         """Go on without these servers."""
         self._dropped |= set(servers)
@@ -382,21 +377,20 @@ class MemoryAgents:
 
     def readmit(self) -> frozenset[str]:
         """Return servers that live again since the last call."""
-        back = frozenset(name for name in self._dropped - self.dead if not self._cut_off(name))
+        back = frozenset(self._dropped - self.dead)
         self._dropped -= back
         return back
 
     def _missing(self, records: Collection[FlowRecord]) -> set[str]:
-        return {name for name in self._servers(records) if name in self.dead or self._cut_off(name)}
+        return self._servers(records) & self.dead
 
     def _refuse_losses(self) -> None:
         now = self.clock.now_ns()
         concerned = {name for records in self._orders.values() for name in self._servers(records)}
-        cut_off = {name for name in concerned if self._cut_off(name)}
         for name in concerned & self.dead:
             self._silent_ns.setdefault(name, now)
         silent = {s for s, since in self._silent_ns.items() if now - since >= SILENCE_NS}
-        servers = silent & concerned | cut_off
+        servers = silent & concerned
         gpus = {
             name
             for name in self.dead - self._dead_gpus
@@ -404,7 +398,7 @@ class MemoryAgents:
         }
         if servers or gpus:
             self._dead_gpus |= gpus
-            silent_s = SILENCE_NS / NS_PER_S if silent & concerned else 0.0
+            silent_s = SILENCE_NS / NS_PER_S if servers else 0.0
             what = f"{', '.join(sorted(servers | gpus))}: lost"
             raise ServerLossError(what, servers, gpus, silent_s=silent_s)
 

@@ -1,16 +1,21 @@
 """Network namespaces that a test makes, connects and removes."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from moefabric.emulator.linux import namespaces
+from tests.support.paths import REPOSITORY
 
 _numbers = count()
 
@@ -22,6 +27,28 @@ def must(*argv: str) -> str:
         f"{' '.join(argv)} exited {process.returncode}, saying: {process.stderr.strip()}"
     )
     return process.stdout
+
+
+def isolated_result(*arguments: str, folder: Path | None = None) -> Any:
+    """Run Python in network and mount namespaces of its own; return the JSON that it prints last.
+
+    Args:
+        arguments: Arguments of the interpreter.
+        folder: For run directories; None if it makes no fabric.
+    """
+    process = subprocess.run(
+        ["unshare", "--net", "--mount", "--fork", "--kill-child", sys.executable, *arguments],
+        cwd=REPOSITORY,
+        env=os.environ
+        | {"PYTHONPATH": str(REPOSITORY)}
+        | ({"MOEFABRIC_RUN_DIR": str(folder)} if folder else {}),
+        capture_output=True,
+        text=True,
+        timeout=80,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 class Island:

@@ -26,17 +26,10 @@ _SETTINGS: Final = {
 
 
 @contextmanager
-def ray_cluster(
-    machines: Mapping[str, NamespaceMachine], cores: float = 8, memory_bytes: int = 4_000_000_000
-) -> Iterator[dict[str, NamespaceMachine]]:
+def ray_cluster(machines: Mapping[str, NamespaceMachine]) -> Iterator[dict[str, NamespaceMachine]]:
     """Start Ray on machines, the head on the first; yield them with its address as RAY_ADDRESS.
 
-    Ray ends with the machines.
-
-    Args:
-        machines: The machines, by name.
-        cores: Cores that each machine claims to have.
-        memory_bytes: Memory that each machine claims to have.
+    Each machine, by its name, claims to have eight cores. Ray ends with the machines.
     """
     head = next(iter(machines.values()))
     address = f"{head.address}:{PORT}"
@@ -47,7 +40,7 @@ def ray_cluster(
         member = replace(machine, env={**machine.env, **_SETTINGS, "RAY_ADDRESS": address})
         member.run(
             *(_RAY, "start", *where, f"--node-ip-address={machine.address}"),
-            *(f"--num-cpus={cores}", f"--memory={memory_bytes}"),
+            *("--num-cpus=8", "--memory=4000000000"),
             *(f"--object-store-memory={_STORE_BYTES}", "--disable-usage-stats"),
             f"--temp-dir={machine.folder / 'ray'}",
             timeout_s=120,

@@ -1,6 +1,6 @@
 """Sample of a run's JSON: the prototype's experiment, from a simple fluid model and a seed.
 
-`python tests/support/report_sample.py` writes it to `tests/golden/report/sample.json`.
+`python -m tests.support.report_sample` writes it to `tests/golden/report/sample.json`.
 """
 
 import json
@@ -11,20 +11,14 @@ from typing import Any
 
 from moefabric.report.summary import FabricSummary, summaries
 from moefabric.results.model import RunResult
+from tests.support.paths import EXAMPLES
 
 LAYERS, ITERATIONS, REGION = 7, 3, "r0"
 ATTENTION_S, EXPERT_S, SETTLE_S = 0.031, 0.074, 0.025
 NIC_BYTES_PER_S = 12.5e9
 TOKEN_BYTES = 8192
-GATING = [
-    [9810, 5338, 1231, 3042, 4452, 2004, 841, 6050],
-    [9278, 6282, 839, 3722, 3821, 2903, 909, 5014],
-    [10684, 5165, 1044, 2634, 4344, 3333, 675, 4889],
-    [10897, 5629, 1086, 2114, 2762, 3463, 1059, 5758],
-    [8684, 5666, 1046, 3955, 4334, 2952, 944, 5187],
-    [8361, 5908, 777, 3043, 3984, 3422, 897, 6376],
-    [10208, 5507, 1117, 4148, 3967, 3119, 904, 3798],
-    [9781, 5211, 902, 3343, 4289, 2839, 1008, 5395],
+GATING: list[list[int]] = json.loads((EXAMPLES / "data/gating-8x8.json").read_text())[
+    "num_global_tokens_per_expert"
 ]
 FABRICS = (  # name, policy, optical NICs, spill, share by light, changes light
     ("eps", "eps", 0, False, 0.0, False),

@@ -55,8 +55,8 @@ def arp(*, op: int = 1, spa: int = ADDRESSES[0], tpa: int = ADDRESSES[1]) -> byt
     return b"\xff" * 6 + mac(MACS[0]) + b"\x08\x06" + body
 
 
-def ipv6(*, src: int = 1, dst: int = 2, payload: bytes = b"x" * 20) -> bytes:
-    inner = struct.pack(">HHHH", 1000, 9, 8 + len(payload), 0) + payload
+def ipv6(*, src: int = 1, dst: int = 2) -> bytes:
+    inner = struct.pack(">HHHH", 1000, 9, 28, 0) + b"x" * 20
     header = struct.pack(">IHBB", 6 << 28, len(inner), 17, 64) + src.to_bytes(16) + dst.to_bytes(16)
     return mac(MACS[1]) + mac(MACS[0]) + b"\x86\xdd" + header + inner
 

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     import docker
     from docker.models.containers import Container
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 MEMORY, CPUS = 300_000_000, 0.5
 KEYS: dict[str, Any] = {
     "gpus_per_server": 2,

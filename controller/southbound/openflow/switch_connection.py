@@ -96,10 +96,10 @@ class SwitchConnection(Datapath):
         with contextlib.suppress(OSError):  # the peer was faster
             self.socket.shutdown(socket.SHUT_RDWR)
 
-    def send(self, buf: bytes, close_socket: bool = False) -> bool:  # noqa: FBT001, FBT002 - Ryu's
-        """Write bytes to the socket; return False if the connection has ended."""
+    def send(self, buf: bytes, close_socket: bool = False) -> None:  # noqa: FBT001, FBT002 - Ryu's
+        """Write bytes to the socket, unless the connection has ended."""
         if self.state == DEAD or self.send_q is None:
-            return False
+            return
         try:
             with self._sending:
                 self.socket.sendall(buf)
@@ -108,7 +108,6 @@ class SwitchConnection(Datapath):
             close_socket = True
         if close_socket:
             self._close_write()
-        return not close_socket
 
     def _recv_loop(self) -> None:
         """Read messages until the connection ends."""

@@ -49,7 +49,6 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
     pytest.mark.skipif(bool(bpf_refusal()), reason=f"needs switches in eBPF: {bpf_refusal()}"),
 ]
 JOBS: Final = Path(__file__).parents[3] / "examples/paper/jobs.yaml"

@@ -7,11 +7,6 @@ import pytest
 from moefabric_studies.systems.aurora.colocation import Deployment, ExpertLayer, HostedLayer
 from moefabric_studies.systems.aurora.packets import Comparison, replayed, server_fabric
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
-
 RATES = np.array([1.0, 1.0, 0.5, 0.25])
 TOKEN_BYTES = 1000.0
 

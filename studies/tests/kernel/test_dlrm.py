@@ -1,6 +1,5 @@
 """A DLRM whose ranks run on emulated servers: errors of what arrives, and bytes at NICs."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,11 +8,7 @@ from moefabric_studies.systems.dlrm.testbed import DlrmRanks, dlrm_ranks
 
 from tests.support.namespaces import own_machine
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = pytest.mark.nightly
 pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
 LESSON = Lesson(most=100, dimension=32, width=8, batch=1024, ranks=2, iterations=0, held_out=0)
 TABLES = 26

@@ -1,7 +1,6 @@
 """Calibration of OCSes on the kernel's crossbar: dark time measured by a stream of frames."""
 
 import json
-import shutil
 from dataclasses import fields
 from pathlib import Path
 
@@ -19,10 +18,6 @@ from moefabric.runtime.scratch_folder import scratch_folder
 from moefabric.testbed.fabric_processes import fabric_processes
 from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
 from moefabric.ui.cli.main import main
-from tests.kernel.optical_bench import missing_for_kernel_tests
-
-_LACKS = missing_for_kernel_tests() or ("" if shutil.which("mnexec") else "lacks mininet")
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(bool(_LACKS), reason=_LACKS)]
 
 
 @pytest.fixture

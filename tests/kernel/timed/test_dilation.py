@@ -5,13 +5,12 @@ from functools import partial
 import pytest
 
 from moefabric.results.model import FabricResult, Verdict
-from tests.kernel.fabric_lab import NEEDS
 from tests.support.attempts import measurements
 from tests.support.command_home import new_home
 from tests.support.dilation import between_packets_s, describe, iteration_s, run_at, wait_s
 from tests.support.slow_machines import unaccepted
 
-pytestmark = [*NEEDS, pytest.mark.nightly]
+pytestmark = [pytest.mark.ovs, pytest.mark.nightly]
 
 SETTINGS = ["control_time=40ms", "training.iterations=2", "model.layers=2"]
 """A control time that is long enough for a busy machine."""

@@ -1,20 +1,11 @@
 """Oversubscribed, rail and patch-panel fabrics are as fast as the fluid model predicts."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.paths import REPOSITORY
+from tests.support.namespaces import isolated_result
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
 SCRIPT = Path(__file__).with_name("fabric_kinds_transfers.py")
 
 
@@ -32,25 +23,10 @@ SCRIPT = Path(__file__).with_name("fabric_kinds_transfers.py")
 def test_transfers_take_predicted_time(
     kind: str, seconds: float, hops: int, tmp_path: Path
 ) -> None:
-    result = run_transfers(kind, tmp_path)
+    result = isolated_result(str(SCRIPT), kind, folder=tmp_path)
     assert result["ok"]
     assert result["hops"] == hops
     assert result["predicted_s"] == pytest.approx(seconds, abs=1e-3)
     assert 0.95 < min(result["measured_s"]) / result["predicted_s"] < 1.15, result["measured_s"]
     for uplink, ratio in result["uplinks"].items():
         assert 0.97 < ratio < 1.1, f"{uplink} carries {ratio:.2f} times the planned payload"
-
-
-def run_transfers(kind: str, folder: Path) -> dict[str, Any]:
-    """Run the script in a new network namespace and return what it prints."""
-    process = subprocess.run(
-        ["unshare", "--net", sys.executable, str(SCRIPT), kind],
-        env=os.environ | {"MOEFABRIC_RUN_DIR": str(folder), "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    return result

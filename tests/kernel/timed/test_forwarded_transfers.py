@@ -1,40 +1,14 @@
 """Transfers that hosts forward: whole, counted at every hop, and ended by name if a relay dies."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
+from tests.support.namespaces import isolated_result
 
-from tests.support.paths import REPOSITORY
-
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
-SCRIPT = Path(__file__).with_name("forwarded_transfers.py")
-
-
-def result_of(folder: Path, *action: str) -> dict[str, Any]:
-    """Run the script in a new network namespace and return what it prints."""
-    process = subprocess.run(
-        ["unshare", "--net", sys.executable, str(SCRIPT), *action],
-        env=os.environ | {"MOEFABRIC_RUN_DIR": str(folder), "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    return result
+SCRIPT = str(Path(__file__).with_name("forwarded_transfers.py"))
 
 
 def test_bytes_arrive_whole_and_are_counted_at_every_hop(short_folder: Path) -> None:
-    results = result_of(short_folder, "compare", "16000000")
+    results = isolated_result(SCRIPT, "compare", "16000000", folder=short_folder)
     assert len(results) == 3
     for kind, result in results.items():
         assert result["whole"], result["why"]
@@ -45,7 +19,7 @@ def test_bytes_arrive_whole_and_are_counted_at_every_hop(short_folder: Path) -> 
 
 
 def test_relay_that_dies_ends_its_transfers_by_name(short_folder: Path) -> None:
-    result = result_of(short_folder, "death")
+    result = isolated_result(SCRIPT, "death", folder=short_folder)
     assert result["lost"] == ["s1"]
     assert "agent s1: its control channel" in result["text"]
     assert result["sender"].startswith("connection to s2 by r1 over s1 at 10.0.1.1 port ")

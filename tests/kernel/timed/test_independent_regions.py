@@ -26,11 +26,10 @@ from moefabric.workload.iterations.job import Job, JobShape, jobs
 from moefabric.workload.iterations.pipeline import PipelineTraffic, iteration_tasks
 from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import Task
-from tests.kernel.fabric_lab import NEEDS
 from tests.support.attempts import measurements
 from tests.support.observers import observer
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 
 SECOND = 100e9 / 8 * 1448 / 1514
 """Bytes that a NIC carries in one."""

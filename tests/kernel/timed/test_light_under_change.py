@@ -16,14 +16,11 @@ from moefabric.controller.southbound.ocs.connection import DeviceConnection
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, difference
 from moefabric.controller.southbound.ocs.scpi import ScpiDriver
 from moefabric.core.ocs import DeviceProfile, SettleTime
-from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, crossbar_refusal
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.linux.frame_stream import FrameReceiver, FrameStream
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.server import OcsServer
-from tests.kernel.optical_bench import HostNetwork, missing_for_kernel_tests
-
-_LACKS = missing_for_kernel_tests() or crossbar_refusal()
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(bool(_LACKS), reason=_LACKS or "")]
+from tests.kernel.optical_bench import HostNetwork
 
 PORTS = 8
 MATCHINGS = 1000

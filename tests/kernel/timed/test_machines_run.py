@@ -1,6 +1,5 @@
 """An experiment on two machines has the times and bytes that it has on one."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -13,12 +12,7 @@ from tests.support.machine_namespaces import NamespaceMachine, machine_namespace
 from tests.support.paths import REPOSITORY
 from tests.support.placed_fabrics import machine_service, result_of
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.nightly,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces"),
-]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 Machines = dict[str, NamespaceMachine]
 EXPERIMENT = """
 experiment: machines-run

@@ -23,10 +23,9 @@ from moefabric.workload.iterations.job import Job, JobShape, jobs
 from moefabric.workload.iterations.pipeline import PipelineTraffic, counterparts, iteration_tasks
 from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import Task
-from tests.kernel.fabric_lab import NEEDS
 from tests.support.attempts import measurements
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 
 SECOND = 100e9 / 8 * 1448 / 1514
 """Bytes that a NIC carries in one."""

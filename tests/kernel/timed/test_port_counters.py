@@ -24,12 +24,8 @@ from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.testbed import Controllers, port_counters, running_testbed
 from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure
-from tests.kernel.optical_bench import missing_for_kernel_tests
 from tests.support.fabrics import fabric
 from tests.support.openflow_lab import Peer, flow_mod, flows_request, output
-
-_LACKS = missing_for_kernel_tests()
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(bool(_LACKS), reason=_LACKS or "")]
 
 SIZE = 2e9
 _OUTPUT, _DELETE_STRICT = 0, 4  # OFPAT_OUTPUT and OFPFC_DELETE_STRICT

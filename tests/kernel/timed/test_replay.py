@@ -16,7 +16,6 @@ from tests.support.attempts import measurements
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 pytestmark = [
-    pytest.mark.kernel,
     pytest.mark.usefixtures("own_machine"),
     pytest.mark.fabric(
         fabric="replay",

@@ -2,6 +2,8 @@
 
 from itertools import permutations
 
+import pytest
+
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow, PacedFlow, Share, flows
@@ -10,9 +12,8 @@ from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
 from moefabric.results.records.spine_traffic import spine_bytes, uplink_payload
 from moefabric.testbed.testbed import running_testbed
-from tests.kernel.fabric_lab import NEEDS
 
-pytestmark = NEEDS
+pytestmark = pytest.mark.ovs
 
 SERVERS = tuple(f"s{number}" for number in range(6))
 FABRIC = Fabric(

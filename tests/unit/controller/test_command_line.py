@@ -1,10 +1,17 @@
 """The command line of the controllers."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.runtime.waiting import Deadline
+from tests.support.controller_lab import listens
+from tests.support.fabrics import fabric
 
 
 def controller(*arguments: str) -> tuple[int, str, str]:
@@ -25,6 +32,23 @@ def test_missing_fabric_is_reported_in_one_line_without_warnings(tmp_path: Path)
         "",
         f"{tmp_path}: no fabric is wired there\n",
     )
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_controller_ends_by_a_signal_with_status_0(tmp_path: Path, stop: signal.Signals) -> None:
+    number, run = os.getpid(), RunDirectory(tmp_path)
+    management = ManagementNetwork(f"127.{number % 30 + 220}.{number // 30 % 250}.0/24")
+    run.make_token()
+    run.wiring_file.write_text(FabricWiring(fabric(0), management).to_json())
+    eps = "--run-dir", str(tmp_path), "--eps"
+    endpoint = management.northbound_endpoint(None)
+    with subprocess.Popen([sys.executable, "-m", "moefabric.controller", *eps]) as process:
+        try:
+            Deadline.after(20).wait_for(lambda: listens(endpoint), "the controller")
+            process.send_signal(stop)
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(

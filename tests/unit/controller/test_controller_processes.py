@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from moefabric.controller.client import ControllerClient
 from moefabric.controller.service import controller_processes
 from moefabric.controller.service.controller_processes import (
     Beat,
@@ -21,7 +22,7 @@ from moefabric.controller.service.controller_processes import (
 from moefabric.core.topology import Region
 from moefabric.runtime import failure_log
 from moefabric.runtime.failure_log import read_failure_log
-from moefabric.runtime.processes import Restarts
+from moefabric.runtime.processes import Restarts, wait_ended
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.runtime.waiting import Deadline
 from tests.support.fabrics import fabric
@@ -54,7 +55,10 @@ class Supervisor:
         if doing == "fail":
             return 3
         beat()
-        if doing == "work, then fail":
+        if doing == "beat, then fail":
+            for _ in range(1 << 17):  # more bytes than a pipe holds
+                beat()
+        if doing.endswith("then fail"):
             return 3
         if doing == "ignore SIGTERM":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -168,6 +172,23 @@ def test_process_beats_while_all_its_controllers_answer() -> None:
     assert beats == ["beat"]
     answers.answered("r0")
     assert beats == ["beat", "beat"]
+
+
+def test_controller_goes_on_though_nobody_reads_its_beats(supervisor: Supervisor) -> None:
+    supervisor.doings = ["beat, then fail"]
+    supervisor.step()
+    r0 = supervisor.processes.running[supervisor.run, "r0"]
+    assert wait_ended([r0.pidfd], Deadline.after(10)) == set()
+
+
+def test_controller_that_does_not_answer_itself_does_not_beat() -> None:
+    def end(_seconds: float) -> None:
+        raise EOFError
+
+    beats = list[str]()
+    with ControllerClient(("127.0.0.1", 1), "token") as client, pytest.raises(EOFError):
+        Beats(["r0"], lambda: beats.append("beat")).ask("r0", client, end)
+    assert beats == []
 
 
 def test_controller_that_fails_at_its_start_is_reported(supervisor: Supervisor) -> None:

@@ -20,9 +20,11 @@ from moefabric.controller.southbound.openflow import green
 from moefabric.core.circuits import Transition
 from moefabric.core.eps import Eps
 from moefabric.core.errors import ControlError
+from moefabric.core.flows import Split
 from moefabric.core.ocs import CrossConnectMode, Ocs
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner.mixnet import SPILL
 from moefabric.runtime.structured_log import JsonFormatter
 from tests.support import faulty_policies
 from tests.support.background import call_at_once
@@ -148,6 +150,22 @@ def test_region_of_a_policy_that_fails_is_left_to_the_eps(
     assert bench.ask("GET", "/circuits")[1]["circuits"] == []
     reply = bench.ask("POST", "/demand", {"demand": DEMAND})[1]
     assert (reply["circuits_after"], reply["policy_fault"]) == (LIT, "")
+
+
+def test_policy_of_others_splits_once_traffic_is_on_its_circuits(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its split may take longer than light takes to settle."""
+    rules = list[tuple[Rule, ...]]()
+
+    def split(_self: object, *arguments: Any) -> Split:
+        rules.append(bench.switches.rules)
+        return SPILL.split(*arguments)
+
+    monkeypatch.setattr(faulty_policies.Sound, "split", split)
+    request = {"demand": DEMAND, "policy": f"{faulty_policies.__name__}:Sound"}
+    assert bench.ask("POST", "/demand", request)[1]["circuits_after"] == LIT
+    assert rules == [bench.switches.rules]
 
 
 def test_demand_moves_circuits_only_where_the_all_to_alls_to_come_make_up_for_it() -> None:

@@ -123,6 +123,11 @@ REAL = OcsControl("scpi", "192.0.2.10")
             replace(REAL, driver="tl1", user="lab", password_env="P"),
             id="real-with-account",
         ),
+        pytest.param(
+            replace(REAL, driver="tl1", user="lab", password_env="P", port=3083),
+            replace(REAL, driver="tl1", user="lab", password_env="P", port=3083),
+            id="real-tl1-with-account",
+        ),
     ],
 )
 def test_real_device_gets_alarm_logins_with_its_own_account_only(

@@ -1,5 +1,6 @@
 """Consolidated flows carry the same bytes in fewer flows, over NICs that are no fuller."""
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -12,17 +13,7 @@ from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow, Share, consolidated_flows, flows
 from moefabric.simulator.fluid import predict
 from tests.support.fabrics import fabric
-
-GATING = [
-    [9810, 5338, 1231, 3042, 4452, 2004, 841, 6050],
-    [9278, 6282, 839, 3722, 3821, 2903, 909, 5014],
-    [10684, 5165, 1044, 2634, 4344, 3333, 675, 4889],
-    [10897, 5629, 1086, 2114, 2762, 3463, 1059, 5758],
-    [8684, 5666, 1046, 3955, 4334, 2952, 944, 5187],
-    [8361, 5908, 777, 3043, 3984, 3422, 897, 6376],
-    [10208, 5507, 1117, 4148, 3967, 3119, 904, 3798],
-    [9781, 5211, 902, 3343, 4289, 2839, 1008, 5395],
-]
+from tests.support.paths import EXAMPLES
 
 
 def evenly(owed: Sequence[Sequence[float]], nics: int) -> tuple[Flow, ...]:
@@ -37,7 +28,8 @@ def evenly(owed: Sequence[Sequence[float]], nics: int) -> tuple[Flow, ...]:
 
 
 def test_measured_matrix_needs_a_seventh_of_the_flows() -> None:
-    even = evenly(GATING, 8)
+    gating = json.loads((EXAMPLES / "data/gating-8x8.json").read_text())
+    even = evenly(gating["num_global_tokens_per_expert"], 8)
     few = consolidated_flows(fabric(0, 8, regions=(8,)), even)
     assert (len(even), len(few)) == (448, 63)
 

@@ -222,6 +222,17 @@ def test_failed_port_is_dark_refuses_commands_and_raises_alarms() -> None:
     ]
 
 
+def test_circuit_over_a_path_with_too_much_loss_raises_an_alarm() -> None:
+    switch, dark = Switch(), list[tuple[int, ...]]()
+    switch.device.events.subscribe(
+        lambda event: dark.append(event.ports) if event.kind is OcsEventKind.POWER_LOW else None
+    )
+    switch.device.inject(OcsFailure(OcsFailureKind.LOSS, (1, 5), 60.0))
+    assert dark == []
+    switch.device.add([(1, 5), (2, 6)])
+    assert dark == [(5,)]
+
+
 def test_completion_waits_for_earlier_commands_only() -> None:
     switch = Switch()
     completions: list[tuple[str, float]] = []

@@ -1,6 +1,7 @@
 """Server of a switch on the loopback interface, with a crossbar in memory."""
 
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -33,9 +34,11 @@ class ServedSwitch:
 
 
 @contextlib.contextmanager
-def serving(crossbar: MemoryCrossbar) -> Iterator[ServedSwitch]:
+def serving(
+    crossbar: MemoryCrossbar, as_listener: type[socket.socket] = socket.socket
+) -> Iterator[ServedSwitch]:
     """Serve a crossbar by SCPI in a thread of its own."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = as_listener(fileno=socket.create_server(("127.0.0.1", 0)).detach())
     at = listener.getsockname()
     server = OcsServer(crossbar, DeviceSpec(DeviceProfile(settle=SettleTime(fixed_ns=SETTLE_NS))))
     server.open(listener, "scpi")
@@ -180,6 +183,26 @@ def test_idle_clients_lock_no_client_out(served: ServedSwitch) -> None:
     assert query(served.connect(), b"*stb?\n") == "0"
     assert query(controller, b"*stb?\n") == "0"
     assert is_disconnected(idle[0])
+
+
+class ShortOfDescriptors(socket.socket):
+    """A listener whose process has no descriptor left at first."""
+
+    shortages = 1
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.shortages:
+            self.shortages -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_shortage_of_descriptors_is_no_fault_of_a_server_without_clients(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving(MemoryCrossbar(Ports(12, 12)), ShortOfDescriptors) as served:
+        assert query(served.connect(), STATE) == "(@),(@)"
+    assert caplog.messages == []
 
 
 def test_client_that_waits_for_light_stays_among_busy_ones(served: ServedSwitch) -> None:

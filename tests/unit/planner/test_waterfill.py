@@ -79,6 +79,12 @@ def test_circuits_and_the_eps_end_together(
     assert completion_s(due.T, light.T, links) == pytest.approx(seconds)
 
 
+def test_server_without_nics_delays_no_demand_of_others() -> None:
+    owed, light = np.zeros((3, 3)), np.zeros((3, 3))
+    owed[0, 1], light[0, 1] = 6.0, 2.0
+    assert completion_s(owed, light, EpsLinks.one_leaf(np.zeros(3))) == 3.0
+
+
 def test_uplinks_and_extra_bytes_delay_the_end() -> None:
     """Four bytes from each server of a pod to the other pod; NICs carry a byte a second."""
     owed = np.zeros((4, 4))

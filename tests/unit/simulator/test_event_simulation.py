@@ -128,6 +128,18 @@ def test_step_ends_with_its_last_stream() -> None:
     assert times == StepTimes(0, 2.5, (1.5, 2.5, 2.0))
 
 
+def test_rates_that_differ_by_rounding_are_one_rate() -> None:
+    """The stream over B alone has what A can't carry, while those over both links end."""
+    streams = (
+        Stream(6e9, (A, B), weight=3),
+        Stream(1e9, (A, B), weight=2),
+        Stream(9e9, (B,)),
+        Stream(8e9, (A, B)),
+    )
+    [times] = simulate([Step(streams=streams)], {A: 1e9, B: 2e9}, recorded={B})
+    assert [len(times.stream_rates[number]) for number in range(4)] == [2, 1, 1, 3]
+
+
 @pytest.mark.parametrize(
     "steps", [[Step(after=(0,))], [Step(after=(1,)), Step()], [Step(streams=(Stream(1, ()),))]]
 )
