@@ -42,7 +42,8 @@ class FabricSummary:
 
     def __getitem__(self, column: str) -> float | None:
         """Return a figure by the name of its column."""
-        return COLUMNS[column].measured(self)
+        stored = self.result.figures
+        return stored.get(column) if stored else COLUMNS[column].measured(self)
 
     def text(self, column: str) -> str:
         """Return a figure as tables show it."""
@@ -140,8 +141,7 @@ class FabricSummary:
     @property
     def change_count(self) -> str:
         """Number of reconfigurations that changed circuits: `42`, or `3 of 42` if not all did."""
-        changed = sum(changes_circuits(r) for r in self.result.reconfigurations)
-        total = len(self.result.reconfigurations)
+        changed, total = (int(self[name] or 0) for name in ("moves", "reconfigurations"))
         return str(total) if changed == total else f"{changed} of {total}"
 
     def phase_s(self, phase: str) -> float | None:
@@ -291,6 +291,10 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "reconfigurations": Column(
         "reconfigurations", "Reconfigurations", formatting.count,
         lambda f: len(f.result.reconfigurations), attrgetter("reconfigurations"),
+    ),
+    "moves": Column(
+        "moves", "Reconfigurations that changed circuits", formatting.count,
+        lambda f: sum(map(changes_circuits, f.result.reconfigurations)),
     ),
     "reconfiguration_s": Column(
         "reconfig.\nmedian", "Reconfiguration time", seconds,
