@@ -60,6 +60,28 @@ class FabricSummary:
         return self.result.fidelity.verdict
 
     @property
+    def is_invalid(self) -> bool:
+        """Whether the fabric's measurements can't be trusted, and mustn't be compared."""
+        return self.verdict is Verdict.INVALID
+
+    @property
+    def label(self) -> str:
+        """Name of the fabric in charts, which mark an invalid one."""
+        return f"{self.name} (invalid)" if self.is_invalid else self.name
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether neither the fabric nor the run's baseline is invalid."""
+        return not self.is_invalid and (self.base is None or not self.base.is_invalid)
+
+    @property
+    def iteration_vs_eps(self) -> float | None:
+        """Iteration time relative to the baseline's."""
+        if self.base is None or not self.is_comparable:
+            return None
+        return _quotient(self["iteration_s"], self.base["iteration_s"])
+
+    @property
     def reasons(self) -> list[str]:
         """Reasons for a verdict other than a pass."""
         return self.result.fidelity.reasons or ["no reason was given"]
@@ -203,9 +225,14 @@ def _share(part: str, whole: str) -> Figure:
 
 
 def _relative(kind: str, column: str) -> Figure:
-    """Return a time relative to the baseline's: as the run reports it, or from the medians."""
+    """Return a time relative to the baseline's: as the run reports it, or from the medians.
+
+    There is none if one of both fabrics is invalid.
+    """
 
     def relative(fabric: FabricSummary) -> float | None:
+        if not fabric.is_comparable:
+            return None
         reported: float | None = getattr(fabric.result.ratios, f"{kind}_vs_eps")
         if reported is not None or fabric.base is None:
             return reported
@@ -308,8 +335,10 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "performance_per_million_usd": Column(
         "it/s per M$", "Iterations per second and million dollars", number, _per_million_usd
     ),
-    "perf_per_dollar_vs_eps": _cost(
-        "perf/$ vs EPS", "Performance per dollar relative to EPS", ratio, "perf_per_dollar_vs_eps"
+    "perf_per_dollar_vs_eps": Column(
+        "perf/$ vs EPS", "Performance per dollar relative to EPS", ratio,
+        lambda f: f.result.cost.perf_per_dollar_vs_eps if f.is_comparable else None,
+        attrgetter("cost.perf_per_dollar_vs_eps"),
     ),
 }  # fmt: skip
 """Columns by their names in frames and sweeps."""

@@ -82,6 +82,8 @@ class Provenance(result_parts.ResultPart):
     """Model of the CPU."""
     inputs: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of the experiment's file, of the model, and of each file that it names."""
+    remark: str = ""
+    """What else must be known of the figures' origin."""
 
 
 class Manifest(result_parts.ResultPart):
