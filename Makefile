@@ -85,7 +85,7 @@ quick: setup-test
 
 systems: setup-training
 	mkdir -p out
-	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems || \
+	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems --store docs/results || \
 		{ [ $$? = 3 ] && echo "some runs are invalid: the pages in docs/systems name them, with reasons"; }
 
 docs: setup-all

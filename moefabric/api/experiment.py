@@ -43,6 +43,7 @@ class Experiment:
         folder: Relative paths of the experiment start here.
         file: File of the experiment; None if it was built from values.
         settings: Changes to the file, as in `--set`.
+        command: Subcommand of `moefabric` that runs the file.
 
     Args:
         **keys: The keys of an experiment file, with numbers, text, lists and mappings.
@@ -55,6 +56,7 @@ class Experiment:
     folder: Path
     file: Path | None = None
     settings: Sequence[str] = ()
+    command: str = "run"
 
     def __init__(self, **keys: Any) -> None:
         self.spec, self.folder = experiment_of(keys), Path()
@@ -203,7 +205,7 @@ class Experiment:
         from moefabric.execution import run as runner
 
         shown, file = reporter or PlainProgressReporter(), Path(journal) if journal else None
-        command = "train" if options.get("trains") else "run"
+        command = "train" if options.get("trains") else self.command
         source = self.file and provenance(self.spec, self.file, self.settings, command)
         with graceful_shutdown():
             result = runner.run(self.spec, self.folder, shown, journal=file, **options)

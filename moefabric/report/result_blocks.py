@@ -142,15 +142,17 @@ _PLACES: Final[Mapping[str, tuple[str, Callable[[Row], str]]]] = {
     "verdict": ("verdict", lambda row: str(row[1].verdict)),
 }
 """Columns that don't depend on the verdict: headings, and cells of a fabric."""
+_RELATIVE: Final = {"iteration_vs_eps": "iteration vs EPS", "speed_up": "speed-up over EPS"}
+"""Columns that compare iterations with those of the baseline, and their headings."""
 
 
 def _heading(column: str, page: Path) -> str:
     if column in _PLACES:
         return _PLACES[column][0]
-    if column == "iteration_vs_eps":
-        return "iteration vs EPS"
+    if column in _RELATIVE:
+        return _RELATIVE[column]
     if column not in COLUMNS:
-        known = ", ".join([*_PLACES, "iteration_vs_eps", *COLUMNS])
+        known = ", ".join([*_PLACES, *_RELATIVE, *COLUMNS])
         raise SpecError([(str(page), f"{column} is no column of results: {known}")])
     heading, below = COLUMNS[column].heading.replace("\n", " "), COLUMNS[column].below
     return f"{heading} ({COLUMNS[below].heading})" if below else heading
@@ -164,8 +166,11 @@ def _cell(row: Row, column: str, page: Path) -> str:
         return _PLACES[column][1](row)
     if fabric.is_invalid:
         return MISSING
-    if column == "iteration_vs_eps":
-        return MISSING if fabric.iteration_vs_eps is None else f"{fabric.iteration_vs_eps:.3f}"
+    if column in _RELATIVE:
+        relative = fabric.iteration_vs_eps
+        if not relative:
+            return MISSING
+        return f"{relative:.3f}" if column == "iteration_vs_eps" else f"{1 / relative:.2f}"
     if column == "moves":
         return fabric.change_count
     below = COLUMNS[column].below
