@@ -285,7 +285,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Group:
+class MarkGroup:
     """Marks that share a CSS class."""
 
     marks: Sequence[Mark]
@@ -298,7 +298,7 @@ class Group:
 
 def untrusted(marks: Iterable[Mark], *, invalid: bool) -> list[Mark]:
     """Return the marks of a fabric, outlined and pale if its measurements can't be trusted."""
-    return [Group(tuple(marks), "void")] if invalid else list(marks)
+    return [MarkGroup(tuple(marks), "void")] if invalid else list(marks)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from moefabric.results.model import FabricPrediction, FabricResult, RunResult, V
 PHASES = ("demand", "plan", "divert", "command", "settle", "verify", "admit")
 """Phases of a reconfiguration in their order; `<phase>_s` in the JSON."""
 
+_COMPARED: Final = ("vs_eps", "predicted_vs_eps", "perf_per_dollar_vs_eps")
+"""Columns that compare a fabric with the baseline."""
+
 Text = Callable[[float | None], str]
 
 
@@ -42,8 +45,9 @@ class FabricSummary:
 
     def __getitem__(self, column: str) -> float | None:
         """Return a figure by the name of its column."""
-        stored = self.result.figures
-        return stored.get(column) if stored else COLUMNS[column].measured(self)
+        if not (stored := self.result.figures):
+            return COLUMNS[column].measured(self)
+        return stored.get(column) if self.is_comparable or column not in _COMPARED else None
 
     def text(self, column: str) -> str:
         """Return a figure as tables show it."""

@@ -54,7 +54,7 @@ def with_ratios(results: Sequence[FabricResult]) -> list[FabricResult]:
     return compared
 
 
-def is_invalid(entry: Entry) -> bool:
+def is_invalid(entry: FabricResult | model.FabricPrediction) -> bool:
     """Return whether the measurements of a result can't be trusted; predictions have none."""
     return isinstance(entry, FabricResult) and entry.fidelity.verdict is model.Verdict.INVALID
 

@@ -69,7 +69,7 @@ def test_invalid_fabric_has_dashes_and_its_reason_and_is_no_baseline(tmp_path: P
     assert f"| `mixnet` | 3 + 1 | {MISSING} | {MISSING} | {MISSING} | invalid |" in text
     assert f"* `mixnet` is invalid: {LOST}." in text
     eps = fabric("eps", 1.0, "invalid")
-    own = written(tmp_path / "results", eps, fabric("mixnet", 2.0))
+    own = written(tmp_path / "results", eps, fabric("mixnet", 2.0, vs_eps=2.0))
     text = filled(TABLE, tmp_path / "p.md", own)
     assert f"| `mixnet` | 3 + 1 | 2.000 s | {MISSING} | {MISSING} | pass |" in text
 

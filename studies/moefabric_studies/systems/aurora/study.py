@@ -242,16 +242,16 @@ def _order_measures(run: Result, solve_s: float) -> dict[str, Measure]:
     took = f"Computing the phases took {1e3 * solve_s:.2f} ms."
     concurrent, tcp = (_ratios(run, name, AURORA) for name in (CONCURRENT, TCP))
     sent_again = f"Segments sent again: {_sent_again(run)}."
-    measures = {
-        "sjf_over_aurora": (Measure.median_of(gains), SJF, AURORA),
-        "sjf_over_aurora_most": (Measure(max(gains), tuple(gains)), SJF, AURORA),
-        "sjf_over_rcs": (Measure.median_of(_ratios(run, SJF, RCS)), SJF, RCS),
-        "aurora_over_bound": (Measure.median_of(known), AURORA),
-        "aurora_solved_over_bound": (Measure.median_of(solved, took), AURORA),
-        "concurrent_over_aurora": (Measure.median_of(concurrent), CONCURRENT, AURORA),
-        "tcp_over_aurora": (Measure.median_of(tcp, sent_again), TCP, AURORA),
+    measures: dict[str, tuple[Measure, Sequence[str]]] = {
+        "sjf_over_aurora": (Measure.median_of(gains), (SJF, AURORA)),
+        "sjf_over_aurora_most": (Measure(max(gains), tuple(gains)), (SJF, AURORA)),
+        "sjf_over_rcs": (Measure.median_of(_ratios(run, SJF, RCS)), (SJF, RCS)),
+        "aurora_over_bound": (Measure.median_of(known), (AURORA,)),
+        "aurora_solved_over_bound": (Measure.median_of(solved, took), (AURORA,)),
+        "concurrent_over_aurora": (Measure.median_of(concurrent), (CONCURRENT, AURORA)),
+        "tcp_over_aurora": (Measure.median_of(tcp, sent_again), (TCP, AURORA)),
     }
-    return {name: one.on(run.experiment, *names) for name, (one, *names) in measures.items()}
+    return {name: one.on(run.experiment, *names) for name, (one, names) in measures.items()}
 
 
 def _orders(run: Result, fluid: OrderRatios, measured: OrderRatios) -> Grid:
