@@ -77,8 +77,12 @@ def main() -> int:
     old = ages()
     for name, text in old.items():
         print(f"{name}: {text}")
-    names, total = ", ".join(old), len(list(RESULTS.glob("*.json")))
-    print(f"{len(old)} of {total} stored results are older than what they measure: {names or '-'}")
+    counts = [
+        f"{name} {text.split()[0] if text[0].isdigit() else '?'}" for name, text in old.items()
+    ]
+    total = len(list(RESULTS.glob("*.json")))
+    listed = f", by commits: {', '.join(counts)}" if counts else ""
+    print(f"{len(old)} of {total} stored results are older than what they measure{listed}")
     return 0
 
 

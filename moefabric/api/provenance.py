@@ -40,11 +40,10 @@ def provenance(
     model = spec.model.build()
     sizes = json.dumps(asdict(model), sort_keys=True, default=str)
     inputs[f"model {model.name}"] = hashlib.sha256(sizes.encode()).hexdigest()
-    commit = _git("rev-parse", "HEAD")
-    changes = commit and _git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
+    commit, modified = commit_of(_SOURCE)
     return Provenance(
-        commit=commit or None,
-        modified=bool(changes),
+        commit=commit,
+        modified=modified,
         measured=list(MEASURED),
         command=shlex.join(words),
         cpu=_cpu(),
@@ -87,9 +86,21 @@ def _name(path: Path) -> str:
     return str(whole.relative_to(_SOURCE)) if whole.is_relative_to(_SOURCE) else path.name
 
 
-def _git(*arguments: str) -> str:
-    """Return the output of git in the source; empty without git, or if it is no checkout."""
-    command = ["git", "-C", str(_SOURCE), *arguments]
+def commit_of(source: Path) -> tuple[str | None, bool]:
+    """Return the commit of a checkout, and whether measured folders differ from it.
+
+    An installed package is no checkout, even if a folder above it is one.
+    """
+    if not (source / ".git").exists():
+        return None, False
+    commit = _git(source, "rev-parse", "HEAD")
+    changes = _git(source, "status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
+    return commit or None, bool(commit and changes)
+
+
+def _git(source: Path, *arguments: str) -> str:
+    """Return the output of git in the source, whoever owns it; empty if git fails or is missing."""
+    command = ["git", "-c", f"safe.directory={source}", "-C", str(source), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,11 +1,14 @@
 """Provenance of a run: commit, command, and digests of its inputs."""
 
 import hashlib
+import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from moefabric.api.experiment import Experiment
-from moefabric.api.provenance import MEASURED, provenance
+from moefabric.api.provenance import MEASURED, commit_of, provenance
 from moefabric.results.model import Provenance
 from tests.support.paths import EXAMPLES, REPOSITORY
 
@@ -48,3 +51,41 @@ def test_provenance_names_no_folder_outside_of_the_source(tmp_path: Path) -> Non
 
 def test_packages_that_are_measured_exist() -> None:
     assert all((REPOSITORY / folder).is_dir() for folder in MEASURED)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.check_output(command, text=True).strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with measured folders, a page, and an installed package below."""
+    for name in (*MEASURED, "docs", "venv/site-packages"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "file").write_text("1")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "Write all")
+    return tmp_path
+
+
+def test_commit_is_that_of_the_checkout_and_none_of_an_installed_package(checkout: Path) -> None:
+    assert commit_of(checkout) == (git(checkout, "rev-parse", "HEAD"), False)
+    assert commit_of(checkout / "venv/site-packages") == (None, False)
+
+
+def test_source_is_modified_if_a_measured_folder_is(checkout: Path) -> None:
+    (checkout / "docs/file").write_text("2")
+    assert not commit_of(checkout)[1]
+    (checkout / MEASURED[-1] / "file").write_text("2")
+    assert commit_of(checkout)[1]
+
+
+def test_commit_is_known_in_a_checkout_of_another_user(checkout: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it gives a folder to another user")
+    for path in (checkout, *checkout.rglob("*")):
+        os.chown(path, 12345, 12345)
+    assert commit_of(checkout)[0]
