@@ -94,7 +94,7 @@ def _table(page: Path, results: StoredResults, match: re.Match[str]) -> str:
     names = [name.strip() for name in match["names"].split(",")]
     columns = [name.strip() for name in match["columns"].split(",")]
     rows = [(results[name], one) for name in names for one in summaries(results[name])]
-    cells = [[_heading(name, page) for name in columns], ["---"] * len(columns)]
+    cells = [[_heading(name, page, rows) for name in columns], ["---"] * len(columns)]
     cells += [[_cell(row, name, page) for name in columns] for row in rows]
     table = [f"| {' | '.join(row)} |" for row in cells]
     notes = [*_reasons(rows), *_sources(names, page, results)]
@@ -112,7 +112,7 @@ def _value(page: Path, results: StoredResults, match: re.Match[str]) -> str:
         for fabric in fabrics:
             if fabric.is_invalid:
                 raise SpecError([(place, f"{fabric.name} is invalid: {fabric.reasons[0]}")])
-        text = _range([_cell((run, one), match["column"], page) for one in fabrics])
+        text = _range([_cell((run, one), match["column"], page, small=False) for one in fabrics])
     return f"{match['head']}{text}{match['end']}"
 
 
@@ -146,7 +146,8 @@ _RELATIVE: Final = {"iteration_vs_eps": "iteration vs EPS", "speed_up": "speed-u
 """Columns that compare iterations with those of the baseline, and their headings."""
 
 
-def _heading(column: str, page: Path) -> str:
+def _heading(column: str, page: Path, rows: Sequence[Row] = ()) -> str:
+    """Return the heading of a column, with that of its small figures if a row has any."""
     if column in _PLACES:
         return _PLACES[column][0]
     if column in _RELATIVE:
@@ -155,11 +156,19 @@ def _heading(column: str, page: Path) -> str:
         known = ", ".join([*_PLACES, *_RELATIVE, *COLUMNS])
         raise SpecError([(str(page), f"{column} is no column of results: {known}")])
     heading, below = COLUMNS[column].heading.replace("\n", " "), COLUMNS[column].below
-    return f"{heading} ({COLUMNS[below].heading})" if below else heading
+    has_small = below and any(fabric[below] is not None for _, fabric in rows)
+    return f"{heading} ({COLUMNS[below].heading})" if has_small else heading
 
 
-def _cell(row: Row, column: str, page: Path) -> str:
-    """Return a cell of a fabric's row; a dash for a figure that it lacks, or if it is invalid."""
+def _cell(row: Row, column: str, page: Path, *, small: bool = True) -> str:
+    """Return a cell of a fabric's row; a dash for a figure that it lacks, or if it is invalid.
+
+    Args:
+        row: The run and the fabric.
+        column: Name of the column.
+        page: Page that names it.
+        small: Whether the figure below it follows in brackets.
+    """
     _heading(column, page)
     fabric = row[1]
     if column in _PLACES:
@@ -174,8 +183,8 @@ def _cell(row: Row, column: str, page: Path) -> str:
     if column == "moves":
         return fabric.change_count
     below = COLUMNS[column].below
-    text, small = fabric.text(column), fabric.text(below) if below else MISSING
-    return text if MISSING in {text, small} else f"{text} ({small})"
+    text, bracket = fabric.text(column), fabric.text(below) if below and small else MISSING
+    return text if MISSING in {text, bracket} else f"{text} ({bracket})"
 
 
 def _nics(fabric: FabricSummary) -> str:

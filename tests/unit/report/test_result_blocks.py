@@ -63,6 +63,17 @@ def test_value_is_that_of_a_fabric_or_the_range_of_all(
     assert list(shown.values()) == ["2.000 s", "1.000 to 2.000 s", "+0.1 to +0.2 %", "`pass`"]
 
 
+def test_predictions_stand_in_brackets_in_tables_alone(tmp_path: Path) -> None:
+    eps = fabric("eps", 1.0, predicted_iteration_s=0.9)
+    own = written(tmp_path / "results", eps, fabric("mixnet", 2.0))
+    text = filled(TABLE, tmp_path / "p.md", own)
+    assert "| iteration (predicted) | iteration vs EPS | vs EPS | verdict |" in text
+    assert "| 1.000 s (900.0 ms) |" in text
+    assert "| 2.000 s |" in text
+    value = "<!-- result: run eps iteration_s --><!-- /result -->"
+    assert "-->1.000 s<!--" in filled(value, tmp_path / "p.md", own)
+
+
 def test_invalid_fabric_has_dashes_and_its_reason_and_is_no_baseline(tmp_path: Path) -> None:
     bad = fabric("mixnet", 2.0, "invalid", vs_eps=1.5)
     text = filled(TABLE, tmp_path / "p.md", written(tmp_path / "results", fabric("eps", 1.0), bad))
