@@ -55,10 +55,10 @@ def age(source: Provenance, root: Path = ROOT) -> str:
 def ages(folder: Path = RESULTS, root: Path = ROOT) -> dict[str, str]:
     """Return the age of each stored result that is older than what it measures, by its name."""
     found = {}
-    for file in sorted(folder.glob("*.json")):
+    for file in sorted(folder.rglob("*.json")):
         source = read_run(file).manifest.provenance or Provenance()
         if text := age(source, root):
-            found[file.stem] = text
+            found[str(file.relative_to(folder).with_suffix(""))] = text
     return found
 
 
@@ -80,7 +80,7 @@ def main() -> int:
     counts = [
         f"{name} {text.split()[0] if text[0].isdigit() else '?'}" for name, text in old.items()
     ]
-    total = len(list(RESULTS.glob("*.json")))
+    total = len(list(RESULTS.rglob("*.json")))
     listed = f", by commits: {', '.join(counts)}" if counts else ""
     print(f"{len(old)} of {total} stored results are older than what they measure{listed}")
     return 0

@@ -4,7 +4,7 @@ import hashlib
 import json
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -34,12 +34,27 @@ def provenance(
         settings: Changes to the file, as in `--set`.
         command: Subcommand of `moefabric` that runs it.
     """
-    words = ["moefabric", command, _name(file)]
-    words += [word for setting in settings for word in ("--set", setting)]
-    inputs = {_name(one): _digest(one) for one in (file, *_inputs(spec, file.parent))}
     model = spec.model.build()
     sizes = json.dumps(asdict(model), sort_keys=True, default=str)
-    inputs[f"model {model.name}"] = hashlib.sha256(sizes.encode()).hexdigest()
+    source = provenance_of(file, settings, command, _inputs(spec, file.parent))
+    digest = hashlib.sha256(sizes.encode()).hexdigest()
+    return source.model_copy(update={"inputs": source.inputs | {f"model {model.name}": digest}})
+
+
+def provenance_of(
+    file: Path, settings: Sequence[str], command: str, others: Iterable[Path] = ()
+) -> Provenance:
+    """Return the provenance of what a command makes of a file.
+
+    Args:
+        file: The file.
+        settings: Changes to the file, as in `--set`.
+        command: Subcommand of `moefabric`.
+        others: Files that it names.
+    """
+    words = ["moefabric", command, _name(file)]
+    words += [word for setting in settings for word in ("--set", setting)]
+    inputs = {_name(one): _digest(one) for one in (file, *others)}
     commit, modified = commit_of(_SOURCE)
     return Provenance(
         commit=commit,

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
@@ -73,9 +74,9 @@ def stored_text(run: RunResult) -> str:
     head = {**whole, "manifest": manifest, "results": []}
     for detail in _DETAILS:
         fabrics = [_fabric(one, detail) for one in summaries(run)]
-        clean = _cleaned({**head, "results": fabrics}, _names(run.manifest.hosts or ()))
-        if len(text := _lines(clean).encode()) <= LIMIT_BYTES:
-            return text.decode()
+        text = stored_lines({**head, "results": fabrics}, _names(run.manifest.hosts or ()))
+        if len(text.encode()) <= LIMIT_BYTES:
+            return text
     message = f"{len(run.results)} fabrics don't fit {LIMIT_BYTES} bytes: store several runs"
     raise SpecError([("store", message)])
 
@@ -151,13 +152,22 @@ def _cleaned(value: Any, names: Mapping[str, str]) -> Any:
     return value
 
 
-def _lines(document: Json) -> str:
-    """Return JSON with a line for each entry and for each fabric."""
-    lines = []
-    for key in sorted(document):
-        text = _compact(document[key])
-        if key == "results":
-            text = "[\n" + ",\n".join(map(_compact, document[key])) + "\n]"
+def stored_lines(document: Json, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return JSON with a line for each entry, and for each object of a list of objects.
+
+    Empty entries are left out, keys are sorted, numbers have six significant digits, and texts name
+    no folder and no host.
+
+    Args:
+        document: The JSON.
+        names: What stands for the names of hosts.
+    """
+    cleaned, lines = _cleaned(document, names), []
+    for key in sorted(cleaned):
+        value = cleaned[key]
+        text = _compact(value)
+        if isinstance(value, list) and all(isinstance(one, dict) for one in value):
+            text = "[\n" + ",\n".join(map(_compact, value)) + "\n]"
         lines.append(f"{_compact(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

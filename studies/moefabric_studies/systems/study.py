@@ -3,8 +3,11 @@
 Bands of claims are fixed before anything is measured; verdicts follow from them.
 """
 
+import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from math import comb
 from pathlib import Path
 from statistics import median
@@ -15,13 +18,16 @@ from pydantic import Field
 
 from moefabric import Experiment, Result, SpecError
 from moefabric.api import plugins
+from moefabric.api.commands import check_writable, write_output
 from moefabric.api.plugins import Section
+from moefabric.api.provenance import provenance_of
 from moefabric.api.results import (
     ExperimentPrediction,
     ProgressReporter,
     RunResult,
     StoredResults,
     Verdict,
+    stored_lines,
 )
 from moefabric_studies.grids import Grid
 from moefabric_studies.paper.rows import Bounds, contains
@@ -442,6 +448,40 @@ class StudyResult:
         }
 
 
+_MOST_SAMPLES: Final = 100
+"""Samples of a claim that are stored."""
+
+
+def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -> str:
+    """Return the claims of a study with their samples and verdicts, as small as a stored result.
+
+    Args:
+        result: The result.
+        path: The study's file.
+        settings: Changes to the file.
+    """
+    source = provenance_of(path, settings, "system")
+    machine = {"cores": os.cpu_count(), "kernel": platform.release()}
+    started = datetime.now(UTC) - timedelta(seconds=result.seconds)
+    claims = []
+    for claim in result.claims:
+        document = claim.to_json()
+        kept = {name: document[name] for name in ("id", "value", "verdict", "runs_verdict", "note")}
+        claims.append({**kept, "samples": document["samples"][:_MOST_SAMPLES]})
+    return stored_lines(
+        {
+            "system": result.spec.system,
+            "manifest": {
+                **machine,
+                "started": started.isoformat(timespec="seconds"),
+                "provenance": source.to_json(),
+            },
+            "claims": claims,
+            "runs": [{"fabric": one.name, "verdict": one.verdict} for one in result.run_verdicts],
+        }
+    )
+
+
 def load_study(path: Path, settings: Sequence[str] = ()) -> tuple[StudySpec, Study, Any]:
     """Return a study's file, the code that measures it, and its setup.
 
@@ -482,7 +522,11 @@ def run_study(
         MoefabricError: The file is wrong, or the testbed lacks what the study needs.
     """
     spec, study, setup = load_study(path, settings)
+    check_writable(None if store is None else store / f"systems/{spec.system}.json")
     began = monotonic()
     context = StudyContext(path.parent, reporter, path, store, stored)
     outcome = study.measure(setup, context)
-    return StudyResult(spec, outcome, monotonic() - began)
+    result = StudyResult(spec, outcome, monotonic() - began)
+    if store is not None:
+        write_output(store / f"systems/{spec.system}.json", stored_text(result, path, settings))
+    return result

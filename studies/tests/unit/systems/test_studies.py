@@ -1,12 +1,13 @@
 """Studies of other systems: claims in a file, measures by a plug-in, verdicts and pages."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from moefabric_studies.systems.page import COLUMNS, claim_cells, page_text
+from moefabric_studies.systems.page import COLUMNS, claim_cells, number_text, page_text
 from moefabric_studies.systems.study import (
     Change,
     ClaimSpec,
@@ -26,6 +27,7 @@ from moefabric.core.errors import SpecError
 from moefabric.results.model import RunResult, Verdict
 from moefabric.results.progress import PlainProgressReporter
 from moefabric.ui.cli.main import main
+from tests.support.paths import EXAMPLES, REPOSITORY
 
 MODULE = """
 from moefabric.config.section import Section
@@ -234,6 +236,56 @@ def test_command_prints_claims_and_writes_json_and_pages(study: Path) -> None:
     assert [claim["verdict"] for claim in system["claims"]] == ["held", "missed", "not tested"]
     assert Path("pages/halves.svg").read_text() == "<svg/>"
     assert "Halves" in Path("pages/halves.md").read_text()
+
+
+def test_store_keeps_claims_with_samples_verdicts_and_origin(study: Path) -> None:
+    words = ["system", str(study), "--json", "out.json", "--store", "stored"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    text = Path("stored/systems/halves.json").read_text()
+    stored = json.loads(text)
+    assert stored["claims"][0] == {
+        "id": "H1", "value": 2.0, "samples": [1.9, 2.0, 2.1], "verdict": "held"
+    }  # fmt: skip
+    assert [claim["verdict"] for claim in stored["claims"]] == ["held", "missed", "not tested"]
+    source = stored["manifest"]["provenance"]
+    assert source["command"] == "moefabric system halves.yaml"
+    assert [*source["inputs"]] == ["halves.yaml"]
+    assert sum(line.startswith('{"') for line in text.splitlines()) == 3
+
+
+def otherwise_shown(file: Path, stored: Path, page: Path) -> list[str]:
+    """Return the claims whose value or verdict a page shows otherwise than its stored result."""
+    units = {claim.id: claim.unit for claim in load_study(file)[0].claims}
+    found = []
+    for claim in json.loads(stored.read_text())["claims"]:
+        [row] = [r for r in page.read_text().splitlines() if r.startswith(f"| {claim['id']} |")]
+        *_, measured, _, verdict, _ = (cell.strip() for cell in row.split("|"))
+        value = number_text(claim.get("value"), units[claim["id"]])
+        if not (measured.startswith(value) and verdict.startswith(claim["verdict"])):
+            found.append(claim["id"])
+    return found
+
+
+def test_page_shows_the_stored_claims(study: Path) -> None:
+    words = ["system", str(study), "--json", "out.json", "--store", "stored", "--pages", "pages"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    stored, page = Path("stored/systems/halves.json"), Path("pages/halves.md")
+    assert otherwise_shown(study, stored, page) == []
+    stored.write_text(stored.read_text().replace('"value":2.0', '"value":2.2', 1))
+    assert otherwise_shown(study, stored, page) == ["H1"]
+    stored.write_text(stored.read_text().replace('"verdict":"missed"', '"verdict":"held"', 1))
+    assert otherwise_shown(study, stored, page) == ["H1", "H2"]
+
+
+def test_pages_of_systems_show_their_stored_claims() -> None:
+    """Pages without a stored result say that they were measured before."""
+    for file in sorted(EXAMPLES.glob("systems/*.yaml")):
+        stored = REPOSITORY / f"docs/results/systems/{file.stem}.json"
+        page = REPOSITORY / f"docs/systems/{file.stem}.md"
+        if stored.exists():
+            assert otherwise_shown(file, stored, page) == [], file.stem
+        else:
+            assert re.search("Measured at commit|drawn from stored results", page.read_text())
 
 
 def test_claim_without_a_value_makes_the_study_invalid(study: Path) -> None:
