@@ -3,11 +3,12 @@
 # make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
-# make frontier-emulated   measures its corner points with packets, 20 minutes
+# make frontier-emulated   measures its corner points with packets, 20 minutes: docs/results/forwarding-*.json
+# make results         draws blocks of pages from docs/results, and lists results that are older than what they measure
 # make test            installs what it needs, and runs checks and tests, in 10 minutes on two cores
 # make test-all        the same with the tests that need PyTorch, Ray, Chromium and Docker, and all commands of the guides
 # make quick           tests of what changed since the last commit; SINCE=main for since another
-# make check           static checks: ruff, mypy, import-linter
+# make check           static checks: ruff, mypy, import-linter; names stored results that are older than what they measure
 # make unit | kernel | system   one tier of tests
 # make oracle          compares the model with ns-3 and SimGrid, 15 minutes: docs/truth.md, out/oracle.json
 # make systems         measures claims of other systems, 30 minutes: docs/systems, out/systems.json
@@ -31,7 +32,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := test
 
 bin := .venv/bin
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit base-image format clean setup-run setup-training setup-test setup-all
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated results test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit base-image format clean setup-run setup-training setup-test setup-all
 
 demo: setup-run
 	mkdir -p out
@@ -51,18 +52,19 @@ paper-emulated: setup-run
 	$(bin)/moefabric paper examples/paper --emulated --json out/paper-emulated.json --report out/paper-emulated.html
 
 corners := mixtral-8x22b mixtral-8x7b llama-moe qwen-moe deepseek-r1 16
-runs = $(patsubst %,--run %,$(wildcard $(corners:%=out/frontier/%.json)))
 
 frontier: setup-run
 	mkdir -p out
-	$(bin)/moefabric frontier examples/paper $(runs) --json out/frontier.json --page docs/frontier.md
+	$(bin)/moefabric frontier examples/paper --json out/frontier.json --page docs/frontier.md
 
-frontier-emulated: setup-run
-	mkdir -p out/frontier
+frontier-emulated: setup-test
 	for experiment in $(corners); do \
-		$(bin)/moefabric run examples/forwarding-$$experiment.yaml --json out/frontier/$$experiment.json || [ $$? = 3 ]; \
+		$(bin)/moefabric run examples/forwarding-$$experiment.yaml --store docs/results/forwarding-$$experiment.json || [ $$? = 3 ]; \
 	done
-	$(MAKE) frontier
+	$(MAKE) results
+
+results: setup-test
+	$(bin)/python -m tests.stored_results --write
 
 test: setup-test
 	$(bin)/python -m tests
@@ -83,7 +85,7 @@ quick: setup-test
 
 systems: setup-training
 	mkdir -p out
-	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems || \
+	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems --store docs/results || \
 		{ [ $$? = 3 ] && echo "some runs are invalid: the pages in docs/systems name them, with reasons"; }
 
 docs: setup-all

@@ -61,6 +61,7 @@ TIERS = {
     "format": Tier(["ruff", "format", "--check"], "checks", 10),
     "imports": Tier(["lint-imports"], "checks", 10),
     "types": Tier(["mypy", "--strict"], "checks", 10),
+    "results": Tier(["python", "-m", "tests.stored_results"], "checks", 10),
     "docs": Tier(
         ["mkdocs", "build", "--quiet", "--strict"],
         lane="checks",
@@ -95,7 +96,7 @@ TIERS = {
         _pytest("tests/system", "-n", "2", "--dist", "loadfile"), lane="alone", nightly=True
     ),
 }
-GROUPS = {"check": ["ruff", "format", "imports", "types"]}
+GROUPS = {"check": ["ruff", "format", "imports", "types", "results"]}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from moefabric.api.prediction import Prediction
+from moefabric.api.provenance import provenance
 from moefabric.api.signals import graceful_shutdown
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import experiment_of, load_experiment
@@ -40,6 +41,9 @@ class Experiment:
     Attributes:
         spec: The values of the experiment, with all defaults.
         folder: Relative paths of the experiment start here.
+        file: File of the experiment; None if it was built from values.
+        settings: Changes to the file, as in `--set`.
+        command: Subcommand of `moefabric` that runs the file.
 
     Args:
         **keys: The keys of an experiment file, with numbers, text, lists and mappings.
@@ -50,6 +54,9 @@ class Experiment:
 
     spec: ExperimentSpec
     folder: Path
+    file: Path | None = None
+    settings: Sequence[str] = ()
+    command: str = "run"
 
     def __init__(self, **keys: Any) -> None:
         self.spec, self.folder = experiment_of(keys), Path()
@@ -77,7 +84,12 @@ class Experiment:
             SpecError: With all faults of the file and the changes.
         """
         hosts = Path(hosts_file) if hosts_file is not None else None
-        return cls.of(load_experiment(Path(path), settings, changes, hosts), Path(path).parent)
+        file = Path(path)
+        experiment = cls.of(load_experiment(file, settings, changes, hosts), file.parent)
+        experiment.file = file
+        changed = [f"{key}={value}" for key, value in changes.items()]
+        experiment.settings = (*settings, *changed)
+        return experiment
 
     @classmethod
     def of(cls, spec: ExperimentSpec, folder: str | Path = ".") -> Self:
@@ -193,6 +205,9 @@ class Experiment:
         from moefabric.execution import run as runner
 
         shown, file = reporter or PlainProgressReporter(), Path(journal) if journal else None
+        command = "train" if options.get("trains") else self.command
+        source = self.file and provenance(self.spec, self.file, self.settings, command)
         with graceful_shutdown():
             result = runner.run(self.spec, self.folder, shown, journal=file, **options)
-        return Result.of(result)
+        manifest = result.manifest.model_copy(update={"provenance": source} if source else {})
+        return Result.of(result.model_copy(update={"manifest": manifest}))

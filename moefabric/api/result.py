@@ -18,6 +18,7 @@ from moefabric.report.picture import Picture
 from moefabric.report.pictures import picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
 from moefabric.report.side_by_side import run_columns, runs_bars, runs_page, runs_table
+from moefabric.report.stored_results import stored_text
 from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results import model
 from moefabric.results.journal import JOURNAL_SUFFIX, read_journal
@@ -118,6 +119,16 @@ class Result(RunPictures):
     def save(self, path: str | Path) -> None:
         """Write the result as JSON."""
         write_whole(Path(path), self.json_text())
+
+    def store(self, path: str | Path) -> None:
+        """Write the result without its rows, at most 20 kB, for a repository.
+
+        `load` reads it again: verdicts with reasons, figures, provenance.
+
+        Raises:
+            SpecError: If the run is incomplete, or is not that of an experiment's file.
+        """
+        write_whole(Path(path), stored_text(self))
 
     def json_text(self) -> str:
         """Return the result as JSON."""

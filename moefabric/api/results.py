@@ -1,5 +1,7 @@
 """Types of results, and how runs are judged. `moefabric.Result` loads and shows whole results."""
 
+from moefabric.report.result_blocks import StoredResults, filled
+from moefabric.report.stored_results import stored_lines
 from moefabric.results.comparison import joined_phases
 from moefabric.results.model import (
     CPU_STEAL_LIMIT,
@@ -16,6 +18,6 @@ from moefabric.results.verdict.reasons import DISTURBED, LATENESS
 
 __all__ = [
     "CPU_STEAL_LIMIT", "DISTURBED", "LATENESS", "ExperimentPrediction", "FabricResult",
-    "FlowResult", "Json", "ProgressReporter", "RunResult", "Verdict", "fabric_result",
-    "joined_phases", "read_run",
+    "FlowResult", "Json", "ProgressReporter", "RunResult", "StoredResults", "Verdict",
+    "fabric_result", "filled", "joined_phases", "read_run", "stored_lines",
 ]  # fmt: skip

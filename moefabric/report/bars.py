@@ -9,7 +9,7 @@ from markupsafe import Markup
 from moefabric.core.errors import SpecError
 from moefabric.report import formatting, summary
 from moefabric.report.chart import Legend, Panel, figure
-from moefabric.report.marks import Axis, Box, Dot, Mark, Rule, Text
+from moefabric.report.marks import Axis, Box, Dot, Mark, Rule, Text, untrusted
 from moefabric.report.picture import document_picture
 from moefabric.report.summary import FabricSummary
 from moefabric.results.model import RunResult
@@ -63,7 +63,8 @@ def _panel(
     marks = list[Mark]()
     for row, fabric in enumerate(fabrics):
         drawn = bar(fabric)
-        marks += stacked(row + 0.5, *drawn) if drawn else [missing(row + 0.5)]
+        own = stacked(row + 0.5, *drawn) if drawn else [missing(row + 0.5, fabric)]
+        marks += untrusted(own, invalid=fabric.is_invalid)
         if bar is _ratio and drawn and not row:
             marks.append(Rule("reference", x=1.0))
     axis, height = Axis(0.0, largest or 1.0), _ROW * len(fabrics)
@@ -78,7 +79,7 @@ def comparison_bars(fabrics: Sequence[FabricSummary]) -> Markup:
         max(fabric[name] or 0.0 for fabric in fabrics for name in (figure, f"predicted_{figure}"))
         for figure in ("iteration_s", "vs_eps")
     )
-    names = Axis.rows([fabric.name for fabric in fabrics], class_="strong")
+    names = Axis.rows([fabric.label for fabric in fabrics], class_="strong")
     times = [("k-expert", "compute"), ("k-dispatch", "exposed comm"), _PREDICTED]
     networks = [("light", "OCS"), ("by-eps", "EPS")]
     heading, legend = summary.COLUMNS["vs_eps"].title, [("bar", "measured"), _PREDICTED]
@@ -126,9 +127,11 @@ def _predicted(value: float | None, text: Callable[[float], str]) -> tuple[float
     return None if value is None else (value, f"predicted: {text(value)}")
 
 
-def missing(middle: float) -> Mark:
-    """Return the words in the place of a bar that was not measured."""
-    return Text(0.0, middle, "not measured", "faint")
+def missing(middle: float, fabric: FabricSummary | None = None) -> Mark:
+    """Return the words in the place of a bar that was not measured, or can't be compared."""
+    if fabric is None or fabric.is_comparable:
+        return Text(0.0, middle, "not measured", "faint")
+    return Text(0.0, middle, "invalid" if fabric.is_invalid else "EPS is invalid", "faint")
 
 
 def first_dispatch_bars(fabrics: Sequence[FabricSummary]) -> Markup:
@@ -137,7 +140,7 @@ def first_dispatch_bars(fabrics: Sequence[FabricSummary]) -> Markup:
     firsts = [fabric.result.first_all_to_all for fabric in shown]
     times = [time or 0.0 for one in firsts for time in (one.exposed_s, one.predicted_exposed_s)]
     names = Axis.rows(
-        [f"{fabric.name}\n{fabric.first_policy}" for fabric in shown], class_="strong"
+        [f"{fabric.label}\n{fabric.first_policy}" for fabric in shown], class_="strong"
     )
     panel = _panel(shown, names, max(times, default=0.0), _first, right=FIGURE + 60)
     legend = [(_WAITING, "waiting for light"), (_SENDING, "dispatch"), _PREDICTED]
@@ -177,8 +180,9 @@ def first_all_to_alls_picture(run: RunResult) -> str:
     base_s = first.predicted_exposed_s or first.exposed_s or 1.0
     marks: list[Mark] = [Rule("reference", x=1.0)]
     for row, fabric in enumerate(fabrics):
-        marks += stacked(row + 0.5, *_relative(fabric, base_s), height=0.5)
-    names = Axis.rows([fabric.name for fabric in fabrics])
+        own = stacked(row + 0.5, *_relative(fabric, base_s), height=0.5)
+        marks += untrusted(own, invalid=fabric.is_invalid)
+    names = Axis.rows([fabric.label for fabric in fabrics])
     panel = Panel(Axis.numbers(0.0, _LARGEST), names, marks, 30.0 * len(fabrics), right=150)
     figures = "figures: measured, and how much longer than predicted"
     sending = (_WAITING, "waiting for circuits"), (_SENDING, "sending")
@@ -217,7 +221,7 @@ def reconfiguration_phases(fabrics: Sequence[FabricSummary]) -> Markup:
 def _changes(fabric: FabricSummary) -> str:
     """Return a fabric's name, and the number of its changes and their 95th percentile."""
     count = fabric.change_count
-    text = f"{fabric.name}\n{count} change{'' if count == '1' else 's'}"
+    text = f"{fabric.label}\n{count} change{'' if count == '1' else 's'}"
     if (p95_s := fabric.result.control_time.p95_s) is not None:
         text += f"\ncontrol p95 {formatting.seconds(p95_s)}"
     return text
@@ -236,10 +240,13 @@ def _phases(
         ]
         durations = [duration_s(change) for change in fabric.changes]
         longest_s = max(longest_s, sum(medians.values()), *durations)
-        marks += stacked(row + 0.3, parts, formatting.seconds(median(durations)), height=0.26)
+        own: list[Mark] = list(
+            stacked(row + 0.3, parts, formatting.seconds(median(durations)), height=0.26)
+        )
         for change, seconds in zip(fabric.changes, durations, strict=True):
             title = formatting.printable(f"{_name(change)}: {formatting.seconds(seconds)}")
-            marks.append(Dot(seconds, row + 0.63, "dot", title, 3.5))
+            own.append(Dot(seconds, row + 0.63, "dot", title, 3.5))
+        marks += untrusted(own, invalid=fabric.is_invalid)
     axis = Axis.seconds(0.0, longest_s or 1.0, 6)
     return Panel(axis, names, marks, _TALL_ROW * len(shown), heading, right=FIGURE)
 

@@ -1,6 +1,6 @@
 """Curves: distributions of completion times and errors, losses, exposed communication."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from moefabric.report.chart import Panel, figure
 from moefabric.report.formatting import counted, seconds
-from moefabric.report.marks import COLOURS, Axis, Dot, Line, Mark, Rule
+from moefabric.report.marks import COLOURS, Axis, Dot, Line, Mark, Rule, untrusted
 from moefabric.report.summary import FabricSummary
 
 _COLUMNS: Final = 4
@@ -26,8 +26,8 @@ Points = Sequence[tuple[float, float]]
 def completion_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the distribution of the all-to-alls' times, a panel for each fabric.
 
-    All panels have one time scale. The other fabrics are drawn faintly behind each. Empty if no
-    all-to-all was measured.
+    All panels have one time scale. The other fabrics are drawn faintly behind each, but for invalid
+    ones. Empty if no all-to-all was measured.
     """
     shown = [fabric for fabric in fabrics if fabric.all_to_alls]
     measured = {f.name: [a.measured_s for a in f.all_to_alls] for f in shown}
@@ -39,12 +39,13 @@ def completion_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
     for fabric in shown:
         error = "" if fabric["error"] is None else f", error {fabric.text('error')}"
         note = f"median {fabric.text('all_to_all_s')}{error}"
-        others = (times for name, times in measured.items() if name != fabric.name)
+        others = (measured[f.name] for f in shown if f is not fabric and not f.is_invalid)
         marks: list[Mark] = [Line(_steps(times), "cdf others") for times in others]
         predicted = [a.predicted_s for a in fabric.all_to_alls if a.predicted_s is not None]
         marks.append(Line(_steps(measured[fabric.name]), "cdf measured"))
         marks.append(Line(_steps(predicted), "cdf predicted"))
-        panels.append(Panel(axis, _shares(panels), marks, heading=fabric.name, note=note))
+        marks = untrusted(marks, invalid=fabric.is_invalid)
+        panels.append(Panel(axis, _shares(panels), marks, heading=fabric.label, note=note))
     columns = min(max(2, len(shown)), _COLUMNS)
     return figure("Completion times, measured and predicted", panels, columns=columns)
 
@@ -78,7 +79,8 @@ def error_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
             steps = max(1, len(summary.quantiles) - 1)
             points = [(error, k / steps) for k, error in enumerate(summary.quantiles)]
             marks.append(Line(points, f"cdf e-{kind}"))
-        panels.append(Panel(axis, _shares(panels), marks, heading=fabric.name))
+        marks = untrusted(marks, invalid=fabric.is_invalid)
+        panels.append(Panel(axis, _shares(panels), marks, heading=fabric.label))
     legend = [(f"k-{kind}", kind) for kind in dict.fromkeys(k for kinds in errors for k in kinds)]
     label, columns = "Signed errors of the predictions, by kind", min(max(2, len(shown)), _COLUMNS)
     return figure(label, panels, columns=columns, legend=legend)
@@ -86,39 +88,56 @@ def error_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
 
 def loss_picture(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the losses of fabrics over model time; empty if nothing trained."""
-    curves = {}
+    curves, invalid = {}, set[str]()
     for fabric in fabrics:
         if (result := fabric.result.training) is not None and result.losses:
             points = [(one.model_s, one.loss) for one in result.losses]
             count = counted(len(points), "iteration")
-            curves[f"{fabric.name}: {count} in {seconds(points[-1][0])}"] = points
+            name = f"{fabric.label}: {count} in {seconds(points[-1][0])}"
+            curves[name] = points
+            invalid |= {name} if fabric.is_invalid else set()
     losses = [loss for points in curves.values() for _, loss in points] or [0.0]
     margin = 0.05 * (max(losses) - min(losses))
     y = Axis.numbers(min(losses) - margin, max(losses) + margin, title="nats")
     last_s = max((points[-1][0] for points in curves.values()), default=1.0)
     x = Axis.seconds(0.0, last_s, title="model time")
-    return _curves("Loss against model time", x, y, 300, curves)
+    return _curves("Loss against model time", x, y, 300, curves, invalid)
 
 
 def exposed_picture(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the exposed communication of each iteration; empty if no iteration has any."""
-    curves = {}
+    curves, invalid = {}, set[str]()
     for fabric in fabrics:
         iterations = ((float(i.iteration), i.exposed_comm_s) for i in fabric.result.iterations)
         if points := [(x, y) for x, y in iterations if y is not None]:
-            curves[f"{fabric.name}: median {fabric.text('exposed_comm_s')}"] = points
+            name = f"{fabric.label}: median {fabric.text('exposed_comm_s')}"
+            curves[name] = points
+            invalid |= {name} if fabric.is_invalid else set()
     points = [point for own in curves.values() for point in own]
     last, longest_s = (max((point[axis] for point in points), default=0.0) for axis in (0, 1))
     x = Axis.numbers(0.0, last or 1.0, lambda n: f"{n:g}" if n == int(n) else "", 10, "iteration")
     y = Axis.seconds(0.0, 1.05 * longest_s or 1.0, 5)
-    return _curves("exposed communication of an iteration", x, y, 190, curves)
+    return _curves("exposed communication of an iteration", x, y, 190, curves, invalid)
 
 
-def _curves(label: str, x: Axis, y: Axis, height: float, curves: Mapping[str, Points]) -> Markup:
-    """Draw curves of a colour each, with a dot at the end, given their points by their names."""
+def _curves(
+    label: str, x: Axis, y: Axis, height: float, curves: Mapping[str, Points],
+    invalid: Collection[str],
+) -> Markup:  # fmt: skip
+    """Draw curves of a colour each, with a dot at the end.
+
+    Args:
+        label: What the picture shows.
+        x: Horizontal axis.
+        y: Vertical axis.
+        height: Height in pixels.
+        curves: Points by the names of curves.
+        invalid: Names of those whose measurements can't be trusted.
+    """
     marks, legend = list[Mark](), list[tuple[str, str]]()
     for number, (name, points) in enumerate(curves.items()):
         line, area = (f"{kind}{number % COLOURS}" for kind in ("curve c", "t"))
-        marks += [Line(points, line), Dot(*points[-1], area, radius=4)]
+        own: list[Mark] = [Line(points, line), Dot(*points[-1], area, radius=4)]
+        marks += untrusted(own, invalid=name in invalid)
         legend.append((area, name))
     return figure(label, [Panel(x, y, marks, height)] if curves else [], legend=legend)

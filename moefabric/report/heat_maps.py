@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from moefabric.report import formatting
 from moefabric.report.chart import Panel, figure
-from moefabric.report.marks import Axis, Box, Dot, Mark, cell, ticks
+from moefabric.report.marks import Axis, Box, Dot, Mark, cell, ticks, untrusted
 from moefabric.report.summary import FabricSummary
 from moefabric.results.parts import CollectiveResult
 
@@ -150,13 +150,14 @@ def region_errors(fabrics: Sequence[FabricSummary]) -> Markup:
     panels = []
     for fabric in shown:
         rows = list(fabric.regions)
-        marks = [
+        marks: list[Mark] = [
             _error(c, columns.index(_column(c)), rows.index(c.region), c.error)
             for c in fabric.all_to_alls
             if c.error is not None and _column(c) in columns and c.region in rows
         ]
+        marks = untrusted(marks, invalid=fabric.is_invalid)
         axis, height = Axis(0, max(12, len(columns))), 15.0 * len(rows)
-        panels.append(Panel(axis, Axis.rows(rows), marks, height, fabric.name, top=top))
+        panels.append(Panel(axis, Axis.rows(rows), marks, height, fabric.label, top=top))
     legend = [("heat", f"0 to {_DARKEST:.0%} or more from the prediction, in either direction")]
     label = "Error of every all-to-all, by region"
     return figure(label, panels, columns=max(1, len(panels)), legend=legend)

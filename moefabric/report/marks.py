@@ -285,6 +285,23 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class MarkGroup:
+    """Marks that share a CSS class."""
+
+    marks: Sequence[Mark]
+    class_: str
+
+    def draw(self, place: Place) -> Markup:
+        """Return the marks in one element."""
+        return svg.tag("g", *(mark.draw(place) for mark in self.marks), class_=self.class_)
+
+
+def untrusted(marks: Iterable[Mark], *, invalid: bool) -> list[Mark]:
+    """Return the marks of a fabric, outlined and pale if its measurements can't be trusted."""
+    return [MarkGroup(tuple(marks), "void")] if invalid else list(marks)
+
+
+@dataclass(frozen=True)
 class Interval:
     """A vertical interval with caps."""
 

@@ -21,8 +21,13 @@ from moefabric.results.comparison import collective_key
 from moefabric.results.model import RunResult, Verdict
 from moefabric.results.parts import Json
 
-Outcome = Literal["regression", "improvement", "same", "within spread", "not measured"]
-"""Verdict on a figure: `within spread` is a change beyond the threshold that may be chance."""
+Outcome = Literal[
+    "regression", "improvement", "same", "within spread", "not measured", "invalid run"
+]
+"""Verdict on a figure: `within spread` is a change beyond the threshold that may be chance.
+
+A figure of an `invalid run` is shown and not judged.
+"""
 THRESHOLD: Final = 0.02
 """Change that is no regression yet: 2 % of a time, or 2 points of a share."""
 _CONFIDENCE: Final = 0.975
@@ -218,6 +223,8 @@ def _figure_change(
         change = math.expm1(fmean(later) - fmean(map(fmean, earlier)))
         spread = None if spread is None else math.expm1(spread)
     outcome = _outcome(-change if figure.is_share else change, spread, threshold)
+    if any(fabric.is_invalid for fabric in (*before, after)):
+        outcome = "invalid run"
     return FigureChange(figure.name, former, now, change, spread, len(keys), outcome)
 
 

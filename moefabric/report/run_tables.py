@@ -9,7 +9,7 @@ from moefabric.report import formatting, summary
 from moefabric.report.formatting import MISSING, counted, deviation, percentage, printable, seconds
 from moefabric.report.summary import FabricSummary
 from moefabric.report.tables import Cell, Row, Table
-from moefabric.results.model import ExperimentPrediction, HostRecord, Manifest
+from moefabric.results.model import ExperimentPrediction, HostRecord, Manifest, Verdict
 from moefabric.results.parts import DemandPrediction, TrainingResult
 
 _COMPLETION: Final = (
@@ -31,8 +31,22 @@ Columns = Mapping[str, Callable[[FabricSummary], Cell | str]]
 
 
 def _table(columns: Columns, fabrics: Sequence[FabricSummary], *texts: str) -> Table:
-    rows: list[Row] = [[cell(fabric) for cell in columns.values()] for fabric in fabrics]
+    """Return a row for each fabric. Figures of an invalid one are crossed out."""
+    rows = list[Row]()
+    for fabric in fabrics:
+        cells = [cell(fabric) for cell in columns.values()]
+        figures = map(_crossed_out, cells[1:]) if fabric.is_invalid else cells[1:]
+        rows.append([cells[0], *figures])
+        if fabric.is_invalid and "verdict" not in columns:
+            rows[-1][0] = Cell(fabric.name, "invalid")
     return Table(list(columns), rows, texts)
+
+
+def _crossed_out(cell: Cell | str) -> Cell | str:
+    """Return a figure of an invalid fabric; names, verdicts and dashes stay as they are."""
+    if isinstance(cell, Verdict) or cell == MISSING:
+        return cell
+    return replace(cell, void=True) if isinstance(cell, Cell) else Cell(cell, void=True)
 
 
 def _figures(*names: str) -> Columns:
@@ -108,7 +122,7 @@ def errors(fabrics: Sequence[FabricSummary]) -> Table:
         for n, (kind, one) in enumerate(fabric.result.fidelity.completion_errors.items()):
             figures = (one.min, one.p5, one.p50, one.p95, one.max)
             signed = [f"{100 * figure:+.2f}" for figure in figures]
-            name = "" if n else fabric.name
+            name = "" if n else fabric.label
             rows.append([name, kind, str(one.n), *signed, f"{one.abs_p95 * 100:.2f}"])
     heads = ["errors, %", "kind", "samples", "least", "p5", "median", "p95", "greatest", "|p95|"]
     return Table(heads, rows, {"kind"})
@@ -176,7 +190,8 @@ def failures(fabrics: Sequence[FabricSummary]) -> Table:
     rows = list[Row]()
     for fabric in fabrics:
         for failure in fabric.result.failures:
-            name = printable(f"{fabric.name}: {failure.name}" if several else failure.name)
+            named = several or fabric.is_invalid
+            name = printable(f"{fabric.label}: {failure.name}" if named else failure.name)
             rows.append(
                 [
                     Cell(name, style="bold" if failure.ok else "bold red"),
@@ -231,7 +246,7 @@ def _training(fabric: FabricSummary, own: TrainingResult) -> Row:
     slow, worst = own.computation, own.computation.worst_rank
     note = f"rank {worst} worst" if slow.late and worst is not None else ""
     return [
-        fabric.name,
+        fabric.label,
         *ends,
         formatting.number(changes_a_layer(fabric)),
         formatting.number(own.byte_scale),

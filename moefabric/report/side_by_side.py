@@ -12,7 +12,7 @@ from moefabric.report import chart, formatting
 from moefabric.report.bars import FIGURE, comparison_bars, missing
 from moefabric.report.chart import Panel
 from moefabric.report.formatting import printable
-from moefabric.report.marks import Axis, Box, Mark, Text
+from moefabric.report.marks import Axis, Box, Mark, Text, untrusted
 from moefabric.report.page import page_template
 from moefabric.report.summary import COLUMNS, FabricSummary, overall_verdict, summaries
 from moefabric.report.tables import Cell, Row, Table, html_table, rich_table
@@ -53,10 +53,14 @@ def fabric_names(columns: Sequence[RunColumn]) -> list[str]:
 
 
 def _change(column: RunColumn, first: RunColumn, name: str, figure: str) -> str:
-    """Return the relative change of a figure from the first run; empty in the first run."""
-    before, after = (
-        one.fabrics[name][figure] if name in one.fabrics else None for one in (first, column)
-    )
+    """Return the relative change of a figure from the first run.
+
+    It is empty in the first run, and if one of both fabrics is invalid.
+    """
+    both = [one.fabrics[name] for one in (first, column) if name in one.fabrics]
+    if len(both) < 2 or any(fabric.is_invalid for fabric in both):
+        return ""
+    before, after = (fabric[figure] for fabric in both)
     if column is first or not before or after is None:
         return ""
     return formatting.deviation(after / before - 1)
@@ -83,7 +87,8 @@ def _figures(columns: Sequence[RunColumn], *, wide: bool) -> Table:
             rows.append([first, column.label, fabric.verdict])
             for figure in shown:
                 change = _change(column, columns[0], name, figure) if figure in _CHANGES else ""
-                rows[-1].append(Cell(fabric.text(figure), change if wide else ""))
+                text, below = fabric.text(figure), change if wide else ""
+                rows[-1].append(Cell(text, below, void=fabric.is_invalid))
                 rows[-1] += [change or formatting.MISSING] * (figure in beside)
     return Table(heads, rows, {"run", "verdict"})
 
@@ -118,13 +123,17 @@ def runs_bars(columns: Sequence[RunColumn]) -> Markup:
         longest_s, marks = 0.0, list[Mark]()
         for (group, name), (n, column) in product(enumerate(fabrics), enumerate(columns)):
             row, (colour, label) = group * each + n, legend[n]
-            seconds = column.fabrics[name][figure] if name in column.fabrics else None
-            if seconds is None:
+            fabric = column.fabrics.get(name)
+            seconds = fabric[figure] if fabric else None
+            if fabric is None or seconds is None:
                 marks.append(missing(row + 0.5))
                 continue
             longest_s, text = max(longest_s, seconds), formatting.seconds(seconds, 4)
-            marks.append(Box((0.0, seconds), (row, row + 0.88), colour, f"{label}: {text}"))
-            marks.append(Text(seconds, row + 0.44, text, "small", dx=8))
+            text += " (invalid)" * fabric.is_invalid
+            bar = Box((0.0, seconds), (row, row + 0.88), colour, f"{label}: {text}")
+            marks += untrusted(
+                [bar, Text(seconds, row + 0.44, text, "small", dx=8)], invalid=fabric.is_invalid
+            )
         title, axis, right = COLUMNS[figure].title, Axis(0.0, longest_s or 1.0), FIGURE + 8
         panels.append(Panel(axis, names, marks, 16.0 * rows, title, right=right))
         names = names.untitled

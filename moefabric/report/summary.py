@@ -20,6 +20,9 @@ from moefabric.results.model import FabricPrediction, FabricResult, RunResult, V
 PHASES = ("demand", "plan", "divert", "command", "settle", "verify", "admit")
 """Phases of a reconfiguration in their order; `<phase>_s` in the JSON."""
 
+_COMPARED: Final = ("vs_eps", "predicted_vs_eps", "perf_per_dollar_vs_eps")
+"""Columns that compare a fabric with the baseline."""
+
 Text = Callable[[float | None], str]
 
 
@@ -42,7 +45,9 @@ class FabricSummary:
 
     def __getitem__(self, column: str) -> float | None:
         """Return a figure by the name of its column."""
-        return COLUMNS[column].measured(self)
+        if not (stored := self.result.figures):
+            return COLUMNS[column].measured(self)
+        return stored.get(column) if self.is_comparable or column not in _COMPARED else None
 
     def text(self, column: str) -> str:
         """Return a figure as tables show it."""
@@ -57,6 +62,28 @@ class FabricSummary:
     def verdict(self) -> Verdict:
         """Verdict on the fabric's measurements."""
         return self.result.fidelity.verdict
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether the fabric's measurements can't be trusted, and mustn't be compared."""
+        return self.verdict is Verdict.INVALID
+
+    @property
+    def label(self) -> str:
+        """Name of the fabric in charts, which mark an invalid one."""
+        return f"{self.name} (invalid)" if self.is_invalid else self.name
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether neither the fabric nor the run's baseline is invalid."""
+        return not self.is_invalid and (self.base is None or not self.base.is_invalid)
+
+    @property
+    def iteration_vs_eps(self) -> float | None:
+        """Iteration time relative to the baseline's."""
+        if self.base is None or not self.is_comparable:
+            return None
+        return _quotient(self["iteration_s"], self.base["iteration_s"])
 
     @property
     def reasons(self) -> list[str]:
@@ -140,8 +167,7 @@ class FabricSummary:
     @property
     def change_count(self) -> str:
         """Number of reconfigurations that changed circuits: `42`, or `3 of 42` if not all did."""
-        changed = sum(changes_circuits(r) for r in self.result.reconfigurations)
-        total = len(self.result.reconfigurations)
+        changed, total = (int(self[name] or 0) for name in ("moves", "reconfigurations"))
         return str(total) if changed == total else f"{changed} of {total}"
 
     def phase_s(self, phase: str) -> float | None:
@@ -203,9 +229,14 @@ def _share(part: str, whole: str) -> Figure:
 
 
 def _relative(kind: str, column: str) -> Figure:
-    """Return a time relative to the baseline's: as the run reports it, or from the medians."""
+    """Return a time relative to the baseline's: as the run reports it, or from the medians.
+
+    There is none if one of both fabrics is invalid.
+    """
 
     def relative(fabric: FabricSummary) -> float | None:
+        if not fabric.is_comparable:
+            return None
         reported: float | None = getattr(fabric.result.ratios, f"{kind}_vs_eps")
         if reported is not None or fabric.base is None:
             return reported
@@ -292,6 +323,10 @@ COLUMNS: Final[Mapping[str, Column]] = {
         "reconfigurations", "Reconfigurations", formatting.count,
         lambda f: len(f.result.reconfigurations), attrgetter("reconfigurations"),
     ),
+    "moves": Column(
+        "moves", "Reconfigurations that changed circuits", formatting.count,
+        lambda f: sum(map(changes_circuits, f.result.reconfigurations)),
+    ),
     "reconfiguration_s": Column(
         "reconfig.\nmedian", "Reconfiguration time", seconds,
         lambda f: median_of(map(total_s, f.changes)),
@@ -304,8 +339,10 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "performance_per_million_usd": Column(
         "it/s per M$", "Iterations per second and million dollars", number, _per_million_usd
     ),
-    "perf_per_dollar_vs_eps": _cost(
-        "perf/$ vs EPS", "Performance per dollar relative to EPS", ratio, "perf_per_dollar_vs_eps"
+    "perf_per_dollar_vs_eps": Column(
+        "perf/$ vs EPS", "Performance per dollar relative to EPS", ratio,
+        lambda f: f.result.cost.perf_per_dollar_vs_eps if f.is_comparable else None,
+        attrgetter("cost.perf_per_dollar_vs_eps"),
     ),
 }  # fmt: skip
 """Columns by their names in frames and sweeps."""

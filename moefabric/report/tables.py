@@ -25,11 +25,13 @@ class Cell:
         text: What it says, without control characters.
         below: What stands in small letters below.
         style: A style of the terminal.
+        void: Whether it is a figure of an invalid fabric, and crossed out.
     """
 
     text: str
     below: str = ""
     style: str = ""
+    void: bool = False
 
 
 Row = list[Cell | str]
@@ -72,8 +74,9 @@ def rich_table(table: Table) -> "RichTable":
             elif isinstance(cell, str):
                 cells.append(Text(cell, style="" if n else "bold", overflow="fold"))
             else:
-                below = [("\n" + cell.below, "dim")] if cell.below else []
-                style = cell.style or ("" if n else "bold")
+                crossed = " strike" * cell.void
+                below = [("\n" + cell.below, f"dim{crossed}")] if cell.below else []
+                style = cell.style or (f"dim{crossed}" if cell.void else "" if n else "bold")
                 cells.append(Text.assemble((cell.text, style), *below))
         drawn.add_row(*cells)
     return drawn
@@ -102,6 +105,7 @@ def _html_cell(table: Table, number: int, cell: Cell | str) -> Markup:
     scope, class_ = None if number else "row", _class(table, table.headings[number])
     parts: list[object] = [verdict_pill(cell) if isinstance(cell, Verdict) else cell]
     if isinstance(cell, Cell):
+        class_ = " ".join(filter(None, (class_, "void" * cell.void))) or None
         parts = [cell.text, *([svg.tag("small", cell.below)] if cell.below else [])]
     return svg.tag(name, *parts, scope=scope, class_=class_)
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from moefabric.core.spans import Span, merged
 from moefabric.report.chart import Legend, Panel, figure
 from moefabric.report.formatting import counted, deviation, printable, seconds
-from moefabric.report.marks import Axis, Box, Mark, Rule, Text, opacity
+from moefabric.report.marks import Axis, Box, Mark, Rule, Text, opacity, untrusted
 from moefabric.report.summary import FabricSummary, changes_circuits
 from moefabric.results.parts import FailureResult, ReconfigurationResult, ServerInterval
 
@@ -180,7 +180,8 @@ def _servers(
         ]
         x, y, top = Axis(0.0, end_s - begin_s), Axis.rows(names), _starts(intervals, begin_s)
         marks.append(_end(x.high, seconds(x.high)))
-        strips.append(Panel(x, y, marks, height * len(names), fabric.name, top=top))
+        marks = untrusted(marks, invalid=fabric.is_invalid)
+        strips.append(Panel(x, y, marks, height * len(names), fabric.label, top=top))
     return timeline(strips, _legend(i.kind for _, intervals in parts for i in intervals), label)
 
 
@@ -253,7 +254,8 @@ def pipeline_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
             names.append(f"{region} stage {row % stages}" if stages > 1 else region)
         marks.append(_end(length_s, seconds(length_s)))
         x, y = Axis(0.0, length_s), Axis.rows(names)
-        strips.append(Panel(x, y, marks, 36.0 * len(names), fabric.name))
+        marks = untrusted(marks, invalid=fabric.is_invalid)
+        strips.append(Panel(x, y, marks, 36.0 * len(names), fabric.label))
     return timeline(strips, _PASSES, "Micro-batches in every region, by fabric")
 
 
@@ -288,14 +290,14 @@ def _transfers(region: str, row: int, intervals: Iterable[ServerInterval]) -> It
 
 def failure_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the iteration of each failure for the servers concerned; empty if there is none."""
-    failures = (failure for fabric in fabrics for failure in fabric.result.failures)
-    shown = [failure for failure in failures if failure.lanes and failure.measured_s]
-    kinds = {lane.kind for failure in shown for lane in failure.lanes} - {*_OPTICAL}
+    failures = ((fabric, failure) for fabric in fabrics for failure in fabric.result.failures)
+    shown = [(fabric, one) for fabric, one in failures if one.lanes and one.measured_s]
+    kinds = {lane.kind for _, failure in shown for lane in failure.lanes} - {*_OPTICAL}
     legend = _legend(kinds) + [(f"m-{mark}", mark) for mark in _FAILURE_MARKS]
-    return timeline([_failure(failure) for failure in shown], legend, "Iterations with failures")
+    return timeline([_failure(*one) for one in shown], legend, "Iterations with failures")
 
 
-def _failure(failure: FailureResult) -> Panel:
+def _failure(fabric: FabricSummary, failure: FailureResult) -> Panel:
     servers = list(dict.fromkeys(lane.server for lane in failure.lanes))
     length_s, marks = failure.measured_s or 0.0, list[Mark]()
     for lane in (lane for lane in failure.lanes if lane.kind not in _OPTICAL):
@@ -306,9 +308,11 @@ def _failure(failure: FailureResult) -> Panel:
     for name, at_s in failure.marks.items():
         if name in _FAILURE_MARKS and 0 <= at_s <= 1.02 * length_s:
             marks.append(Rule(f"m-{name}", x=at_s, title=f"{name} at {seconds(at_s)}"))
-    heading = printable(f"{failure.name}, iteration {failure.iteration}")
+    name = f"{fabric.label}: {failure.name}" if fabric.is_invalid else failure.name
+    heading = printable(f"{name}, iteration {failure.iteration}")
     note = f"{_recovery(failure)}\n{printable(failure.action)}"
     marks.append(_end(length_s, deviation(failure.slow_down)))
+    marks = untrusted(marks, invalid=fabric.is_invalid)
     rows, height = Axis.rows(servers), 19.0 * len(servers)
     return Panel(Axis(0.0, length_s), rows, marks, height, heading, note)
 
@@ -370,7 +374,8 @@ def _light(fabric: FabricSummary, ends: Sequence[float]) -> Panel:
     note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{each}"
     names = [*lit, "", "moved"]
     rows, height = Axis.rows(names), 15.0 * len(names)
-    return Panel(Axis(0.0, ends[-1]), rows, marks, height, fabric.name, note)
+    marks = untrusted(marks, invalid=fabric.is_invalid)
+    return Panel(Axis(0.0, ends[-1]), rows, marks, height, fabric.label, note)
 
 
 def _circuits_by_pair(

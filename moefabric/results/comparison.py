@@ -33,15 +33,18 @@ def baseline(entries: Iterable[Entry]) -> Entry | None:
 def with_ratios(results: Sequence[FabricResult]) -> list[FabricResult]:
     """Add to each result the ratios of its all-to-alls to those of the run's baseline.
 
-    A ratio is the median over the all-to-alls that nothing disturbed. Without a baseline the
-    results stay as they are.
+    A ratio is the median over the all-to-alls that nothing disturbed. Invalid results have none.
+    Without a valid baseline the results stay as they are.
     """
     base = baseline(results)
-    if base is None:
+    if base is None or is_invalid(base):
         return list(results)
 
     base_s, compared = _undisturbed_s(base), []
     for result in results:
+        if is_invalid(result):
+            compared.append(result)
+            continue
         own_s = _undisturbed_s(result)
         pairs = [(own, base_s[key]) for key, own in own_s.items() if key in base_s]
         ratios = ([own[n] / before[n] for own, before in pairs if before[n]] for n in (0, 1))
@@ -49,6 +52,11 @@ def with_ratios(results: Sequence[FabricResult]) -> list[FabricResult]:
         update = model.BaselineRatios(measured_vs_eps=measured, predicted_vs_eps=predicted)
         compared.append(result.model_copy(update={"ratios": update}))
     return compared
+
+
+def is_invalid(entry: FabricResult | model.FabricPrediction) -> bool:
+    """Return whether the measurements of a result can't be trusted; predictions have none."""
+    return isinstance(entry, FabricResult) and entry.fidelity.verdict is model.Verdict.INVALID
 
 
 def _undisturbed_s(result: FabricResult) -> dict[tuple[object, ...], tuple[float, float]]:
@@ -131,15 +139,18 @@ def network_cost(
 
 
 def with_cost_ratios(entries: Sequence[Entry]) -> list[Entry]:
-    """Add to each entry its performance per dollar relative to the baseline's, if there is one."""
+    """Add to each entry its performance per dollar relative to the baseline's, if there is one.
+
+    Invalid results have no ratio, and none is one to an invalid baseline.
+    """
     base = baseline(entries)
     base_performance = base.cost.performance_per_dollar if base else None
-    if not base_performance:
+    if base is None or not base_performance or is_invalid(base):
         return list(entries)
 
     compared = []
     for entry in entries:
-        performance = entry.cost.performance_per_dollar
+        performance = None if is_invalid(entry) else entry.cost.performance_per_dollar
         ratio = performance / base_performance if performance else None
         cost = entry.cost.model_copy(update={"perf_per_dollar_vs_eps": ratio})
         compared.append(entry.model_copy(update={"cost": cost}))

@@ -67,6 +67,25 @@ class HostRecord(result_parts.ResultPart):
     """Why the host was lost; empty if it wasn't."""
 
 
+class Provenance(result_parts.ResultPart):
+    """Source and inputs of a run, so that it can be repeated. It names no machine and no user."""
+
+    commit: str | None = None
+    """Commit of the source; null if the source is no checkout of git."""
+    modified: bool = False
+    """Whether measured packages differed from the commit."""
+    measured: list[str] = Field(default_factory=list)
+    """Folders of the source on which the figures depend."""
+    command: str = ""
+    """Command that made the result."""
+    cpu: str = ""
+    """Model of the CPU."""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of the experiment's file, of the model, and of each file that it names."""
+    remark: str = ""
+    """What else must be known of the figures' origin."""
+
+
 class Manifest(result_parts.ResultPart):
     """Circumstances of a run."""
 
@@ -99,6 +118,8 @@ class Manifest(result_parts.ResultPart):
     """Regions that were emulated while all others were modelled; null if all were emulated."""
     resumed: list[str] = Field(default_factory=list)
     """When the run went on after it was stopped (ISO 8601, UTC)."""
+    provenance: Provenance | None = None
+    """Source and inputs of the run; null if it was built from values in Python."""
 
 
 class EpsSummary(result_parts.ResultPart):
@@ -354,6 +375,8 @@ class FabricResult(FabricEntry):
     """What a program learned; null without one."""
     hybrid: result_parts.HybridResult | None = None
     """What was emulated and what was modelled; null if all was emulated."""
+    figures: dict[str, float] = Field(default_factory=dict)
+    """Of a stored result (`run --store`): the figures of its tables, whose rows are left out."""
 
 
 class RunResult(result_parts.ResultPart):

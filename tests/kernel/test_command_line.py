@@ -181,9 +181,12 @@ def test_light_refuses_impossible_circuit_in_one_line(lab: Home) -> None:
 
 def test_regions_run_at_once_with_their_own_controllers(home: Home) -> None:
     spec = home.write("regions.yaml", REGIONS.format(repository=REPOSITORY))
-    file = home.folder / "result.json"
-    process = home.call("run", spec, "--json", str(file), timeout_s=200)
+    file, stored = home.folder / "result.json", home.folder / "stored.json"
+    process = home.call("run", spec, "--json", str(file), "--store", str(stored), timeout_s=200)
     (result,) = finished_run(file, process.returncode, process.stderr)["results"]
+    (kept,) = json.loads(stored.read_text())["results"]
+    assert kept["fidelity"]["verdict"] == result["fidelity"]["verdict"]
+    assert "collectives" not in kept
     assert [c["region"] for c in result["collectives"]] == ["r0", "r1"] * 4
     assert len({c["bytes"] for c in result["collectives"]}) == 2, "each region has its own noise"
     assert all(c["bytes_by_light"] > 0 for c in result["collectives"])

@@ -32,6 +32,11 @@ _experiment_options = all_of(
     click.option(
         "--report", type=commands.FILE, help="Write the results as one self-contained HTML page."
     ),
+    click.option(
+        "--store",
+        type=commands.FILE,
+        help="Write the results without their rows, at most 20 kB of JSON for a repository.",
+    ),
 )
 _hosts_option = click.option(
     "--hosts", type=commands.FILE, help="Run on the real servers that this file lists."
@@ -84,16 +89,19 @@ def _carry_out(
     operations: int,
     json_file: Path | None,
     report: Path | None,
+    store: Path | None,
     gating: Path | None = None,
     **options: Any,
 ) -> NoReturn:
     """Run or train an experiment, write its results, and exit with their status."""
-    commands.check_writable(json_file, report, gating)
+    commands.check_writable(json_file, report, store, gating)
     journalled = commands.journalled(json_file, report)
     with journalled as journal, commands.progress_reporter(operations) as reporter:
         result = act(reporter=reporter, journal=journal, **options)
     if gating is not None:
         result.write_gating(gating)
+    if store is not None:
+        result.store(store)
     commands.write_result(result, json_file, report)
     sys.exit(commands.INVALID if result.verdict == "invalid" else 0)
 

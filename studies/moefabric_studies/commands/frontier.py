@@ -1,6 +1,5 @@
 """`moefabric frontier`: iteration time against cost, with and without forwarding."""
 
-from itertools import chain
 from pathlib import Path
 
 import click
@@ -20,39 +19,30 @@ from moefabric.api import commands
     "--results", type=commands.FILE, help="Take the results of an earlier run; compute nothing."
 )
 @click.option(
-    "--run",
-    "runs",
+    "--stored",
     type=commands.FILE,
-    multiple=True,
-    help="JSON of a run of examples/forwarding-*.yaml, to be set beside.",
+    default=Path("docs/results"),
+    help="Folder of stored results of examples/forwarding-*.yaml, which the page shows.",
 )
 def frontier(
-    folder: Path,
-    json_file: Path | None,
-    page: Path | None,
-    results: Path | None,
-    runs: tuple[Path, ...],
+    folder: Path, json_file: Path | None, page: Path | None, results: Path | None, stored: Path
 ) -> None:
     """Predict iterations of the jobs in FOLDER on every network, and compare with its cost."""
-    from moefabric_studies.paper.frontier.emulated import measured_points
     from moefabric_studies.paper.frontier.page import page_text, text_lines
     from moefabric_studies.paper.frontier.pictures import pictures
     from moefabric_studies.paper.frontier.results import FrontierResults
     from moefabric_studies.paper.frontier.study import run_study, step_count
 
     commands.check_writable(json_file, page)
-    measured = tuple(chain.from_iterable(map(measured_points, runs)))
     if results:
         outcome = FrontierResults.read(results)
     else:
         with commands.progress_reporter(step_count(folder)) as reporter:
             outcome = run_study(folder, reporter)
-    if measured:
-        outcome = outcome.model_copy(update={"measured": measured})
     commands.write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
     if page:
         for name, picture in pictures(outcome).items():
             commands.write_output(page.with_name(name), picture)
-        commands.write_output(page, page_text(outcome))
+        commands.write_output(page, page_text(outcome, page, stored))
     if json_file != commands.STANDARD_OUTPUT:
         click.echo("\n".join(text_lines(outcome)))

@@ -25,9 +25,23 @@ from moefabric.api.signals import graceful_shutdown
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for a page and pictures of each study: docs/systems.",
 )
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder to which results of runs are stored: docs/results.",
+)
+@click.option(
+    "--stored",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Folder of stored results, which take the place of runs where a study needs figures only.",
+)
 @graceful_shutdown()
 def system(
-    files: tuple[Path, ...], settings: tuple[str, ...], json_file: Path | None, pages: Path | None
+    files: tuple[Path, ...],
+    settings: tuple[str, ...],
+    json_file: Path | None,
+    pages: Path | None,
+    **folders: Path | None,
 ) -> None:
     """Measure the claims of a system's authors, and print each with its verdict.
 
@@ -43,7 +57,7 @@ def system(
     with commands.progress_reporter(len(files)) as reporter:
         for file, page in zip(files, names, strict=True):
             reporter.show_message(f"{file.stem}: measuring")
-            result = run_study(file, reporter, settings)
+            result = run_study(file, reporter, settings, **folders)
             results.append(result)
             if page is not None:
                 write_page(result, file, page)

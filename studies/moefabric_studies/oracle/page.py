@@ -243,11 +243,14 @@ def _emulated(results: OracleResults) -> Iterator[Row]:
     base = next(r for r in results.emulated if r.fabric == "eps")
     for result in results.emulated:
         pairs = ((result.planned_s, base.planned_s), (result.measured_s, base.measured_s))
-        own = (f"{median(mine) / median(others):.2f}" for mine, others in pairs)
+        own = [f"{median(mine) / median(others):.2f}" for mine, others in pairs]
+        if result.is_invalid or base.is_invalid:
+            own[1] = MISSING
         cases = results.of_group("prototype")
         packets = (_range(ratios(cases, result.fabric, "eps", t)) for t in results.transports)
         count = len(result.measured_s)
-        yield result.fabric, result.verdict, count, *_quantiles(result.errors), *own, *packets
+        errors = () if result.is_invalid else result.errors
+        yield result.fabric, result.verdict, count, *_quantiles(errors), *own, *packets
 
 
 def _flows(results: OracleResults) -> Iterator[Row]:

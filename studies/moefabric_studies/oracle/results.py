@@ -7,6 +7,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from moefabric.api.results import Verdict
+
 ORDER_MARGIN: Final = 0.02
 """Fabrics whose predicted times differ by less than this have no predicted order."""
 
@@ -128,6 +130,11 @@ class EmulatedResult(_Part):
     """From the first byte sent to the last byte received, in model seconds."""
     planned_s: tuple[float, ...]
     """The model's completion times."""
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether the measurements can't be trusted, so that tables don't show them."""
+        return self.verdict == Verdict.INVALID
 
     @property
     def errors(self) -> list[float]:

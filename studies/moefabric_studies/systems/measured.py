@@ -1,19 +1,23 @@
 """Values that studies take from runs on emulated fabrics, and times of calls."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from statistics import median
 from time import perf_counter
 
-from moefabric.api.results import FabricResult, joined_phases
+from moefabric.api.results import FabricResult, Verdict, joined_phases
 
 
 def iteration_s(fabric: FabricResult) -> float:
-    """Return the median of the iterations' measured seconds."""
+    """Return the median of the iterations' measured seconds, also of a stored result."""
+    if fabric.figures:
+        return fabric.figures["iteration_s"]
     return median(one.measured_s for one in fabric.iterations if one.measured_s)
 
 
 def exposed_s(fabric: FabricResult) -> float:
-    """Return the median of the iterations' measured seconds without computation."""
+    """Return the median of the iterations' seconds without computation, also of a stored result."""
+    if fabric.figures:
+        return fabric.figures["exposed_comm_s"]
     return median(one.exposed_comm_s for one in fabric.iterations if one.exposed_comm_s)
 
 
@@ -54,6 +58,16 @@ def _port_bytes(fabric: FabricResult) -> Iterator[int]:
     for iteration in fabric.iterations:
         own = (one for one in fabric.collectives if one.iteration == iteration.iteration)
         yield sum((one.bytes_by_light or 0) + (one.bytes_by_eps or 0) for one in own)
+
+
+def valid_fabrics(fabrics: Iterable[FabricResult]) -> list[FabricResult]:
+    """Return the fabrics whose measurements tables and pictures may show."""
+    return [one for one in fabrics if one.fidelity.verdict is not Verdict.INVALID]
+
+
+def cells_of(fabric: FabricResult, *texts: str) -> tuple[str, ...]:
+    """Return measured cells of a table; `invalid` for each if the fabric is."""
+    return texts if valid_fabrics([fabric]) else ("invalid",) * len(texts)
 
 
 def times_s(call: Callable[[], object], repetitions: int) -> list[float]:

@@ -10,20 +10,23 @@ from rich.table import Table
 
 from moefabric.api.commands import write_output
 from moefabric_studies.markdown import page_of
-from moefabric_studies.systems.study import JudgedClaim, StudyResult
+from moefabric_studies.systems.study import LEAST_SAMPLES, JudgedClaim, StudyResult
 
 COLUMNS = ("id", "claim", "published", "band", "null", "measured", "how", "verdict")
 _NARROW_COLUMNS = ("id", "claim", "band", "measured", "verdict")
 _WIDE = 140
 """Columns of a terminal that shows the whole table."""
-_COUNTED = ("held", "null fits too", "missed", "invalid", "reported", "not tested")
+_COUNTED = (
+    "held", "not enough samples", "too much spread", "null fits too", "missed", "invalid",
+    "reported", "not tested",
+)  # fmt: skip
 
 
 def claim_cells(claim: JudgedClaim) -> tuple[str, ...]:
     """Return the cells of a claim's row, in the order of `COLUMNS`."""
     spec, measure = claim.spec, claim.measure
-    measured = number_text(measure.value, spec.unit)
-    if len(measure.samples) > 1:
+    measured = number_text(claim.value, spec.unit)
+    if claim.value is not None and len(measure.samples) > 1:
         low, high = (number_text(f(measure.samples), spec.unit) for f in (min, max))
         measured += f" ({low} to {high}, n = {len(measure.samples)})"
     return (
@@ -34,7 +37,7 @@ def claim_cells(claim: JudgedClaim) -> tuple[str, ...]:
         number_text(spec.null_value, spec.unit),
         measured,
         spec.method,
-        claim.verdict,
+        claim.verdict_text,
     )
 
 
@@ -102,7 +105,9 @@ def page_text(result: StudyResult, file: Path) -> str:
         counts=counts_text(result.claims),
         columns=COLUMNS,
         rows=[[_cell(cell) for cell in claim_cells(claim)] for claim in result.claims],
-        runs=result.run_verdicts,
+        runs=[(one.name, str(one.verdict), one.reasons) for one in result.run_verdicts],
+        least=LEAST_SAMPLES,
+        origins=result.origins,
     )
     return text.rstrip() + "\n"
 

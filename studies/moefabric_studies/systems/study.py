@@ -3,8 +3,12 @@
 Bands of claims are fixed before anything is measured; verdicts follow from them.
 """
 
+import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from math import comb
 from pathlib import Path
 from statistics import median
 from time import monotonic
@@ -14,8 +18,17 @@ from pydantic import Field
 
 from moefabric import Experiment, Result, SpecError
 from moefabric.api import plugins
+from moefabric.api.commands import check_writable, write_output
 from moefabric.api.plugins import Section
-from moefabric.api.results import ExperimentPrediction, ProgressReporter, RunResult, Verdict
+from moefabric.api.provenance import provenance_of
+from moefabric.api.results import (
+    ExperimentPrediction,
+    ProgressReporter,
+    RunResult,
+    StoredResults,
+    Verdict,
+    stored_lines,
+)
 from moefabric_studies.grids import Grid
 from moefabric_studies.paper.rows import Bounds, contains
 
@@ -35,11 +48,21 @@ NULL_FITS: Final = "null fits too"
 """Inside the band, and so is the null model's value."""
 MISSED: Final = "missed"
 """Outside the band."""
+NOT_ENOUGH: Final = "not enough samples"
+"""Inside the band, but by fewer samples than a claim needs to hold."""
+SPREAD: Final = "too much spread"
+"""Inside the band, but the median of other samples might not be."""
 INVALID: Final = "invalid"
-"""The measurement is invalid, so that the claim has no value."""
+"""The measurement, or a run that it rests on, is invalid, so that the claim has no value."""
 REPORTED: Final = "reported"
 """Measured; nothing was published, or no band was set."""
 UNTESTED: Final = "not tested"
+LEAST_SAMPLES: Final = 3
+"""Fewest samples of a claim that holds."""
+_DETERMINISTIC: Final = ("simulated", "computed")
+"""Methods whose values no repetition changes."""
+_DOUBT: Final = 0.05
+"""Probability that the median is outside of its bounds."""
 
 
 class ClaimSpec(Section):
@@ -63,6 +86,8 @@ class ClaimSpec(Section):
     """How the value arises."""
     why: str = ""
     """Reason for the band; why a claim isn't tested."""
+    exact: bool = False
+    """Whether repetition can't change the value, as of counted bytes: one sample is enough."""
 
 
 @dataclass(frozen=True)
@@ -73,29 +98,71 @@ class Measure:
         value: The value that is judged; None if the measurement is invalid.
         samples: The values from which it was taken, in the order in which they arose.
         note: What a reader must know to interpret the value.
+        runs: Names of the runs, or of their fabrics (`occult-4x1/once`), from which it was taken.
+            Default: all runs of the study, if the claim is emulated.
     """
 
     value: float | None
     samples: tuple[float, ...] = ()
     note: str = ""
+    runs: tuple[str, ...] | None = None
 
     @classmethod
     def median_of(cls, samples: Sequence[float], note: str = "") -> "Measure":
         """Return the measure whose value is the median of samples; invalid without samples."""
         return cls(median(samples) if samples else None, tuple(samples), note)
 
+    def on(self, run: str, *fabrics: str) -> "Measure":
+        """Return the measure with the fabrics of a run from which it was taken; none for all."""
+        names = tuple(f"{run}/{fabric}" for fabric in fabrics) or (run,)
+        return replace(self, runs=(*(self.runs or ()), *names))
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """Verdict on one fabric that was emulated.
+
+    Attributes:
+        name: Names of the run and of the fabric: `occult-4x1/once`.
+        verdict: The verdict.
+        reasons: Reasons for a verdict other than a pass.
+    """
+
+    name: str
+    verdict: Verdict
+    reasons: Sequence[str] = ()
+
+    def belongs_to(self, names: Sequence[str]) -> bool:
+        """Return whether the fabric, or its run, is among these names."""
+        return self.name in names or self.name.partition("/")[0] in names
+
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim, its measured value and the verdict."""
+    """A claim, its measured value and the verdict.
+
+    Attributes:
+        runs: Verdicts of the fabrics on which the value rests.
+    """
 
     spec: ClaimSpec
     measure: Measure = field(default_factory=lambda: Measure(None))
+    runs: Sequence[RunVerdict] = ()
+
+    @property
+    def trust(self) -> Verdict | None:
+        """Worst verdict of the fabrics on which the value rests; None if there are none."""
+        return max((one.verdict for one in self.runs), key=list(Verdict).index, default=None)
+
+    @property
+    def value(self) -> float | None:
+        """The measured value; None if the measurement or a fabric below it is invalid."""
+        return None if self.trust is Verdict.INVALID else self.measure.value
 
     @property
     def verdict(self) -> str:
         """The verdict on the measured value."""
-        spec, value = self.spec, self.measure.value
+        spec, value = self.spec, self.value
         if spec.method == "untested":
             return UNTESTED
         if value is None:
@@ -105,16 +172,66 @@ class JudgedClaim:
         band: Bounds = spec.band[0], spec.band[1]
         if not contains(band, value):
             return MISSED
-        fits = spec.null_value is not None and contains(band, spec.null_value)
-        return NULL_FITS if fits else HELD
+        if spec.null_value is not None and contains(band, spec.null_value):
+            return NULL_FITS
+        return self._held(band)
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict, and that of the runs if it is worse than a pass: `held (degraded)`."""
+        mark = self.trust is Verdict.DEGRADED and self.verdict != UNTESTED
+        return f"{self.verdict} (degraded)" if mark else self.verdict
+
+    def _held(self, band: Bounds) -> str:
+        """Return whether a value inside the band is enough evidence for the claim."""
+        if self.spec.exact or self.spec.method in _DETERMINISTIC:
+            return HELD
+        samples = self.measure.samples
+        if len(samples) < LEAST_SAMPLES:
+            return NOT_ENOUGH
+        if self.value == median(samples):
+            ends = median_interval(samples)
+            return HELD if all(contains(band, end) for end in ends) else SPREAD
+        return HELD
 
     def to_json(self) -> dict[str, Any]:
         """Return the claim as JSON types."""
         measure = {**vars(self.measure), "samples": list(self.measure.samples)}
-        return {**self.spec.model_dump(mode="json"), **measure, "verdict": self.verdict}
+        measure["runs"] = [one.name for one in self.runs]
+        judged = {"value": self.value, "verdict": self.verdict, "runs_verdict": self.trust}
+        return {**self.spec.model_dump(mode="json"), **measure, **judged}
 
 
-class Objection(plugins.Section):
+def median_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Return bounds of the median of what samples are drawn from, with confidence of 95 %.
+
+    They are two of the samples, whatever the distribution. Fewer than six samples don't suffice;
+    then the bounds are the least and the largest.
+    """
+    ordered, n = sorted(samples), len(samples)
+    outside, rank = 0.0, 0
+    while (outside := outside + 2 * comb(n, rank) / 2**n) <= _DOUBT:
+        rank += 1
+    rank = max(1, rank)
+    return ordered[rank - 1], ordered[n - rank]
+
+
+class Change(Section):
+    """A change of the system or the set-up after a claim was measured for the first time."""
+
+    claim: str
+    """Number of the claim."""
+    first: str
+    """The value that was measured first."""
+    verdict: str
+    """The verdict on it, by the rules of that time."""
+    change: str
+    """What was changed then."""
+    now: str = ""
+    """The value and the verdict afterwards."""
+
+
+class Objection(Section):
     """An objection that a system's authors may raise, and the answer."""
 
     objection: str
@@ -142,6 +259,8 @@ class StudySpec(plugins.Document):
     """Sizes and rates of the measurement; the study has a section for them."""
     claims: list[ClaimSpec] = Field(min_length=1)
     """The claims."""
+    changes: list[Change] = Field(default_factory=list)
+    """Changes of the system or the set-up after the first measurement."""
     objections: list[Objection] = Field(default_factory=list)
     """What the authors would object to."""
 
@@ -155,6 +274,9 @@ class StudySpec(plugins.Document):
             numbers.add(claim.id)
             if (claim.method == "untested") == bool(claim.measure):
                 yield f"{place}.measure", "a claim has a measure unless it is untested"
+        for number, change in enumerate(self.changes):
+            if change.claim not in numbers:
+                yield f"changes[{number}].claim", f"there is no claim {change.claim}"
 
 
 @dataclass(frozen=True)
@@ -183,10 +305,16 @@ class StudyContext:
     Attributes:
         folder: Folder of the study's file; relative paths start there.
         reporter: Shows progress.
+        file: The study's file.
+        store: Folder to which results of runs are stored; None for none.
+        stored: Folder of stored results, which take the place of runs; None to run.
     """
 
     folder: Path
     reporter: ProgressReporter
+    file: Path | None = None
+    store: Path | None = None
+    stored: Path | None = None
 
     def experiment(self, document: Mapping[str, Any]) -> plugins.ExperimentSpec:
         """Return the experiment that a mapping describes, as in a file of this folder.
@@ -206,7 +334,27 @@ class StudyContext:
         Raises:
             MoefabricError: The experiment can't run.
         """
-        return self._experiment(document).run(reporter=self.reporter, flows=flows)
+        experiment = self._experiment(document)
+        if self.file is not None:
+            experiment.file, experiment.command = self.file, "system"
+        result = experiment.run(reporter=self.reporter, flows=flows)
+        if self.store is not None:
+            result.store(self.store / f"{result.experiment}.json")
+        return result
+
+    def run_or_stored(self, document: Mapping[str, Any]) -> RunResult:
+        """Return the stored result of an experiment, or run it if there is none.
+
+        A stored result has the figures of tables and the verdicts, and no all-to-alls.
+
+        Raises:
+            MoefabricError: The experiment can't run.
+        """
+        results = None if self.stored is None else StoredResults(self.stored)
+        name = str(document["experiment"])
+        if results is not None and results.existing([name]):
+            return results[name]
+        return self.run(document)
 
     def predict(self, document: Mapping[str, Any]) -> ExperimentPrediction:
         """Return the fluid model's prediction of an experiment, without packets."""
@@ -248,21 +396,40 @@ class StudyResult:
         """The claims with their values."""
         none = Measure(None, note="The study has no such measure.")
         measures = {"": Measure(None), **self.outcome.measures}
-        return [JudgedClaim(spec, measures.get(spec.measure, none)) for spec in self.spec.claims]
+        chosen = ((spec, measures.get(spec.measure, none)) for spec in self.spec.claims)
+        return [JudgedClaim(spec, one, self._runs_of(spec, one)) for spec, one in chosen]
+
+    def _runs_of(self, spec: ClaimSpec, measure: Measure) -> list[RunVerdict]:
+        """Return the fabrics on which a value rests."""
+        if spec.method != "emulated":
+            return []
+        names = measure.runs
+        return [one for one in self.run_verdicts if names is None or one.belongs_to(names)]
 
     @property
-    def run_verdicts(self) -> list[tuple[str, str, list[str]]]:
-        """Name, verdict and reasons of each fabric that was emulated."""
+    def run_verdicts(self) -> list[RunVerdict]:
+        """Verdict of each fabric that was emulated."""
         return [
-            (f"{one.experiment}/{result.fabric}", result.fidelity.verdict, result.fidelity.reasons)
+            RunVerdict(
+                f"{one.experiment}/{result.fabric}",
+                result.fidelity.verdict,
+                result.fidelity.reasons,
+            )
             for one in self.outcome.runs
             for result in one.results
         ]
 
     @property
+    def origins(self) -> list[str]:
+        """Commit of each stored run whose origin has a remark, and the remark."""
+        sources = (one.manifest.provenance for one in self.outcome.runs)
+        told = (one for one in sources if one is not None and one.remark)
+        return list(dict.fromkeys(f"commit {(one.commit or '')[:8]}; {one.remark}" for one in told))
+
+    @property
     def is_invalid(self) -> bool:
         """Whether a claim has no value, or an emulated run was invalid."""
-        verdicts = {verdict for _, verdict, _ in self.run_verdicts}
+        verdicts = {one.verdict for one in self.run_verdicts}
         return Verdict.INVALID in verdicts or any(c.verdict == "invalid" for c in self.claims)
 
     def to_json(self) -> dict[str, Any]:
@@ -275,10 +442,44 @@ class StudyResult:
             "claims": [claim.to_json() for claim in self.claims],
             "grids": [grid.to_json() for grid in self.outcome.grids],
             "runs": [
-                {"fabric": name, "verdict": verdict, "reasons": reasons}
-                for name, verdict, reasons in self.run_verdicts
+                {"fabric": one.name, "verdict": one.verdict, "reasons": list(one.reasons)}
+                for one in self.run_verdicts
             ],
         }
+
+
+_MOST_SAMPLES: Final = 100
+"""Samples of a claim that are stored."""
+
+
+def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -> str:
+    """Return the claims of a study with their samples and verdicts, as small as a stored result.
+
+    Args:
+        result: The result.
+        path: The study's file.
+        settings: Changes to the file.
+    """
+    source = provenance_of(path, settings, "system")
+    machine = {"cores": os.cpu_count(), "kernel": platform.release()}
+    started = datetime.now(UTC) - timedelta(seconds=result.seconds)
+    claims = []
+    for claim in result.claims:
+        document = claim.to_json()
+        kept = {name: document[name] for name in ("id", "value", "verdict", "runs_verdict", "note")}
+        claims.append({**kept, "samples": document["samples"][:_MOST_SAMPLES]})
+    return stored_lines(
+        {
+            "system": result.spec.system,
+            "manifest": {
+                **machine,
+                "started": started.isoformat(timespec="seconds"),
+                "provenance": source.to_json(),
+            },
+            "claims": claims,
+            "runs": [{"fabric": one.name, "verdict": one.verdict} for one in result.run_verdicts],
+        }
+    )
 
 
 def load_study(path: Path, settings: Sequence[str] = ()) -> tuple[StudySpec, Study, Any]:
@@ -300,18 +501,32 @@ def load_study(path: Path, settings: Sequence[str] = ()) -> tuple[StudySpec, Stu
         raise SpecError(faults) from error
 
 
-def run_study(path: Path, reporter: ProgressReporter, settings: Sequence[str] = ()) -> StudyResult:
+def run_study(
+    path: Path,
+    reporter: ProgressReporter,
+    settings: Sequence[str] = (),
+    *,
+    store: Path | None = None,
+    stored: Path | None = None,
+) -> StudyResult:
     """Measure the claims of a study's file.
 
     Args:
         path: The YAML file.
         reporter: Shows progress.
         settings: Changes such as `setup.servers=8`.
+        store: Folder to which results of runs are stored; None for none.
+        stored: Folder of stored results, which take the place of runs; None to run.
 
     Raises:
         MoefabricError: The file is wrong, or the testbed lacks what the study needs.
     """
     spec, study, setup = load_study(path, settings)
+    check_writable(None if store is None else store / f"systems/{spec.system}.json")
     began = monotonic()
-    outcome = study.measure(setup, StudyContext(path.parent, reporter))
-    return StudyResult(spec, outcome, monotonic() - began)
+    context = StudyContext(path.parent, reporter, path, store, stored)
+    outcome = study.measure(setup, context)
+    result = StudyResult(spec, outcome, monotonic() - began)
+    if store is not None:
+        write_output(store / f"systems/{spec.system}.json", stored_text(result, path, settings))
+    return result

@@ -14,7 +14,7 @@ from tests.support.paths import GOLDEN
 SAMPLE = read_run(GOLDEN / "report" / "sample.json")
 TIMES = {
     "results": [
-        {key: result[key] for key in ("fabric", "policy", "iterations", "collectives")}
+        {key: result[key] for key in ("fabric", "policy", "iterations", "collectives", "fidelity")}
         for result in SAMPLE.to_json()["results"][:2]
     ]
 }

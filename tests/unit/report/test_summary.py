@@ -71,12 +71,18 @@ def test_only_dispatch_and_combine_are_all_to_alls() -> None:
 def test_ratios_are_those_of_the_run_or_else_of_the_medians() -> None:
     fabrics = fabrics_of(
         run(
-            {"fabric": "eps", "policy": "eps", "collectives": [collective(0.010, 0.010)]},
-            {"fabric": "mixnet", "collectives": [collective(0.015, 0.014)]},
+            {
+                "fabric": "eps",
+                "policy": "eps",
+                "collectives": [collective(0.010, 0.010)],
+                "fidelity": PASS,
+            },
+            {"fabric": "mixnet", "collectives": [collective(0.015, 0.014)], "fidelity": PASS},
             {
                 "fabric": "spill",
                 "collectives": [collective(0.011, 0.010)],
                 "ratios": {"measured_vs_eps": 1.02, "predicted_vs_eps": 1.0},
+                "fidelity": PASS,
             },
         )
     )

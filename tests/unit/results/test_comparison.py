@@ -12,14 +12,17 @@ from moefabric.results.comparison import (
     with_cost_ratios,
     with_ratios,
 )
-from moefabric.results.model import FabricResult
+from moefabric.results.model import FabricResult, NetworkCost
 from moefabric.results.parts import CollectiveResult
 from tests.support.fabrics import fabric
 
 
-def result(name: str, policy: str = "eps", oversubscription: float | None = None) -> FabricResult:
+def result(
+    name: str, policy: str = "eps", oversubscription: float | None = None, verdict: str = "pass"
+) -> FabricResult:
     eps = None if oversubscription is None else {"oversubscription": oversubscription}
-    return FabricResult.model_validate({"fabric": name, "policy": policy, "wiring": {"eps": eps}})
+    judged = {"wiring": {"eps": eps}, "fidelity": {"verdict": verdict}}
+    return FabricResult.model_validate({"fabric": name, "policy": policy, **judged})
 
 
 @pytest.mark.parametrize(
@@ -65,6 +68,29 @@ def test_with_ratios_compares_each_all_to_all_with_its_counterpart() -> None:
     mixnet, eps = with_ratios([entry("mixnet", [1.5, 2.0, 8.0]), entry("eps", [1.0, 2.0, 4.0])])
     assert mixnet.ratios.to_json() == {"measured_vs_eps": 1.5, "predicted_vs_eps": 1.5}
     assert eps.ratios.to_json() == {"measured_vs_eps": 1.0, "predicted_vs_eps": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "compared"),
+    [(("pass", "pass"), (1.0, 2.0)), (("pass", "invalid"), (1.0, None)),
+     (("invalid", "pass"), (None, None)), (("degraded", "degraded"), (1.0, 2.0))],
+)  # fmt: skip
+def test_ratios_leave_invalid_results_out(
+    verdicts: tuple[str, str], compared: tuple[float | None, float | None]
+) -> None:
+    cost = {"network_usd": 1.0}
+    entries = [
+        result(name, name, verdict=verdict).model_copy(
+            update={
+                "collectives": [CollectiveResult(kind="dispatch", measured_s=seconds)],
+                "cost": NetworkCost.model_validate({**cost, "performance_per_dollar": seconds}),
+            }
+        )
+        for (name, seconds), verdict in zip((("eps", 1.0), ("mixnet", 2.0)), verdicts, strict=True)
+    ]
+    ratios = [one.ratios.measured_vs_eps for one in with_ratios(entries)]
+    dollars = [one.cost.perf_per_dollar_vs_eps for one in with_cost_ratios(entries)]
+    assert tuple(ratios) == tuple(dollars) == compared
 
 
 def test_with_ratios_adds_nothing_without_a_baseline() -> None:

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from statistics import median
 from typing import Final
 
 from moefabric import rate_text
-from moefabric.api.charts import MISSING, deviation, percentage, ratio, usd
+from moefabric.api.charts import MISSING, percentage, ratio, usd
+from moefabric.api.results import StoredResults, filled
 from moefabric_studies.markdown import page_of
 from moefabric_studies.paper.frontier.networks import (
     EPS,
@@ -42,9 +44,26 @@ _LARGE_REGION: Final = 1.10
 _ENOUGH: Final = 0.01
 """An all-to-all this much longer than with unlimited forwarding counts as equal."""
 
+CORNERS: Final = tuple(
+    f"forwarding-{name}"
+    for name in ("mixtral-8x22b", "mixtral-8x7b", "llama-moe", "qwen-moe", "deepseek-r1", "16")
+)
+"""Stored results of the corner points with packets, by name."""
+_MEASURED: Final = (
+    "experiment", "fabric", "nics", "vs_eps", "iteration_vs_eps", "iteration_s",
+    "perf_per_dollar_vs_eps", "verdict",
+)  # fmt: skip
+"""Columns of their table."""
 
-def page_text(results: FrontierResults) -> str:
-    """Return the page. Equal results give equal pages."""
+
+def page_text(results: FrontierResults, page: Path, stored: Path) -> str:
+    """Return the page. Equal results give equal pages.
+
+    Args:
+        results: What was predicted.
+        page: File of the page, where links start.
+        stored: Folder of stored results of the experiments with packets.
+    """
     return page_of(
         "paper/frontier/frontier.md.j2",
         results=results,
@@ -67,7 +86,7 @@ def page_text(results: FrontierResults) -> str:
         permutation=list(_permutation(results)),
         trace=list(_trace(results)),
         settling=list(_settling(results)),
-        measured=list(_measured(results)),
+        measured=_measured(page, StoredResults(stored)),
     )
 
 
@@ -326,18 +345,9 @@ def _settling(results: FrontierResults) -> Iterator[Row]:
         yield policy.title, *cells
 
 
-def _measured(results: FrontierResults) -> Iterator[Row]:
-    """Yield the corner points with packets."""
-    for point in results.measured:
-        rate = MISSING if point.rate_bps is None else rate_text(point.rate_bps)
-        predicted_s = point.predicted_s
-        error = point.iteration_s / predicted_s - 1 if predicted_s else None
-        yield (
-            point.experiment,
-            f"{point.fabric}, {point.optical}+{point.electrical}, {rate}",
-            f"{ratio(point.all_to_all)} ({ratio(point.predicted_all_to_all)})",
-            f"{point.iteration:.3f}",
-            f"{point.iteration_s:.3f} s ({deviation(error)})",
-            ratio(point.efficiency),
-            point.verdict,
-        )
+def _measured(page: Path, stored: StoredResults) -> str:
+    """Return the block of the corner points with packets that have stored results."""
+    if not (names := stored.existing(CORNERS)):
+        return "Not measured yet."
+    block = f"<!-- results: {', '.join(names)} ({', '.join(_MEASURED)}) -->\n<!-- /results -->"
+    return filled(block, page, stored)

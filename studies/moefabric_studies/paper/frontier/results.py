@@ -123,37 +123,6 @@ class GpuSpeed(_Part):
     """Time with `multihop`, relative to the non-blocking EPS."""
 
 
-class Measured(_Part):
-    """A fabric of an emulated run: means over its iterations, and ratios to the EPS."""
-
-    experiment: str
-    """Name of the experiment."""
-    fabric: str
-    """Name of the fabric."""
-    servers: int
-    """Servers of the fabric."""
-    rate_bps: float | None
-    """Rate of a NIC."""
-    optical: int
-    """NICs of a server on an OCS or patch panel."""
-    electrical: int
-    """NICs of a server on the EPS."""
-    verdict: str
-    """Whether the measurements can be believed."""
-    iteration_s: float
-    """Measured time of an iteration."""
-    predicted_s: float | None
-    """Time that the simulation of all flows predicts."""
-    iteration: float
-    """Measured time, relative to that of the non-blocking EPS."""
-    all_to_all: float | None
-    """Measured time of all-to-alls, relative to the non-blocking EPS."""
-    predicted_all_to_all: float | None
-    """Predicted time of all-to-alls, relative to the non-blocking EPS."""
-    efficiency: float | None
-    """Performance per dollar, relative to the non-blocking EPS."""
-
-
 class FrontierResults(_Part):
     """Everything that the study computes."""
 
@@ -164,8 +133,6 @@ class FrontierResults(_Part):
     gpu_speeds: tuple[GpuSpeed, ...]
     wall_s: float
     """Seconds that the study took."""
-    measured: tuple[Measured, ...] = ()
-    """Corner points with packets."""
 
     @classmethod
     def read(cls, file: Path) -> "FrontierResults":

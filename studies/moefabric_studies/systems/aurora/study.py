@@ -1,6 +1,7 @@
 """Aurora: orders of all-to-alls with packets, and deployments of experts in its own model."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any, Final
@@ -27,7 +28,7 @@ from moefabric_studies.systems.aurora.demands import (
 )
 from moefabric_studies.systems.aurora.deployment import Deployments
 from moefabric_studies.systems.aurora.pictures import OrderRatios, orders_picture, phases_picture
-from moefabric_studies.systems.measured import times_s
+from moefabric_studies.systems.measured import cells_of, times_s, valid_fabrics
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 TCP, AURORA_TCP = "concurrent-tcp", "aurora-tcp"
@@ -103,19 +104,22 @@ class AuroraStudy:
         modelled = deployments.measures()
         ratios = fluid_ratios([_moving(tokens) for tokens in layers]), _measured_ratios(run)
         matrix = _rank_traffic(load_gating(context.folder / setup.matrix).tokens)[0, 0]
-        first = [run[name] for name in (AURORA, GREEDY, SJF)]
+        first = valid_fabrics(run[name] for name in (AURORA, GREEDY, SJF))
         return Outcome(
             {
                 **_order_measures(run, median(solve_s)),
                 "shallow_tcp_over_aurora": Measure.median_of(
                     _ratios(shallow, TCP, AURORA_TCP),
                     f"Segments sent again: {_sent_again(shallow)}.",
-                ),
-                **packets.deployment_measures(modelled, replays),
+                ).on(shallow.experiment),
+                **{
+                    name: replace(one, runs=())
+                    for name, one in packets.deployment_measures(modelled, replays).items()
+                },
             },
             {
-                "aurora": orders_picture(ratios[0], ratios[1]),
-                "aurora-phases": phases_picture(first, _bounds_s(run)[0]),
+                "aurora": orders_picture(ratios[0], _valid(run, ratios[1])),
+                **({"aurora-phases": phases_picture(first, _bounds_s(run)[0])} if first else {}),
             },
             captions("systems/aurora"),
             [
@@ -219,6 +223,12 @@ def _measured_ratios(run: Result) -> OrderRatios:
     }
 
 
+def _valid(run: Result, ratios: OrderRatios) -> OrderRatios:
+    """Return the ratios of the fabrics that aren't invalid."""
+    names = {one.fabric for one in valid_fabrics(run.results)}
+    return {name: own for name, own in ratios.items() if name in names}
+
+
 def _wired(document: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the wiring and the scale of an experiment."""
     return document["wiring"], document["scale"]
@@ -229,19 +239,19 @@ def _order_measures(run: Result, solve_s: float) -> dict[str, Measure]:
     seconds, bounds = order_seconds(run[AURORA]), _bounds_s(run)
     known = [one / bound for one, bound in zip(seconds, bounds, strict=True)]
     solved = [(one + solve_s) / bound for one, bound in zip(seconds, bounds, strict=True)]
-    return {
-        "sjf_over_aurora": Measure.median_of(gains),
-        "sjf_over_aurora_most": Measure(max(gains), tuple(gains)),
-        "sjf_over_rcs": Measure.median_of(_ratios(run, SJF, RCS)),
-        "aurora_over_bound": Measure.median_of(known),
-        "aurora_solved_over_bound": Measure.median_of(
-            solved, f"Computing the phases took {1e3 * solve_s:.2f} ms."
-        ),
-        "concurrent_over_aurora": Measure.median_of(_ratios(run, CONCURRENT, AURORA)),
-        "tcp_over_aurora": Measure.median_of(
-            _ratios(run, TCP, AURORA), f"Segments sent again: {_sent_again(run)}."
-        ),
+    took = f"Computing the phases took {1e3 * solve_s:.2f} ms."
+    concurrent, tcp = (_ratios(run, name, AURORA) for name in (CONCURRENT, TCP))
+    sent_again = f"Segments sent again: {_sent_again(run)}."
+    measures: dict[str, tuple[Measure, Sequence[str]]] = {
+        "sjf_over_aurora": (Measure.median_of(gains), (SJF, AURORA)),
+        "sjf_over_aurora_most": (Measure(max(gains), tuple(gains)), (SJF, AURORA)),
+        "sjf_over_rcs": (Measure.median_of(_ratios(run, SJF, RCS)), (SJF, RCS)),
+        "aurora_over_bound": (Measure.median_of(known), (AURORA,)),
+        "aurora_solved_over_bound": (Measure.median_of(solved, took), (AURORA,)),
+        "concurrent_over_aurora": (Measure.median_of(concurrent), (CONCURRENT, AURORA)),
+        "tcp_over_aurora": (Measure.median_of(tcp, sent_again), (TCP, AURORA)),
     }
+    return {name: one.on(run.experiment, *names) for name, (one, names) in measures.items()}
 
 
 def _orders(run: Result, fluid: OrderRatios, measured: OrderRatios) -> Grid:
@@ -256,8 +266,11 @@ def _orders(run: Result, fluid: OrderRatios, measured: OrderRatios) -> Grid:
                 name,
                 f"{median(phases):.0f}",
                 f"{median(modelled):.3f} ({min(modelled):.2f} to {max(modelled):.2f})",
-                f"{median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})",
-                str(sum(one.retransmits for one in fabric.collectives)),
+                *cells_of(
+                    fabric,
+                    f"{median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})",
+                    str(sum(one.retransmits for one in fabric.collectives)),
+                ),
             )
         )
     return grid(

@@ -22,6 +22,7 @@ from moefabric_studies.systems.measured import (
     iteration_ratios,
     iteration_s,
     port_bytes,
+    valid_fabrics,
 )
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
@@ -65,15 +66,24 @@ class BigMacStudy:
         predictions = {k: context.predict(_document(sized, k, tuple(TRANSFORMS))) for k in TOP_K}
         wide, narrow, fp8 = (top_8[name] for name in (WIDE, NARROW, FP8))
         wide_4, narrow_4 = (top_4[name] for name in (WIDE, NARROW))
+        eight, four = top_8.experiment, top_4.experiment
+        of_eight = {
+            "bytes_saved": _bytes_saved(wide, narrow),
+            "all_to_all_top_8": Measure.median_of(all_to_all_ratios(wide, narrow)),
+            "iteration_top_8": Measure.median_of(iteration_ratios(wide, narrow)),
+        }
+        of_four = {
+            "all_to_all_top_4": Measure.median_of(all_to_all_ratios(wide_4, narrow_4)),
+            "iteration_top_4": Measure.median_of(iteration_ratios(wide_4, narrow_4)),
+        }
+        top_4_over_8 = Measure.median_of(iteration_ratios(wide_4, narrow))
+        fp8_over_narrow = Measure.median_of(iteration_ratios(fp8, narrow))
         return Outcome(
             {
-                "bytes_saved": _bytes_saved(wide, narrow),
-                "all_to_all_top_8": Measure.median_of(all_to_all_ratios(wide, narrow)),
-                "all_to_all_top_4": Measure.median_of(all_to_all_ratios(wide_4, narrow_4)),
-                "iteration_top_8": Measure.median_of(iteration_ratios(wide, narrow)),
-                "iteration_top_4": Measure.median_of(iteration_ratios(wide_4, narrow_4)),
-                "top_4_over_bigmac_top_8": Measure.median_of(iteration_ratios(wide_4, narrow)),
-                "fp8_over_bigmac": Measure.median_of(iteration_ratios(fp8, narrow)),
+                **{name: one.on(eight, WIDE, NARROW) for name, one in of_eight.items()},
+                **{name: one.on(four, WIDE, NARROW) for name, one in of_four.items()},
+                "top_4_over_bigmac_top_8": top_4_over_8.on(four, WIDE).on(eight, NARROW),
+                "fp8_over_bigmac": fp8_over_narrow.on(eight, FP8, NARROW),
                 "gain_short_over_long": _gain_by_length(sized, context),
                 "projection_cost": _projection_cost(FineGrained()),
                 **_formulae(FineGrained()),
@@ -208,7 +218,7 @@ def _picture(predictions: Mapping[int, ExperimentPrediction], runs: Mapping[int,
     published = [(k, 100 * share, f"table 1, top-{k}: {share:.1%}") for k, share in table]
     for k, run in runs.items():
         wide = run[WIDE]
-        for result in run.results:
+        for result in valid_fabrics(run.results) if valid_fabrics([wide]) else ():
             gain = median(iteration_ratios(wide, result))
             point = k, gain, f"{result.fabric}, top-{k}, measured: {gain:.2f}x"
             gains.append(curve(colours[result.fabric], [point], joined=False))
@@ -225,9 +235,11 @@ def _forms(predictions: Mapping[int, ExperimentPrediction], runs: Mapping[int, R
     """Return predicted and measured times of each form of tokens."""
     rows = []
     for k, run in runs.items():
-        measured = {result.fabric: iteration_s(result) for result in run.results}
+        measured = {result.fabric: iteration_s(result) for result in valid_fabrics(run.results)}
+        invalid = {one.fabric for one in run.results} - measured.keys()
         for fabric in predictions[k].fabrics:
             name, seconds = fabric.fabric, measured.get(fabric.fabric)
+            missing = "invalid" if name in invalid else "—"
             cells = [
                 f"top-{k}",
                 name,
@@ -235,8 +247,8 @@ def _forms(predictions: Mapping[int, ExperimentPrediction], runs: Mapping[int, R
                 f"{_share(predictions[k], name):.1%}",
                 f"{fabric.iteration_s:.3f} s",
                 f"{_gain(predictions[k], name):.2f}x",
-                f"{seconds:.3f} s" if seconds else "—",
-                f"{measured[WIDE] / seconds:.2f}x" if seconds else "—",
+                f"{seconds:.3f} s" if seconds else missing,
+                f"{measured[WIDE] / seconds:.2f}x" if seconds and WIDE in measured else missing,
             ]
             rows.append(tuple(cells))
     times = "all-to-all", "share", "iteration", "gain", "measured iteration", "measured gain"
@@ -248,6 +260,9 @@ def _differences(runs: Mapping[int, Result]) -> Grid:
     rows, compute_s = [], 0.0
     for k, run in runs.items():
         wide, narrow = (run[name] for name in (WIDE, NARROW))
+        if len(valid_fabrics((wide, narrow))) < 2:
+            rows.append((f"top-{k}", *("invalid",) * 5, f"{PUBLISHED_GAINS[k][1]:.2f}x"))
+            continue
         seconds = [all_to_all_s(one) for one in (wide, narrow)]
         published, published_gain = PUBLISHED_GAINS[k]
         fixed_s = (seconds[0] - published * seconds[1]) / (published - 1)

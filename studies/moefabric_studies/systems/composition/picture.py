@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from moefabric.api.charts import Axis, Panel, cell, document_picture
+from moefabric.api.charts import Axis, Box, Panel, cell, document_picture
+
+INVALID: Final = "invalid"
+"""Instead of a gain: the fabric's measurements can't be trusted."""
 
 
 @dataclass(frozen=True)
@@ -13,12 +17,12 @@ class HeatMap:
     Attributes:
         title: Title of the map.
         columns: Names of the columns.
-        rows: Name and gains of each row; None leaves a cell empty.
+        rows: Name and gains of each row; None leaves a cell empty, `INVALID` marks it.
     """
 
     title: str
     columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[float | None]]]
+    rows: Sequence[tuple[str, Sequence[float | str | None]]]
 
 
 def heat_maps(title: str, maps: Sequence[HeatMap]) -> str:
@@ -28,8 +32,8 @@ def heat_maps(title: str, maps: Sequence[HeatMap]) -> str:
         title: Title of the picture.
         maps: The maps, from left to right.
     """
-    gains = [gain for one in maps for _, row in one.rows for gain in row if gain is not None]
-    darkest = max(gains)
+    gains = [gain for one in maps for _, row in one.rows for gain in row]
+    darkest = max(gain for gain in gains if isinstance(gain, float))
     names, panels = Axis.rows([name for name, _ in maps[0].rows]), []
     for one in maps:
         marks = [
@@ -37,7 +41,14 @@ def heat_maps(title: str, maps: Sequence[HeatMap]) -> str:
                  [f"{gain:.2f}x"], gap=1)
             for row, (name, gains) in enumerate(one.rows)
             for column, gain in enumerate(gains)
-            if gain is not None
+            if isinstance(gain, float)
+        ]  # fmt: skip
+        marks += [
+            Box((column, column + 1), (row, row + 1), "k-void",
+                f"{name}, {one.columns[column]}: {INVALID}", gap=1, texts=[INVALID])
+            for row, (name, gains) in enumerate(one.rows)
+            for column, gain in enumerate(gains)
+            if gain == INVALID
         ]  # fmt: skip
         height = 24.0 * len(one.rows)
         panels.append(Panel(Axis.names(one.columns), names, marks, height, one.title))

@@ -3,7 +3,7 @@
 A combination takes at most one system for each key of a fabric: `place`, `transform`, `collective`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -14,8 +14,8 @@ from pydantic import Field
 
 from moefabric.api.plugins import Name, Section
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.composition.picture import HeatMap, heat_maps
-from moefabric_studies.systems.measured import exposed_s, iteration_s
+from moefabric_studies.systems.composition.picture import INVALID, HeatMap, heat_maps
+from moefabric_studies.systems.measured import exposed_s, iteration_s, valid_fabrics
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 
@@ -83,6 +83,10 @@ class Times:
         """Return the product of the gains of a cell's parts, each alone."""
         return prod(map(self.gain, self.parts(cell)))
 
+    def is_composed(self, cell: Cell) -> bool:
+        """Return whether the product of a cell's parts is known: none of them is invalid."""
+        return all(part in self.seconds for part in (cell, self.baseline, *self.parts(cell)))
+
     def gain_over_product(self, cell: Cell) -> float:
         """Return the gain of a cell relative to the product; 1 if its parts don't meet."""
         return self.gain(cell) / self.product(cell)
@@ -111,17 +115,21 @@ class CompositionStudy:
         predicted = Times(
             {cells[one.fabric]: one.iteration_s for one in prediction.fabrics}, baseline
         )
-        run = context.run(document(setup, core))
+        run = context.run_or_stored(document(setup, core))
+        valid = valid_fabrics(run.results)
+        invalid = {cells[one.fabric] for one in run.results if one not in valid}
         measured, communication = (
-            Times({cells[one.fabric]: seconds(one) for one in run.results}, baseline)
+            Times({cells[one.fabric]: seconds(one) for one in valid}, baseline)
             for seconds in (iteration_s, exposed_s)
         )
-        pictures = {"composition": _picture(setup, whole, predicted, measured)}
+        measures = _measures(predicted, measured, communication) if baseline not in invalid else {}
+        names = [one.fabric for one in valid]
+        pictures = {"composition": _picture(setup, whole, predicted, measured, invalid)}
         return Outcome(
-            _measures(predicted, measured, communication),
+            {name: measure.on(run.experiment, *names) for name, measure in measures.items()},
             pictures,
             captions("systems/composition"),
-            [_grid(setup, whole, predicted, measured), _pairs(predicted, measured)],
+            [_grid(setup, whole, predicted, measured, invalid), _pairs(predicted, measured)],
             [run],
         )
 
@@ -195,7 +203,9 @@ def _measures(predicted: Times, measured: Times, communication: Times) -> dict[s
 
 def _over_product(times: Times) -> Measure:
     """Return the gains of cells with several parts, relative to the products."""
-    several = [cell for cell in times.seconds if len(times.parts(cell)) > 1]
+    several = [c for c in times.seconds if len(times.parts(c)) > 1 and times.is_composed(c)]
+    if not several:
+        return Measure(None, note="No valid combination has valid parts.")
     worst, best = (f(several, key=times.gain_over_product) for f in (min, max))
     note = (
         f"From {times.gain_over_product(worst):.2f} ({cell_text(worst)}) "
@@ -210,8 +220,18 @@ def cell_text(cell: Cell) -> str:
     return f"{' + '.join(systems) or 'no system'} under {policy}"
 
 
-def _grid(setup: Setup, whole: Sequence[Combination], predicted: Times, measured: Times) -> Grid:
-    """Return the gain of each cell: predicted, measured, and the product of its parts' gains."""
+def _grid(
+    setup: Setup,
+    whole: Sequence[Combination],
+    predicted: Times,
+    measured: Times,
+    invalid: Collection[Cell],
+) -> Grid:
+    """Return the gain of each cell: predicted, measured, and the product of its parts' gains.
+
+    An invalid cell has no gain, and none has one over an invalid baseline.
+    """
+    base_s = measured.seconds.get(measured.baseline)
     names = [policy.name for policy in setup.policies]
     rows = []
     for combination in whole:
@@ -219,21 +239,23 @@ def _grid(setup: Setup, whole: Sequence[Combination], predicted: Times, measured
         cells = [(systems, name) for name in names]
         texts = [f"{predicted.gain(cell):.2f}x" for cell in cells]
         for cell in cells:
-            has = cell in measured.seconds
-            product = f" ({measured.product(cell):.2f}x)" if has else ""
-            texts.append(f"{measured.gain(cell):.2f}x{product}" if has else "—")
+            product = f" ({measured.product(cell):.2f}x)" if measured.is_composed(cell) else ""
+            has = cell in measured.seconds and base_s is not None
+            missing = "invalid" if cell in invalid else "—"
+            texts.append(f"{measured.gain(cell):.2f}x{product}" if has else missing)
         rows.append((" + ".join(systems) or "none", *texts))
     return grid(
         "systems/composition/combinations",
         rows,
         header=("systems", *(f"{n}, predicted" for n in names), *(f"{n}, measured" for n in names)),
-        baseline_s=measured.seconds[measured.baseline],
+        baseline="an invalid time" if base_s is None else f"{base_s:.3f} s",
     )
 
 
 def _pairs(predicted: Times, measured: Times) -> Grid:
     """Return how far the gain of two parts together is from the product of their gains."""
-    pairs = [cell for cell in measured.seconds if len(measured.parts(cell)) == 2]
+    several = filter(measured.is_composed, measured.seconds)
+    pairs = [cell for cell in several if len(measured.parts(cell)) == 2]
     pairs.sort(key=measured.gain_over_product)
     rows = [
         (cell_text(cell), *(f"{t.gain_over_product(cell):.2f}" for t in (measured, predicted)))
@@ -242,24 +264,28 @@ def _pairs(predicted: Times, measured: Times) -> Grid:
     return grid("systems/composition/pairs", rows)
 
 
-def _picture(setup: Setup, whole: Sequence[Combination], predicted: Times, measured: Times) -> str:
+def _picture(
+    setup: Setup,
+    whole: Sequence[Combination],
+    predicted: Times,
+    measured: Times,
+    invalid: Collection[Cell],
+) -> str:
     columns = [policy.name for policy in setup.policies]
     rows = [tuple(one.name for one in combination) for combination in whole]
-    maps = [
-        HeatMap(
-            title,
-            columns,
-            [
-                (
-                    " + ".join(systems) or "none",
-                    [
-                        times.gain((systems, c)) if (systems, c) in times.seconds else None
-                        for c in columns
-                    ],
-                )
-                for systems in rows
-            ],
-        )
-        for title, times in (("measured with packets", measured), ("predicted", predicted))
-    ]
+    maps = []
+    for title, times, void in (
+        ("measured with packets", measured, invalid),
+        ("predicted", predicted, set[Cell]()),
+    ):
+        gains = []
+        for systems in rows:
+            cells = [(systems, column) for column in columns]
+            known = times.seconds if times.baseline in times.seconds else {}
+            own = [
+                INVALID if cell in void else times.gain(cell) if cell in known else None
+                for cell in cells
+            ]
+            gains.append((" + ".join(systems) or "none", own))
+        maps.append(HeatMap(title, columns, gains))
     return heat_maps("Gain of an iteration over the EPS without any system", maps)

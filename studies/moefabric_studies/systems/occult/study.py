@@ -14,7 +14,7 @@ from moefabric.api.predictions import workload, workload_of
 from moefabric.api.results import FabricResult, RunResult
 from moefabric.api.workloads import coactivation, load_routes
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.measured import iteration_ratios, port_bytes
+from moefabric_studies.systems.measured import cells_of, iteration_ratios, port_bytes, valid_fabrics
 from moefabric_studies.systems.occult import structure
 from moefabric_studies.systems.occult.pictures import gain_curves, time_points
 from moefabric_studies.systems.occult.placement import Occult
@@ -135,10 +135,9 @@ class OccultStudy:
         sums = sum_at_servers(routes.layer(STEPS, 0), np.arange(EXPERTS) * 4 // EXPERTS)
         pairs = coactivation(routes.experts[:STEPS, 0], EXPERTS)
         measures = {
-            **exact_measures(found["4"], "4"),
-            **exact_measures(found["8"], "8"),
-            **time_measures(found["4"]),
-            **hierarchy_measures(found["2x2"]),
+            **_of(runs["4"], exact_measures(found["4"], "4") | time_measures(found["4"])),
+            **_of(runs["8"], exact_measures(found["8"], "8")),
+            **_of(runs["2x2"], hierarchy_measures(found["2x2"])),
             "swap_saved_4": _saved(
                 found["4"]["occult"].copies.mean(axis=0),
                 found["4"]["occult-swap"].copies.mean(axis=0),
@@ -151,7 +150,10 @@ class OccultStudy:
             measures,
             {
                 "occult-time": time_points(
-                    {n: {name: one.points() for name, one in found[n].items()} for n in ("4", "8")}
+                    {
+                        n: {k: v.points() for k, v in found[n].items() if valid_fabrics([v.result])}
+                        for n in ("4", "8")
+                    }
                 ),
                 "occult-structure": gain_curves(generated, trained),
             },
@@ -259,6 +261,11 @@ def hierarchy_measures(found: dict[str, Variant]) -> dict[str, Measure]:
     }
 
 
+def _of(run: RunResult, measures: dict[str, Measure]) -> dict[str, Measure]:
+    """Return measures with the run from which they were taken."""
+    return {name: one.on(run.experiment) for name, one in measures.items()}
+
+
 def _saved(before: NDArray[np.float64], after: NDArray[np.float64]) -> Measure:
     return Measure.median_of((100 * (1 - after / before)).tolist())
 
@@ -267,9 +274,16 @@ def _variants_grid(servers: str, found: dict[str, Variant]) -> Grid:
     plain = found["each-expert"]
     rows = [
         (
-            name, f"{one.copies.mean():.2f}", f"{one.port_bytes / plain.port_bytes:.1%}",
-            f"{1e3 * one.all_to_all_s:.3g} ms", f"{one.load.mean():.1%}",
-            f"{sum(plain.iterations_s) / sum(one.iterations_s):.2f}x", f"{one.share:.0%}",
+            name, f"{one.copies.mean():.2f}",
+            *cells_of(
+                one.result,
+                f"{one.port_bytes / plain.port_bytes:.1%}", f"{1e3 * one.all_to_all_s:.3g} ms",
+            ),
+            f"{one.load.mean():.1%}",
+            *cells_of(
+                one.result,
+                f"{sum(plain.iterations_s) / sum(one.iterations_s):.2f}x", f"{one.share:.0%}",
+            ),
         )
         for name, one in found.items()
     ]  # fmt: skip
@@ -286,7 +300,7 @@ def _share_grid(found: dict[str, Variant]) -> Grid:
     for name in ("once", "occult", "occult-swap", "balanced", "prune-2", "prune-1"):
         ratio = found[name].all_to_all_s / plain
         gains = [1 / (1 - share + share * ratio) for share in shares]
-        rows.append((name, *(f"{gain:.2f}x" for gain in gains)))
+        rows.append((name, *cells_of(found[name].result, *(f"{gain:.2f}x" for gain in gains))))
     return grid(
         "systems/occult/occult-share",
         rows,

@@ -22,6 +22,8 @@ from moefabric_studies.oracle.results import (
 )
 from moefabric_studies.oracle.study import emulated_results
 
+from moefabric.api.charts import MISSING
+
 CUBIC = "CUBIC, 100 packets"
 
 
@@ -160,6 +162,13 @@ def test_emulated_fabrics_stand_beside_the_model_with_signed_errors(
     assert [result.errors for result in emulated] == [[pytest.approx(-0.05)], [pytest.approx(0.1)]]
     page = text(results.model_copy(update={"emulated": emulated}))
     assert "| mixnet | pass | 1 | +10.0 % | +10.0 % | +10.0 % | 1.74 | 1.50 | 1.20 (" in page
+    for invalid, row in (
+        (1, f"| mixnet | invalid | 1 | {MISSING} | {MISSING} | {MISSING} | 1.74 | {MISSING} |"),
+        (0, f"| mixnet | pass | 1 | +10.0 % | +10.0 % | +10.0 % | 1.74 | {MISSING} |"),
+    ):
+        judged = list(emulated)
+        judged[invalid] = judged[invalid].model_copy(update={"verdict": "invalid"})
+        assert row in text(results.model_copy(update={"emulated": tuple(judged)}))
 
 
 def test_results_survive_a_file(results: OracleResults, tmp_path: Path) -> None:

@@ -1,16 +1,33 @@
 """Studies of other systems: claims in a file, measures by a plug-in, verdicts and pages."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from moefabric_studies.systems.page import page_text
-from moefabric_studies.systems.study import ClaimSpec, JudgedClaim, Measure, load_study, run_study
+from moefabric_studies.systems.page import COLUMNS, claim_cells, number_text, page_text
+from moefabric_studies.systems.study import (
+    Change,
+    ClaimSpec,
+    JudgedClaim,
+    Measure,
+    Method,
+    Outcome,
+    RunVerdict,
+    StudyResult,
+    StudySpec,
+    load_study,
+    median_interval,
+    run_study,
+)
 
 from moefabric.core.errors import SpecError
+from moefabric.results.model import RunResult, Verdict
 from moefabric.results.progress import PlainProgressReporter
 from moefabric.ui.cli.main import main
+from tests.support.paths import EXAMPLES, REPOSITORY
 
 MODULE = """
 from moefabric.config.section import Section
@@ -70,19 +87,130 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def spec(
+    *band: float | None, method: Method = "emulated", null: float = 1.0, exact: bool = False
+) -> ClaimSpec:
+    return ClaimSpec(
+        id="X1", claim="c", band=list(band), null_value=null, measure="m", method=method,
+        exact=exact,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("value", "verdict"),
-    [(2.0, "held"), (1.0, "null fits too"), (4.0, "missed"), (None, "invalid")],
+    ("value", "band", "verdict"),
+    [
+        (2.0, (1.5, 3.0), "held"),
+        (1.0, (0.5, 3.0), "null fits too"),
+        (4.0, (0.5, 3.0), "missed"),
+        (None, (0.5, 3.0), "invalid"),
+    ],
 )
 def test_verdict_compares_value_and_null_model_with_the_band(
-    value: float | None, verdict: str
+    value: float | None, band: tuple[float, float], verdict: str
 ) -> None:
-    spec = ClaimSpec(
-        id="X1", claim="c", band=[0.5, 3.0], null_value=1.0, measure="m", method="emulated"
+    measure = Measure(value, () if value is None else (value,) * 3)
+    assert JudgedClaim(spec(*band), measure).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("samples", "verdict"),
+    [
+        pytest.param([2.0], "not enough samples", id="one-ratio"),
+        pytest.param([2.0, 2.1], "not enough samples", id="two"),
+        pytest.param([1.9, 2.0, 2.1], "held", id="three-inside"),
+        pytest.param([1.0, 2.0, 2.1], "too much spread", id="one-of-three-outside"),
+        pytest.param([1.0, *[2.0] * 8], "held", id="one-of-nine-outside"),
+        pytest.param([1.0, 1.1, *[2.0] * 7], "too much spread", id="two-of-nine-outside"),
+        pytest.param([9.0] * 3, "missed", id="all-outside"),
+        pytest.param([9.0], "missed", id="one-outside"),
+    ],
+)
+def test_claim_holds_with_enough_samples_around_a_median_that_is_surely_inside(
+    samples: list[float], verdict: str
+) -> None:
+    assert JudgedClaim(spec(1.5, 3.0), Measure.median_of(samples)).verdict == verdict
+    assert JudgedClaim(spec(1.5, 3.0, exact=True), Measure.median_of(samples)).verdict in {
+        "held",
+        "missed",
+    }
+    simulated = spec(1.5, 3.0, method="simulated")
+    assert JudgedClaim(simulated, Measure.median_of(samples)).verdict in {"held", "missed"}
+
+
+def test_interval_of_the_median_covers_it_in_95_of_100_cases() -> None:
+    """Ranks of the sign test (Conover, Practical Nonparametric Statistics, table A3)."""
+    intervals = {n: median_interval(range(1, n + 1)) for n in (1, 5, 6, 8, 9, 20, 27)}
+    assert intervals == {
+        1: (1, 1), 5: (1, 5), 6: (1, 6), 8: (1, 8), 9: (2, 8), 20: (6, 15), 27: (8, 20)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "shown", "value"),
+    [
+        (["pass", "pass"], "held", 2.0),
+        (["pass", "degraded"], "held (degraded)", 2.0),
+        (["invalid", "degraded"], "invalid", None),
+        ([], "held", 2.0),
+    ],
+)
+def test_claim_carries_the_worst_verdict_of_its_runs(
+    verdicts: list[str], shown: str, value: float | None
+) -> None:
+    runs = [RunVerdict(f"run/{n}", Verdict(verdict)) for n, verdict in enumerate(verdicts)]
+    claim = JudgedClaim(spec(1.5, 3.0), Measure.median_of([2.0] * 3), runs)
+    assert (claim.verdict_text, claim.value) == (shown, value)
+    cells = dict(zip(COLUMNS, claim_cells(claim), strict=True))
+    assert cells["verdict"] == shown
+    assert cells["measured"].startswith("2" if value else "—")
+    assert claim.to_json()["value"] == value
+
+
+def result_of(verdicts: dict[str, str], *measures: Measure) -> StudyResult:
+    """Return a study of claims X1, X2, ... whose run has fabrics with these verdicts."""
+    claims = [
+        spec(1.5, 3.0).model_copy(update={"id": f"X{n}", "measure": f"m{n}"})
+        for n, _ in enumerate(measures, 1)
+    ]
+    fabrics = [
+        {"fabric": name, "fidelity": {"verdict": verdict, "reasons": ["2 transfers were lost"]}}
+        for name, verdict in verdicts.items()
+    ]
+    run = RunResult.model_validate({"experiment": "run", "results": fabrics})
+    whole = StudySpec(
+        system="x", title="X", paper="p", sources="s", mechanism="m", method="m", claims=claims
     )
-    if value == 2.0:
-        spec = spec.model_copy(update={"band": [1.5, 3.0]})
-    assert JudgedClaim(spec, Measure(value)).verdict == verdict
+    values = {f"m{n}": measure for n, measure in enumerate(measures, 1)}
+    return StudyResult(whole, Outcome(values, runs=[run]), 1.0)
+
+
+def test_claim_rests_on_the_fabrics_that_its_measure_names_or_on_all() -> None:
+    own = (2.0, 2.0, 2.0)
+    measures = (
+        Measure(2.0, own, runs=("run/a",)),
+        Measure(2.0, own, runs=("run",)),
+        Measure(2.0, own),
+    )
+    result = result_of({"a": "pass", "b": "invalid"}, *measures)
+    assert [claim.verdict for claim in result.claims] == ["held", "invalid", "invalid"]
+    assert result.is_invalid
+    page = page_text(result, Path("x.yaml"))
+    assert "| X2 | c | — | 1.5 to 3 | 1 | — | emulated | invalid |" in page
+    assert "one that rests on an `invalid` fabric has no value" in " ".join(page.split())
+    assert "| run/b | invalid | 2 transfers were lost |" in page
+
+
+def test_page_lists_changes_after_the_first_measurement() -> None:
+    result = result_of({"a": "degraded"}, Measure(2.0, (2.0,) * 3))
+    change = Change(claim="X1", first="1.2x", verdict="missed", change="longer transfers", now="2x")
+    changed = result.spec.model_copy(update={"changes": [change]})
+    page = page_text(replace(result, spec=changed), Path("x.yaml"))
+    assert "| X1 | 1.2x | missed | longer transfers | 2x |" in page
+    assert "1 held" in page
+    assert "| held (degraded) |" in page
+    wrong = change.model_copy(update={"claim": "X9"})
+    faults = list(changed.model_copy(update={"changes": [wrong]}).errors())
+    assert faults == [("changes[0].claim", "there is no claim X9")]
 
 
 def test_claims_are_judged_and_shown_on_a_page(study: Path) -> None:
@@ -108,6 +236,56 @@ def test_command_prints_claims_and_writes_json_and_pages(study: Path) -> None:
     assert [claim["verdict"] for claim in system["claims"]] == ["held", "missed", "not tested"]
     assert Path("pages/halves.svg").read_text() == "<svg/>"
     assert "Halves" in Path("pages/halves.md").read_text()
+
+
+def test_store_keeps_claims_with_samples_verdicts_and_origin(study: Path) -> None:
+    words = ["system", str(study), "--json", "out.json", "--store", "stored"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    text = Path("stored/systems/halves.json").read_text()
+    stored = json.loads(text)
+    assert stored["claims"][0] == {
+        "id": "H1", "value": 2.0, "samples": [1.9, 2.0, 2.1], "verdict": "held"
+    }  # fmt: skip
+    assert [claim["verdict"] for claim in stored["claims"]] == ["held", "missed", "not tested"]
+    source = stored["manifest"]["provenance"]
+    assert source["command"] == "moefabric system halves.yaml"
+    assert [*source["inputs"]] == ["halves.yaml"]
+    assert sum(line.startswith('{"') for line in text.splitlines()) == 3
+
+
+def otherwise_shown(file: Path, stored: Path, page: Path) -> list[str]:
+    """Return the claims whose value or verdict a page shows otherwise than its stored result."""
+    units = {claim.id: claim.unit for claim in load_study(file)[0].claims}
+    found = []
+    for claim in json.loads(stored.read_text())["claims"]:
+        [row] = [r for r in page.read_text().splitlines() if r.startswith(f"| {claim['id']} |")]
+        *_, measured, _, verdict, _ = (cell.strip() for cell in row.split("|"))
+        value = number_text(claim.get("value"), units[claim["id"]])
+        if not (measured.startswith(value) and verdict.startswith(claim["verdict"])):
+            found.append(claim["id"])
+    return found
+
+
+def test_page_shows_the_stored_claims(study: Path) -> None:
+    words = ["system", str(study), "--json", "out.json", "--store", "stored", "--pages", "pages"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    stored, page = Path("stored/systems/halves.json"), Path("pages/halves.md")
+    assert otherwise_shown(study, stored, page) == []
+    stored.write_text(stored.read_text().replace('"value":2.0', '"value":2.2', 1))
+    assert otherwise_shown(study, stored, page) == ["H1"]
+    stored.write_text(stored.read_text().replace('"verdict":"missed"', '"verdict":"held"', 1))
+    assert otherwise_shown(study, stored, page) == ["H1", "H2"]
+
+
+def test_pages_of_systems_show_their_stored_claims() -> None:
+    """Pages without a stored result say that they were measured before."""
+    for file in sorted(EXAMPLES.glob("systems/*.yaml")):
+        stored = REPOSITORY / f"docs/results/systems/{file.stem}.json"
+        page = REPOSITORY / f"docs/systems/{file.stem}.md"
+        if stored.exists():
+            assert otherwise_shown(file, stored, page) == [], file.stem
+        else:
+            assert re.search("Measured at commit|drawn from stored results", page.read_text())
 
 
 def test_claim_without_a_value_makes_the_study_invalid(study: Path) -> None:

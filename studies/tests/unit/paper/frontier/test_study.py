@@ -1,12 +1,10 @@
 """Jobs, results and pages of the frontier study."""
 
-import json
 import shutil
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -14,7 +12,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from moefabric_studies.paper.evaluation import RATES, Evaluation, load_evaluation
-from moefabric_studies.paper.frontier.emulated import measured_points
 from moefabric_studies.paper.frontier.jobs import (
     LAYERS,
     REGION_SIZES,
@@ -32,20 +29,16 @@ from moefabric_studies.paper.frontier.networks import (
 )
 from moefabric_studies.paper.frontier.page import page_text
 from moefabric_studies.paper.frontier.pictures import pictures
-from moefabric_studies.paper.frontier.results import (
-    FrontierResults,
-    Limit,
-    Measured,
-    Point,
-    efficient,
-)
+from moefabric_studies.paper.frontier.results import FrontierResults, Limit, Point, efficient
 from moefabric_studies.paper.loader import load_jobs
 from moefabric_studies.paper.network import NETWORKS, nic_bytes_s
 
 from moefabric.config.model import preset
 from moefabric.core.errors import SpecError
 from moefabric.ui.cli.main import main
-from tests.support.paths import EXAMPLES
+from tests.support.paths import EXAMPLES, REPOSITORY
+
+STORED = REPOSITORY / "docs/results"
 
 
 @cache
@@ -209,11 +202,13 @@ def test_every_picture_is_well_formed_and_has_the_null_model(study: FrontierResu
 def test_command_draws_the_page_of_earlier_results(study: FrontierResults, tmp_path: Path) -> None:
     file, page = tmp_path / "frontier.json", tmp_path / "frontier.md"
     file.write_text(study.model_dump_json())
-    outcome = CliRunner().invoke(main, ["frontier", "--results", str(file), "--page", str(page)])
+    outcome = CliRunner().invoke(
+        main, ["frontier", "--results", str(file), "--page", str(page), "--stored", str(STORED)]
+    )
     assert outcome.exit_code == 0, outcome.output
     assert "performance per dollar, 8 servers, 7+1, 100Gb/s" in outcome.output
     text = page.read_text()
-    assert text == page_text(study)
+    assert text == page_text(study, page, STORED)
     for name in pictures(study):
         assert (tmp_path / name).exists()
         assert f"]({name})" in text
@@ -248,37 +243,15 @@ def test_experiments_with_packets_have_the_jobs_of_the_study(model: str) -> None
     ]
 
 
-def test_measured_points_compare_iterations_with_the_eps(tmp_path: Path) -> None:
-    def fabric(name: str, policy: str, measured_s: float) -> dict[str, Any]:
-        iteration = {"measured_s": measured_s, "predicted_s": 2.0}
-        return {
-            "fabric": name,
-            "policy": policy,
-            "iterations": [iteration] * 2,
-            "wiring": {"optical_nics": 7, "electrical_nics": 1, "nic_rate_bps": 1e11},
-            "fidelity": {"verdict": "pass"},
-        }
-
-    run = tmp_path / "run.json"
-    results = [fabric("a", "multihop", 2.1), fabric("b", "eps", 2.0)]
-    run.write_text(json.dumps({"experiment": "corner", "results": results}))
-    first, second = measured_points(run)
-    assert (first.fabric, first.iteration, first.predicted_s) == ("a", 1.05, 2.0)
-    assert (second.fabric, second.iteration, second.verdict) == ("b", 1.0, "pass")
-    run.write_text(json.dumps({"experiment": "corner", "results": results[:1]}))
-    with pytest.raises(SpecError, match="policy eps"):
-        list(measured_points(run))
-
-
-def test_page_has_the_measured_points(study: FrontierResults, tmp_path: Path) -> None:
-    assert "Not measured yet" in page_text(study)
-    point = Measured(
-        experiment="corner", fabric="multihop", servers=8, rate_bps=1e11, optical=7, electrical=1,
-        verdict="pass", iteration_s=2.1, predicted_s=2.0, iteration=1.05, all_to_all=1.01,
-        predicted_all_to_all=1.0, efficiency=2.1,
-    )  # fmt: skip
-    text = page_text(study.model_copy(update={"measured": (point,)}))
-    assert "| corner | multihop, 7+1, 100Gb/s | 1.01x (1.00x) | 1.050 | 2.100 s (+5.0 %)" in text
+def test_page_has_the_stored_results_of_runs_and_is_the_same_without_a_new_run(
+    study: FrontierResults, tmp_path: Path
+) -> None:
+    page = REPOSITORY / "docs/frontier.md"
+    assert "Not measured yet." in page_text(study, page, tmp_path)
+    _, _, drawn = page_text(study, page, STORED).partition("## With packets")
+    _, _, shown = page.read_text().partition("## With packets")
+    assert drawn.partition("## What the model")[0] == shown.partition("## What the model")[0]
+    assert "| forwarding-mixtral-8x22b | `multihop` | 7 + 1 |" in drawn
 
 
 def test_settling_costs_each_forward_dispatch_of_mixnet_its_whole_time(

@@ -1,0 +1,130 @@
+"""Provenance of a run: commit of the source, model of the CPU, digests of the inputs."""
+
+import hashlib
+import json
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+import moefabric
+from moefabric.config.experiment import ExperimentSpec
+from moefabric.results.model import Provenance
+
+_PARTS: Final = (
+    "core", "runtime", "simulator", "workload", "planner", "config", "traces", "results",
+    "prediction", "testbed", "execution",
+)  # fmt: skip
+MEASURED: Final = ("agents", "controller", "emulator", *(f"moefabric/{part}" for part in _PARTS))
+"""Folders of the source on which a measurement depends."""
+_SOURCE: Final = Path(moefabric.__file__).resolve().parents[1]
+_CPU: Final = Path("/proc/cpuinfo")
+
+
+def provenance(
+    spec: ExperimentSpec, file: Path, settings: Sequence[str] = (), command: str = "run"
+) -> Provenance:
+    """Return the provenance of an experiment that is about to be run.
+
+    Args:
+        spec: The experiment.
+        file: Its file.
+        settings: Changes to the file, as in `--set`.
+        command: Subcommand of `moefabric` that runs it.
+    """
+    model = spec.model.build()
+    sizes = json.dumps(asdict(model), sort_keys=True, default=str)
+    source = provenance_of(file, settings, command, _inputs(spec, file.parent))
+    digest = hashlib.sha256(sizes.encode()).hexdigest()
+    return source.model_copy(update={"inputs": source.inputs | {f"model {model.name}": digest}})
+
+
+def provenance_of(
+    file: Path, settings: Sequence[str], command: str, others: Iterable[Path] = ()
+) -> Provenance:
+    """Return the provenance of what a command makes of a file.
+
+    Args:
+        file: The file.
+        settings: Changes to the file, as in `--set`.
+        command: Subcommand of `moefabric`.
+        others: Files that it names.
+    """
+    words = ["moefabric", command, _name(file)]
+    words += [word for setting in settings for word in ("--set", setting)]
+    inputs = {_name(one): _digest(one) for one in (file, *others)}
+    commit, modified = commit_of(_SOURCE)
+    return Provenance(
+        commit=commit,
+        modified=modified,
+        measured=list(MEASURED),
+        command=shlex.join(words),
+        cpu=_cpu(),
+        inputs=inputs,
+    )
+
+
+def _inputs(spec: ExperimentSpec, folder: Path) -> Iterator[Path]:
+    """Yield the files that an experiment names."""
+    for path in _paths(spec.model_dump()):
+        if (found := folder / path.expanduser()).exists():
+            yield found
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    match value:
+        case PurePath():
+            yield Path(value)
+        case dict():
+            for one in value.values():
+                yield from _paths(one)
+        case list() | tuple():
+            for one in value:
+                yield from _paths(one)
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and contents of a folder's files."""
+    if not path.is_dir():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(one for one in path.rglob("*") if one.is_file()):
+        digest.update(f"{file.relative_to(path)} {_digest(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _name(path: Path) -> str:
+    """Return a path from the root of the source, or its last part if it is elsewhere."""
+    whole = path.resolve()
+    return str(whole.relative_to(_SOURCE)) if whole.is_relative_to(_SOURCE) else path.name
+
+
+def commit_of(source: Path) -> tuple[str | None, bool]:
+    """Return the commit of a checkout, and whether measured folders differ from it.
+
+    An installed package is no checkout, even if a folder above it is one.
+    """
+    if not (source / ".git").exists():
+        return None, False
+    commit = _git(source, "rev-parse", "HEAD")
+    changes = _git(source, "status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
+    return commit or None, bool(commit and changes)
+
+
+def _git(source: Path, *arguments: str) -> str:
+    """Return the output of git in the source, whoever owns it; empty if git fails or is missing."""
+    command = ["git", "-c", f"safe.directory={source}", "-C", str(source), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _cpu() -> str:
+    """Return the model of the CPU; empty if the kernel doesn't tell it."""
+    lines = _CPU.read_text().splitlines() if _CPU.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "")

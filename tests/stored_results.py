@@ -1,0 +1,90 @@
+"""Pages that show stored results, and the age of these: `python -m tests.stored_results [--write]`.
+
+With `--write`, the blocks of all pages are drawn from the files in `docs/results`. Then the results
+are listed that are older than what they measure: since their commit, other commits have touched the
+folders on which their figures depend. Age is no error.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from moefabric.api.results import StoredResults, filled, read_run
+from moefabric.results.model import Provenance
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs/results"
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """Return the pages that may show results."""
+    return [root / "README.md", *sorted(root.glob("docs/**/*.md"))]
+
+
+def write_pages(root: Path, results: StoredResults) -> Iterator[Path]:
+    """Fill the blocks of all pages; yield those that changed."""
+    for page in pages(root):
+        text = page.read_text()
+        if (now := filled(text, page, results)) != text:
+            page.write_text(now)
+            yield page
+
+
+def age(source: Provenance, root: Path = ROOT) -> str:
+    """Return in words how much older a result is than what it measures; empty if it isn't.
+
+    Args:
+        source: Origin of the result.
+        root: The repository.
+    """
+    commit, changed = source.commit, " of a changed source" if source.modified else ""
+    if not commit:
+        return "has no commit"
+    if _git(root, "cat-file", "-e", f"{commit}^{{commit}}") is None:
+        return f"commit {commit[:8]} is not in this clone, which may be shallow"
+    paths = [path for path in source.measured if (root / path).exists()]
+    since = _git(root, "rev-list", "--count", f"{commit}..HEAD", "--", *paths)
+    count = int(since or 0)
+    commits = f"{count} commit{'s' * (count != 1)} since {commit[:8]} touched what it measures"
+    return commits + changed if count else changed.strip()
+
+
+def ages(folder: Path = RESULTS, root: Path = ROOT) -> dict[str, str]:
+    """Return the age of each stored result that is older than what it measures, by its name."""
+    found = {}
+    for file in sorted(folder.rglob("*.json")):
+        source = read_run(file).manifest.provenance or Provenance()
+        if text := age(source, root):
+            found[str(file.relative_to(folder).with_suffix(""))] = text
+    return found
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """Return the output of git; None if it fails."""
+    command = ["git", "-C", str(root), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def main() -> int:
+    """Carry out the command line; return the exit status."""
+    if "--write" in sys.argv[1:]:
+        for page in write_pages(ROOT, StoredResults(RESULTS)):
+            print(f"wrote {page.relative_to(ROOT)}")
+    old = ages()
+    for name, text in old.items():
+        print(f"{name}: {text}")
+    counts = [
+        f"{name} {text.split()[0] if text[0].isdigit() else '?'}" for name, text in old.items()
+    ]
+    total = len(list(RESULTS.rglob("*.json")))
+    listed = f", by commits: {', '.join(counts)}" if counts else ""
+    print(f"{len(old)} of {total} stored results are older than what they measure{listed}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

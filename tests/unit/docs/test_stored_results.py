@@ -1,0 +1,108 @@
+"""Pages show what stored results say, and the age of results is listed."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moefabric.api.results import StoredResults, filled
+from moefabric.report.stored_results import LIMIT_BYTES, stored_text
+from moefabric.results.model import read_run
+from tests.stored_results import RESULTS, ROOT, ages, pages, write_pages
+
+FILES = sorted(RESULTS.glob("*.json"))
+SHOWN = [page for page in pages() if "<!-- result" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
+def test_page_shows_the_stored_results(page: Path) -> None:
+    """Each figure from a result on README and pages is that of the raw file."""
+    text = page.read_text()
+    assert filled(text, page, StoredResults(RESULTS)) == text
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_stored_result_is_small_as_written_and_of_known_origin(file: Path) -> None:
+    text, run = file.read_text(), read_run(file)
+    assert len(text.encode()) <= LIMIT_BYTES
+    assert stored_text(run) == text
+    source = run.manifest.provenance
+    assert source is not None
+    assert re.fullmatch("[0-9a-f]{40}", source.commit or "")
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in source.inputs.values())
+    assert source.inputs
+    assert source.measured
+
+
+def test_a_changed_figure_is_noticed_and_mended(tmp_path: Path) -> None:
+    (tmp_path / "docs/results").mkdir(parents=True)
+    (tmp_path / "docs/results/forwarding.json").write_text(
+        (RESULTS / "forwarding.json").read_text()
+    )
+    page = ROOT / "docs/forwarding.md"
+    (tmp_path / "README.md").write_text("No figures.\n")
+    copy = tmp_path / "docs/forwarding.md"
+    copy.write_text(page.read_text().replace("| 2.18x |", "| 2.81x |", 1))
+    assert copy.read_text() != page.read_text()
+    results = StoredResults(tmp_path / "docs/results")
+    assert list(write_pages(tmp_path, results)) == [copy]
+    assert copy.read_text() == page.read_text()
+    assert list(write_pages(tmp_path, results)) == []
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.check_output(command, text=True).strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> tuple[Path, str]:
+    """A repository, and its commit after which its code and its page changed."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    for name, text in (("agents/a.py", "1"), ("agents/a.py", "2"), ("docs/page.md", "3")):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", f"Write {text}")
+    return folder, git(folder, "rev-parse", "HEAD~2")
+
+
+def store(folder: Path, **source: object) -> None:
+    manifest = {"provenance": {"measured": ["agents"], **source}}
+    document = {"experiment": "a", "manifest": manifest, "results": []}
+    (folder / "docs").mkdir(exist_ok=True)
+    (folder / "docs/a.json").write_text(json.dumps(document))
+
+
+def test_result_is_as_old_as_the_commits_that_touched_what_it_measures(
+    repository: tuple[Path, str],
+) -> None:
+    folder, commit = repository
+    store(folder, commit=commit)
+    touched = f"1 commit since {commit[:8]} touched what it measures"
+    assert ages(folder / "docs", folder) == {"a": touched}
+    store(folder, commit=git(folder, "rev-parse", "HEAD~1"))
+    assert ages(folder / "docs", folder) == {}
+    store(folder, commit=None)
+    assert ages(folder / "docs", folder) == {"a": "has no commit"}
+
+
+def test_age_is_unknown_in_a_shallow_clone(repository: tuple[Path, str], tmp_path: Path) -> None:
+    folder, commit = repository
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{folder}", str(clone))
+    store(clone, commit=commit)
+    unknown = f"commit {commit[:8]} is not in this clone, which may be shallow"
+    assert ages(clone / "docs", clone) == {"a": unknown}
+
+
+def test_listing_ends_with_a_count_and_exit_status_0() -> None:
+    command = [sys.executable, "-m", "tests.stored_results"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.search(rf"\d+ of {len(FILES)} stored results are older", done.stdout)
