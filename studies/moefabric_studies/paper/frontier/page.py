@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
+from math import isinf
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -29,6 +30,7 @@ from moefabric_studies.paper.frontier.results import (
     SMALLEST,
     FrontierResults,
     Limit,
+    Move,
     Point,
     efficient,
 )
@@ -84,6 +86,8 @@ def page_text(results: FrontierResults, page: Path, stored: Path) -> str:
         capacity=list(_capacity(results)),
         latency=list(_latency(results)),
         permutation=list(_permutation(results)),
+        moves=list(_moves(results)),
+        recorded={policy.name: _recorded_moves(results, policy) for policy in (MIXNET, JOINT)},
         trace=list(_trace(results)),
         settling=list(_settling(results)),
         measured=_measured(page, StoredResults(stored)),
@@ -314,6 +318,42 @@ def _permutation(results: FrontierResults) -> Iterator[Row]:
         if mix.share in (0.5, 1.0):
             cells = [ratio(mix.all_to_all[policy.name]) for policy in policies]
             yield str(mix.servers), mix.kind, f"{mix.share:.0%}", *cells
+
+
+def _moves(results: FrontierResults) -> Iterator[Row]:
+    """Yield the times to light circuits up to which moving them pays."""
+    for (optical, share), group in groupby(results.moves, lambda one: (one.optical, one.share)):
+        cells = [f"{_break_even(one)} ({one.moved:.2f}, {one.fixed:.2f})" for one in group]
+        yield _split(optical), f"{share:.0%}", *cells
+
+
+def _recorded_moves(results: FrontierResults, policy: FrontierPolicy) -> tuple[str, str]:
+    """Return for how many all-to-alls of the training run moving pays, and the median break-even.
+
+    The run is that of the smallest region at 7+1 NICs.
+    """
+    [times] = [one for one in results.traces if one.servers == SMALLEST]
+    pairs = zip(times.all_to_all[policy.name], times.all_to_all[EVEN_SPILL.name], strict=True)
+    moves = [
+        Move(
+            optical=NICS - 1,
+            share=0.0,
+            policy=policy.name,
+            waits=policy.waits,
+            moved=moved,
+            fixed=fixed,
+            eps=NICS,
+        )
+        for moved, fixed in pairs
+    ]
+    limits = [move.break_even for move in moves]
+    return f"{sum(limit > 0 for limit in limits)} of {len(limits)}", f"{median(limits):.2f}"
+
+
+def _break_even(move: Move) -> str:
+    if not move.break_even:
+        return "never"
+    return "always" if isinf(move.break_even) else f"{move.break_even:.2f}"
 
 
 def _trace(results: FrontierResults) -> Iterator[Row]:

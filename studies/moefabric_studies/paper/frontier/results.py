@@ -1,7 +1,7 @@
 """Results of the frontier study, as JSON and as figures derived from them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from math import exp, log
+from math import exp, inf, log
 from pathlib import Path
 from statistics import mean
 from typing import Final
@@ -12,6 +12,10 @@ from moefabric_studies.paper.network import nic_bytes_s
 
 SMALLEST: Final = 8
 """Servers of the smallest region."""
+ALL_TO_ALLS: Final = 4
+"""All-to-alls of a layer: dispatch and combine, forward and backward."""
+_EQUAL: Final = 1e-6
+"""Relative difference of times that counts as none."""
 
 
 class _Part(BaseModel):
@@ -97,6 +101,44 @@ class Mix(_Part):
     """Completion time by policy, relative to the non-blocking EPS."""
 
 
+class Move(_Part):
+    """A demand for which circuits move or stay, in a region of the smallest size.
+
+    Times are those of an all-to-all, relative to the non-blocking EPS.
+    """
+
+    optical: int
+    """Circuit NICs of a server."""
+    share: float
+    """Part of the busiest server's bytes that partners exchange."""
+    policy: str
+    """Policy that moves circuits."""
+    waits: bool
+    """Whether a first all-to-all waits for its circuits, rather than starting over the EPS."""
+    moved: float
+    """Time over circuits that were moved for the demand."""
+    fixed: float
+    """Time of the same way to split bytes over even circuits, which never move."""
+    eps: float
+    """Time over the electrical NICs alone."""
+
+    @property
+    def break_even(self) -> float:
+        """Time to light circuits at which moving them for a layer costs what it saves.
+
+        It is relative to an all-to-all of the non-blocking EPS; 0 if moving saves nothing, infinite
+        if moving pays however long it takes. Moving shortens the four all-to-alls of a layer and
+        delays the first of them.
+        """
+        saved = ALL_TO_ALLS * (self.fixed - self.moved)
+        if saved <= _EQUAL * self.fixed:
+            return 0.0
+        if self.waits:
+            return saved
+        lost = self.eps - self.moved  # of the whole all-to-all over the EPS
+        return inf if saved >= lost else self.eps * saved / lost
+
+
 class TraceTimes(_Part):
     """All-to-alls of a recorded training run at 7+1 NICs."""
 
@@ -129,6 +171,7 @@ class FrontierResults(_Part):
     points: tuple[Point, ...]
     limits: tuple[Limit, ...]
     mixes: tuple[Mix, ...]
+    moves: tuple[Move, ...]
     traces: tuple[TraceTimes, ...]
     gpu_speeds: tuple[GpuSpeed, ...]
     wall_s: float

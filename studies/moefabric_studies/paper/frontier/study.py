@@ -47,6 +47,10 @@ FORWARDING_NICS: Final = (0.0, 0.125, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 """Limits of forwarding, in NICs of a server."""
 _PERMUTATIONS: Final = ("exchange", "cycle")
 _SHARES: Final = tuple(step / 8 for step in range(9))
+_MOVE_SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+_MOVED_AND_FIXED: Final = ((MIXNET, EVEN_SPILL), (JOINT, EVEN_SPILL), (MOVED_MULTIHOP, MULTIHOP))
+_MOVE_SPLITS: Final = (7, 6, 4)
+"""Circuit NICs for which circuits that move are compared with circuits that don't."""
 _TRACE_STEPS: Final = 40
 """Distance of the training steps whose all-to-alls are compared."""
 _TRACE_EXPERTS: Final = 16
@@ -115,11 +119,13 @@ def run_study(
     for region in regions:
         limits.append(_limit(region.job))
         reporter.advance(f"{region.job.model}, {region.job.servers} servers: limits")
-    mixes = []
+    mixes, moves = list[results.Mix](), list[results.Move]()
     for job in (region.job for region in regions if region.job.model == _EXAMPLE):
         for kind in _PERMUTATIONS:
             mixes += [_mix(job, kind, share) for share in _SHARES]
             reporter.advance(f"{job.servers} servers: permutation, {kind}")
+        if job.servers == results.SMALLEST:
+            moves += list(_moves(job))
     traces = []
     for servers in _trace_sizes(sizes):
         traces.append(_trace(evaluation.trace, servers))
@@ -134,6 +140,7 @@ def run_study(
         points=results.marked(points),
         limits=tuple(limits),
         mixes=tuple(mixes),
+        moves=tuple(moves),
         traces=tuple(traces),
         gpu_speeds=tuple(speeds),
         wall_s=time.monotonic() - start,
@@ -248,15 +255,36 @@ def _limit(job: RegionJob) -> results.Limit:
 
 def _mix(job: RegionJob, kind: str, share: float) -> results.Mix:
     """Return the times of a demand, a share of which is a permutation."""
-    servers, model = job.servers, job.demands[0]
-    positions = np.arange(servers)
-    partners = positions ^ 1 if kind == "exchange" else (positions + 1) % servers
+    policies = (MIXNET, JOINT, EVEN_SPILL, MULTIHOP, MOVED_MULTIHOP)
+    times = _relative(Comparison(_mixed(job, kind, share), CORNER), policies)
+    return results.Mix(servers=job.servers, kind=kind, share=share, all_to_all=times)
+
+
+def _mixed(job: RegionJob, kind: str, share: float) -> FloatArray:
+    """Return a demand, a share of which is a permutation."""
+    model, positions = job.demands[0], np.arange(job.servers)
+    partners = positions ^ 1 if kind == "exchange" else (positions + 1) % job.servers
     permutation = np.zeros_like(model)
     permutation[positions, partners] = 1.0
-    demand = (1 - share) * model / _busiest(model) + share * permutation
-    policies = (MIXNET, JOINT, EVEN_SPILL, MULTIHOP, MOVED_MULTIHOP)
-    times = _relative(Comparison(demand, CORNER), policies)
-    return results.Mix(servers=servers, kind=kind, share=share, all_to_all=times)
+    mixed: FloatArray = (1 - share) * model / _busiest(model) + share * permutation
+    return mixed
+
+
+def _moves(job: RegionJob) -> Iterator[results.Move]:
+    """Yield the times with circuits that move and with circuits that don't."""
+    for optical, share in product(_MOVE_SPLITS, _MOVE_SHARES):
+        comparison = Comparison(_mixed(job, "exchange", share), optical)
+        for policy, fixed in _MOVED_AND_FIXED:
+            times = _relative(comparison, (policy, fixed))
+            yield results.Move(
+                optical=optical,
+                share=share,
+                policy=policy.name,
+                waits=policy.waits,
+                moved=times[policy.name],
+                fixed=times[fixed.name],
+                eps=NICS / comparison.electrical,
+            )
 
 
 def _busiest(demand: FloatArray) -> float:

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -29,7 +30,7 @@ from moefabric_studies.paper.frontier.networks import (
 )
 from moefabric_studies.paper.frontier.page import page_text
 from moefabric_studies.paper.frontier.pictures import pictures
-from moefabric_studies.paper.frontier.results import FrontierResults, Limit, Point, efficient
+from moefabric_studies.paper.frontier.results import FrontierResults, Limit, Move, Point, efficient
 from moefabric_studies.paper.loader import load_jobs
 from moefabric_studies.paper.network import NETWORKS, nic_bytes_s
 
@@ -68,6 +69,23 @@ def test_paper_region_has_the_published_demand_but_for_noise() -> None:
     paper = evaluation().jobs["mixtral-8x22b"]
     assert replace(job.layers[0], gating=paper.gating) == paper
     assert job.demands[0] == pytest.approx(paper.dispatch_bytes, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("moved", "fixed", "waits", "limit"),
+    [
+        (1.5, 1.5, True, 0.0),
+        (1.5, 1.2, False, 0.0),
+        (1.5, 2.0, True, 2.0),  # four times a half
+        (1.0, 1.5, False, 8 * 2.0 / 7.0),  # 7 of 8 are lost until circuits are lit
+        (1.0, 3.0, False, inf),  # more is saved than the EPS alone takes
+    ],
+)
+def test_moving_pays_up_to_the_time_that_it_saves(
+    moved: float, fixed: float, waits: bool, limit: float
+) -> None:
+    move = Move(optical=7, share=0.5, policy="any", waits=waits, moved=moved, fixed=fixed, eps=8.0)
+    assert move.break_even == pytest.approx(limit)
 
 
 def test_generated_gating_fills_regions_of_each_size(tmp_path: Path) -> None:
