@@ -118,12 +118,13 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
 
 @lru_cache(maxsize=16)
 def _paths(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> tuple[_Path, ...]:
-    """Return the paths of all pairs, sorted by pair."""
-    return tuple(
-        _Path(byte, _seconds(fabric, circuits, byte))
-        for src, dst in permutations(servers, 2)
-        for byte in _bytes(fabric, circuits, src, dst)
-    )
+    """Return the paths of all pairs, sorted by pair; of lanes with one route, the first."""
+    paths: dict[tuple[tuple[str, str], tuple[tuple[Link, float], ...]], _Path] = {}
+    for src, dst in permutations(servers, 2):
+        for byte in _bytes(fabric, circuits, src, dst):
+            path = _Path(byte, _seconds(fabric, circuits, byte))
+            paths.setdefault((path.pair, path.seconds), path)
+    return tuple(paths.values())
 
 
 def _bytes(fabric: Fabric, circuits: CircuitSet, src: str, dst: str) -> Iterator[Share]:
