@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from moefabric.core.paths import lanes_of_layer
+from moefabric.core.paths import MOST_SERVERS_FOR_DETOURS, lanes_of_layer
 
 Parallel = Mapping[str, Mapping[str, int]]
 """By server and neighbour, the number of circuits between the two."""
@@ -29,7 +29,7 @@ Detours = dict[tuple[str, str], dict[int, Hop]]
 
 
 def detoured_lanes(parallel: Parallel, lanes: int) -> Mapping[str, Detours]:
-    """Return the detours of all relay trees, by root.
+    """Return the detours of all relay trees, by root; large regions have none.
 
     Args:
         parallel: The circuits of each two servers.
@@ -39,6 +39,8 @@ def detoured_lanes(parallel: Parallel, lanes: int) -> Mapping[str, Detours]:
     detours: dict[str, Detours] = {root: {} for root in parallel}
     for destination, roots in parallel.items():
         members = _members(parallel, destination)
+        if len(members) > MOST_SERVERS_FOR_DETOURS:
+            continue
         counts = {count for member in members for count in parallel[member].values()}
         if len(counts) == 1 and all(len(parallel[m]) == len(members) - 1 for m in members):
             continue  # an even mesh

@@ -22,6 +22,8 @@ from moefabric.core.topology import Fabric, Region
 
 MARKS: Final = 63
 """Greatest DSCP; 0 marks nothing."""
+MOST_SERVERS_FOR_DETOURS: Final = 16
+"""Servers of the largest region whose relay trees make detours: more take long to plan."""
 _OPTICAL_MARK: Final = 1
 _ELECTRICAL_MARK: Final = 17
 
@@ -95,8 +97,8 @@ def relay_lanes(fabric: Fabric, region: Region) -> int:
     marks = len(_free_marks(fabric.optical, fabric.electrical)) - len(spine_paths(fabric))
     most = max(1, marks // fabric.largest_region)
     least, more = divmod(fabric.optical, max(1, len(region.servers) - 1))
-    if not more:
-        return min(least, most)
+    if not more or len(region.servers) > MOST_SERVERS_FOR_DETOURS:
+        return min(max(1, least), most)
     return min(2 * lanes_of_layer(least, least + 1), most)
 
 

@@ -84,8 +84,8 @@ def test_a_pair_alone_uses_all_circuits_of_its_servers(servers: int, optical: in
         assert most_circuits(routes) == pytest.approx(fewest), (src, dst)
 
 
-@pytest.mark.parametrize(("servers", "optical"), [(4, 3), (4, 6), (8, 7)])
-def test_even_mesh_has_no_detours(servers: int, optical: int) -> None:
+@pytest.mark.parametrize(("servers", "optical"), [(4, 3), (4, 6), (8, 7), (17, 8)])
+def test_even_mesh_and_large_region_have_no_detours(servers: int, optical: int) -> None:
     lit = even_circuits(forwarding_fabric(servers, optical, 0))
     names = sorted({nic.server for nic in lit.nics})
     parallel = {a: {b: len(lit.between(a, b)) for b in names if b != a} for a in names}
@@ -101,7 +101,7 @@ def test_even_mesh_has_no_detours(servers: int, optical: int) -> None:
         pytest.param(4, 7, 1, 8, id="two-or-three"),
         pytest.param(8, 4, 2, 2, id="fewer-circuits-than-pairs"),
         pytest.param(16, 16, 1, 2, id="no-marks-for-four-lanes"),
-        pytest.param(32, 7, 1, 1, id="no-marks-for-two-lanes"),
+        pytest.param(17, 7, 1, 1, id="no-detours-in-a-large-region"),
     ],
 )
 def test_trees_have_as_many_lanes_as_circuits_need_and_marks_suffice_for(
