@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 
-from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.detours import Hop, detoured_lanes
 from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_lanes, relay_path
@@ -239,16 +239,17 @@ def _relay_tree(
             uses[parent[far], far] += 1
         level = list(candidates)
         order += level
-    joined: dict[frozenset[str], list[Circuit]] = {}
+    joined: dict[tuple[str, str], tuple[Nic, ...]] = {}
 
     def nics(server: str, peer: str) -> tuple[Nic, ...]:
-        pair = frozenset((server, peer))
-        if pair not in joined:
-            parallel = circuits.between(server, peer)
+        if (server, peer) not in joined:
+            parallel, pair = circuits.between(server, peer), frozenset((server, peer))
             first = turns[pair] % len(parallel)
-            joined[pair] = [*parallel[first:], *parallel[:first]]
             turns[pair] += 1
-        return tuple(circuit.end_at(server) for circuit in joined[pair])
+            for end in (server, peer):
+                ends = [circuit.end_at(end) for circuit in parallel]
+                joined[end, peer if end == server else server] = (*ends[first:], *ends[:first])
+        return joined[server, peer]
 
     up: dict[str, tuple[Nic, ...]] = {}
     aside: dict[str, dict[str, tuple[Nic, ...]]] = {}
