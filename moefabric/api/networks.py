@@ -5,7 +5,7 @@ from moefabric.core.forwarding import relay_trees, tree_route
 from moefabric.core.machine_speed import fabric_frame_segments, frame_bits
 from moefabric.core.network_cost import PRICES, NetworkInventory, paper_network_usd
 from moefabric.core.nic import NicKind
-from moefabric.core.paths import relay_root
+from moefabric.core.paths import relay_lanes, relay_root
 from moefabric.core.routes import Link, Route, is_forwarding
 from moefabric.core.transport import PACED
 from moefabric.planner import joint, mixnet, static, topoopt, waterfill
@@ -23,6 +23,6 @@ __all__ = [
     "SplitPolicy", "best_split", "circuit_counts", "circuit_matrix", "even_order",
     "fabric_frame_segments", "frame_bits",
     "goodput_share", "is_forwarding", "joint", "link_rate_bps", "machine_speed", "mixnet",
-    "network_cost", "paper_network_usd", "planned_flows", "relay_root", "relay_trees",
-    "route_latency_s", "static", "topoopt", "tree_route", "waterfill",
+    "network_cost", "paper_network_usd", "planned_flows", "relay_lanes", "relay_root",
+    "relay_trees", "route_latency_s", "static", "topoopt", "tree_route", "waterfill",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from moefabric.core import forwarding
 from moefabric.core.circuits import CircuitSet
@@ -42,6 +42,8 @@ class Share:
             are spread evenly.
         forwarded: Bytes that other servers forward: the root of a relay tree
             (`moefabric.core.forwarding`) and the bytes that take it.
+        forwarded_by_lane: Bytes by each lane of these trees, in their order; if empty, the first
+            lanes carry all.
     """
 
     src: str
@@ -50,6 +52,34 @@ class Share:
     eps_bytes: float
     eps_bytes_by_nic: tuple[float, ...] = ()
     forwarded: tuple[tuple[str, float], ...] = ()
+    forwarded_by_lane: tuple[tuple[float, ...], ...] = ()
+
+    @classmethod
+    def over(
+        cls, src: str, dst: str, light: float, eps: float, lanes: Mapping[tuple[str, int], float]
+    ) -> Self:
+        """Return a share whose bytes over the EPS are spread evenly.
+
+        Args:
+            light: Bytes over the pair's own circuits.
+            eps: Bytes over the EPS.
+            lanes: Forwarded bytes, by the root and the lane of a relay tree.
+        """
+        trees: dict[str, list[float]] = {}
+        for (root, lane), size in lanes.items():
+            parts = trees.setdefault(root, [])
+            parts += [0.0] * (lane + 1 - len(parts))
+            parts[lane] += size
+        forwarded = tuple((root, sum(parts)) for root, parts in trees.items())
+        by_lane = tuple(map(tuple, trees.values())) if any(lane for _, lane in lanes) else ()
+        return cls(src, dst, light, eps, forwarded=forwarded, forwarded_by_lane=by_lane)
+
+    @property
+    def forwarded_lanes(self) -> Iterator[tuple[str, int, float]]:
+        """Root and number of each lane of a relay tree that carries bytes, and these."""
+        for number, (root, size) in enumerate(self.forwarded):
+            parts = self.forwarded_by_lane[number] if self.forwarded_by_lane else (size,)
+            yield from ((root, lane, part) for lane, part in enumerate(parts) if part)
 
     @property
     def bytes(self) -> float:
@@ -64,13 +94,12 @@ class Share:
     @classmethod
     def joined(cls, shares: Sequence["Share"]) -> "Share":
         """Return the sum of a pair's shares, of which each NIC of the EPS carries equally much."""
-        return cls(
-            shares[0].src,
-            shares[0].dst,
-            sum(share.light_bytes for share in shares),
-            sum(share.eps_bytes for share in shares),
-            forwarded=tuple(part for share in shares for part in share.forwarded),
-        )
+        lanes = defaultdict[tuple[str, int], float](float)
+        for share in shares:
+            for root, lane, size in share.forwarded_lanes:
+                lanes[root, lane] += size
+        light, eps = sum(s.light_bytes for s in shares), sum(s.eps_bytes for s in shares)
+        return cls.over(shares[0].src, shares[0].dst, light, eps, lanes)
 
     def of_size(self, size: float) -> "Share":
         """Return a share of `size` bytes that takes the paths in the same proportions."""
@@ -81,6 +110,9 @@ class Share:
             eps_bytes=self.eps_bytes * factor,
             eps_bytes_by_nic=tuple(part * factor for part in self.eps_bytes_by_nic),
             forwarded=tuple((root, part * factor) for root, part in self.forwarded),
+            forwarded_by_lane=tuple(
+                tuple(part * factor for part in parts) for parts in self.forwarded_by_lane
+            ),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -91,6 +123,10 @@ class Share:
             document["eps_bytes_by_nic"] = list(self.eps_bytes_by_nic)
         if self.forwarded:
             document["forwarded"] = dict(self.forwarded)
+        if self.forwarded_by_lane:
+            roots = (root for root, _ in self.forwarded)
+            lanes = map(list, self.forwarded_by_lane)
+            document["forwarded_by_lane"] = dict(zip(roots, lanes, strict=True))
         return document
 
     @classmethod
@@ -103,6 +139,7 @@ class Share:
             document["eps_bytes"],
             tuple(document.get("eps_bytes_by_nic", ())),
             tuple(document.get("forwarded", {}).items()),
+            tuple(map(tuple, document.get("forwarded_by_lane", {}).values())),
         )
 
 
@@ -215,7 +252,7 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
     evenly over the sender's electrical NICs, unless the share says otherwise, and over the spines
     between the two servers. Without an EPS, other servers forward the bytes of a pair without a
     circuit, which are spread evenly over the sender's NICs that lead to the destination. Forwarded
-    bytes take the relay trees that the share names.
+    bytes take the lanes of relay trees that the share names.
 
     Example:
         >>> from moefabric import Eps, Fabric, Ocs, Region
@@ -250,8 +287,8 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
             result += [Flow(share.src, share.dst, nic.path, size) for nic in ends]
         if share.eps_bytes:
             result += _flows_without_circuit(fabric, circuits, share)
-        for root, size in share.forwarded:
-            result.append(Flow(share.src, share.dst, relay_path(fabric, root), size))
+        for root, lane, size in share.forwarded_lanes:
+            result.append(Flow(share.src, share.dst, relay_path(fabric, root, lane), size))
     return tuple(result)
 
 

@@ -7,13 +7,17 @@ destination, so that no packet loops.
 
 Where `Fabric.forwarding` is set, senders also choose among relay trees. The relay tree of a server
 is a breadth-first spanning tree of the circuits with that server as its root. A marked packet goes
-up the tree until its destination is below, and then down. It therefore never loops, and replies
-with the same mark return the same way. Between neighbours of the root, the path is over the root.
-The rules depend on circuits alone: a new split needs no new rules.
+up the tree until its destination is below, and then down. Between neighbours of the root, the path
+is over the root. The rules depend on circuits alone: a new split needs no new rules.
+
+Where circuits are parallel, a tree has lanes. Each lane has a mark, and lanes take turns in which
+of parallel circuits they take. Where some circuits of the destination end no path of a pair, and
+some circuits of the source begin none, lanes make detours (`moefabric.core.detours`). No packet
+loops.
 
 Where hosts forward (`Fabric.forwarding_by_hosts`), the tree of a server has its neighbours only.
-Its agent receives a transfer and sends it again, both without a mark, so there are no rules.
-Packets without a mark take the first circuit of their two servers.
+Its agent receives a transfer and sends it again, both without a mark, so there are no rules and
+no lanes. Packets without a mark take the first circuit of their two servers.
 """
 
 from collections import Counter, defaultdict
@@ -24,10 +28,11 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.detours import Hop, detoured_lanes
 from moefabric.core.nic import Nic
-from moefabric.core.paths import relay_path
+from moefabric.core.paths import relay_lanes, relay_path
 from moefabric.core.rules import DROP, Rule, RuleChange, direct_rules, eps_bound_rules
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, Region
 
 NextHops = Mapping[tuple[str, str], tuple[Nic, ...]]
 """By (server, destination): the server's NICs whose circuits begin a shortest path, sorted."""
@@ -145,34 +150,54 @@ def _transit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
 
 @dataclass(frozen=True)
 class RelayTree:
-    """A breadth-first spanning tree of circuits.
+    """A breadth-first spanning tree of circuits, with detours on the way to neighbours of its root.
+
+    NICs are given by lane; if there are fewer of them, lanes take turns.
 
     Attributes:
         root: The server at the root.
-        up: By server, its NIC towards the root; the root has none.
-        down: By server and destination below it, the server's NIC towards the destination.
+        up: By server, its NICs towards the root; the root has none.
+        aside: By server and destination, the NICs of packets that do not all go up: down to servers
+            below, and by detours.
     """
 
     root: str
-    up: Mapping[str, Nic]
-    down: Mapping[str, Mapping[str, Nic]]
+    up: Mapping[str, tuple[Nic, ...]]
+    aside: Mapping[str, Mapping[str, tuple[Nic, ...]]]
 
     def reaches(self, server: str) -> bool:
         """Return whether circuits connect a server with the root."""
         return server == self.root or server in self.up
 
+    def nic(self, server: str, destination: str, lane: int) -> Nic:
+        """Return the NIC by which packets of a lane leave a server for a destination."""
+        nics = self.aside.get(server, {}).get(destination) or self.up[server]
+        return nics[lane % len(nics)]
+
 
 @lru_cache(maxsize=16)
-def relay_trees(circuits: CircuitSet) -> Mapping[str, RelayTree]:
+def relay_trees(circuits: CircuitSet, lanes: int = 1) -> Mapping[str, RelayTree]:
     """Return the relay tree of each server with a circuit, by the server.
 
     Servers that are equally near to the root through several neighbours are divided among these,
-    so that the trees together load the circuits evenly. Of parallel circuits, trees take turns.
+    so that the trees together load the circuits evenly. Trees take turns in which of parallel
+    circuits their first lane takes.
+
+    Args:
+        lanes: Lanes of each tree.
     """
     neighbours = _neighbours(circuits)
+    parallel = {
+        server: {peer: len(circuits.between(server, peer)) for peer in peers}
+        for server, peers in neighbours.items()
+    }
+    detours = detoured_lanes(parallel, lanes)
     uses: Counter[tuple[str, str]] = Counter()
     turns: Counter[frozenset[str]] = Counter()
-    trees = (_relay_tree(root, neighbours, circuits, uses, turns) for root in neighbours)
+    trees = (
+        _relay_tree(root, neighbours, circuits, detours[root], lanes, uses, turns)
+        for root in neighbours
+    )
     return MappingProxyType({tree.root: tree for tree in trees})
 
 
@@ -188,10 +213,19 @@ def _relay_tree(
     root: str,
     neighbours: Mapping[str, list[str]],
     circuits: CircuitSet,
+    detours: Mapping[tuple[str, str], Mapping[int, Hop]],
+    lanes: int,
     uses: Counter[tuple[str, str]],
     turns: Counter[frozenset[str]],
 ) -> RelayTree:
-    """Grow the tree of a root; `uses` and `turns` count the hops and circuits of earlier trees."""
+    """Grow the tree of a root.
+
+    Args:
+        detours: By server and destination, the hops of lanes that do not lead to the parent.
+        lanes: Lanes of the tree.
+        uses: The hops of earlier trees.
+        turns: How many earlier trees join two servers.
+    """
     parent: dict[str, str] = {}
     level, order = [root], list[str]()
     while level:
@@ -205,17 +239,37 @@ def _relay_tree(
             uses[parent[far], far] += 1
         level = list(candidates)
         order += level
-    up: dict[str, Nic] = {}
-    down: dict[str, dict[str, Nic]] = {}
+    joined: dict[tuple[str, str], tuple[Nic, ...]] = {}
+
+    def nics(server: str, peer: str) -> tuple[Nic, ...]:
+        if (server, peer) not in joined:
+            parallel, pair = circuits.between(server, peer), frozenset((server, peer))
+            first = turns[pair] % len(parallel)
+            turns[pair] += 1
+            for end in (server, peer):
+                ends = [circuit.end_at(end) for circuit in parallel]
+                joined[end, peer if end == server else server] = (*ends[first:], *ends[:first])
+        return joined[server, peer]
+
+    up: dict[str, tuple[Nic, ...]] = {}
+    aside: dict[str, dict[str, tuple[Nic, ...]]] = {}
     for server in reversed(order):  # children before their parents
         above = parent[server]
-        parallel, pair = circuits.between(server, above), frozenset((server, above))
-        circuit = parallel[turns[pair] % len(parallel)]
-        turns[pair] += 1
-        up[server] = circuit.end_at(server)
-        below = (server, *down.get(server, ()))
-        down.setdefault(above, {}).update(dict.fromkeys(below, circuit.end_at(above)))
-    return RelayTree(root, up, down)
+        up[server] = nics(server, above)
+        below = (server, *aside.get(server, ()))
+        aside.setdefault(above, {}).update(dict.fromkeys(below, nics(above, server)))
+    for (server, destination), hops in detours.items():
+        ordinary, by_lane = up[server], list[Nic]()
+        for lane in range(lanes):
+            peer, number = hops.get(lane, (parent[server], None))
+            if number is None:
+                parallel = ordinary if peer == parent[server] else nics(server, peer)
+                by_lane.append(parallel[lane % len(parallel)])
+            else:
+                by_lane.append(circuits.between(server, peer)[number].end_at(server))
+        if any(nic != ordinary[lane % len(ordinary)] for lane, nic in enumerate(by_lane)):
+            aside.setdefault(server, {})[destination] = tuple(by_lane)
+    return RelayTree(root, up, aside)
 
 
 @lru_cache(maxsize=16)
@@ -224,56 +278,76 @@ def neighbour_trees(circuits: CircuitSet) -> Mapping[str, RelayTree]:
     trees = {}
     for root, peers in _neighbours(circuits).items():
         first = {peer: circuits.between(root, peer)[0] for peer in peers}
-        up = {peer: circuit.end_at(peer) for peer, circuit in first.items()}
-        down = {peer: circuit.end_at(root) for peer, circuit in first.items()}
+        up = {peer: (circuit.end_at(peer),) for peer, circuit in first.items()}
+        down = {peer: (circuit.end_at(root),) for peer, circuit in first.items()}
         trees[root] = RelayTree(root, up, {root: down})
     return MappingProxyType(trees)
 
 
 def forwarding_trees(
-    fabric: Fabric, circuits: CircuitSet, servers: Iterable[str]
+    fabric: Fabric, circuits: CircuitSet, servers: Iterable[str], lanes: int
 ) -> Mapping[str, RelayTree]:
     """Return the relay trees over which servers, or their agents, forward.
 
     Args:
         servers: Servers that take part. The switches of others forward, too, but not their agents,
             which may be lost.
+        lanes: Lanes of each tree.
     """
     if not fabric.forwarding_by_hosts:
-        return relay_trees(circuits)
+        return relay_trees(circuits, lanes)
     trees = neighbour_trees(circuits)
     return {server: trees[server] for server in servers if server in trees}
 
 
-def tree_route(circuits: CircuitSet, src: str, dst: str, root: str) -> tuple[tuple[str, str], ...]:
-    """Return the directed links from a server to another by the relay tree of a root.
+def tree_route(
+    circuits: CircuitSet, src: str, dst: str, root: str, lane: int = 0, lanes: int = 1
+) -> tuple[tuple[str, str], ...]:
+    """Return the directed links from a server to another by a lane of the relay tree of a root.
+
+    Args:
+        lane: The lane.
+        lanes: Lanes that the tree has.
 
     Returns:
         Links as in `moefabric.core.routes.route`; none if the tree lacks one of the servers.
     """
-    tree = relay_trees(circuits).get(root)
+    tree = relay_trees(circuits, lanes).get(root)
     if tree is None or not (tree.reaches(src) and tree.reaches(dst)):
         return ()
-    up, down = tree.up, tree.down
-    return _links(circuits, src, dst, lambda server: down.get(server, {}).get(dst) or up[server])
+    return _links(circuits, src, dst, lambda server: tree.nic(server, dst, lane))
 
 
 def _tree_rules(fabric: Fabric, circuits: CircuitSet) -> Iterator[Rule]:
-    """Yield the rules of all relay trees: towards the root, unless the destination is below.
+    """Yield the rules of all lanes of relay trees: towards the root unless a packet goes aside.
 
-    A tree that spans its region needs one rule for all destinations that are not below. Servers
+    A tree that spans its region needs one rule for all destinations to which packets go up. Servers
     that a tree lacks get no rule: their packets take the EPS at once.
     """
-    for root, tree in relay_trees(circuits).items():
-        mark, region = relay_path(fabric, root), fabric.region_of[root]
-        spans = all(map(tree.reaches, region.servers))
-        for server, nic in tree.up.items():
-            for destination in (region.name,) if spans else (root, *tree.up):
-                if destination != server and destination not in tree.down.get(server, {}):
-                    yield Rule(server, destination, str(nic), mark, light=True)
-        for server, below in tree.down.items():
-            for destination, nic in below.items():
-                yield Rule(server, destination, str(nic), mark, light=True)
+    for region in fabric.regions:
+        lanes = relay_lanes(fabric, region)
+        for root, tree in relay_trees(circuits, lanes).items():
+            if root in region.servers:
+                for lane in range(lanes):
+                    yield from _lane_rules(fabric, region, tree, lane)
+
+
+def _lane_rules(fabric: Fabric, region: Region, tree: RelayTree, lane: int) -> Iterator[Rule]:
+    """Yield the rules of a lane of a relay tree."""
+    mark, spans = relay_path(fabric, tree.root, lane), all(map(tree.reaches, region.servers))
+    for server in (tree.root, *tree.up):
+        up = tree.up.get(server, ())
+        upwards = str(up[lane % len(up)]) if up else ""
+        aside = {
+            destination: out
+            for destination in tree.aside.get(server, {})
+            if (out := str(tree.nic(server, destination, lane))) != upwards
+        }
+        for destination in (region.name,) if spans else (tree.root, *tree.up):
+            if up and destination != server and destination not in aside:
+                yield Rule(server, destination, upwards, mark, light=True)
+        for destination, out in aside.items():
+            yield Rule(server, destination, out, mark, light=True)
 
 
 def rule_changes(

@@ -6,7 +6,8 @@ So a NIC whose bytes use several spines has a path for each: `e1.2` leaves by `e
 `spine2`. Evenly loaded uplinks of a leaf are full only if all of them are.
 
 A path over several circuits is named after its relay tree (`moefabric.core.forwarding`): `r3` takes
-the tree whose root is server number 3 of the region.
+the tree whose root is server number 3 of the region. Where circuits are parallel, a tree has lanes
+that take different ones: `r3` is the first, `r3.1` the second.
 """
 
 from collections.abc import Mapping
@@ -17,10 +18,12 @@ from math import gcd
 from types import MappingProxyType
 from typing import Final
 
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, Region
 
 MARKS: Final = 63
 """Greatest DSCP; 0 marks nothing."""
+MOST_SERVERS_FOR_DETOURS: Final = 16
+"""Servers of the largest region whose relay trees make detours: more take long to plan."""
 _OPTICAL_MARK: Final = 1
 _ELECTRICAL_MARK: Final = 17
 
@@ -55,22 +58,58 @@ def is_optical(path: str) -> bool:
     return path[0] in "or"
 
 
-def relay_path(fabric: Fabric, root: str) -> str:
-    """Return the path that takes the relay tree of a server."""
-    return f"r{fabric.region_of[root].servers.index(root)}"
+def relay_path(fabric: Fabric, root: str, lane: int = 0) -> str:
+    """Return the path that takes a lane of the relay tree of a server."""
+    tree = f"r{fabric.region_of[root].servers.index(root)}"
+    return f"{tree}.{lane}" if lane else tree
 
 
 def relay_root(fabric: Fabric, src: str, path: str) -> str | None:
     """Return the root of the relay tree that a path of a sender takes, if it takes one."""
-    return fabric.region_of[src].servers[int(path[1:])] if path[0] == "r" else None
+    return fabric.region_of[src].servers[nic_number(path)] if path[0] == "r" else None
+
+
+def relay_lane(path: str) -> int:
+    """Return the lane that a path takes of its relay tree."""
+    return int(path.partition(".")[2] or 0)
 
 
 def relay_paths(fabric: Fabric, src: str, dst: str) -> tuple[str, ...]:
     """Return the paths by which other servers of its region may forward for a pair."""
-    if not fabric.forwarding or fabric.region_of[src] != fabric.region_of[dst]:
+    region = fabric.region_of[src]
+    if not fabric.forwarding or region != fabric.region_of[dst]:
         return ()
-    roots = fabric.region_of[src].servers
-    return tuple(relay_path(fabric, root) for root in roots if root not in (src, dst))
+    lanes = range(relay_lanes(fabric, region))
+    roots = [root for root in region.servers if root not in (src, dst)]
+    return tuple(relay_path(fabric, root, lane) for root in roots for lane in lanes)
+
+
+def relay_lanes(fabric: Fabric, region: Region) -> int:
+    """Return how many lanes the relay trees of a region have, as far as marks suffice.
+
+    They suit circuits that are spread evenly over all pairs. If all pairs have equally many, a lane
+    for each of parallel circuits suffices. Otherwise lanes make detours, and there are two layers
+    of lanes with different detours (`moefabric.core.detours`). Where hosts forward, packets have no
+    mark and take the first of parallel circuits.
+    """
+    if fabric.forwarding_by_hosts:
+        return 1
+    marks = len(_free_marks(fabric.optical, fabric.electrical)) - len(spine_paths(fabric))
+    most = max(1, marks // fabric.largest_region)
+    least, more = divmod(fabric.optical, max(1, len(region.servers) - 1))
+    if not more or len(region.servers) > MOST_SERVERS_FOR_DETOURS:
+        return min(max(1, least), most)
+    return min(2 * lanes_of_layer(least, least + 1), most)
+
+
+def lanes_of_layer(fewest: int, most: int) -> int:
+    """Return how many lanes let each circuit of a server begin and end a path.
+
+    Args:
+        fewest: The fewest parallel circuits of two servers.
+        most: The most.
+    """
+    return most if fewest == most else max(1, fewest + most - 1)
 
 
 def spine_number(path: str) -> int | None:
@@ -112,12 +151,13 @@ def dscp(fabric: Fabric, path: str) -> int:
     """Return the DSCP with which a sender marks a flow so that it takes a path.
 
     Args:
-        path: A NIC within its server (`o1`, `e0`), a NIC and a spine (`e0.2`), or a relay tree
-            (`r3`).
+        path: A NIC within its server (`o1`, `e0`), a NIC and a spine (`e0.2`), or a lane of a relay
+            tree (`r3`, `r3.1`).
     """
     spine = spine_number(path)
     if path[0] == "r":
-        return _free_marks(fabric.optical, fabric.electrical)[-1 - int(path[1:])]
+        number = relay_lane(path) * fabric.largest_region + nic_number(path)
+        return _free_marks(fabric.optical, fabric.electrical)[-1 - number]
     if spine is None:
         return (_OPTICAL_MARK if path[0] == "o" else _ELECTRICAL_MARK) + nic_number(path)
     eps, rails = fabric.eps_wiring, fabric.eps_wiring.rail_optimised
@@ -126,9 +166,11 @@ def dscp(fabric: Fabric, path: str) -> int:
 
 def marks_needed(fabric: Fabric) -> int:
     """Return how many different marks a fabric's paths have; `MARKS` is the limit."""
-    by_mark = fabric.forwarding and not fabric.forwarding_by_hosts
-    trees = max(len(region.servers) for region in fabric.regions) if by_mark else 0
-    return fabric.optical + fabric.electrical + len(spine_paths(fabric)) + trees
+    needed = fabric.optical + fabric.electrical + len(spine_paths(fabric))
+    if fabric.forwarding and not fabric.forwarding_by_hosts:
+        lanes = max(relay_lanes(fabric, region) for region in fabric.regions)
+        needed += lanes * fabric.largest_region
+    return needed
 
 
 @lru_cache

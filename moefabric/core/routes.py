@@ -8,7 +8,7 @@ from typing import Final
 from moefabric.core import forwarding
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
-from moefabric.core.paths import nic_number, relay_root, spine_of_mark
+from moefabric.core.paths import nic_number, relay_lane, relay_lanes, relay_root, spine_of_mark
 from moefabric.core.topology import Fabric
 
 Link = tuple[str, str]
@@ -66,7 +66,9 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
         if fabric.forwarding_by_hosts:
             links = _host_route(fabric, circuits, (flow.src, root, flow.dst))
         else:
-            links = forwarding.tree_route(circuits, flow.src, flow.dst, root)
+            lanes = relay_lanes(fabric, fabric.region_of[root])
+            lane = relay_lane(flow.path)
+            links = forwarding.tree_route(circuits, flow.src, flow.dst, root, lane, lanes)
         if links:
             return links
         flow = _unmarked(fabric, flow)

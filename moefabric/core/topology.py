@@ -116,6 +116,11 @@ class Fabric:
         """Rate of a NIC of each server, in the order of the servers."""
         return tuple(map(self.rate_bps, self.servers))
 
+    @cached_property
+    def largest_region(self) -> int:
+        """Number of servers of the largest region."""
+        return max(len(region.servers) for region in self.regions)
+
     @property
     def eps_link(self) -> EpsLink | None:
         """Behaviour of links of the EPS; None if they have neither delay nor losses."""

@@ -1,7 +1,7 @@
 """Chooses circuits for the split in which servers forward, and moves them only where that pays."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 import numpy as np
@@ -106,9 +106,12 @@ class JointMultihop(MovingCircuits):
         target = self.choose(fabric, region, candidates, current)
         if not current or target == current:
             return target
-        # The NICs that pairs keep may suit forwarding less.
-        later = candidates.seconds_over(target) >= candidates.seconds_over(current)
-        return current if later else target
+        # The NICs that pairs keep, or one of both directions, may suit forwarding less.
+        reverse = replace(candidates, owed=canonical.T)
+        is_sooner = all(
+            both.seconds_over(target) < both.seconds_over(current) for both in (candidates, reverse)
+        )
+        return target if is_sooner else current
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """Split over circuits, the EPS and relay trees, so that all end as soon as possible."""

@@ -124,6 +124,8 @@ def byte_faults(demand: DemandMatrix, split: Split) -> Iterator[str]:
             yield f"{place}: a part of {impossible[0]:,.0f} bytes"
         elif not isclose(share.bytes, due):
             yield f"{place}: {share.bytes:,.0f} bytes sent, {due:,.0f} owed"
+        elif not isclose(lanes := sum(n for *_, n in share.forwarded_lanes), share.forwarded_bytes):
+            yield f"{place}: {lanes:,.0f} bytes by lanes, {share.forwarded_bytes:,.0f} by trees"
 
 
 def light_faults(fabric: Fabric, circuits: CircuitSet, split: Split) -> Iterator[str]:

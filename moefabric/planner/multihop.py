@@ -1,8 +1,8 @@
 """Splits in which servers forward for each other, over the circuits of any policy."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby
 from math import inf
 from typing import Final
 
@@ -10,6 +10,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split
 from moefabric.core.forwarding import forwarding_trees
+from moefabric.core.paths import relay_lanes
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.even_circuits import EVEN
 from moefabric.planner.mixnet import MIXNET
@@ -87,23 +88,23 @@ def relay_linear_program(
     eps = EpsLinks.of(fabric, servers) if fabric.leaves else None
     rate_bps = fabric.forwarding_rate_bps
     forwarding_rate = rate_bps * goodput_share(fabric.mtu) / 8 if rate_bps else None
-    trees = forwarding_trees(fabric, circuits, servers)
+    lanes = max(relay_lanes(fabric, fabric.region_of[server]) for server in servers)
+    trees = forwarding_trees(fabric, circuits, servers, lanes)
     names = fabric.servers
     rates = dict(zip(names, nic_rates(fabric, names).tolist(), strict=True))
-    return RelayLinearProgram(servers, circuits, trees, rates, eps, forwarding_rate)
+    return RelayLinearProgram(servers, circuits, trees, rates, eps, forwarding_rate, lanes)
 
 
 def shares(demand: DemandMatrix, split: RelaySplit) -> Split:
     """Return the shares of the pairs that owe something."""
-    by_pair = {
-        pair: tuple((root, size) for (_, _, root), size in forwarded)
-        for pair, forwarded in groupby(sorted(split.forwarded.items()), lambda item: item[0][:2])
-    }
+    lanes = defaultdict[tuple[int, int], dict[tuple[str, int], float]](dict)
+    for (i, j, root, lane), size in sorted(split.forwarded.items()):
+        lanes[i, j][root, lane] = size
     parts = []
     for src, dst, _ in demand.pairs():
         pair = demand.index[src], demand.index[dst]
         light, eps = float(split.light[pair]), float(split.eps[pair])
-        parts.append(Share(src, dst, light, eps, forwarded=by_pair.get(pair, ())))
+        parts.append(Share.over(src, dst, light, eps, lanes[pair]))
     return Split(tuple(parts))
 
 

@@ -25,6 +25,7 @@ class Paths:
     Attributes:
         pair: The pair of each path, as source * servers + destination.
         root: The root of each path's relay tree, as an index; negative for other paths.
+        lane: The lane of the tree.
         hops: The circuits of each path; 1 for the EPS.
         entry_path: The path of each entry of the incidence matrix.
         entry_link: The link of each entry.
@@ -33,6 +34,7 @@ class Paths:
 
     pair: Indices
     root: Indices
+    lane: Indices
     hops: Indices
     entry_path: Indices
     entry_link: Indices
@@ -46,6 +48,7 @@ class Paths:
         return cls(
             np.concatenate([part.pair for part in parts]),
             np.concatenate([part.root for part in parts]),
+            np.concatenate([part.lane for part in parts]),
             np.concatenate([part.hops for part in parts]),
             np.concatenate(entries),
             np.concatenate([part.entry_link for part in parts]),
@@ -61,13 +64,14 @@ class Circuits:
         near: The server that sends over each link, as an index of `names`.
         far: The server that receives over it.
         roots: Servers that have a tree.
-        parent: Each server's parent in each tree [root, server]; negative for none.
-        up: The link from a server to its parent [root, server].
-        down: The link from its parent to a server [root, server].
     """
 
     def __init__(
-        self, servers: tuple[str, ...], circuits: CircuitSet, trees: Mapping[str, RelayTree]
+        self,
+        servers: tuple[str, ...],
+        circuits: CircuitSet,
+        trees: Mapping[str, RelayTree],
+        lanes: int,
     ) -> None:
         links = [direction for circuit in circuits for direction in circuit.directions]
         self.names = tuple(dict.fromkeys((*servers, *(near.server for near, _ in links))))
@@ -76,55 +80,59 @@ class Circuits:
         self.near = np.array([number[near.server] for near, _ in links], dtype=np.intp)
         self.far = np.array([number[far.server] for _, far in links], dtype=np.intp)
         self.roots = tuple(trees)
-        self.root_number = np.array([number[root] for root in trees], dtype=np.intp)
-        self.parent = np.full((len(trees), len(self.names)), -1, dtype=np.intp)
-        self.up = np.full_like(self.parent, -1)
-        for position, tree in enumerate(trees.values()):
-            for server, nic in tree.up.items():
-                link = link_from[nic]
-                self.parent[position, number[server]] = self.far[link]
-                self.up[position, number[server]] = link
-        # Both directions of a circuit are neighbours in the list of links.
-        self.down = np.where(self.up >= 0, self.up ^ 1, -1)
+        self._root_number = np.array([number[root] for root in trees], dtype=np.intp)
+        # The link of each tree, lane, server and destination; negative for none.
+        self._link = np.full((len(trees), lanes, *2 * [len(self.names)]), -1, dtype=np.intp)
+        for of_tree, tree in zip(self._link, trees.values(), strict=True):
+            for server, nics in tree.up.items():
+                numbers = [link_from[nics[lane % len(nics)]] for lane in range(lanes)]
+                of_tree[:, number[server]] = np.array(numbers)[:, None]
+            for server, others in tree.aside.items():
+                for destination, nics in others.items():
+                    numbers = [link_from[nics[lane % len(nics)]] for lane in range(lanes)]
+                    of_tree[:, number[server], number[destination]] = numbers
 
     def direct_paths(self, servers: int) -> Paths:
         """Return the paths of pairs over their own circuits, spread evenly."""
         own = np.flatnonzero((self.near < servers) & (self.far < servers))
         of_link = self.near[own] * servers + self.far[own]
         pair, path, parallel = np.unique(of_link, return_inverse=True, return_counts=True)
-        ones = np.ones(len(pair), dtype=np.intp)
-        return Paths(pair, -ones, ones, path.astype(np.intp), own, 1.0 / parallel[path])
+        none, ones = np.zeros_like(pair), np.ones_like(pair)
+        return Paths(pair, -ones, none, ones, path.astype(np.intp), own, 1.0 / parallel[path])
 
     def tree_paths(self, servers: int) -> Paths:
-        """Return the paths of pairs over relay trees; a path of several trees is that of the first.
+        """Return the paths of pairs over lanes of relay trees; of equal paths, the first.
 
         In large regions, only the trees whose root is next to the destination count: with evenly
         spread circuits the others save nothing and take most of the time.
         """
-        number, parent = self.root_number, self.parent
-        inside = (parent >= 0) | (np.arange(parent.shape[1]) == number[:, None])
-        ends = inside[:, :servers]
+        number, lanes = self._root_number, self._link.shape[1]
+        to_root = self._link[np.arange(len(number)), 0, :servers, number]
+        # Without a link, the far end is that of the last link, which is ignored.
+        ends = (to_root >= 0) | (np.arange(servers) == number[:, None])
         possible = ends[:, :, None] & ends[:, None, :] & ~np.eye(servers, dtype=bool)
         if servers > MOST_SERVERS_FOR_ALL_TREES:
-            possible &= (parent[:, :servers] == number[:, None])[:, None, :]
+            is_next = (to_root >= 0) & (self.far[to_root] == number[:, None])
+            possible &= is_next[:, None, :]
         root, source, destination = np.nonzero(possible)
         other = (source != number[root]) & (destination != number[root])
-        root, source, destination = root[other], source[other], destination[other]
+        root, source, destination = (
+            np.repeat(n[other], lanes) for n in (root, source, destination)
+        )
+        lane = np.tile(np.arange(lanes), len(root) // lanes)
         links, walking = list[Indices](), list[Indices]()
-        at, active, below = source.copy(), np.arange(len(root)), self._child_towards(servers)
+        at, active = source.copy(), np.arange(len(root))
         while len(active):
-            tree, here = root[active], at[active]
-            child = below[tree, here, destination[active]]
-            links.append(np.where(child >= 0, self.down[tree, child], self.up[tree, here]))
+            links.append(self._link[root[active], lane[active], at[active], destination[active]])
             walking.append(active)
-            at[active] = np.where(child >= 0, child, parent[tree, here])
+            at[active] = self.far[links[-1]]
             active = active[at[active] != destination[active]]
         path, link = np.concatenate([*walking, root[:0]]), np.concatenate([*links, root[:0]])
         pair, hops = source * servers + destination, np.bincount(path, minlength=len(root))
         # Equal paths have equal sums of the random numbers of their links.
         draw = np.random.RandomState(0).random_sample(len(self.near))
         sums = np.bincount(path, draw[link], len(root))
-        order = np.lexsort((root, sums, pair))
+        order = np.lexsort((root, lane, sums, pair))
         changes = np.diff(pair[order], prepend=-1) > 0
         changes[1:] |= np.diff(sums[order]) > _ROUNDING
         chosen = np.zeros(len(root), dtype=bool)
@@ -132,24 +140,8 @@ class Circuits:
         chosen &= hops > 1
         used, new_number = chosen[path], np.cumsum(chosen) - 1
         path, link = new_number[path[used]], link[used]
-        return Paths(pair[chosen], root[chosen], hops[chosen], path, link, np.ones(len(path)))
-
-    def _child_towards(self, servers: int) -> Indices:
-        """Return each server's child towards each destination below it, or -1.
-
-        Returns:
-            Children [root, server, destination].
-        """
-        roots, names = self.parent.shape
-        child = np.full((roots, names, servers), -1, dtype=np.intp)
-        root, destination = np.nonzero(self.parent[:, :servers] >= 0)
-        at = destination
-        while len(root):
-            above = self.parent[root, at]
-            child[root, above, destination] = at
-            goes_on = self.parent[root, above] >= 0
-            root, destination, at = root[goes_on], destination[goes_on], above[goes_on]
-        return child
+        pair, root, lane, hops = (of_path[chosen] for of_path in (pair, root, lane, hops))
+        return Paths(pair, root, lane, hops, path, link, np.ones(len(path)))
 
 
 def eps_paths(eps: EpsLinks, first: int) -> Paths:
@@ -164,7 +156,9 @@ def eps_paths(eps: EpsLinks, first: int) -> Paths:
         paths += [crossing] * 2
     path, link = np.concatenate(paths), first + np.concatenate(links)
     ones = np.ones(len(source), dtype=np.intp)
-    return Paths(source * servers + destination, -ones, ones, path, link, np.ones(len(path)))
+    return Paths(
+        source * servers + destination, -ones, 0 * ones, ones, path, link, np.ones(len(path))
+    )
 
 
 def over_forwarders(trees: Paths, near: Indices, first: int, servers: int) -> Paths:
@@ -182,5 +176,5 @@ def over_forwarders(trees: Paths, near: Indices, first: int, servers: int) -> Pa
         trees,
         entry_path=np.concatenate([trees.entry_path, trees.entry_path[forwards]]),
         entry_link=np.concatenate([trees.entry_link, first + sender[forwards]]),
-        entry_share=np.concatenate([trees.entry_share, np.ones(np.count_nonzero(forwards))]),
+        entry_share=np.concatenate([trees.entry_share, trees.entry_share[forwards]]),
     )

@@ -22,6 +22,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Share, Split, flows
 from moefabric.core.forwarding import next_hops, relay_trees
+from moefabric.core.paths import relay_lanes
 from moefabric.core.routes import Link, route
 from moefabric.core.topology import Fabric
 from moefabric.planner.arrays import Array
@@ -117,12 +118,13 @@ def robust_split(fabric: Fabric, demands: Sequence[DemandMatrix], circuits: Circ
 
 @lru_cache(maxsize=16)
 def _paths(fabric: Fabric, servers: tuple[str, ...], circuits: CircuitSet) -> tuple[_Path, ...]:
-    """Return the paths of all pairs, sorted by pair."""
-    return tuple(
-        _Path(byte, _seconds(fabric, circuits, byte))
-        for src, dst in permutations(servers, 2)
-        for byte in _bytes(fabric, circuits, src, dst)
-    )
+    """Return the paths of all pairs, sorted by pair; of lanes with one route, the first."""
+    paths: dict[tuple[tuple[str, str], tuple[tuple[Link, float], ...]], _Path] = {}
+    for src, dst in permutations(servers, 2):
+        for byte in _bytes(fabric, circuits, src, dst):
+            path = _Path(byte, _seconds(fabric, circuits, byte))
+            paths.setdefault((path.pair, path.seconds), path)
+    return tuple(paths.values())
 
 
 def _bytes(fabric: Fabric, circuits: CircuitSet, src: str, dst: str) -> Iterator[Share]:
@@ -132,9 +134,11 @@ def _bytes(fabric: Fabric, circuits: CircuitSet, src: str, dst: str) -> Iterator
     if fabric.electrical or (fabric.has_circuits_only and (src, dst) in next_hops(circuits)):
         yield Share(src, dst, 0.0, 1.0)
     if fabric.forwarding:
-        for root, tree in relay_trees(circuits).items():
+        lanes = relay_lanes(fabric, fabric.region_of[src])
+        for root, tree in relay_trees(circuits, lanes).items():
             if root not in {src, dst} and tree.reaches(src) and circuits.between(root, dst):
-                yield Share(src, dst, 0.0, 0.0, forwarded=((root, 1.0),))
+                for lane in range(lanes):
+                    yield Share.over(src, dst, 0.0, 0.0, {(root, lane): 1.0})
 
 
 def _seconds(fabric: Fabric, circuits: CircuitSet, byte: Share) -> tuple[tuple[Link, float], ...]:

@@ -16,7 +16,7 @@ from moefabric.core.fabric_description import fabric_description
 from moefabric.core.flows import Flow, Share, flows
 from moefabric.core.forwarding import circuit_rules, next_hops
 from moefabric.core.ocs import Ocs
-from moefabric.core.paths import eps_paths, relay_path, relay_paths, spine_paths
+from moefabric.core.paths import eps_paths, relay_lanes, relay_path, relay_paths, spine_paths
 from moefabric.core.routes import route
 from moefabric.core.rules import RuleChange
 from moefabric.core.topology import Fabric, Region
@@ -51,7 +51,12 @@ def marks(wired: Fabric) -> list[str | None]:
         *(f"o{k}" for k in range(wired.optical)),
         *(f"e{k}" for k in range(wired.electrical)),
         *(path.name for path in spine_paths(wired)),
-        *(relay_path(wired, root) for root in wired.servers if wired.forwarding),
+        *(
+            relay_path(wired, root, lane)
+            for root in wired.servers
+            if wired.forwarding
+            for lane in range(relay_lanes(wired, wired.region_of[root]))
+        ),
     ]
 
 

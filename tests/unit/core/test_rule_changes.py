@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from random import Random
 
 import pytest
@@ -16,7 +17,7 @@ from moefabric.controller.southbound.openflow.flow_entries import (
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.forwarding import circuit_rules, relay_trees, rule_changes
 from moefabric.core.nic import Nic, NicKind
-from moefabric.core.paths import dscp, relay_path
+from moefabric.core.paths import dscp, relay_lanes, relay_path
 from moefabric.core.rules import Rule, RuleChange, server_rules
 from moefabric.core.topology import Fabric
 from tests.support.fabrics import MESH, fabric
@@ -139,12 +140,13 @@ class Region:
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield the fates of all packets of all trees while these changes are made."""
         servers = self.fabric.regions[0].servers
+        lanes = relay_lanes(self.fabric, self.fabric.regions[0])
         for change in changes:
             tables = self.tables(held, change)
             for dst in servers:
                 leading = self._leading(tables, dst)
-                for root in servers:
-                    yield from self.fates(leading, dst, relay_path(self.fabric, root))
+                for root, lane in product(servers, range(lanes)):
+                    yield from self.fates(leading, dst, relay_path(self.fabric, root, lane))
             replaced = {rule.match for rule in change.add}
             left = (rule for rule in held - change.delete if rule.match not in replaced)
             held = frozenset(left) | change.add

@@ -65,7 +65,7 @@ def test_first_circuits_are_lit_however_little_is_owed(policy: str) -> None:
     assert POLICIES[policy].circuits(wired, wired.regions[0], demand, CircuitSet())
 
 
-@pytest.mark.parametrize("seed", [1, 4, 7])
+@pytest.mark.parametrize("seed", [7, 11, 24])
 def test_circuits_move_if_the_best_save_more_than_moving_takes(seed: int) -> None:
     demand = DemandMatrix(forwarding(6, 2, 1).servers, demand_matrix(6, seed, "pareto"))
     policy = JointMultihop(horizon=Horizon(1, 1))

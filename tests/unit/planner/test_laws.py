@@ -242,6 +242,17 @@ def joined_if_first_sends(_fabric: Fabric, demand: DemandMatrix, _lit: CircuitSe
             "s0 to s1: a part of inf bytes",
         ),
         (
+            "bytes",
+            Wrong(
+                divide=constant(
+                    Share(
+                        "s0", "s1", 0.0, 0.0, forwarded=(("s1", 1e8),), forwarded_by_lane=((5e7,),)
+                    )
+                )
+            ),
+            "s0 to s1: 50,000,000 bytes by lanes, 100,000,000 by trees",
+        ),
+        (
             "light",
             Wrong(divide=constant(Share("s0", "s1", 1e8, 0.0))),
             "s0 to s1: 100,000,000 bytes by light, but no circuit joins them",

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from moefabric import Circuit, CircuitSet, Nic, network_usd
+from moefabric import Circuit, CircuitSet, Fabric, Nic, Region, network_usd
 from moefabric.api import networks
 from moefabric_studies.paper.job import GPUS_PER_SERVER, Counts, FloatArray
 from moefabric_studies.paper.network import algorithm1_circuits, circuits_first_s, eps_s, spill_s
@@ -137,14 +137,18 @@ def forwarded_split(
     servers = tuple(f"s{number}" for number in range(len(demand)))
     links = networks.waterfill.EpsLinks.one_leaf(np.full(len(demand), float(electrical)))
     eps = links if electrical else None
-    circuits = wired_circuits(counts)
+    circuits, optical = wired_circuits(counts), int(counts.sum(axis=1).max())
+    region = Region("r0", 0, servers, None)
+    wired = Fabric("frontier", (region,), 1, optical, electrical, 1.0, None, forwarding=True)
+    lanes = networks.relay_lanes(wired, region)
+    trees = networks.relay_trees(circuits, lanes)
     program = networks.RelayLinearProgram(
-        servers, circuits, networks.relay_trees(circuits), 1.0, eps, forwarding_nics
+        servers, circuits, trees, 1.0, eps, forwarding_nics, lanes
     )
     split = program.split(demand, exact=True)
     routes = (
-        networks.tree_route(circuits, servers[a], servers[b], root)
-        for a, b, root in split.forwarded
+        networks.tree_route(circuits, servers[a], servers[b], root, lane, lanes)
+        for a, b, root, lane in split.forwarded
     )
     # Each circuit of a route is two links.
     relays = max((len(route) // 2 - 1 for route in routes), default=0)
