@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from moefabric.emulator.ocs import client as ocs_client
 from tests.sabotage.sabotage_lab import RunningFabric, Sabotage
-from tests.support.openflow_lab import flow_mod, flows_request
+from tests.support.openflow_lab import flow_mod, flows_request, output
 
 _OUTPUT: Final = 0
 _DELETE_STRICT: Final = 4
@@ -62,6 +62,21 @@ def _delete_rules(switch: str, is_culprit: Callable[[Any, set[int]], bool]) -> C
                     peer.after(flow_mod(entry.priority, match=entry.match, command=_DELETE_STRICT))
 
     return delete
+
+
+def _crowd_spine(fabric: RunningFabric) -> None:
+    """Let all leaves send by the first spine what their rules send by the second."""
+    for leaf in fabric.fabric.leaves:
+        ports = fabric.fabric.openflow.ports(leaf)
+        with fabric.switch(leaf) as peer:
+            for entry in peer.statistics(flows_request()):
+                actions = [
+                    action
+                    for instruction in entry.instructions
+                    for action in getattr(instruction, "actions", ())
+                ]
+                if [getattr(action, "port", None) for action in actions] == [ports["spine1"]]:
+                    peer.after(flow_mod(entry.priority, [output(ports["spine0"])], entry.match))
 
 
 def _swap_circuits(fabric: RunningFabric) -> None:
@@ -226,6 +241,11 @@ SABOTAGE: Final = (
     Sabotage(
         "short-queue", "the NICs of a server queue two frames", r"segments were sent again.*s1",
         begin=_shorten_queue,
+    ),
+    Sabotage(
+        "crowded-spine", "all leaves send by one of two spines, which has room",
+        r"leaf\d to spine1: planned", begin=_crowd_spine,
+        settings=("wiring.eps={servers_per_leaf: 3, spines: 2}",),
     ),
     Sabotage(
         "foreign-traffic", "another program sends at a fifth of a NIC's rate", r"s2",
