@@ -9,6 +9,7 @@ from contextlib import suppress
 from ipaddress import ip_network
 from typing import Any, Final
 
+from moefabric.emulator.fabric.shaping import burst_bytes
 from moefabric.emulator.ocs import client as ocs_client
 from tests.sabotage.sabotage_lab import RunningFabric, Sabotage
 from tests.support.openflow_lab import flow_mod, flows_request, output
@@ -126,6 +127,28 @@ def _shorten_queue(fabric: RunningFabric) -> None:
             fabric.command(node, *words.split())
 
 
+def _lengthen_queue(fabric: RunningFabric) -> None:
+    """Give the queue of an electrical NIC ten times its room."""
+    for node, interface in fabric.ends("s1/e0"):
+        words = f"tc qdisc change dev {interface} parent 1:1 handle 10: pfifo limit 1000"
+        fabric.command(node, *words.split())
+
+
+def _set_limits(ceil: float = 1, burst: float = 1) -> Callable[[RunningFabric], None]:
+    """Return a function that sets ceil and burst of a NIC's link, relative to the planned ones."""
+
+    def change(fabric: RunningFabric) -> None:
+        rate = fabric.fabric.scale.rate_bps(fabric.fabric.nic_rate_bps)
+        most = burst * burst_bytes(rate)
+        limits = f"rate {rate:.0f}bit ceil {ceil * rate:.0f}bit"
+        limits += f" burst {most:.0f} cburst {ceil * most:.0f}"
+        for node, interface in fabric.ends("s1/o0"):
+            words = f"tc class change dev {interface} parent 1: classid 1:1 htb {limits}"
+            fabric.command(node, *words.split())
+
+    return change
+
+
 def _hog_cpu(fabric: RunningFabric) -> None:
     for _ in range(os.cpu_count() or 1):
         _program(fabric, sys.executable, "-S", "-c", _BURSTS)
@@ -241,6 +264,19 @@ SABOTAGE: Final = (
     Sabotage(
         "short-queue", "the NICs of a server queue two frames", r"segments were sent again.*s1",
         begin=_shorten_queue,
+    ),
+    Sabotage(
+        "long-queue", "a NIC's queue has ten times its room", r"s1/e0: .*pfifo limit 1000, not",
+        begin=_lengthen_queue,
+        settings=("wiring.queue=100 packets", "scale={bytes: 500, dilation: 10}"),
+    ),
+    Sabotage(
+        "high-ceil", "a NIC may borrow up to 103 % of its rate", r"s1/o0: .*\(ceil\), not",
+        begin=_set_limits(ceil=1.03),
+    ),
+    Sabotage(
+        "long-burst", "a NIC sends four times the burst after a pause", r"s1/o0: .*bursts 4 times",
+        begin=_set_limits(burst=4),
     ),
     Sabotage(
         "crowded-spine", "all leaves send by one of two spines, which has room",
