@@ -226,6 +226,12 @@ SABOTAGE: Final = (
         agent="duplicate",
     ),
     Sabotage(
+        "called-resent",
+        "an agent sends each transfer twice by greedy TCP, and says that TCP sent it again",
+        r"more than planned, most from s1/|s1/\w+ sent", agent="resend",
+        settings=("transport=tcp",),
+    ),
+    Sabotage(
         "wrong-byte-scale", "an agent halves the bytes of its transfers", r"s1 to s\d .*: planned",
         agent="halve",
     ),

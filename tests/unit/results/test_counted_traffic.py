@@ -238,6 +238,49 @@ def test_bytes_sent_again_are_no_fault() -> None:
         assert bool(bench.texts(bench.end(count, retransmits))) == faults
 
 
+ALL_AGAIN = 20_000
+"""Segments of more bytes than `BY_O2` has."""
+
+
+def test_bytes_sent_twice_are_a_fault_even_if_their_sender_calls_them_resent() -> None:
+    bench = Bench()
+    count = bench.start(BY_O2)
+    bench.send(BY_O2, BY_O2)
+    assert "s0/o2 sent 26.5MB more than planned" in bench.texts(bench.end(count, ALL_AGAIN))
+
+
+@pytest.mark.parametrize(
+    ("port", "column", "share", "faults"),
+    [
+        ("s0/e0", SENT, 0.15, 0),
+        ("s0/e0", SENT, 0.25, 1),
+        ("s1/e0", RECEIVED, 0.015, 0),
+        ("s1/e0", RECEIVED, 0.03, 1),
+        ("s0/e0", RECEIVED, 0.03, 1),
+    ],
+)
+def test_less_is_received_again_than_sent_again(
+    port: str, column: int, share: float, faults: int
+) -> None:
+    """What a queue drops leaves its server twice and arrives once."""
+    bench, flow = Bench(), replace(BY_O2, path="e0")
+    count = bench.start(flow, circuits=CircuitSet())
+    bench.send(flow)
+    bench.counters.add(port, column, round(share * SIZE))
+    texts = bench.texts(bench.end(count, ALL_AGAIN))
+    assert len(texts) == faults
+    assert all(text.startswith(port) for text in texts)
+
+
+def test_bytes_received_again_are_ascribed_to_the_nic_that_sent_them() -> None:
+    bench, flow = Bench(), replace(BY_O2, path="e0")
+    count = bench.start(flow, Flow("s2", "s1", "e0", SIZE), circuits=CircuitSet())
+    bench.send(flow, Flow("s2", "s1", "e0", SIZE))
+    bench.send(replace(flow, bytes=0.1 * SIZE))
+    texts = bench.texts(bench.end(count, ALL_AGAIN))
+    assert texts == ["s1/e0 received 2.65MB more than planned, most from s0/e0"]
+
+
 def test_excess_after_a_failure_is_that_of_cut_off_transfers() -> None:
     bench = Bench()
     count = bench.start(BY_O2)
