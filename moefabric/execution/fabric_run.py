@@ -253,6 +253,7 @@ class RunContext:
                 *fabric_result.control_time_findings(
                     [one.control_s or 0.0 for one in changes], self.spec.control_s
                 ),
+                *fabric_result.uncounted_findings(collectives),
                 *self.hosts.findings(
                     [one.measured_s * dilated_ns for one in collectives], len(outcomes)
                 ),

@@ -174,6 +174,9 @@ REPETITIONS: Final = Reason(
     # packets, and 0.02 % where queues have no limit.
     (0.05, 0.20),
 )
+UNCOUNTED: Final = Reason(
+    "no port counted bytes: agents alone say how many went, and nobody whether they went by light"
+)
 MISROUTED: Final = Reason("{place}", _ANY_INVALID)
 CONTRADICTION: Final = Reason("{place}", _ANY_INVALID)
 MORE: Final = Reason("and {value} more such faults", _ANY_INVALID)
