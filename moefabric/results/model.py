@@ -67,6 +67,18 @@ class HostRecord(result_parts.ResultPart):
     """Why the host was lost; empty if it wasn't."""
 
 
+class InputDigest(result_parts.ResultPart):
+    """An input of a run, by its digest."""
+
+    key: str
+    """Key of the experiment that names the file: `gating.trace`; `experiment` for all keys."""
+    file: str
+    """Name of the file without its folder; the experiment's name for all keys."""
+    sha256: str
+    """SHA-256 of the file, as `sha256sum` prints it. Of a folder, that of the lines `DIGEST  NAME`
+    of its files; of the experiment, that of all keys but the default ones."""
+
+
 class Manifest(result_parts.ResultPart):
     """Circumstances of a run."""
 
@@ -97,6 +109,8 @@ class Manifest(result_parts.ResultPart):
     """Real servers; null without any."""
     emulated_regions: list[str] | None = None
     """Regions that were emulated while all others were modelled; null if all were emulated."""
+    inputs: list[InputDigest] | None = None
+    """The experiment and the files that it names; null if they are unknown."""
     resumed: list[str] = Field(default_factory=list)
     """When the run went on after it was stopped (ISO 8601, UTC)."""
 
@@ -430,4 +444,6 @@ class ExperimentPrediction(result_parts.ResultPart):
     """Prediction of an experiment: every fabric, in the order of the experiment."""
 
     experiment: str
+    inputs: list[InputDigest] | None = None
+    """The experiment and the files that it names, as in the manifest of a run."""
     fabrics: list[FabricPrediction]
