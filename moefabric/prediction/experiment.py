@@ -10,6 +10,7 @@ from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.config.inputs import input_digests
 from moefabric.core.units import Scale
+from moefabric.planner.known_demand import known_demand
 from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.job_prediction import JobPrediction, TaskPlanner, predict_jobs
@@ -84,6 +85,7 @@ def _fabric_prediction(
         reconfigurations=some.count_in_all(total("reconfigurations")),
         cost=network_cost(fabric, estimate.iteration_s),
         first=choice.dispatch_light,
+        knows=known_demand(policy, choice.dispatch_light),
         first_all_to_all=predicted_first_all_to_alls(dispatches, gating),
         **FabricPrediction.choices(choice),
         policy_faults=list(policy_faults(policy)),

@@ -324,6 +324,10 @@ class FabricEntry(result_parts.ResultPart):
 class FabricResult(FabricEntry):
     """Result of one fabric of an experiment under one policy."""
 
+    knows: str | None = None
+    """What the policy knew of demands when it chose circuits: `own demand` of the all-to-all,
+    `predicted demand` for first all-to-alls, `future total` of the whole job, or `nothing`; null if
+    that is unknown."""
     iterations: list[result_parts.IterationResult] = Field(default_factory=list)
     """Every iteration."""
     collectives: list[result_parts.CollectiveResult] = Field(default_factory=list)
@@ -423,9 +427,10 @@ class FabricPrediction(FabricEntry):
     `all_to_all_s` is the mean over kinds (dispatch and combine, forward and backward) of the median
     of each kind. `spine_share` is the share of all bytes, transfers' too, whose routes cross a
     spine; null without spines. `policy_faults` says why a policy of another package failed, so that
-    bytes take the EPS.
+    bytes take the EPS. `knows` is as in the result of a run.
     """
 
+    knows: str | None = None
     iteration_s: float
     compute_s: float
     exposed_comm_s: float

@@ -177,7 +177,7 @@ class MemoryPortCounters:
         sent = Flow(flow.src, flow.dst, flow.path, framed_size(flow.bytes))
         frames = ceil(sent.bytes / (self.fabric.mtu - IP_TCP_BYTES))
         for near, far in route(self.fabric, circuits, sent):
-            ends = (near, SENT), (far, RECEIVED)
+            ends: tuple[tuple[str, int], ...] = (near, SENT), (far, RECEIVED)
             if far == "ocs":
                 ends = (near, SENT), (near, INTO_OCS)
             elif near == "ocs":
