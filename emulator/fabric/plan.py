@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from moefabric.core.addressing import GATEWAY_MAC
+from moefabric.core.eps import uplink_name
 from moefabric.core.errors import FabricError
 from moefabric.core.link import LinkBehaviour, LinkPlace
 from moefabric.core.nic import Nic, NicKind
 from moefabric.core.ocs import Ocs
-from moefabric.core.port_counts import uplink_name
 from moefabric.core.topology import Fabric, Region, ocs_port, uplink_rate_bps
 from moefabric.core.units import QueueLimit, Scale
 from moefabric.emulator.fabric import shaping

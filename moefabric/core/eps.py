@@ -11,6 +11,11 @@ from moefabric.core.link import EpsLink
 from moefabric.core.nic import Nic
 
 
+def uplink_name(leaf: str, spine: str) -> str:
+    """Return the name of the link between a leaf and a spine: `leaf0~spine1`."""
+    return f"{leaf}~{spine}"
+
+
 class EpsKind(StrEnum):
     """The NICs that share a leaf of the EPS."""
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from moefabric.core.eps import uplink_name
 from moefabric.core.nic import Nic
 from moefabric.core.topology import Fabric
 
@@ -45,11 +46,6 @@ def framed_bytes(length: int) -> int:
 def counted_nics(fabric: Fabric) -> tuple[Nic, ...]:
     """Return all NICs of a fabric, in the order of the first rows of its readings."""
     return tuple(nic for server in fabric.servers for nic in fabric.nics(server))
-
-
-def uplink_name(leaf: str, spine: str) -> str:
-    """Return the name of the link between a leaf and a spine: `leaf0~spine1`."""
-    return f"{leaf}~{spine}"
 
 
 def counted_ports(fabric: Fabric) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from moefabric.agents.engine.wire import framed_size
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import uplink_name
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
@@ -23,7 +24,6 @@ from moefabric.core.port_counts import (
     SENT,
     PortReading,
     counted_ports,
-    uplink_name,
 )
 from moefabric.core.routes import route
 from moefabric.core.topology import Fabric, Region
