@@ -9,6 +9,7 @@ from statistics import fmean, median
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.config.inputs import input_digests
+from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
 from moefabric.planner.known_demand import known_demand
 from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
@@ -51,6 +52,16 @@ def experiment_inputs(spec: ExperimentSpec, folder: Path) -> list[InputDigest]:
     """Return the digests of an experiment and of the files that it names."""
     digests = input_digests(spec, folder)
     return [InputDigest(key=key, file=file, sha256=value) for key, file, value in digests]
+
+
+def changed_inputs(spec: ExperimentSpec, folder: Path, before: Sequence[InputDigest]) -> list[str]:
+    """Describe the files of an experiment that have other digests than before, or are gone."""
+    try:
+        now = experiment_inputs(spec, folder)
+    except SpecError as error:
+        return [f"an input is gone: {line}" for line in str(error).splitlines()]
+    pairs = zip(before, now, strict=True)
+    return [f"{was.key}: {was.file} was changed during the run" for was, one in pairs if was != one]
 
 
 def _fabric_prediction(

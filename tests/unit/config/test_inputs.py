@@ -9,6 +9,7 @@ import pytest
 from moefabric.config.inputs import digest_of, input_digests
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
+from moefabric.prediction.experiment import changed_inputs, experiment_inputs
 from moefabric.prediction.workload_loader import workload
 from tests.support.paths import EXAMPLES
 
@@ -94,3 +95,18 @@ def test_digest_of_generated_gating_is_refused() -> None:
     settings = ["gating={generator: mixtral}", f"gating.sha256='{DIGEST}'"]
     with pytest.raises(SpecError, match=r"gating\.sha256: there is no file"):
         load_experiment(PROTOTYPE, settings)
+
+
+def test_file_that_changes_or_ends_during_a_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    trace = Path(shutil.copy(EXAMPLES / MATRIX, tmp_path / "data"))
+    spec = load_experiment(Path(shutil.copy(PROTOTYPE, tmp_path)))
+    before = experiment_inputs(spec, tmp_path)
+    assert changed_inputs(spec, tmp_path, before) == []
+    trace.write_text("[]")
+    assert changed_inputs(spec, tmp_path, before) == [
+        "gating.matrix: gating-8x8.json was changed during the run"
+    ]
+    trace.unlink()
+    [gone] = changed_inputs(spec, tmp_path, before)
+    assert gone.startswith("an input is gone: gating.matrix: ")
