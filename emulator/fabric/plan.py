@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from moefabric.core.addressing import GATEWAY_MAC
+from moefabric.core.eps import uplink_name
 from moefabric.core.errors import FabricError
 from moefabric.core.link import LinkBehaviour, LinkPlace
 from moefabric.core.nic import Nic, NicKind
@@ -370,7 +371,7 @@ def _uplinks(fabric: Fabric) -> Iterator[Link]:
         up, down = fabric.openflow.ports(leaf)[spine], fabric.openflow.ports(spine)[leaf]
         ends = Interface(FABRIC, f"{leaf}-p{up}", up), Interface(FABRIC, f"{spine}-p{down}", down)
         behaviour = _behaviour(fabric, LinkPlace.UPLINKS, rate_bps)
-        yield Link(f"{leaf}~{spine}", *ends, fabric.mtu, rate_bps, behaviour)
+        yield Link(uplink_name(leaf, spine), *ends, fabric.mtu, rate_bps, behaviour)
 
 
 def _management_links(fabric: Fabric, management: ManagementNetwork) -> Iterator[Link]:

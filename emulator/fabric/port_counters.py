@@ -1,9 +1,9 @@
-"""Counters of the NICs and OCS ports of a running fabric, for any process of the fabric's user.
+"""Counters of the ports of a running fabric, for any process of the fabric's user.
 
 The fabric process hands out descriptors once: a netlink socket of its namespace, where all NICs of
-all servers are, and the memory of each crossbar. A reading is then one request to the kernel and a
-copy of some memory. It disturbs neither the fabric process nor the OCS's process. Other machines
-read the counters of their NICs themselves.
+all servers and all uplinks of leaves are, and the memory of each crossbar. A reading is then one
+request to the kernel and a copy of some memory. It disturbs neither the fabric process nor the
+OCS's process. Other machines read the counters of their ports themselves.
 """
 
 import os
@@ -77,7 +77,7 @@ class EmulatedPortCounters:
     def __init__(
         self,
         run_dir: RunDirectory,
-        nics: Sequence[str] | None = None,
+        ports: Sequence[str] | None = None,
         *,
         lost_are_zero: bool = False,
     ) -> None:
@@ -85,9 +85,9 @@ class EmulatedPortCounters:
 
         Args:
             run_dir: The run directory of the fabric.
-            nics: Names of the NICs in the order of the rows of readings. Default: those of the
-                servers on this machine.
-            lost_are_zero: Whether the counters of lost machines' NICs are 0, instead of an error.
+            ports: Names of NICs and uplinks in the order of the rows of readings. Default: those
+                on this machine.
+            lost_are_zero: Whether the counters of lost machines' ports are 0, instead of an error.
 
         Raises:
             FabricError: If the fabric doesn't run.
@@ -97,14 +97,14 @@ class EmulatedPortCounters:
             facts, (kernel_fd, *crossbar_fds) = receive_handoff(connection.link)
         self._run_dir, self._lost_are_zero = run_dir, lost_are_zero
         self._counts_light = bool(facts["counts_light"])
-        self.nics = facts["nics"] if nics is None else list(nics)
-        interfaces = dict(zip(facts["nics"], facts["interfaces"], strict=True))
-        local = [nic for nic in self.nics if nic in interfaces]
-        self._has_remote = len(local) < len(self.nics)
-        self._interfaces = np.array([interfaces[nic] for nic in local], np.int64)
-        row_of = self._row_of = {nic: row for row, nic in enumerate(self.nics)}
-        self._rows = np.array([row_of[nic] for nic in local], np.intp)
-        tunnels = [row_of[nic] for nic in facts["tunnels"] if nic in row_of]
+        self.ports = facts["ports"] if ports is None else list(ports)
+        interfaces = dict(zip(facts["ports"], facts["interfaces"], strict=True))
+        local = [port for port in self.ports if port in interfaces]
+        self._has_remote = len(local) < len(self.ports)
+        self._interfaces = np.array([interfaces[port] for port in local], np.int64)
+        row_of = self._row_of = {port: row for row, port in enumerate(self.ports)}
+        self._rows = np.array([row_of[port] for port in local], np.intp)
+        tunnels = [row_of[port] for port in facts["tunnels"] if port in row_of]
         self._tunnels = np.array(tunnels, np.intp)
         self._crossbars = list[_Crossbar]()
         with ExitStack() as undo:
@@ -112,8 +112,8 @@ class EmulatedPortCounters:
             for fd in crossbar_fds:
                 undo.callback(os.close, fd)
             for entry, fd in zip(facts["crossbars"], crossbar_fds, strict=True):
-                ports = {row_of[n]: port for n, port in entry["inputs"].items() if n in row_of}
-                self._crossbars.append(_Crossbar(entry["ports"], ports, fd))
+                inputs = {row_of[n]: port for n, port in entry["inputs"].items() if n in row_of}
+                self._crossbars.append(_Crossbar(entry["ports"], inputs, fd))
             undo.pop_all()
 
     def read(self) -> PortReading:
@@ -122,7 +122,7 @@ class EmulatedPortCounters:
         Raises:
             FabricError: If the kernel refuses, or an interface is gone.
         """
-        shape = len(self.nics), 4
+        shape = len(self.ports), 4
         octets, frames = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         for crossbar in self._crossbars:
             crossbar.read(octets, frames)
@@ -138,21 +138,21 @@ class EmulatedPortCounters:
         return PortReading(octets, frames, self._read_others(octets, frames))
 
     def _read_others(self, octets: "np.ndarray[Any, Any]", frames: "np.ndarray[Any, Any]") -> bool:
-        """Fill the rows of NICs of other machines; return whether all OCS ports are counted."""
+        """Fill the rows of other machines' ports; return whether all OCS ports are counted."""
         counts_light = self._counts_light
         if not self._has_remote:
             return counts_light
         replies = ask_parts(self._run_dir, {"do": "counts"})
-        missing = len(self.nics) - len(self._rows)
+        missing = len(self.ports) - len(self._rows)
         for part in replies.parts.values():
-            for number, nic in enumerate(part.get("nics", ())):
-                if (row := self._row_of.get(nic)) is not None:
+            for number, port in enumerate(part.get("ports", ())):
+                if (row := self._row_of.get(port)) is not None:
                     octets[row], frames[row] = part["bytes"][number], part["frames"][number]
                     missing -= 1
             counts_light = counts_light and part.get("counts_light", True)
         if missing and not (replies.lost and self._lost_are_zero):
             error = MachineLossError if replies.lost else FabricError
-            raise error(f"counters: {'; '.join(replies.faults) or 'NICs are missing'}")
+            raise error(f"counters: {'; '.join(replies.faults) or 'ports are missing'}")
         return counts_light
 
     def close(self) -> None:

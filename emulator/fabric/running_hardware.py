@@ -140,7 +140,7 @@ class RunningHardware:
         return {"servers": [spec.node for spec in hosted]} if hosted else {}
 
     def hand_counters(self, client: socket.socket) -> None:
-        """Hand a client the descriptors from which it reads the counters of NICs and OCS ports."""
+        """Hand a client the descriptors from which it reads the counters of ports."""
         memories = {name: ocs.memory_fd for name, ocs in self._made.ocses.items()}
         counted = {name: fd for name, fd in memories.items() if fd is not None}
         index_of = {name: index for index, name in socket.if_nameindex()}
@@ -177,7 +177,7 @@ class RunningHardware:
 def counter_facts(
     plan: FabricPlan, index_of: Mapping[str, int], crossbars: Collection[str]
 ) -> dict[str, Any]:
-    """Return where the counters of each NIC and its OCS port are (module `port_counters`).
+    """Return where the counters of NICs, OCS ports and uplinks are (module `port_counters`).
 
     Args:
         plan: the fabric.
@@ -185,15 +185,14 @@ def counter_facts(
         crossbars: the OCSes whose crossbars count frames.
     """
     rated = [link for link in plan.links if link.rate_bps is not None and link.a in link.ends]
-    nics = [link for link in rated if "/" in link.name]
     return {
-        "nics": [link.name for link in nics],
-        "interfaces": [index_of[link.a.name] for link in nics],
-        "tunnels": [link.name for link in nics if link.tunnel is not None],
+        "ports": [link.name for link in rated],
+        "interfaces": [index_of[link.a.name] for link in rated],
+        "tunnels": [link.name for link in rated if link.tunnel is not None],
         "crossbars": [
             {
                 "ports": ocs.spec.ports,
-                "inputs": {link.name: link.b.port for link in nics if link.b.node == ocs.name},
+                "inputs": {link.name: link.b.port for link in rated if link.b.node == ocs.name},
             }
             for ocs in plan.ocses
             if ocs.name in crossbars

@@ -1,7 +1,7 @@
 """Shaping of links: HTB limits each end of a link to the emulated rate, without drops."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,6 +77,30 @@ class Shape:
             return "pfifo", _QUEUE_FRAMES
         return "bfifo" if self.queue.in_bytes else "pfifo", self.queue.size
 
+    def deviations(self, limits: queueing.HtbClass, queue: tuple[str, int] | None) -> Iterator[str]:
+        """Yield what the kernel has otherwise than this shape, as verbs with their objects.
+
+        Args:
+            limits: The limits that the kernel has.
+            queue: Kind and limit of the queue that the kernel has; None if it has none.
+        """
+        made = queueing.HtbClass.made(self.rate_bps, burst_bytes(self.rate_bps))
+        if _differs(limits.rate_bps, made.rate_bps):
+            yield f"is shaped to {limits.rate_bps:.0f} b/s, not {made.rate_bps:.0f}"
+        if _differs(limits.ceil_bps, made.ceil_bps):
+            yield f"may send {limits.ceil_bps:.0f} b/s (ceil), not {made.ceil_bps:.0f}"
+        bursts = limits.burst_ticks, limits.ceil_burst_ticks
+        worst = max(bursts, key=lambda ticks: abs(ticks - made.burst_ticks))
+        if _differs(worst, made.burst_ticks):
+            yield f"sends bursts {worst / made.burst_ticks:.3g} times as long as configured"
+        if queue != self.discipline:
+            room = "no queue" if queue is None else "{} limit {}".format(*queue)
+            yield f"has {room}, not {'{} limit {}'.format(*self.discipline)}"
+
+
+def _differs(value: float, configured: float) -> bool:
+    return abs(value - configured) > _TOLERANCE * configured
+
 
 def _indexed(shapes: Sequence[Shape]) -> list[tuple[Shape, int]]:
     """Return shapes with the index of their interface in the calling thread's namespace.
@@ -113,21 +137,22 @@ def remove_shapes(shapes: Sequence[Shape]) -> None:
 
 
 def verify_shapes(shapes: Sequence[Shape]) -> None:
-    """Check that interfaces of the calling thread's namespace have their rates.
+    """Check that interfaces of the calling thread's namespace have their rates and queues.
 
     Raises:
-        FabricError: names each link with another rate.
+        FabricError: names each link with another rate, ceil, burst or queue.
     """
     indexed = _indexed(shapes)
-    answers = netlink.ask([queueing.get_rate(shape.place, index) for shape, index in indexed])
+    classes = netlink.ask([queueing.get_class(shape.place, index) for shape, index in indexed])
+    queues = netlink.ask([queueing.get_queue(shape.place, index) for shape, index in indexed])
     faults = list[str]()
-    for (shape, index), answer in zip(indexed, answers, strict=True):
-        if (rate_bps := queueing.rate_bps(answer)) is None:
+    for (shape, index), own_class, queue in zip(indexed, classes, queues, strict=True):
+        if (limits := queueing.htb_class(own_class)) is None:
             [root] = netlink.ask([queueing.get_root(shape.place, index)])
             why = f"has qdisc {queueing.kind(root)} where htb was set"
-            faults.append(f"{shape.place}: {shape.interface} {why}")
-        elif abs(rate_bps / shape.rate_bps - 1) > _TOLERANCE:
-            why = f"is shaped to {rate_bps:.0f} b/s, not {shape.rate_bps:.0f}"
+        else:
+            why = " and ".join(shape.deviations(limits, queueing.queue_room(queue)))
+        if why:
             faults.append(f"{shape.place}: {shape.interface} {why}")
     if faults:
         raise FabricError("; ".join(faults))

@@ -6,7 +6,7 @@ The kernel's structures are in linux/pkt_sched.h.
 import errno
 import socket
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from moefabric.emulator.linux.netlink import Request, attribute, attributes
 
@@ -27,6 +27,8 @@ _HTB_VERSION, _RATE_TO_QUANTUM, _ETHERNET = 3, 10, 1
 _TICK_NS: Final = 64
 """Length of the packet scheduler's tick (/proc/net/psched)."""
 _BASIC, _QUEUE_STATS, _PACKETS_64 = 1, 3, 8
+_LIMIT: Final = struct.Struct("=I")
+"""struct tc_fifo_qopt."""
 
 
 def _qdisc(index: int, handle: int, parent: int, kind: str, options: bytes) -> bytes:
@@ -49,13 +51,13 @@ def shape(
     """
     rate = round(rate_bps) // 8
     spec = _RATE.pack(0, _ETHERNET, 0, 0, 0, rate)
-    ticks = int(1e6 * burst / rate) * 1000 // _TICK_NS  # of whole microseconds, as tc has it
+    ticks = _burst_ticks(burst, rate)
     options = spec + spec + _PARAMETERS.pack(ticks, ticks, quantum, 0, 0)
     first = _GLOBAL.pack(_HTB_VERSION, _RATE_TO_QUANTUM, 1, 0, 0)
     htb = _qdisc(index, HTB, _ROOT, "htb", attribute(_HTB_INIT, first))
     leaf = _qdisc(index, _CLASS, HTB, "htb", attribute(_HTB_PARAMETERS, options))
     kind, limit = queue
-    child = _qdisc(index, QUEUE, _CLASS, kind, struct.pack("=I", limit))
+    child = _qdisc(index, QUEUE, _CLASS, kind, _LIMIT.pack(limit))
     what = f"rate {rate_bps:.0f} b/s"
     return [
         Request(place, what, _NEW_QDISC, _CREATE_OR_REPLACE, htb),
@@ -64,25 +66,55 @@ def shape(
     ]
 
 
+def _burst_ticks(burst: int, rate: int) -> int:
+    """Return the time of a burst at a rate in bytes/s, of whole microseconds as tc has it."""
+    return int(1e6 * burst / rate) * 1000 // _TICK_NS
+
+
 def unshape(place: str, index: int) -> Request:
     """Remove what `shape` has made, if it is there."""
     body = _TC.pack(socket.AF_UNSPEC, index, 0, _ROOT, 0)
     return Request(place, "end of a rate", _DELETE_QDISC, 0, body, errno.ENOENT)
 
 
-def get_rate(place: str, index: int) -> Request:
-    """Ask for the class that `shape` has made; `rate_bps` reads the answer."""
+class HtbClass(NamedTuple):
+    """Limits of a class of HTB.
+
+    Attributes:
+        rate_bps: Its rate, in bits per second.
+        ceil_bps: The rate that it may borrow up to.
+        burst_ticks: How long it may send at once after a pause, in ticks of 64 ns at its rate.
+        ceil_burst_ticks: The same at `ceil_bps`.
+    """
+
+    rate_bps: float
+    ceil_bps: float
+    burst_ticks: int
+    ceil_burst_ticks: int
+
+    @classmethod
+    def made(cls, rate_bps: float, burst: int) -> Self:
+        """Return the class that `shape` makes."""
+        rate = round(rate_bps) // 8
+        ticks = _burst_ticks(burst, rate)
+        return cls(8.0 * rate, 8.0 * rate, ticks, ticks)
+
+
+def get_class(place: str, index: int) -> Request:
+    """Ask for the class that `shape` has made; `htb_class` reads the answer."""
     body = _TC.pack(socket.AF_UNSPEC, index, _CLASS, 0, 0)
     return Request(place, "rate", _GET_CLASS, 0, body, errno.ENOENT)
 
 
-def rate_bps(answer: bytes) -> float | None:
-    """Return the rate of a class; None without a class of HTB."""
+def htb_class(answer: bytes) -> HtbClass | None:
+    """Return the limits of a class; None without a class of HTB."""
     options = attributes(attributes(answer, _TC.size).get(_OPTIONS, b""))
-    if _HTB_PARAMETERS not in options:
+    if (parameters := options.get(_HTB_PARAMETERS)) is None:
         return None
-    *_, rate = _RATE.unpack_from(options[_HTB_PARAMETERS])
-    return float(rate * 8)
+    *_, rate = _RATE.unpack_from(parameters)
+    *_, ceil = _RATE.unpack_from(parameters, _RATE.size)
+    ticks, ceil_ticks, *_ = _PARAMETERS.unpack_from(parameters, 2 * _RATE.size)
+    return HtbClass(8.0 * rate, 8.0 * ceil, ticks, ceil_ticks)
 
 
 def get_root(place: str, index: int) -> Request:
@@ -97,9 +129,24 @@ def kind(answer: bytes) -> str:
 
 
 def get_queue(place: str, index: int) -> Request:
-    """Ask for the queue below HTB; `queue_counts` reads the answer."""
-    body = _TC.pack(socket.AF_UNSPEC, index, QUEUE, 0, 0)
+    """Ask for the queue of HTB's class, whatever its handle.
+
+    `queue_room` and `queue_count` read the answer.
+    """
+    body = _TC.pack(socket.AF_UNSPEC, index, 0, _CLASS, 0)
     return Request(place, "queue", _GET_QDISC, 0, body, errno.ENOENT)
+
+
+def queue_room(answer: bytes) -> tuple[str, int] | None:
+    """Return the kind of a queue and its limit in packets or bytes; None without a queue.
+
+    Other kinds than `pfifo` and `bfifo` have the limit 0.
+    """
+    if not answer:
+        return None
+    name, options = kind(answer), attributes(answer, _TC.size).get(_OPTIONS, b"")
+    is_fifo = name in {"pfifo", "bfifo"} and len(options) >= _LIMIT.size
+    return name, _LIMIT.unpack_from(options)[0] if is_fifo else 0
 
 
 class QueueCount(NamedTuple):

@@ -6,11 +6,12 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path, PurePath
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import moefabric
 from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.inputs import digest_of, named_paths
 from moefabric.results.model import Provenance
 
 _PARTS: Final = (
@@ -54,7 +55,7 @@ def provenance_of(
     """
     words = ["moefabric", command, _name(file)]
     words += [word for setting in settings for word in ("--set", setting)]
-    inputs = {_name(one): _digest(one) for one in (file, *others)}
+    inputs = {_name(one): digest_of(one, _name(one)) for one in (file, *others)}
     commit, modified = commit_of(_SOURCE)
     return Provenance(
         commit=commit,
@@ -68,31 +69,9 @@ def provenance_of(
 
 def _inputs(spec: ExperimentSpec, folder: Path) -> Iterator[Path]:
     """Yield the files that an experiment names."""
-    for path in _paths(spec.model_dump()):
+    for _, path in named_paths(spec):
         if (found := folder / path.expanduser()).exists():
             yield found
-
-
-def _paths(value: Any) -> Iterator[Path]:
-    match value:
-        case PurePath():
-            yield Path(value)
-        case dict():
-            for one in value.values():
-                yield from _paths(one)
-        case list() | tuple():
-            for one in value:
-                yield from _paths(one)
-
-
-def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the names and contents of a folder's files."""
-    if not path.is_dir():
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    digest = hashlib.sha256()
-    for file in sorted(one for one in path.rglob("*") if one.is_file()):
-        digest.update(f"{file.relative_to(path)} {_digest(file)}\n".encode())
-    return digest.hexdigest()
 
 
 def _name(path: Path) -> str:

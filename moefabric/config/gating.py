@@ -1,5 +1,6 @@
 """The `gating:` section of an experiment: tokens that ranks send to experts."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,10 +11,11 @@ from pydantic import Field
 from moefabric.config.data_sections import with_fields_of
 from moefabric.config.model import InputPath
 from moefabric.config.references import PlacementReference
-from moefabric.config.section import InputError, Section
+from moefabric.config.section import InputError, Section, Text
 from moefabric.workload.gating.generator import GatingParameters
 from moefabric.workload.gating.presets import PRESETS, preset
 
+_SHA256: Final = re.compile("[0-9a-f]{64}")
 _SOURCES: Final = ("matrix", "trace", "generator", "fit")
 _RECORDED_ONLY: Final = {"step_stride": 1, "first_layer": 0, "noise": 0.0, "repeat": False}
 
@@ -40,6 +42,8 @@ class GatingSpec(Section):
     fit: InputPath | None = None
     """File with recorded gating, as `matrix` or `trace`: the generator's statistics are fitted to
     it, from `first_step` on."""
+    sha256: Text | None = None
+    """SHA-256 of the file, as `sha256sum` prints it: another file is refused."""
     first_step: int = Field(default=0, ge=0)
     """Step of the trace that the first iteration replays."""
     step_stride: int = Field(default=1, ge=1)
@@ -102,6 +106,10 @@ class GatingSpec(Section):
         elif len(sources) > 1:
             given = f"{' and '.join(sources)} are {'both' if len(sources) == 2 else 'all'} given"
             yield "gating", f"{given}, one of them is needed"
+        if self.sha256 is not None and self.file is None:
+            yield "gating.sha256", "there is no file: give matrix, trace or fit"
+        elif self.sha256 is not None and not _SHA256.fullmatch(self.sha256):
+            yield "gating.sha256", "64 digits and letters a to f are needed, as sha256sum has them"
         if self.generator is not None and self.generator not in PRESETS:
             yield "gating.generator", f"{self.generator!r} is not one of {', '.join(PRESETS)}"
         if self.is_generated:

@@ -1,6 +1,6 @@
 """The electrical packet switches (EPS): leaves and spines, and the leaf on which each NIC ends."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -9,6 +9,11 @@ from math import ceil
 
 from moefabric.core.link import EpsLink
 from moefabric.core.nic import Nic
+
+
+def uplink_name(leaf: str, spine: str) -> str:
+    """Return the name of the link between a leaf and a spine: `leaf0~spine1`."""
+    return f"{leaf}~{spine}"
 
 
 class EpsKind(StrEnum):
@@ -130,6 +135,11 @@ class EpsWiring:
     def leaf_of(self, server: str) -> str:
         """Return the leaf on which a server's electrical NICs end; on rails, the first one."""
         return self._leaf_of[server]
+
+    def leaves_of(self, servers: Iterable[str]) -> tuple[str, ...]:
+        """Return the leaves on which electrical NICs of servers end, in the servers' order."""
+        cables = (cable for server in servers for cable in self.cables[server])
+        return tuple(dict.fromkeys(leaf for (_, leaf), _ in cables))
 
     @cached_property
     def _leaf_of(self) -> dict[str, str]:

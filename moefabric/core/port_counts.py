@@ -1,4 +1,4 @@
-"""Readings of the counters of NICs and OCS ports, and the payload between two readings.
+"""Readings of the counters of NICs, OCS ports and uplinks, and the payload between two readings.
 
 A TCP frame has 66 bytes of headers (Ethernet, IPv4, TCP with time stamps), whether it carries data
 or only acknowledges some. Counted bytes minus 66 for each counted frame are therefore payload, with
@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from moefabric.core.eps import uplink_name
 from moefabric.core.nic import Nic
 from moefabric.core.topology import Fabric
 
@@ -43,16 +44,23 @@ def framed_bytes(length: int) -> int:
 
 
 def counted_nics(fabric: Fabric) -> tuple[Nic, ...]:
-    """Return all NICs of a fabric, in the order of the rows of its readings."""
+    """Return all NICs of a fabric, in the order of the first rows of its readings."""
     return tuple(nic for server in fabric.servers for nic in fabric.nics(server))
+
+
+def counted_ports(fabric: Fabric) -> tuple[str, ...]:
+    """Return the names of all rows of a fabric's readings: its NICs, then its leaves' uplinks."""
+    uplinks = (uplink_name(leaf, spine) for leaf, spine in fabric.eps_wiring.uplinks)
+    return (*map(str, counted_nics(fabric)), *uplinks)
 
 
 @dataclass(frozen=True)
 class PortReading:
-    """Counters at one instant, since some earlier instant, with a row for each NIC.
+    """Counters at one instant, since some earlier instant, with a row for each counted port.
 
     Attributes:
-        bytes: Bytes by NIC, in the columns SENT, RECEIVED, INTO_OCS and OUT_OF_OCS.
+        bytes: Bytes by port, in the columns SENT, RECEIVED, INTO_OCS and OUT_OF_OCS. An uplink is
+            counted at its leaf's end, which sends to the spine.
         frames: Frames, likewise.
         counts_light: Whether OCS ports are counted; else the last two columns are zero.
     """

@@ -101,13 +101,13 @@ class PacketSwitches(Protocol):
 
 
 class PortCounters(Protocol):
-    """The counters of all NICs and OCS ports of a fabric."""
+    """The counters of all NICs, OCS ports and uplinks of a fabric."""
 
     def read(self) -> PortReading:
         """Read all counters.
 
         Returns:
-            A row for each NIC, in the order of `moefabric.core.port_counts.counted_nics`.
+            A row for each port, in the order of `moefabric.core.port_counts.counted_ports`.
 
         Raises:
             FabricError: If the counters can't be read.

@@ -317,5 +317,6 @@ def _nic_bytes(fabric: Fabric, runs: Sequence[IterationRun]) -> dict[str, int] |
     readings = [window.after for window in counts[-1].windows] if counts else []
     if not readings or readings[-1] is None:
         return None
-    sent = readings[-1].bytes[:, SENT].tolist()
-    return dict(zip(map(str, counted_nics(fabric)), sent, strict=True))
+    nics = counted_nics(fabric)
+    sent = readings[-1].bytes[: len(nics), SENT].tolist()
+    return dict(zip(map(str, nics), sent, strict=True))

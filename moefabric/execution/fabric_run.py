@@ -30,6 +30,7 @@ from moefabric.execution.programs.rank_processes import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.execution.real_hosts import RealHosts
 from moefabric.execution.reconfiguration import RegionController
+from moefabric.planner.known_demand import known_demand
 from moefabric.planner.policy import Policy
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
@@ -253,6 +254,7 @@ class RunContext:
                 *fabric_result.control_time_findings(
                     [one.control_s or 0.0 for one in changes], self.spec.control_s
                 ),
+                *fabric_result.uncounted_findings(collectives),
                 *self.hosts.findings(
                     [one.measured_s * dilated_ns for one in collectives], len(outcomes)
                 ),
@@ -272,6 +274,7 @@ class RunContext:
         demand = work.layers(work.iterations - 1)[0].demand.submatrix(region.servers)
         dispatches = [one for outcome in outcomes for one in outcome.first_dispatches]
         update = result.choices(choice) | {
+            "knows": known_demand(self.policy, choice.dispatch_light),
             "first_all_to_all": measured_first_all_to_alls(choice.dispatch_light, dispatches),
             "demand": demand.array.tolist(),
             "demand_label": f"dispatch of layer 0{place}, {words} ({work.gating.label})",

@@ -20,7 +20,7 @@ from moefabric.core.units import NS_PER_S
 from moefabric.emulator.fabric import datapath
 from moefabric.execution.fabric_run import RunContext, RunSetup, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
-from moefabric.prediction.experiment import proposed_scale
+from moefabric.prediction.experiment import changed_inputs, experiment_inputs, proposed_scale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.scaling import ProposedScale
@@ -86,11 +86,12 @@ def run(
     proposed, faults = proposed_scale(spec, folder, switches)
     for fault in faults:
         reporter.show_message(f"warning: {fault}")
+    inputs = experiment_inputs(spec, folder)
     header = HeaderLine(
         run_id=secrets.token_hex(8),
         experiment=spec.experiment,
         version=version("moefabric"),
-        manifest=_manifest(spec, proposed, None, started, []),
+        manifest=_manifest(spec, inputs, proposed, None, started, []),
         spec=spec.model_dump(mode="json"),
         fabrics=[choice.name for choice in spec.fabrics],
         flows=flows,
@@ -106,7 +107,9 @@ def run(
             spec, folder, proposed.scale, faults, reporter, external, lines, header, earlier, place
         )
         finished = _run_groups(setup)
-    manifest = _manifest(spec, proposed, finished.wiring, started, finished.hosts)
+    changed = [*reasons.WRONG_TESTBED.judge_each(changed_inputs(spec, folder, inputs))]
+    finished.results = [with_findings(result, changed) for result in finished.results]
+    manifest = _manifest(spec, inputs, proposed, finished.wiring, started, finished.hosts)
     return _run_result(spec, earlier.resumed_manifest(manifest) if earlier else manifest, finished)
 
 
@@ -303,6 +306,7 @@ def _name(spec: ExperimentSpec, choice: FabricChoice) -> str:
 
 def _manifest(
     spec: ExperimentSpec,
+    inputs: list[result_model.InputDigest],
     proposed: ProposedScale,
     wiring: FabricWiring | None,
     started: datetime,
@@ -324,6 +328,7 @@ def _manifest(
         started=started.isoformat(timespec="seconds"),
         host=platform.node(),
         hosts=hosts or None,
+        inputs=inputs,
         emulated_regions=list(spec.hybrid.emulated) if spec.hybrid is not None else None,
     )
 

@@ -218,12 +218,14 @@ class Transfers:
             self._windows.end(transfer.count, transfer.records, complete=complete)
 
     def _port_groups(self, transfer: TaskTransfer) -> list[PortGroup]:
-        """Return the ports that a transfer's bytes may cross."""
+        """Return the ports that a transfer's bytes may cross, those of leaves first."""
         collective = isinstance(transfer.task.work, Collective)
         servers = dict.fromkeys(end for f in transfer.flows.flows for end in (f.src, f.dst))
         if collective:
             servers |= dict.fromkeys(transfer.state.servers(transfer.number))
-        return [(server, optical) for server in servers for optical in {False, collective}]
+        leaves = self.fabric.eps_wiring.leaves_of(servers) if self.fabric.spines else ()
+        of_servers = [(server, optical) for server in servers for optical in {False, collective}]
+        return [*((leaf, False) for leaf in leaves), *of_servers]
 
     def start_late(
         self, transfer: TaskTransfer, region: str, late: TaskFlows, ready_ns: int

@@ -187,6 +187,17 @@ def _static(trial: Trial) -> Iterator[str]:
             yield "reconfigures is False, but another demand moves circuits"
 
 
+def _future(trial: Trial) -> Iterator[str]:
+    given = trial.situation
+    circuits, split = trial.circuits, trial.split
+    later = DemandMatrix(given.demand.servers, given.demand.array[::-1, ::-1])
+    trial.policy.split(given.fabric, later, trial.choose(later, circuits))
+    if trial.choose() != circuits:
+        yield "circuits of a demand are others once a later demand was seen"
+    if trial.policy.split(given.fabric, given.demand, circuits) != split:
+        yield "the split of a demand is another once a later demand was seen"
+
+
 def _at_rest(trial: Trial) -> Iterator[str]:
     if trial.choose(lit=trial.circuits) != trial.circuits:
         yield "circuits move although they were chosen for the same demand"
@@ -225,6 +236,7 @@ LAWS: Final = (
     ),
     Law("bound", "no demand ends before the bound of the NICs", _bound),
     Law("determinism", "equal arguments give equal circuits and splits", _deterministic),
+    Law("future", "demands that come later change no circuits and no split", _future),
     Law("static", "circuits of a policy that doesn't reconfigure stay", _static),
     Law("at rest", "a demand that is served moves no circuits", _at_rest, is_advice=True),
     Law("EPS", "circuits make no demand slower than the EPS alone", _eps_only, is_advice=True),

@@ -8,7 +8,10 @@ from statistics import fmean, median
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
+from moefabric.config.inputs import input_digests
+from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
+from moefabric.planner.known_demand import known_demand
 from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.job_prediction import JobPrediction, TaskPlanner, predict_jobs
@@ -17,7 +20,12 @@ from moefabric.prediction.scaling import PlannedLoad, ProposedScale, propose_sca
 from moefabric.prediction.simulated_regions import simulated_regions
 from moefabric.prediction.workload_loader import workload_of, workload_on
 from moefabric.results.comparison import baseline, network_cost, with_cost_ratios
-from moefabric.results.model import ExperimentPrediction, FabricPrediction, SimulatedRegionCount
+from moefabric.results.model import (
+    ExperimentPrediction,
+    FabricPrediction,
+    InputDigest,
+    SimulatedRegionCount,
+)
 from moefabric.results.verdict.fabric_result import wiring_summary
 from moefabric.workload.iterations.substitution import Substitutions
 
@@ -36,7 +44,24 @@ def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
     for entry in with_cost_ratios(fabrics):
         ratio = entry.all_to_all_s / base_s if base_s is not None else None
         entries.append(entry.model_copy(update={"all_to_all_vs_eps": ratio}))
-    return ExperimentPrediction(experiment=spec.experiment, fabrics=entries)
+    inputs = experiment_inputs(spec, folder)
+    return ExperimentPrediction(experiment=spec.experiment, inputs=inputs, fabrics=entries)
+
+
+def experiment_inputs(spec: ExperimentSpec, folder: Path) -> list[InputDigest]:
+    """Return the digests of an experiment and of the files that it names."""
+    digests = input_digests(spec, folder)
+    return [InputDigest(key=key, file=file, sha256=value) for key, file, value in digests]
+
+
+def changed_inputs(spec: ExperimentSpec, folder: Path, before: Sequence[InputDigest]) -> list[str]:
+    """Describe the files of an experiment that have other digests than before, or are gone."""
+    try:
+        now = experiment_inputs(spec, folder)
+    except SpecError as error:
+        return [f"an input is gone: {line}" for line in str(error).splitlines()]
+    pairs = zip(before, now, strict=True)
+    return [f"{was.key}: {was.file} was changed during the run" for was, one in pairs if was != one]
 
 
 def _fabric_prediction(
@@ -71,6 +96,7 @@ def _fabric_prediction(
         reconfigurations=some.count_in_all(total("reconfigurations")),
         cost=network_cost(fabric, estimate.iteration_s),
         first=choice.dispatch_light,
+        knows=known_demand(policy, choice.dispatch_light),
         first_all_to_all=predicted_first_all_to_alls(dispatches, gating),
         **FabricPrediction.choices(choice),
         policy_faults=list(policy_faults(policy)),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from moefabric.config import plugins
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
+from moefabric.config.inputs import check_gating_digest
 from moefabric.core.demand import Placement
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
@@ -47,8 +48,9 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         folder: Folder of the experiment's file; relative paths start there.
 
     Raises:
-        SpecError: The gating can't be read or doesn't fit.
+        SpecError: The gating can't be read, is another one than declared, or doesn't fit.
     """
+    check_gating_digest(spec, folder)
     model, training = spec.model.build(), spec.training.build()
     routes = _routes(spec, folder, model, training) if _needs_routes(spec) else None
     source: NDArray[np.int64] | GatingGenerator

@@ -9,13 +9,17 @@ from moefabric.results.model import FabricResult
 from moefabric.results.parts import HybridResult, QueueDrops
 
 _SHOWN_PORTS: Final = 3
+FUTURE_TOTAL: Final = "future total"
+"""`knows` of a policy that gets the sum of all demands of a job before it begins."""
 
 
 def remarks(fabric: FabricSummary) -> Iterator[str]:
-    """Yield a line each about modelled parts, spines and queues, if the fabric has them."""
+    """Yield a line each about modelled parts, known demands, spines and queues, if any."""
     result = fabric.result
     if result.hybrid is not None:
         yield hybrid_text(result.hybrid)
+    if result.knows == FUTURE_TOTAL:
+        yield "circuits are set once for the sum of all demands of the job, known before it begins"
     if result.spines is not None:
         yield spine_text(result)
     if result.queues is not None:

@@ -281,3 +281,15 @@ def _remarks(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
         after = printable(of(later))
         if before != [after]:
             yield f"the {name} differ: {', '.join(before)} before, {after} now"
+    yield from _other_inputs(earlier, later)
+
+
+def _other_inputs(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
+    """Yield the inputs of a run that aren't those of each earlier one, as far as both are known."""
+    now = {one.key: one for one in later.manifest.inputs or ()}
+    for run in earlier:
+        for was in run.manifest.inputs or ():
+            one = now.get(was.key)
+            if one is not None and one.sha256 != was.sha256:
+                digests = f"{was.sha256[:12]} before, {one.sha256[:12]} now"
+                yield f"the inputs differ: {printable(was.key)} {printable(was.file)} is {digests}"

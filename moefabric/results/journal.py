@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from moefabric.config.inputs import EXPERIMENT
 from moefabric.core.errors import JournalInUseError, SpecError
 from moefabric.results.comparison import with_ratios
 from moefabric.results.model import FabricResult, Manifest, RunResult, Verdict, WiringSummary
@@ -372,6 +373,13 @@ def _differences(was: HeaderLine, now: HeaderLine) -> Iterator[tuple[str, object
         yield from _different(name, getattr(was, name), getattr(now, name))
     for name in _MACHINE:
         yield from _different(name, getattr(was.manifest, name), getattr(now.manifest, name))
+    yield from _different("inputs", _file_digests(was), _file_digests(now))
+
+
+def _file_digests(header: HeaderLine) -> dict[str, str]:
+    """Return the digests of the files that an experiment names, by key."""
+    inputs = header.manifest.inputs or ()
+    return {one.key: one.sha256 for one in inputs if one.key != EXPERIMENT}
 
 
 def _different(place: str, was: Any, now: Any) -> Iterator[tuple[str, object, object]]:

@@ -86,6 +86,18 @@ class Provenance(result_parts.ResultPart):
     """What else must be known of the figures' origin."""
 
 
+class InputDigest(result_parts.ResultPart):
+    """An input of a run, by its digest."""
+
+    key: str
+    """Key of the experiment that names the file: `gating.trace`; `experiment` for all keys."""
+    file: str
+    """Name of the file without its folder; the experiment's name for all keys."""
+    sha256: str
+    """SHA-256 of the file, as `sha256sum` prints it. Of a folder, that of the lines `DIGEST  NAME`
+    of its files; of the experiment, that of all keys but the default ones."""
+
+
 class Manifest(result_parts.ResultPart):
     """Circumstances of a run."""
 
@@ -116,6 +128,8 @@ class Manifest(result_parts.ResultPart):
     """Real servers; null without any."""
     emulated_regions: list[str] | None = None
     """Regions that were emulated while all others were modelled; null if all were emulated."""
+    inputs: list[InputDigest] | None = None
+    """The experiment and the files that it names; null if they are unknown."""
     resumed: list[str] = Field(default_factory=list)
     """When the run went on after it was stopped (ISO 8601, UTC)."""
     provenance: Provenance | None = None
@@ -331,6 +345,10 @@ class FabricEntry(result_parts.ResultPart):
 class FabricResult(FabricEntry):
     """Result of one fabric of an experiment under one policy."""
 
+    knows: str | None = None
+    """What the policy knew of demands when it chose circuits: `own demand` of the all-to-all,
+    `predicted demand` for first all-to-alls, `future total` of the whole job, or `nothing`; null if
+    that is unknown."""
     iterations: list[result_parts.IterationResult] = Field(default_factory=list)
     """Every iteration."""
     collectives: list[result_parts.CollectiveResult] = Field(default_factory=list)
@@ -432,9 +450,10 @@ class FabricPrediction(FabricEntry):
     `all_to_all_s` is the mean over kinds (dispatch and combine, forward and backward) of the median
     of each kind. `spine_share` is the share of all bytes, transfers' too, whose routes cross a
     spine; null without spines. `policy_faults` says why a policy of another package failed, so that
-    bytes take the EPS.
+    bytes take the EPS. `knows` is as in the result of a run.
     """
 
+    knows: str | None = None
     iteration_s: float
     compute_s: float
     exposed_comm_s: float
@@ -453,4 +472,6 @@ class ExperimentPrediction(result_parts.ResultPart):
     """Prediction of an experiment: every fabric, in the order of the experiment."""
 
     experiment: str
+    inputs: list[InputDigest] | None = None
+    """The experiment and the files that it names, as in the manifest of a run."""
     fabrics: list[FabricPrediction]

@@ -24,7 +24,7 @@ from moefabric.core.errors import AgentError, ControlError, ServerLossError, Uns
 from moefabric.core.flows import PacedFlow, Share, Split, loss_text
 from moefabric.core.machines import MachinePlacement
 from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
-from moefabric.core.port_counts import counted_nics
+from moefabric.core.port_counts import counted_ports
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.transition import ReconfigurationPhases
@@ -317,9 +317,9 @@ def check_descriptor_limit(
 
 @contextmanager
 def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
-    """Read the counters of a running fabric's NICs and OCS ports."""
-    nics = [str(nic) for nic in counted_nics(fabric)]
-    with closing(EmulatedPortCounters(RunDirectory.of_fabric(fabric.name), nics)) as counters:
+    """Read the counters of a running fabric's NICs, OCS ports and uplinks, in this order."""
+    ports = counted_ports(fabric)
+    with closing(EmulatedPortCounters(RunDirectory.of_fabric(fabric.name), ports)) as counters:
         yield counters
 
 

@@ -9,8 +9,17 @@ import pytest
 
 from moefabric.agents.engine.wire import framed_size
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.eps import Eps
 from moefabric.core.flows import PacedFlow
-from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, Counts, counted_nics
+from moefabric.core.port_counts import (
+    INTO_OCS,
+    OUT_OF_OCS,
+    RECEIVED,
+    SENT,
+    Counts,
+    counted_nics,
+    counted_ports,
+)
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
@@ -26,18 +35,21 @@ BESIDES = 3 * 64
 
 @dataclass
 class Bench:
-    """Counters of two servers with a lit circuit, and a function that lets s0 send to s1."""
+    """Counters of two servers on two leaves with a lit circuit, and a function to send.
+
+    `send` lets s0 send to s1 by a path.
+    """
 
     fabric: Fabric
     counters: PortCounters
     send: Callable[[str], object]
 
     def payload(self, path: str) -> dict[str, Counts]:
-        """Return the payload of each NIC while s0 sends by a path."""
+        """Return the payload of each port while s0 sends by a path."""
         before = self.counters.read()
         self.send(path)
         payload = self.counters.read().payload_since(before)
-        return {str(nic): row for nic, row in zip(counted_nics(self.fabric), payload, strict=True)}
+        return dict(zip(counted_ports(self.fabric), payload, strict=True))
 
 
 def in_memory(wired: Fabric) -> Bench:
@@ -65,15 +77,16 @@ def emulated(wired: Fabric, undo: ExitStack) -> Bench:
     scope="module", params=["memory", pytest.param("emulated", marks=pytest.mark.kernel)]
 )
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    wired = fabric(1, 1, regions=(2,), scale=Scale(1000))
+    wired = fabric(1, 1, regions=(2,), scale=Scale(1000), eps=Eps(servers_per_leaf=1, spines=1))
     with ExitStack() as undo:
         yield in_memory(wired) if request.param == "memory" else emulated(wired, undo)
 
 
-def test_reading_has_a_row_for_each_nic(bench: Bench) -> None:
-    reading = bench.counters.read()
-    assert reading.bytes.shape == reading.frames.shape == (len(counted_nics(bench.fabric)), 4)
-    assert [str(nic) for nic in counted_nics(bench.fabric)] == ["s0/o0", "s0/e0", "s1/o0", "s1/e0"]
+def test_reading_has_a_row_for_each_nic_and_uplink(bench: Bench) -> None:
+    reading, nics = bench.counters.read(), ("s0/o0", "s0/e0", "s1/o0", "s1/e0")
+    assert tuple(map(str, counted_nics(bench.fabric))) == nics
+    assert counted_ports(bench.fabric) == (*nics, "leaf0~spine0", "leaf1~spine0")
+    assert reading.bytes.shape == reading.frames.shape == (6, 4)
 
 
 def test_counters_of_idle_ports_stay(bench: Bench) -> None:
@@ -97,6 +110,14 @@ def test_eps_is_counted_at_electrical_nics_only(bench: Bench) -> None:
     assert np.abs(payload["s0/e0"][[INTO_OCS, OUT_OF_OCS]]).max() == 0
     for nic in ("s0/o0", "s1/o0"):
         assert np.abs(payload[nic]).max() <= BESIDES
+
+
+def test_uplinks_are_counted_in_both_directions_at_their_leaves(bench: Bench) -> None:
+    payload = bench.payload("e0")
+    for uplink, column in (("leaf0~spine0", SENT), ("leaf1~spine0", RECEIVED)):
+        assert 0 <= payload[uplink][column] - framed_size(SIZE) <= BESIDES
+        payload[uplink][column] = 0
+        assert np.abs(payload[uplink]).max() <= BESIDES
 
 
 def test_opposite_direction_has_acknowledgements_without_payload(bench: Bench) -> None:

@@ -62,20 +62,49 @@ def test_circuit_carries_flow_at_nic_rate_and_dark_ocs_carries_nothing(
         assert not ping(machine, small, within_s=1)
 
 
-def test_verify_names_link_without_shaping(machine: Machine, small: Fabric) -> None:
+def own_namespace(fabric: Fabric) -> str:
+    """Return the path of a running fabric's own namespace."""
     switch_pid = next(
         process["pid"]
-        for process in lifecycle.inspect(small.name)["processes"]
+        for process in lifecycle.inspect(fabric.name)["processes"]
         if process["name"] in {"ovs-vswitchd", "switches"}
     )
+    return namespaces.path_of(switch_pid)
+
+
+def test_verify_names_link_without_shaping(machine: Machine, small: Fabric) -> None:
     shape = shaping.Shape("s0/e0", "s0-e0", RATE_BPS)
-    run_there = partial(namespaces.run_in, namespaces.path_of(switch_pid))
+    run_there = partial(namespaces.run_in, own_namespace(small))
     run_there(partial(shaping.verify_shapes, [shape]))
     run_there(lambda: subprocess.run(["tc", "qdisc", "del", "dev", "s0-e0", "root"], check=True))
     with pytest.raises(FabricError, match="s0/e0: s0-e0 has qdisc noqueue where htb was set"):
         run_there(partial(shaping.verify_shapes, [shape]))
     run_there(partial(shaping.apply_shapes, [shape]))
     run_there(partial(shaping.verify_shapes, [shape]))
+
+
+def test_deviations_name_links_with_other_queues_and_limits(
+    machine: Machine, small: Fabric
+) -> None:
+    def change(*commands: str) -> list[str]:
+        for command in commands:
+            words = ["tc", *command.split()]
+            namespaces.run_in(own_namespace(small), partial(subprocess.run, words, check=True))
+        return lifecycle.deviations(small.name)
+
+    assert not change()
+    limits = f"rate {RATE_BPS:.0f}bit ceil {RATE_BPS:.0f}bit burst 3125 cburst"
+    assert change(
+        "qdisc change dev s0-e0 parent 1:1 handle 10: pfifo limit 1000000",
+        f"class change dev s1-o0 parent 1: classid 1:1 htb {limits} 31250 quantum 65536",
+    ) == [
+        "s0/e0: s0-e0 has pfifo limit 1000000, not pfifo limit 100000",
+        "s1/o0: s1-o0 sends bursts 10 times as long as configured",
+    ]
+    assert not change(
+        "qdisc change dev s0-e0 parent 1:1 handle 10: pfifo limit 100000",
+        f"class change dev s1-o0 parent 1: classid 1:1 htb {limits} 3125 quantum 65536",
+    )
 
 
 def test_inspect_shows_servers_nics_and_ocs(machine: Machine, small: Fabric) -> None:

@@ -51,6 +51,39 @@ def test_shape_is_that_of_tc(rate_bps: float, queue: QueueLimit | None, words: s
     namespaces.run_in_new(compare)
 
 
+RATE = "class change dev a parent 1: classid 1:1 htb rate 100mbit quantum 65536"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (f"{RATE} ceil 100mbit burst 6250 cburst 6250", ""),
+        (f"{RATE} ceil 200mbit burst 6250 cburst 12500", r"may send 200000000 b/s \(ceil\), not"),
+        (f"{RATE} ceil 100mbit burst 62500 cburst 6250", "sends bursts 10 times as long"),
+        (f"{RATE} ceil 100mbit burst 6250 cburst 62500", "sends bursts 10 times as long"),
+        (f"{RATE} ceil 100mbit burst 625 cburst 6250", r"sends bursts 0\.1 times as long"),
+        ("qdisc change dev a parent 1:1 handle 10: pfifo limit 200", "has pfifo limit 200, not"),
+        ("qdisc replace dev a parent 1:1 handle 20: bfifo limit 20", "has bfifo limit 20, not"),
+        ("qdisc replace dev a parent 1:1 handle 20: htb", "has htb limit 0, not"),
+        ("qdisc del dev a parent 1:1 handle 10:", "has pfifo limit 1000, not pfifo limit 20"),
+    ],
+)
+def test_queue_ceil_and_burst_of_a_link_are_read_back(command: str, why: str) -> None:
+    def change() -> None:
+        make_pair()
+        shape = shaping.Shape("s0/o0", "a", 100e6, QueueLimit(20))
+        shaping.apply_shapes([shape])
+        shaping.verify_shapes([shape])
+        tc(command)
+        if not why:
+            shaping.verify_shapes([shape])
+            return
+        with pytest.raises(FabricError, match=rf"^s0/o0: a {why}"):
+            shaping.verify_shapes([shape])
+
+    namespaces.run_in_new(change)
+
+
 def test_veth_pair_has_planned_properties() -> None:
     def make() -> str:
         end = netlink.VethEnd("a", 9000, mac="02:00:0a:00:01:01", most_segments=1)

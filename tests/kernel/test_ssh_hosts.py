@@ -18,6 +18,7 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.ssh import SshHost, agents_on
 from moefabric.core.errors import AgentError
 from moefabric.core.server_host import SshClient
+from moefabric.results.verdict.reasons import UNCOUNTED
 from tests.support.agents_lab import paced_flow
 from tests.support.namespaces import must
 from tests.support.paths import EXAMPLES, REPOSITORY
@@ -356,8 +357,10 @@ def run_on_hosts(
 )
 def test_run_on_real_hosts_has_results(lab: SshLab, schedule: str) -> None:
     completed = run_on_hosts(lab, "s1", schedule)
-    results = finished_run(lab.folder / "real.json", completed.returncode, completed.stderr)
+    file, status = lab.folder / "real.json", completed.returncode
+    results = finished_run(file, status, completed.stderr, UNCOUNTED.text)
     (result,) = results["results"]
+    assert UNCOUNTED.text in result["fidelity"]["reasons"], "an emulated fabric has counters"
     assert result["fabric"] == "real"
     assert len(result["collectives"]) == 4
     assert result["integrity"]["bytes_sent"] == result["integrity"]["bytes_received"] > 0
@@ -375,7 +378,8 @@ def test_model_trains_on_real_hosts(lab: SshLab) -> None:
     program = EXAMPLES / "train/train.py"
     run = start_command(lab, "train", TRAINS.format(program=program), "s1", sys.executable)
     status, errors = run.wait(100), (lab.folder / "stderr").read_text()
-    (result,) = finished_run(lab.folder / "real.json", status, errors)["results"]
+    file = lab.folder / "real.json"
+    (result,) = finished_run(file, status, errors, UNCOUNTED.text)["results"]
     assert len(result["training"]["losses"]) == 2
     assert len(result["collectives"]) == 8
     assert result["integrity"]["bytes_sent"] == result["integrity"]["bytes_received"] > 0

@@ -20,6 +20,7 @@ from moefabric.runtime.event_loop import NOW
 VARIABLE = "MOEFABRIC_TEST_SABOTAGE"
 DELAY_NS = 30_000_000
 CLOCK_STEP_NS = 40_000_000
+SEGMENT = 1448
 HONEST_COLLECTIVES = 10
 """Collectives, those before the run included, in which the agent behaves."""
 prepare = engine.prepare
@@ -62,6 +63,16 @@ def duplicate() -> None:
             self.connections.outgoing[send.peer, send.path].send(second)
 
     Collectives._begin = begin  # type: ignore[method-assign]
+
+
+def resend() -> None:
+    """Send each transfer twice, and report the second time as segments that TCP sent again."""
+    duplicate()
+
+    def change(report: dict[str, Any]) -> None:
+        report["retransmits"] += report["moved"] // SEGMENT
+
+    _report(Send, change)
 
 
 def halve() -> None:
@@ -137,7 +148,8 @@ def step_clock() -> None:
 BEHAVIOURS = {
     function.__name__: function
     for function in (
-        start_late, duplicate, halve, corrupt, claim_bytes, claim_speed, step_clock, slow_down,
+        start_late, duplicate, resend, halve, corrupt, claim_bytes, claim_speed, step_clock,
+        slow_down,
     )
 }  # fmt: skip
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 from ipaddress import ip_network
 from typing import Any, Final
 
+from moefabric.emulator.fabric.shaping import burst_bytes
 from moefabric.emulator.ocs import client as ocs_client
 from tests.sabotage.sabotage_lab import RunningFabric, Sabotage
-from tests.support.openflow_lab import flow_mod, flows_request
+from tests.support.openflow_lab import flow_mod, flows_request, output
 
 _OUTPUT: Final = 0
 _DELETE_STRICT: Final = 4
@@ -64,6 +65,21 @@ def _delete_rules(switch: str, is_culprit: Callable[[Any, set[int]], bool]) -> C
     return delete
 
 
+def _crowd_spine(fabric: RunningFabric) -> None:
+    """Let all leaves send by the first spine what their rules send by the second."""
+    for leaf in fabric.fabric.leaves:
+        ports = fabric.fabric.openflow.ports(leaf)
+        with fabric.switch(leaf) as peer:
+            for entry in peer.statistics(flows_request()):
+                actions = [
+                    action
+                    for instruction in entry.instructions
+                    for action in getattr(instruction, "actions", ())
+                ]
+                if [getattr(action, "port", None) for action in actions] == [ports["spine1"]]:
+                    peer.after(flow_mod(entry.priority, [output(ports["spine0"])], entry.match))
+
+
 def _swap_circuits(fabric: RunningFabric) -> None:
     """Swap the far ends of two circuits at the OCS, as an operator would by mistake."""
     inputs, outputs = (
@@ -109,6 +125,28 @@ def _shorten_queue(fabric: RunningFabric) -> None:
         for node, interface in fabric.ends(nic):
             words = f"tc qdisc replace dev {interface} parent 1:1 handle 10: pfifo limit 2"
             fabric.command(node, *words.split())
+
+
+def _lengthen_queue(fabric: RunningFabric) -> None:
+    """Give the queue of an electrical NIC ten times its room."""
+    for node, interface in fabric.ends("s1/e0"):
+        words = f"tc qdisc change dev {interface} parent 1:1 handle 10: pfifo limit 1000"
+        fabric.command(node, *words.split())
+
+
+def _set_limits(ceil: float = 1, burst: float = 1) -> Callable[[RunningFabric], None]:
+    """Return a function that sets ceil and burst of a NIC's link, relative to the planned ones."""
+
+    def change(fabric: RunningFabric) -> None:
+        rate = fabric.fabric.scale.rate_bps(fabric.fabric.nic_rate_bps)
+        most = burst * burst_bytes(rate)
+        limits = f"rate {rate:.0f}bit ceil {ceil * rate:.0f}bit"
+        limits += f" burst {most:.0f} cburst {ceil * most:.0f}"
+        for node, interface in fabric.ends("s1/o0"):
+            words = f"tc class change dev {interface} parent 1: classid 1:1 htb {limits}"
+            fabric.command(node, *words.split())
+
+    return change
 
 
 def _hog_cpu(fabric: RunningFabric) -> None:
@@ -188,6 +226,12 @@ SABOTAGE: Final = (
         agent="duplicate",
     ),
     Sabotage(
+        "called-resent",
+        "an agent sends each transfer twice by greedy TCP, and says that TCP sent it again",
+        r"more than planned, most from s1/|s1/\w+ sent", agent="resend",
+        settings=("transport=tcp",),
+    ),
+    Sabotage(
         "wrong-byte-scale", "an agent halves the bytes of its transfers", r"s1 to s\d .*: planned",
         agent="halve",
     ),
@@ -226,6 +270,24 @@ SABOTAGE: Final = (
     Sabotage(
         "short-queue", "the NICs of a server queue two frames", r"segments were sent again.*s1",
         begin=_shorten_queue,
+    ),
+    Sabotage(
+        "long-queue", "a NIC's queue has ten times its room", r"s1/e0: .*pfifo limit 1000, not",
+        begin=_lengthen_queue,
+        settings=("wiring.queue=100 packets", "scale={bytes: 500, dilation: 10}"),
+    ),
+    Sabotage(
+        "high-ceil", "a NIC may borrow up to 103 % of its rate", r"s1/o0: .*\(ceil\), not",
+        begin=_set_limits(ceil=1.03),
+    ),
+    Sabotage(
+        "long-burst", "a NIC sends four times the burst after a pause", r"s1/o0: .*bursts 4 times",
+        begin=_set_limits(burst=4),
+    ),
+    Sabotage(
+        "crowded-spine", "all leaves send by one of two spines, which has room",
+        r"leaf\d to spine1: planned", begin=_crowd_spine,
+        settings=("wiring.eps={servers_per_leaf: 3, spines: 2}",),
     ),
     Sabotage(
         "foreign-traffic", "another program sends at a fifth of a NIC's rate", r"s2",

@@ -156,6 +156,7 @@ class Sabotage:
         repeat: Whether to start it again after every collective.
         agent: Behaviour of one server's agent (`tests.sabotage.bad_agent`).
         settle_ratio: Dark time of the OCS relative to the specified one.
+        settings: Changes of the experiment, as the command line takes them.
     """
 
     name: str
@@ -165,6 +166,7 @@ class Sabotage:
     repeat: bool = False
     agent: str = ""
     settle_ratio: float = 1.0
+    settings: tuple[str, ...] = ()
 
 
 class Saboteur:
@@ -207,8 +209,8 @@ def sabotaged_runs(
     """
     file = folder / "sabotage.yaml"
     file.write_text(EXPERIMENT.format(examples=EXAMPLES, iterations=3, more_fabrics=more_fabrics))
-    spec = load_experiment(file)
     sabotage = sabotage or Sabotage("none", "nothing", "")
+    spec = load_experiment(file, sabotage.settings)
     with ExitStack() as undo, pytest.MonkeyPatch.context() as patch:
         if sabotage.agent:
             patch.setattr(testbed, "fabric_processes", partial(_with_bad_agent, sabotage.agent))

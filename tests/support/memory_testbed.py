@@ -10,6 +10,7 @@ import numpy as np
 from moefabric.agents.engine.wire import framed_size
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import uplink_name
 from moefabric.core.errors import AgentError, ServerLossError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
@@ -22,7 +23,7 @@ from moefabric.core.port_counts import (
     RECEIVED,
     SENT,
     PortReading,
-    counted_nics,
+    counted_ports,
 )
 from moefabric.core.routes import route
 from moefabric.core.topology import Fabric, Region
@@ -161,11 +162,14 @@ class MemoryController:
 
 
 class MemoryPortCounters:
-    """Counters of NICs and OCS ports in memory. The OCS has no unplugged ports and no losses."""
+    """Counters of NICs, OCS ports and uplinks in memory.
+
+    The OCS has no unplugged ports and no losses. `spine` is the only one that forwards, if given.
+    """
 
     def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
-        self._rows = {str(nic): row for row, nic in enumerate(counted_nics(fabric))}
+        self.fabric, self.spine = fabric, ""
+        self._rows = {port: row for row, port in enumerate(counted_ports(fabric))}
         self._bytes, self._frames = (np.zeros((len(self._rows), 4), np.int64) for _ in range(2))
 
     def count(self, flow: PacedFlow, circuits: CircuitSet) -> None:
@@ -173,17 +177,26 @@ class MemoryPortCounters:
         sent = Flow(flow.src, flow.dst, flow.path, framed_size(flow.bytes))
         frames = ceil(sent.bytes / (self.fabric.mtu - IP_TCP_BYTES))
         for near, far in route(self.fabric, circuits, sent):
-            ends = (near, SENT), (far, RECEIVED)
+            ends: tuple[tuple[str, int], ...] = (near, SENT), (far, RECEIVED)
             if far == "ocs":
                 ends = (near, SENT), (near, INTO_OCS)
             elif near == "ocs":
                 ends = (far, OUT_OF_OCS), (far, RECEIVED)
+            elif far in self.fabric.spines:
+                ends = ((uplink_name(near, self.spine or far), SENT),)
+            elif near in self.fabric.spines:
+                ends = ((uplink_name(far, self.spine or near), RECEIVED),)
             for end, column in ends:
                 if end in self._rows:
                     self._frames[self._rows[end], column] += frames
                     self._bytes[self._rows[end], column] += (
                         int(sent.bytes) + FRAME_HEADER_BYTES * frames
                     )
+
+    def add(self, port: str, column: int, payload: int) -> None:
+        """Count a frame of foreign payload at a port."""
+        self._frames[self._rows[port], column] += 1
+        self._bytes[self._rows[port], column] += payload + FRAME_HEADER_BYTES
 
     def read(self) -> PortReading:
         """Return the counters."""

@@ -352,8 +352,8 @@ class ProgramFabric:
                 )
             after = self.counters.read()
             wrong = loaded.verify() if options.verify else None
-        sent = after.payload_since(before)[:, SENT] * placed.scale.bytes
         optical = np.array([nic.path[0] == "o" for nic in counted_nics(self.fabric)])
+        sent = after.payload_since(before)[: len(optical), SENT] * placed.scale.bytes
         return ProgramResult(
             tuple(t.seconds / dilation for t in measured),
             model.seconds,

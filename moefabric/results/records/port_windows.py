@@ -1,10 +1,10 @@
 """Readings of port counters at the start and the end of transfers.
 
-A window is the time during which transfers use a server's optical or electrical NICs. It opens with
-the reading before the first of them and closes with the reading after the last. A window of optical
-NICs holds one collective, because a circuit joins servers of one region, which runs one collective
-at a time. Electrical NICs may carry several transfers at once: what their counters show belongs to
-all transfers of the window together.
+A window is the time during which transfers use a server's optical or electrical NICs, or a leaf's
+uplinks. It opens with the reading before the first of them and closes with the reading after the
+last. A window of optical NICs holds one collective, because a circuit joins servers of one region,
+which runs one collective at a time. Electrical NICs and uplinks may carry several transfers at
+once: what their counters show belongs to all transfers of the window together.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from moefabric.core.protocols import PortCounters
 from moefabric.planner.sending.task_flows import TaskFlows
 
 PortGroup = tuple[str, bool]
-"""A server's NICs of one kind; True stands for the optical ones."""
+"""A server's NICs of one kind, or a leaf's uplinks; True stands for optical NICs."""
 
 
 @dataclass(eq=False)

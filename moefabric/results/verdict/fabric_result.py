@@ -210,6 +210,12 @@ def control_time_findings(took_s: Sequence[float], control_s: float | None) -> I
     )
 
 
+def uncounted_findings(sent: Sequence[parts.CollectiveResult]) -> Iterator[RunFinding]:
+    """Yield the finding on a fabric none of whose collectives and transfers ports have counted."""
+    if sent and all(one.bytes_by_light is one.bytes_by_eps is None for one in sent):
+        yield from reasons.UNCOUNTED.judge()
+
+
 def wiring_summary(fabric: Fabric) -> WiringSummary:
     """Summarise the servers, NICs, switches and scale of a fabric."""
     return WiringSummary(

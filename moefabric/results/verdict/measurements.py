@@ -34,8 +34,8 @@ from moefabric.results.records.records import (
 )
 from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
-from moefabric.workload.iterations.iteration import AllReduce, Collective
-from moefabric.workload.iterations.tasks import BackgroundTransfer
+from moefabric.workload.iterations.iteration import AllReduce
+from moefabric.workload.iterations.tasks import BackgroundTransfer, owed_bytes
 
 _FULL_SHARE = 0.95
 """Share of capacity at which a link counts as full during the whole predicted time."""
@@ -192,7 +192,7 @@ class FabricMeasurements(ResultPart):
         records = [record for run in judged for record in run.records]
         worst = max(records, key=lambda record: record.retransmits, default=None)
         errors = _errors(fabric, iteration, is_judged)
-        wrong = chain.from_iterable(_contradictions(fabric, run) for run in collectives)
+        wrong = chain.from_iterable(_contradictions(fabric, run) for run in sent)
         most = (0, "")
         if worst is not None:
             most = worst.retransmits, f"from {worst.src} to {worst.dst} by {worst.path}"
@@ -332,7 +332,7 @@ def _misrouted(
 
 
 def _contradictions(fabric: Fabric, run: CollectiveRun) -> Iterator[str]:
-    """Yield the contradictions between the plan and the records of a collective."""
+    """Yield the contradictions between the plan and the records of a collective or transfer."""
     label = collective_label(run)
     planned, measured, received = (Counter[tuple[str, str, str]]() for _ in range(3))
     for flow in run.planned:
@@ -364,17 +364,16 @@ def _wrong_volumes(fabric: Fabric, iteration: IterationRun) -> Iterator[str]:
     parts = defaultdict[tuple[int, int], list[CollectiveRun]](list)
     for run in iteration.collectives:
         parts[id(run.operation), run.micro_batch].append(run)
-    for runs in parts.values():
-        operation = runs[0].operation
-        assert isinstance(operation, Collective)
+    for runs in (*parts.values(), *([run] for run in iteration.transfers)):
         sent, flows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         for record in chain.from_iterable(run.records for run in runs):
             sent[record.src, record.dst] += record.bytes
             flows[record.src, record.dst] += 1
-        demand, scale = operation.demand, fabric.scale.bytes
-        owed = {(src, dst): size / scale for src, dst, size in demand.pairs()}
+        owed = defaultdict[tuple[str, str], float](float)
+        for src, dst, size in owed_bytes(runs[0].operation):
+            owed[src, dst] += size / fabric.scale.bytes
         for src, dst in sorted({*owed, *sent}):
-            size, demanded = sent[src, dst], owed.get((src, dst), 0.0)
+            size, demanded = sent[src, dst], owed[src, dst]
             # Each flow is rounded to a byte, and has one at least.
             if abs(size - demanded) > max(1, flows[src, dst]):
                 label = collective_label(runs[0])

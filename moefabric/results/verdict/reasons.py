@@ -170,6 +170,12 @@ WRONG_TESTBED: Final = Reason("{place}", _ANY_INVALID)
 REPETITIONS: Final = Reason(
     "{segments} TCP segments were sent again, most {place}: a queue or link dropped frames",
     (1e-3, None),  # paced flows overload no queue: links lose no frame
+    # TCP sends 1.4 to 1.7 % again in the incast of `examples/incast.yaml`, into queues of 20
+    # packets, and 0.02 % where queues have no limit.
+    (0.05, 0.20),
+)
+UNCOUNTED: Final = Reason(
+    "no port counted bytes: agents alone say how many went, and nobody whether they went by light"
 )
 MISROUTED: Final = Reason("{place}", _ANY_INVALID)
 CONTRADICTION: Final = Reason("{place}", _ANY_INVALID)

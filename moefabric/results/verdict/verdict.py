@@ -58,7 +58,7 @@ def judge(
         *_cpu(measured.cpu_idle, timing),
         *findings,
         *(() if failures else _changes(measured)),
-        *(_repetitions(measured, mtu) if paced else ()),
+        *_repetitions(measured, mtu, paced=paced),
         *_losses(measured),
         *reasons.MISROUTED.judge_each(measured.misrouted, MOST_NAMES),
         *reasons.CONTRADICTION.judge_each(measured.contradictions, MOST_NAMES),
@@ -148,11 +148,12 @@ def _changes(measured: FabricMeasurements) -> Iterator[RunFinding]:
     yield from reasons.DARK_CHANGES.judge(len(dark), count=count, place="".join(dark[:1]))
 
 
-def _repetitions(measured: FabricMeasurements, mtu: int) -> Iterator[RunFinding]:
+def _repetitions(measured: FabricMeasurements, mtu: int, *, paced: bool) -> Iterator[RunFinding]:
     """Yield the finding on TCP segments that were sent again."""
     segments, (most, flow) = measured.repetitions, measured.most_repetitions
     share = segments * mtu / max(1, measured.judged_bytes)
-    yield from reasons.REPETITIONS.judge(share, segments=segments, place=f"{flow} ({most})")
+    place = f"{flow} ({most})"
+    yield from reasons.REPETITIONS.judge(share, paced=paced, segments=segments, place=place)
 
 
 def _losses(measured: FabricMeasurements) -> Iterator[RunFinding]:

@@ -263,12 +263,12 @@ class HeldPart:
         return {"usage": {name: vars(used) for name, used in usage.items()}}
 
     def _counts(self) -> Message:
-        """Return the counters of the NICs of this machine's servers."""
+        """Return the counters of the ports on this machine."""
         if self._counters is None:
             self._counters = EmulatedPortCounters(self.run_dir)
         reading = self._counters.read()
         return {
-            "nics": self._counters.nics,
+            "ports": self._counters.ports,
             "bytes": reading.bytes.tolist(),
             "frames": reading.frames.tolist(),
             "counts_light": reading.counts_light,

@@ -5,7 +5,7 @@ nothing but bytes: a micro-batch's activations and gradients between pipeline st
 of weights between replicas.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from moefabric.core.flows import Flow
@@ -132,6 +132,17 @@ class Elsewhere:
 Sent = Collective | Transfer | AllReduce | BackgroundTransfer
 """Work that sends bytes."""
 Work = Compute | Reconfigure | Elsewhere | Sent
+
+
+def owed_bytes(work: Sent) -> Iterator[tuple[str, str, float]]:
+    """Yield who owes whom how many bytes of the model, whatever the way; a pair may come again."""
+    match work:
+        case Collective(demand=demand):
+            yield from demand.pairs()
+        case BackgroundTransfer(flows=planned):
+            yield from ((flow.src, flow.dst, flow.bytes) for flow in planned)
+        case Transfer(pairs=pairs, bytes=size) | AllReduce(pairs=pairs, bytes=size):
+            yield from ((src, dst, size) for src, dst in pairs)
 
 
 @dataclass(frozen=True)

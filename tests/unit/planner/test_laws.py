@@ -30,6 +30,7 @@ def join(a: str, b: str) -> CircuitSet:
 
 
 JOINED = join("s0/o0", "s1/o0")
+ANY = region_fabric(4, 1, 1)
 
 
 def joined(*_: object) -> CircuitSet:
@@ -72,6 +73,25 @@ def alternating_split() -> Divide:
     calls = count()
     none = CircuitSet()
     return lambda demand, lit: circuit_first_split(demand, lit if next(calls) % 2 else none)
+
+
+def remembering() -> Choose:
+    """Return a choice that joins servers once it has seen another demand of the same sum."""
+    seen: dict[float, set[bytes]] = {}
+
+    def choose(_fabric: Fabric, demand: DemandMatrix, _lit: CircuitSet) -> CircuitSet:
+        known = seen.setdefault(round(float(demand.array.sum()), 3), set())
+        known.add(demand.array.tobytes())
+        return JOINED if len(known) > 1 else CircuitSet()
+
+    return choose
+
+
+def remembering_split() -> Divide:
+    choose = remembering()
+    return lambda demand, lit: circuit_first_split(
+        demand, lit if choose(ANY, demand, lit) else CircuitSet()
+    )
 
 
 def twice_at_a_nic(*_: object) -> CircuitSet:
@@ -125,6 +145,8 @@ def broken_laws(policy: Policy) -> set[str]:
         ("bound", Wrong(divide=lambda *_: Split(()))),
         ("determinism", Wrong(choose=alternating())),
         ("determinism", Wrong(choose=joined, divide=alternating_split())),
+        ("future", Wrong(choose=remembering())),
+        ("future", Wrong(choose=joined, divide=remembering_split())),
         (
             "static",
             Wrong(
@@ -141,7 +163,10 @@ def broken_laws(policy: Policy) -> set[str]:
 def test_law_is_broken_by_what_it_forbids(law: str, policy: Policy) -> None:
     laws = broken_laws(policy)
     assert law in laws
-    assert laws <= {law, "light", "bound", "out of service", "bytes"}, "other laws are broken, too"
+    also = {"future"} if law == "determinism" else set()
+    assert laws <= {law, "light", "bound", "out of service", "bytes", *also}, (
+        "others are broken, too"
+    )
 
 
 @pytest.mark.parametrize("fault", [ValueError("no idea"), KeyError("s9")])

@@ -8,7 +8,7 @@ import pytest
 
 from moefabric.core.errors import SpecError
 from moefabric.report.run_changes import FabricChange, FigureChange, run_changes
-from moefabric.results.model import RunResult, read_run
+from moefabric.results.model import InputDigest, RunResult, read_run
 from tests.support.paths import GOLDEN
 
 SAMPLE = read_run(GOLDEN / "report" / "sample.json")
@@ -146,6 +146,25 @@ def test_runs_of_another_kind_are_remarked() -> None:
         "the experiments differ: prototype before, training now",
         f"the machines differ: {SAMPLE.manifest.host} before, other now",
         f"the seeds differ: {SAMPLE.manifest.seed} before, 9 now",
+    )
+
+
+def with_inputs(**digests: str) -> RunResult:
+    """Return a run whose files, by key, have these digests."""
+    inputs = [
+        InputDigest(key=f"gating.{key}", file=f"{key}.npz", sha256=digest * 64)
+        for key, digest in digests.items()
+    ]
+    manifest = SAMPLE.manifest.model_copy(update={"inputs": inputs})
+    return SAMPLE.model_copy(update={"manifest": manifest})
+
+
+def test_runs_of_other_inputs_are_remarked_with_the_key_and_the_file() -> None:
+    before = with_inputs(trace="a", fit="b")
+    assert run_changes([before], with_inputs(trace="a", fit="b")).remarks == ()
+    assert run_changes([before], SAMPLE).remarks == (), "a file without digests"
+    assert run_changes([before], with_inputs(trace="c", fit="b")).remarks == (
+        "the inputs differ: gating.trace trace.npz is aaaaaaaaaaaa before, cccccccccccc now",
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow
@@ -59,7 +60,9 @@ class Bench:
     ) -> TransferCount:
         region_of = region_by_server(self.fabric.ep_groups)
         ends = dict.fromkeys([*others, *(end for flow in flows for end in (flow.src, flow.dst))])
+        leaves = self.fabric.eps_wiring.leaves_of(ends) if self.fabric.spines else ()
         groups = [(server, optical) for server in ends for optical in kinds]
+        groups += [(leaf, False) for leaf in leaves]
         count = self.windows.begin(groups)
         prediction = predict(self.fabric, circuits, flows)
         predictions = dict.fromkeys(region_of.values(), prediction)
@@ -154,6 +157,51 @@ def test_flow_by_another_electrical_nic_is_named() -> None:
     ]
 
 
+SPINES = fabric(0, 2, eps=Eps(servers_per_leaf=2, spines=2))
+"""Two leaves of two servers; a NIC's number selects the spine."""
+ACROSS = Flow("s0", "s2", "e0", SIZE), Flow("s0", "s2", "e1", SIZE)
+
+
+def test_flows_spread_over_spines_as_planned_are_no_fault() -> None:
+    bench = Bench(SPINES)
+    flows = *ACROSS, Flow("s0", "s1", "e1", SIZE)
+    count = bench.start(*flows, circuits=CircuitSet())
+    bench.send(*flows)
+    run = bench.end(count)
+    assert bench.texts(run) == []
+    counted = CountedTraffic(SPINES, [run]).bytes_of(run)
+    assert counted.by_eps == pytest.approx(3 * SIZE, rel=1e-5), "uplinks count no byte twice"
+
+
+def test_spine_that_carries_the_flows_of_all_others_is_named() -> None:
+    bench = Bench(SPINES)
+    bench.counters.spine = "spine0"
+    count = bench.start(*ACROSS, circuits=CircuitSet())
+    bench.send(*ACROSS)
+    assert bench.texts(bench.end(count)) == [
+        "s0 to s2 at leaf0 to spine1: planned 26.5MB by EPS, counted 0B",
+        "leaf0 to spine0 carried 26.5MB more than planned",
+    ]
+
+
+def test_uplink_that_receives_too_much_is_named_with_its_spine() -> None:
+    bench = Bench(SPINES)
+    count = bench.start(*ACROSS, circuits=CircuitSet())
+    bench.send(*ACROSS)
+    bench.counters.add("leaf1~spine1", RECEIVED, 1_000_000)
+    assert bench.texts(bench.end(count)) == ["spine1 to leaf1 carried 1MB more than planned"]
+
+
+def test_answers_may_cross_another_spine_than_their_flows() -> None:
+    short = [replace(flow, bytes=30_000) for flow in ACROSS]
+    for answer, faults in ((1400, 0), (1500, 1)):
+        bench = Bench(SPINES)
+        count = bench.start(*short, circuits=CircuitSet())
+        bench.send(*short)
+        bench.counters.add("leaf0~spine0", RECEIVED, answer)
+        assert len(bench.texts(bench.end(count))) == faults
+
+
 def test_part_of_a_flow_on_another_way_is_counted() -> None:
     bench = Bench()
     count = bench.start(BY_O2)
@@ -188,6 +236,48 @@ def test_bytes_sent_again_are_no_fault() -> None:
         count = bench.start(BY_O2)
         bench.send(BY_O2, replace(BY_O2, bytes=100_000))
         assert bool(bench.texts(bench.end(count, retransmits))) == faults
+
+
+ALL_AGAIN = 20_000
+"""Segments of more bytes than `BY_O2` has."""
+
+
+def test_bytes_sent_twice_are_a_fault_even_if_their_sender_calls_them_resent() -> None:
+    bench = Bench()
+    count = bench.start(BY_O2)
+    bench.send(BY_O2, BY_O2)
+    assert "s0/o2 sent 26.5MB more than planned" in bench.texts(bench.end(count, ALL_AGAIN))
+
+
+@pytest.mark.parametrize(
+    ("port", "column", "share", "faults"),
+    [
+        ("s0/e0", SENT, 0.15, 0),
+        ("s0/e0", SENT, 0.25, 1),
+        ("s1/e0", RECEIVED, 0.08, 0),
+        ("s1/e0", RECEIVED, 0.12, 1),
+        ("s0/e0", RECEIVED, 0.12, 1),
+    ],
+)
+def test_less_is_received_again_than_sent_again(
+    port: str, column: int, share: float, faults: int
+) -> None:
+    """What a queue drops leaves its server twice and arrives once."""
+    bench, flow = Bench(), replace(BY_O2, path="e0")
+    count = bench.start(flow, circuits=CircuitSet())
+    bench.send(flow)
+    bench.counters.add(port, column, round(share * SIZE))
+    texts = bench.texts(bench.end(count, ALL_AGAIN))
+    assert len(texts) == faults
+    assert all(text.startswith(port) for text in texts)
+
+
+def test_bytes_received_again_are_ascribed_to_the_nic_that_sent_them() -> None:
+    bench, flow = Bench(), replace(BY_O2, path="e0")
+    count = bench.start(flow, circuits=CircuitSet())
+    bench.send(flow, replace(flow, bytes=0.15 * SIZE))
+    texts = bench.texts(bench.end(count, ALL_AGAIN))
+    assert texts == ["s1/e0 received 3.975MB more than planned, most from s0/e0"]
 
 
 def test_excess_after_a_failure_is_that_of_cut_off_transfers() -> None:
@@ -308,12 +398,14 @@ def result_of(
     lit: Callable[[MemoryController], CircuitSet] = lambda controller: controller.lit,
     failures: RunFailures | None = None,
     wired: Fabric | None = None,
+    spoil: Callable[[MemoryAgents], None] = lambda _: None,
 ) -> FabricResult:
-    """Return the result of two iterations while `lit` carries light."""
+    """Return the result of two iterations while `lit` carries light; `spoil` changes the agents."""
     wired = wired or fabric(scale=Scale(100))
     clock = VirtualClock(now_ns=10**12)
     controller = MemoryController(wired, policy, clock)
     agents = MemoryAgents(wired, lambda: lit(controller), clock)
+    spoil(agents)
     executor = Executor(
         wired,
         policy,
@@ -368,6 +460,26 @@ def test_run_with_deleted_light_rules_is_invalid_and_names_the_pair() -> None:
     assert first.bytes_planned_by_eps == 0
     assert first.bytes_by_eps == pytest.approx(2 * SIZE, rel=1e-5)
     assert first.bytes_by_light == pytest.approx(10 * SIZE, rel=1e-5)
+
+
+def test_run_whose_flows_all_cross_one_spine_is_invalid_and_names_it() -> None:
+    def by_one(agents: MemoryAgents) -> None:
+        agents.counters.spine = "spine0"
+
+    wired = replace(SPINES, scale=Scale(100))
+    honest, cheated = (
+        result_of(EpsOnly(), wired=wired),
+        result_of(EpsOnly(), wired=wired, spoil=by_one),
+    )
+    assert not [reason for reason in honest.fidelity.reasons if "spine" in reason]
+    assert cheated.fidelity.verdict is Verdict.INVALID
+    reasons = [reason for reason in cheated.fidelity.reasons if "planned" in reason]
+    place = "r0: forward dispatch of layer 0, iteration 0"
+    assert reasons[0].startswith(
+        f"{place}: s0 to s2, s0 to s3 and 2 more at leaf0 to spine1: planned"
+    )
+    assert any("leaf0 to spine0 carried" in reason for reason in reasons)
+    assert not any(c.misrouted for c in honest.collectives)
 
 
 def test_failure_may_move_flows() -> None:

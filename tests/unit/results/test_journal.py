@@ -20,13 +20,16 @@ from moefabric.core.failures import FailureRecord, IterationWindow
 from moefabric.execution.clock import SkippingClock
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.results.journal import (
+    HeaderLine,
     Journal,
     JournalReader,
     ResultLine,
     SegmentLine,
     read_journal,
+    resumable,
     without_rows,
 )
+from moefabric.results.model import InputDigest
 from moefabric.results.records.records import RunFailures
 from moefabric.results.verdict.fabric_result import (
     fabric_result,
@@ -351,3 +354,21 @@ def test_activities_of_further_failures_are_forgotten(
 def test_errors_of_a_file_without_a_name_show_its_place(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=rf"^{tmp_path}: No such file or directory"):
         Journal(tmp_path / "none" / "run.jsonl", shown=tmp_path)
+
+
+def test_run_goes_on_with_the_files_of_the_stopped_run_only(tmp_path: Path) -> None:
+    def header(trace: str, seed: int = 1) -> HeaderLine:
+        digests = {"gating.trace": trace, "experiment": str(seed)}
+        inputs = [InputDigest(key=key, file="f", sha256=d) for key, d in digests.items()]
+        header = RecordedRun(tmp_path / "run.jsonl").header
+        manifest = header.manifest.model_copy(update={"inputs": inputs})
+        return header.model_copy(update={"manifest": manifest, "spec": {"seed": seed}})
+
+    path = tmp_path / "run.jsonl"
+    with Journal(path) as journal:
+        journal.append(header("a"))
+    assert resumable(path, header("a")).header == header("a")
+    with pytest.raises(SpecError, match=r"^inputs\.gating\.trace: differs .*\(a there, b here\)$"):
+        resumable(path, header("b"))
+    with pytest.raises(SpecError, match=r"^experiment\.seed: differs [^\n]*$"):
+        resumable(path, header("a", seed=2))

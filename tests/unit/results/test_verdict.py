@@ -248,6 +248,18 @@ def test_judge_allows_plain_tcp_larger_errors() -> None:
     assert judge(late, paced=False).verdict is Verdict.PASS
 
 
+@pytest.mark.parametrize(
+    ("segments", "verdict"), [(4, Verdict.PASS), (6, Verdict.DEGRADED), (21, Verdict.INVALID)]
+)
+def test_judge_bounds_what_plain_tcp_sends_again(segments: int, verdict: Verdict) -> None:
+    share = {"judged_bytes": 100 * 1500, "repetitions": segments}
+    fidelity = judge(measured(**share, most_repetitions=(3, "from s0 to s1 by e0")), paced=False)
+    assert fidelity.verdict is verdict
+    assert any("most from s0 to s1 by e0 (3)" in r for r in fidelity.reasons) == bool(
+        fidelity.reasons
+    )
+
+
 def test_judge_tolerates_a_starved_machine_whose_times_are_right() -> None:
     assert judge(measured(cpu_idle=[0.0])).verdict is Verdict.DEGRADED
 

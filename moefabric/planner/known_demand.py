@@ -1,0 +1,32 @@
+"""The demand that a policy knows when it chooses circuits."""
+
+from enum import StrEnum
+
+from moefabric.planner.policy import Policy
+
+
+class KnownDemand(StrEnum):
+    """What a policy knows of a job's demand when it chooses circuits."""
+
+    NOTHING = "nothing"
+    """It chooses none."""
+    OWN = "own demand"
+    """The demand of the all-to-all for which it chooses, once the gate has run."""
+    PREDICTED = "predicted demand"
+    """For first all-to-alls a prediction from demands before; its own demand for others."""
+    FUTURE_TOTAL = "future total"
+    """The sum of all dispatches of the job before it begins, which nobody knows in a cluster."""
+
+
+def known_demand(policy: Policy, dispatch_light: str) -> KnownDemand:
+    """Return what a policy knows of demands.
+
+    Args:
+        policy: The policy.
+        dispatch_light: What first all-to-alls do until their circuits are lit.
+    """
+    if policy.name == "eps":
+        return KnownDemand.NOTHING
+    if not policy.reconfigures:
+        return KnownDemand.FUTURE_TOTAL
+    return KnownDemand.PREDICTED if dispatch_light == "predict" else KnownDemand.OWN
