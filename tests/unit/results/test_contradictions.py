@@ -17,8 +17,8 @@ from moefabric.results.verdict.fabric_result import uncounted_findings
 from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.results.verdict.reasons import UNCOUNTED
 from moefabric.simulator.fluid import predict
-from moefabric.workload.iterations.iteration import Collective, Transfer
-from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer, Sent, owed_bytes
+from moefabric.workload.iterations.iteration import AllReduce, Collective, Transfer
+from moefabric.workload.iterations.tasks import BackgroundTransfer, Sent, owed_bytes
 from tests.support.fabrics import fabric
 
 WIRED = fabric(0, 2, regions=(2,), scale=Scale(100))
