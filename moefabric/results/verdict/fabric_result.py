@@ -39,20 +39,15 @@ class FabricTotals:
         self.measured.add(outcome.measured)
         self._quiet.add(outcome.quiet or outcome.measured)
 
-    def fidelity(
-        self, findings: Sequence[RunFinding] = (), *, failures: bool = False
-    ) -> FidelityResult:
+    def fidelity(self, findings: Sequence[RunFinding] = ()) -> FidelityResult:
         """Judge all collectives or, if that verdict is better, those without CPU steal.
 
         A hypervisor that takes the CPU may delay a collective, but needn't.
 
         Args:
             findings: Findings on the machine and the testbed.
-            failures: Whether failures were injected.
         """
-        verdict_on = partial(
-            judge, findings=findings, mtu=self._mtu, paced=self._paced, failures=failures
-        )
+        verdict_on = partial(judge, findings=findings, mtu=self._mtu, paced=self._paced)
         judged = verdict_on(self.measured)
         if judged.verdict is not Verdict.PASS:
             quiet = verdict_on(self._quiet)
@@ -69,7 +64,6 @@ def summed_outcomes(
     findings: Sequence[RunFinding] = (),
     *,
     paced: bool = True,
-    failures: bool = False,
     cpu_idle: Sequence[float] = (),
 ) -> FabricResult:
     """Return the result that the outcomes of a fabric's iterations add up to.
@@ -81,7 +75,6 @@ def summed_outcomes(
         outcomes: Outcomes of the iterations. Without any, the result is invalid.
         findings: Findings on the machine and the testbed.
         paced: Whether flows were paced.
-        failures: Whether failures were injected.
         cpu_idle: Idle shares of the machine besides those of the outcomes.
     """
     if not outcomes:
@@ -102,7 +95,7 @@ def summed_outcomes(
         harness_s=sum(outcome.result.harness_s for outcome in outcomes),
         timeline=_timeline(outcomes, wiring),
         integrity=totals.measured.integrity,
-        fidelity=totals.fidelity(findings, failures=failures),
+        fidelity=totals.fidelity(findings),
     )
 
 
@@ -184,7 +177,6 @@ def fabric_result(
         policy,
         outcomes_of(fabric, runs, failures),
         [*reasons.CIRCUMSTANCE.judge_each(remarks)],
-        failures=bool(failures.failures),
         cpu_idle=cpu_idle,
     )
     return with_cost_and_failures(summed, fabric, failures, runs)

@@ -131,11 +131,13 @@ class FabricMeasurements(ResultPart):
     contradictions: list[str] = Field(default_factory=list)
     """Other contradictions between records, counters and demand."""
     failed_changes: list[str] = Field(default_factory=list)
-    """Why reconfigurations failed."""
+    """Why reconfigurations failed that no failure explains."""
     dark_changes: list[str] = Field(default_factory=list)
-    """Reconfigurations that left circuits dark."""
-    changes: int = 0
-    """Number of reconfigurations."""
+    """Reconfigurations that left circuits dark, and that no failure explains."""
+    requests: dict[str, int] = Field(default_factory=dict)
+    """Requests for circuits by region, without those that failures explain."""
+    refusals: dict[str, int] = Field(default_factory=dict)
+    """How many of these failed."""
     repetitions: int = 0
     """TCP segments that judged collectives sent again."""
     most_repetitions: tuple[int, str] = (0, "")
@@ -184,6 +186,15 @@ class FabricMeasurements(ResultPart):
             return run.cpu_steal <= most_steal and not failures.disturbing(run)
 
         collectives, changes = iteration.collectives, iteration.reconfigurations
+        regions = {region.name: region for region in fabric.regions}
+        unexplained = [
+            change
+            for change in changes
+            if not (
+                (change.change.error or change.change.dark)
+                and failures.explain_refusal(regions[change.region], change)
+            )
+        ]
         sent = [*collectives, *iteration.transfers]
         judged = [run for run in collectives if is_judged(run)]
         links = defaultdict[str, MutableSequence[float]](list)
@@ -203,11 +214,12 @@ class FabricMeasurements(ResultPart):
             dark_time=Errors.of(_dark_time_errors(fabric, changes)),
             misrouted=list(_misrouted(sent, traffic, failures, named)),
             contradictions=[*wrong, *_wrong_volumes(fabric, iteration)],
-            failed_changes=[f"{c.region}: {c.change.error}" for c in changes if c.change.error],
+            failed_changes=[f"{c.region}: {c.change.error}" for c in unexplained if c.change.error],
             dark_changes=[
-                f"{c.region}: no light on {c.change.dark}" for c in changes if c.change.dark
+                f"{c.region}: no light on {c.change.dark}" for c in unexplained if c.change.dark
             ],
-            changes=len(changes),
+            requests=Counter(c.region for c in unexplained),
+            refusals=Counter(c.region for c in unexplained if c.change.error),
             repetitions=sum(record.retransmits for record in records),
             most_repetitions=most,
             judged_bytes=sum(record.bytes for record in records),

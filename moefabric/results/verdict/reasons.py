@@ -154,6 +154,10 @@ UNCERTAIN_CLOCK: Final = Reason(
 # --- control and testbed -------------------------------------------------------------------------
 
 FAILED_CHANGES: Final = Reason("{value} of {count} reconfigurations failed ({place})")
+ALL_REFUSED: Final = Reason(
+    "{place}: none of {value} requests for circuits was granted: the policy had no light",
+    _ANY_INVALID,
+)
 DARK_CHANGES: Final = Reason("{value} of {count} reconfigurations left circuits dark ({place})")
 SLOW_CONTROL: Final = Reason(
     "the control plane is slower than control_time {allowed_ms:g} ms: {value} of {count} needed up "

@@ -32,7 +32,6 @@ def judge(
     *,
     mtu: int = 1500,
     paced: bool = True,
-    failures: bool = False,
 ) -> FidelityResult:
     """Judge the measurements of a fabric.
 
@@ -41,7 +40,6 @@ def judge(
         findings: Findings besides, on the machine and the testbed.
         mtu: MTU of the NICs in bytes.
         paced: Whether flows were paced.
-        failures: Whether failures were injected. They explain failed reconfigurations.
     """
     summaries = {
         kind: summarise(errors) for kind, errors in measured.errors.items() if errors.values
@@ -57,7 +55,7 @@ def judge(
         *_tail(reasons.DARK_TIME, measured.dark_time),
         *_cpu(measured.cpu_idle, timing),
         *findings,
-        *(() if failures else _changes(measured)),
+        *_changes(measured),
         *(_repetitions(measured, mtu) if paced else ()),
         *_losses(measured),
         *reasons.MISROUTED.judge_each(measured.misrouted, MOST_NAMES),
@@ -140,7 +138,11 @@ def _cpu(idle: Sequence[float], timing: Sequence[RunFinding]) -> list[RunFinding
 
 def _changes(measured: FabricMeasurements) -> Iterator[RunFinding]:
     """Yield the findings on reconfigurations that failed, or left circuits dark."""
-    failed, dark, count = measured.failed_changes, measured.dark_changes, measured.changes
+    failed, dark = measured.failed_changes, measured.dark_changes
+    count = sum(measured.requests.values())
+    for region, asked in measured.requests.items():
+        if asked and measured.refusals.get(region, 0) == asked:
+            yield from reasons.ALL_REFUSED.judge(asked, place=region)
     distinct = list(dict.fromkeys(failed))
     more = len(distinct) - MOST_NAMES
     place = "; ".join([*distinct[:MOST_NAMES], *([f"and {more} more"] if more > 0 else [])])

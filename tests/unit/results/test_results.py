@@ -304,13 +304,18 @@ DARK, LIT = CircuitSet.of(["s0/o0~s1/o0"]), CircuitSet.of(["s2/o0~s3/o0"])
 REFUSED, WITHOUT_LIGHT = {"error": "ocs0 refuses"}, {"dark": DARK}
 
 
+def failed(kind: str, what: str, injected_ns: int, cleared_ns: int | None = None) -> FailureRecord:
+    return FailureRecord(FailureKind(kind), (what,), injected_ns, cleared_ns=cleared_ns)
+
+
+REFUSAL = "1 of {} reconfigurations failed (r0: ocs0 refuses)"
+
+
 @pytest.mark.parametrize(
     ("outcomes", "failures", "reasons"),
     [
         pytest.param([{}, {}], (), [], id="as-requested"),
-        pytest.param(
-            [{}, REFUSED], (), ["1 of 2 reconfigurations failed (r0: ocs0 refuses)"], id="refused"
-        ),
+        pytest.param([{}, REFUSED], (), [REFUSAL.format(2)], id="refused"),
         pytest.param(
             [WITHOUT_LIGHT, {}],
             (),
@@ -318,10 +323,49 @@ REFUSED, WITHOUT_LIGHT = {"error": "ocs0 refuses"}, {"dark": DARK}
             id="dark",
         ),
         pytest.param(
-            [REFUSED, WITHOUT_LIGHT],
-            (FailureRecord(FailureKind.OCS, ("ocs0",), 0),),
+            [REFUSED, WITHOUT_LIGHT], (failed("ocs", "ocs0", 0),), [], id="ocs-without-power"
+        ),
+        pytest.param(
+            [{}, REFUSED, {}], (failed("nic", "s1/o0", 15, 17),), [], id="nic-failed-meanwhile"
+        ),
+        pytest.param(
+            [{}, REFUSED, {}], (failed("nic", "s1/o0", 5, 7),), [], id="first-after-the-failure"
+        ),
+        pytest.param(
+            [{}, {}, REFUSED],
+            (failed("nic", "s1/o0", 5, 7),),
+            [REFUSAL.format(3)],
+            id="second-after-the-failure",
+        ),
+        pytest.param(
+            [{}, REFUSED, {}],
+            (failed("nic", "s1/o0", 25),),
+            [REFUSAL.format(3)],
+            id="before-the-failure",
+        ),
+        pytest.param(
+            [{}, REFUSED, {}],
+            (failed("ocs", "ocs7", 0), failed("server", "s9", 0), failed("controller", "r7", 0)),
+            [REFUSAL.format(3)],
+            id="failures-of-other-regions",
+        ),
+        pytest.param(
+            [{}, REFUSED, {}],
+            (failed("gpu", "s1/0", 0),),
+            [REFUSAL.format(3)],
+            id="death-of-a-rank",
+        ),
+        pytest.param(
+            [{}, REFUSED, REFUSED, {}],
+            (failed("controller", "r0", 12),),
             [],
-            id="after-an-injected-failure",
+            id="until-a-killed-controller-is-back",
+        ),
+        pytest.param(
+            [{}, REFUSED, {}, {}, REFUSED],
+            (failed("controller", "r0", 12),),
+            [REFUSAL.format(4)],
+            id="once-a-killed-controller-is-back",
         ),
     ],
 )
@@ -331,10 +375,13 @@ def test_reconfigurations_that_failed_or_left_circuits_dark_are_reasons(
     wired = fabric()
     phases, reconfigure = ReconfigurationPhases(total_s=1.0), Reconfigure("forward", 0, DEMAND)
     changes = [
-        ReconfigurationRun(0, reconfigure, CircuitChange(LIT, LIT, phases, **outcome), 0, 1)
-        for outcome in outcomes
+        ReconfigurationRun(
+            0, reconfigure, CircuitChange(LIT, LIT, phases, **outcome), 10 * place, 10 * place + 9
+        )
+        for place, outcome in enumerate(outcomes)
     ]
     run = IterationRun(0, 0, reconfigurations=changes)
-    measured = FabricMeasurements.of(wired, run, RunFailures(), CountedTraffic(wired, ()), set())
-    found = judge(measured, failures=bool(failures)).reasons
+    known = RunFailures(failures).with_plans_of([run])
+    measured = FabricMeasurements.of(wired, run, known, CountedTraffic(wired, ()), set())
+    found = judge(measured).reasons
     assert [reason for reason in found if "reconfigurations" in reason] == reasons
