@@ -277,14 +277,16 @@ class Executor:
             if until is None:
                 raise AssertionError("every task waits for another one")
             self.clock.skip_towards(until)
+        waiting_ns = self.clock.wall_ns(self.clock.now_ns())
         try:
             reports = self.agents.wait_ended(None if until is None else self.clock.wall_ns(until))
         except ServerLossError as loss:
             self._tasks.losses.append(loss)
             self._refuse_rank_losses()
             return
+        waited_ns = waiting_ns, self.clock.wall_ns(self.clock.now_ns())
         for number, records in reports.items():
-            self._tasks.receive(number, records)
+            self._tasks.receive(number, records, waited_ns)
         self.reconfigurator.process_replies()
         if self._calls is not None:
             for exchange in self.agents.take_exchanges():

@@ -1,7 +1,7 @@
 """Records of iterations, collectives and reconfigurations, and spans of the timeline."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from moefabric.core.circuits import CircuitSet
@@ -63,6 +63,8 @@ class CollectiveRun:
         count: Counters of the whole transfer, of which other regions' runs are parts; None if
             nobody counted.
         circuits: Circuits that were lit.
+        ordered_ns: The start that each order named, by its number; empty if unknown.
+        report_ns: How long after an order's last byte its report came, at most; 0 if unknown.
     """
 
     iteration: int
@@ -81,6 +83,8 @@ class CollectiveRun:
     flows_s: tuple[float, ...] = ()
     count: TransferCount | None = None
     circuits: CircuitSet = field(default_factory=CircuitSet)
+    ordered_ns: Mapping[int, int] = field(default_factory=dict)
+    report_ns: int = 0
 
     @property
     def predicted_s(self) -> float:

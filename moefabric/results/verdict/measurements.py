@@ -32,6 +32,7 @@ from moefabric.results.records.records import (
     ReconfigurationRun,
     RunFailures,
 )
+from moefabric.results.verdict import instants
 from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.workload.iterations.iteration import Collective
@@ -122,6 +123,12 @@ class FabricMeasurements(ResultPart):
     """Measured / planned goodput - 1 of full links."""
     lateness: Errors = Field(default_factory=Errors)
     """Lateness of each collective's last server, as a share of the collective."""
+    starts: Errors = Field(default_factory=Errors)
+    """Lateness of each collective's first server after the start that was ordered, likewise."""
+    reports: Errors = Field(default_factory=Errors)
+    """How long after a collective's last byte the agents reported its end, likewise."""
+    arrivals: dict[str, Floats] = Field(default_factory=dict)
+    """How much earlier than senders knew of it servers say that bytes arrived, likewise."""
     dark_time: Errors = Field(default_factory=Errors)
     """Measured / specified dark time - 1."""
     cpu_idle: Floats = Field(default_factory=lambda: array("d"))
@@ -200,6 +207,9 @@ class FabricMeasurements(ResultPart):
         links = defaultdict[str, MutableSequence[float]](list)
         for link, error in chain.from_iterable(_link_rate_errors(fabric, run) for run in judged):
             links[link].append(error)
+        arrivals = defaultdict[str, MutableSequence[float]](list)
+        for server, share in chain.from_iterable(map(instants.arrival_shares, judged)):
+            arrivals[server].append(share)
         records = [record for run in judged for record in run.records]
         worst = max(records, key=lambda record: record.retransmits, default=None)
         errors = _errors(fabric, iteration, is_judged)
@@ -210,7 +220,16 @@ class FabricMeasurements(ResultPart):
         return cls(
             errors={kind: Errors.of(own) for kind, own in errors.items()},
             links=dict(links),
-            lateness=Errors.of(map(_lateness, judged)),
+            lateness=Errors.of(LabelledError(*instants.lateness(run)) for run in judged),
+            starts=Errors.of(
+                LabelledError(f"{server}, {collective_label(run)}", share)
+                for run in judged
+                for server, share in instants.start_shares(fabric, run)
+            ),
+            reports=Errors.of(
+                LabelledError(collective_label(run), instants.report_share(run)) for run in judged
+            ),
+            arrivals=dict(arrivals),
             dark_time=Errors.of(_dark_time_errors(fabric, changes)),
             misrouted=list(_misrouted(sent, traffic, failures, named)),
             contradictions=[*wrong, *_wrong_volumes(fabric, iteration)],
@@ -296,22 +315,6 @@ def collective_label(run: CollectiveRun) -> str:
     batch = f", micro-batch {run.micro_batch}" if run.micro_batch else ""
     kind = f"{run.operation.direction} {run.operation.kind}"
     return f"{run.region}: {kind}{place}, iteration {run.iteration}{batch}"
-
-
-def _lateness(run: CollectiveRun) -> LabelledError:
-    """Return how late bytes of the last of the senders with a common start arrived.
-
-    What a sender reports doesn't tell it: its kernel may have held the first bytes.
-    """
-    starts_ns: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for record in sorted(run.records, key=lambda record: record.first_received_ns):
-        starts_ns[record.collective].setdefault(record.src, record.first_received_ns)
-    late_ns, server = max(
-        (start_ns - min(starts.values()), server)
-        for starts in starts_ns.values()
-        for server, start_ns in starts.items()
-    )
-    return LabelledError(server, late_ns / max(1, run.end_ns - run.start_ns))
 
 
 def _dark_time_errors(

@@ -52,6 +52,9 @@ def judge(
         *timing,
         *_samples(measured),
         *_tail(reasons.LATENESS, measured.lateness),
+        *_tail(reasons.STARTS, measured.starts),
+        *_reports(measured),
+        *_arrivals(measured),
         *_tail(reasons.DARK_TIME, measured.dark_time),
         *_cpu(measured.cpu_idle, timing),
         *findings,
@@ -126,6 +129,20 @@ def _samples(measured: FabricMeasurements) -> Iterator[RunFinding]:
 def _tail(reason: Reason, errors: Errors) -> Iterator[RunFinding]:
     if (p95 := _abs_p95(errors.signed)) is not None:
         yield from reason.judge(p95, place=errors.worst)
+
+
+def _reports(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the finding on agents that report late: what took long before may be hidden so."""
+    errors = measured.reports
+    if errors.values:
+        yield from reasons.REPORTS.judge(float(np.median(errors.signed)), place=errors.worst)
+
+
+def _arrivals(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the findings on receivers whose arrivals their senders contradict."""
+    medians = {server: abs(float(np.median(own))) for server, own in measured.arrivals.items()}
+    for server in sorted(medians, key=lambda name: -medians[name])[:MOST_NAMES]:
+        yield from reasons.ARRIVALS.judge(medians[server], place=server)
 
 
 def _cpu(idle: Sequence[float], timing: Sequence[RunFinding]) -> list[RunFinding]:

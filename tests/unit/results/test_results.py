@@ -28,12 +28,12 @@ from moefabric.results.records.records import (
     RunFailures,
 )
 from moefabric.results.verdict.fabric_result import FabricTotals, fabric_result
+from moefabric.results.verdict.instants import lateness
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, iteration_flows
 from moefabric.results.verdict.measurements import (
     Errors,
     FabricMeasurements,
     LabelledError,
-    _lateness,
     _link_rate_errors,
 )
 from moefabric.results.verdict.verdict import judge
@@ -264,9 +264,9 @@ def test_lateness_compares_only_senders_with_a_common_start() -> None:
     now = [record("s0", "e0", 1000, 1100), record("s1", "e0", 1000, 1100)]
     later = [replace(record("s2", "o0", 1000, 1100), collective=2, first_received_ns=600)]
     run = CollectiveRun(0, operation, Prediction(1e-6, (), None, {}), (), (*now, *later), 0)
-    assert _lateness(run).error == 0
+    assert lateness(run)[1] == 0
     late = replace(run, records=(*now, replace(later[0], collective=1)))
-    assert _lateness(late).error == pytest.approx(0.45)
+    assert lateness(late)[1] == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,34 @@ def test_judge_reports_signed_errors_of_each_kind() -> None:
             id="late-agent",
         ),
         pytest.param(
+            {"starts": named("s2, r0: dispatch", 0.12)},
+            Verdict.DEGRADED,
+            "95th percentile of how late the first agent starts after its order's instant, as a "
+            "share of the collective, 12.0% is over 10% (worst: s2, r0: dispatch +12.0%)",
+            id="all-agents-late",
+        ),
+        pytest.param(
+            {"reports": named("r0: dispatch", 0.6)},
+            Verdict.INVALID,
+            "median of how long agents take from a collective's last byte to their report, as a "
+            "share of the collective, 60.0% is over 50% (worst: r0: dispatch +60.0%)",
+            id="late-reports",
+        ),
+        pytest.param(
+            {"arrivals": {"s0": [0.01] * 3, "s1": [0.0, 0.1, 0.1], "s2": [-0.2]}},
+            Verdict.INVALID,
+            "senders contradict s2, which says that bytes arrived earlier or later: median 20.0% "
+            "of the collective is over 15%",
+            id="arrivals-after-their-acknowledgement",
+        ),
+        pytest.param(
+            {"arrivals": {"s0": [0.01] * 3, "s1": [0.0, 0.1, 0.1]}},
+            Verdict.DEGRADED,
+            "senders contradict s1, which says that bytes arrived earlier or later: median 10.0% "
+            "of the collective is over 5%",
+            id="arrivals-before-their-acknowledgement",
+        ),
+        pytest.param(
             {"links": {"s3/o1 to ocs": [-0.5]}},
             Verdict.INVALID,
             "goodput of a full link against the planned one: error 50.0% is over 10% "
