@@ -33,11 +33,13 @@ from moefabric.results.records.records import (
     RunFailures,
 )
 from moefabric.results.verdict import instants
-from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER
+from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_DEVIATIONS
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.workload.iterations.iteration import Collective
 from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer
 
+_NORMAL_DEVIATION = 1.4826
+"""Standard deviation of a normal distribution relative to its median absolute deviation."""
 _FULL_SHARE = 0.95
 """Share of capacity at which a link counts as full during the whole predicted time."""
 
@@ -71,7 +73,8 @@ class Errors(ResultPart):
     values: Floats = Field(default_factory=lambda: array("d"))
     """All errors, in order of arrival."""
     named: list[LabelledError] = Field(default_factory=list)
-    """The error of the greatest magnitude, and the greatest outliers, in order of arrival."""
+    """The errors of the greatest magnitude that may be outliers, and that of the greatest of all,
+    in order of arrival."""
 
     @classmethod
     def of(cls, errors: Iterable[LabelledError]) -> Self:
@@ -95,20 +98,31 @@ class Errors(ResultPart):
         return max(self.named, key=lambda one: abs(one.error), default=None)
 
     @property
-    def outliers(self) -> list[LabelledError]:
-        """The greatest outliers, greatest first; reasons name no more."""
-        return _outliers(self.named)
+    def outlier_share(self) -> float:
+        """The error above which a sample is an outlier."""
+        center = float(np.median(self.signed))
+        deviation = _NORMAL_DEVIATION * float(np.median(np.abs(self.signed - center)))
+        return max(OUTLIER, abs(center) + OUTLIER_DEVIATIONS * deviation)
+
+    def outliers(self, share: float) -> list[LabelledError]:
+        """Return the greatest outliers, greatest first; reasons name no more."""
+        return _outliers(self.named, share)
 
 
-def _outliers(errors: Iterable[LabelledError]) -> list[LabelledError]:
-    outliers = [one for one in errors if one.error > OUTLIER]
-    return sorted(outliers, key=lambda one: -one.error)[:MOST_NAMES]
+def least_error(share: float) -> float:
+    """Return the error of a time that is as many times too short as one of `share` is too long."""
+    return 1 / (1 + share) - 1
+
+
+def _outliers(errors: Iterable[LabelledError], share: float) -> list[LabelledError]:
+    outliers = [one for one in errors if not least_error(share) <= one.error <= share]
+    return sorted(outliers, key=lambda one: -abs(one.error))[:MOST_NAMES]
 
 
 def _extremes(errors: Sequence[LabelledError]) -> list[LabelledError]:
     """Return the error of the greatest magnitude and the greatest outliers, in their order."""
     worst = max(errors, key=lambda one: abs(one.error), default=None)
-    extremes = [id(one) for one in (worst, *_outliers(errors))]
+    extremes = [id(one) for one in (worst, *_outliers(errors, OUTLIER))]
     return [one for one in errors if id(one) in extremes]
 
 

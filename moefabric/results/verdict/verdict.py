@@ -14,8 +14,19 @@ from numpy.typing import NDArray
 
 from moefabric.results.model import ErrorSummary, FidelityResult, Verdict
 from moefabric.results.verdict import reasons
-from moefabric.results.verdict.measurements import Errors, FabricMeasurements, LabelledError
-from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_SHARE, Reason, RunFinding
+from moefabric.results.verdict.measurements import (
+    Errors,
+    FabricMeasurements,
+    LabelledError,
+    least_error,
+)
+from moefabric.results.verdict.reasons import (
+    GROSS_OUTLIER,
+    GROSS_SHARE,
+    MOST_NAMES,
+    Reason,
+    RunFinding,
+)
 
 _QUANTILES: Final = 41
 """Points of a distribution's curve, however many samples it has."""
@@ -51,11 +62,11 @@ def judge(
     all_findings = [
         *timing,
         *_samples(measured),
-        *_tail(reasons.LATENESS, measured.lateness),
-        *_tail(reasons.STARTS, measured.starts),
+        *_tail(reasons.LATENESS, measured.lateness, "late starts of agents"),
+        *_tail(reasons.STARTS, measured.starts, "starts of collectives"),
         *_reports(measured),
         *_arrivals(measured),
-        *_tail(reasons.DARK_TIME, measured.dark_time),
+        *_tail(reasons.DARK_TIME, measured.dark_time, "dark times of reconfigurations"),
         *_cpu(measured.cpu_idle, timing),
         *findings,
         *_changes(measured),
@@ -99,12 +110,20 @@ def _timing(
         (reasons.BIAS, abs(summary.p50)),
     ):
         yield from reason.judge(value, paced=paced, kind=kind, place=place, median=summary.p50)
-    count, outliers = summary.n, int(np.count_nonzero(errors.signed > OUTLIER))
-    many = outliers > 1 and outliers > OUTLIER_SHARE * count
+    yield from _outliers(errors, f"{kind} times")
+
+
+def _outliers(errors: Errors, kind: str) -> Iterator[RunFinding]:
+    """Yield the finding on single samples that are far off, however good the others are."""
+    if not errors.values:
+        return
+    share, count = errors.outlier_share, len(errors.values)
+    outliers = int(np.count_nonzero((errors.signed > share) | (errors.signed < least_error(share))))
+    gross = int(np.count_nonzero(errors.signed > GROSS_OUTLIER))
+    many = gross > 1 and gross > GROSS_SHARE * count
     reason = reasons.MANY_OUTLIERS if many else reasons.FEW_OUTLIERS
-    yield from reason.judge(
-        outliers, count=count, kind=kind, place="; ".join(map(str, errors.outliers))
-    )
+    place = "; ".join(map(str, errors.outliers(share)))
+    yield from reason.judge(outliers, count=count, kind=kind, share=share, place=place)
 
 
 def _links(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:
@@ -126,9 +145,10 @@ def _samples(measured: FabricMeasurements) -> Iterator[RunFinding]:
     yield from reasons.DISTURBED.judge(measured.disturbed)
 
 
-def _tail(reason: Reason, errors: Errors) -> Iterator[RunFinding]:
+def _tail(reason: Reason, errors: Errors, kind: str) -> Iterator[RunFinding]:
     if (p95 := _abs_p95(errors.signed)) is not None:
         yield from reason.judge(p95, place=errors.worst)
+    yield from _outliers(errors, kind)
 
 
 def _reports(measured: FabricMeasurements) -> Iterator[RunFinding]:
