@@ -163,12 +163,18 @@ class Reply:
         start_ns: When the circuits were requested.
         end_ns: From when the outcome holds; it may be still to come.
         expected_s: Model seconds that the change was expected to take.
+        demand: The region's demand that its controller got; None if none did.
+        horizon: The all-to-alls to come that it got.
+        expected_control_s: Model seconds besides settling, whatever earlier replies took.
     """
 
     change: CircuitChange
     start_ns: int
     end_ns: int
     expected_s: float = 0.0
+    demand: DemandMatrix | None = None
+    horizon: Horizon = UNKNOWN
+    expected_control_s: float = 0.0
 
 
 OnReply = Callable[[Reply], None]
@@ -182,6 +188,8 @@ class _Request:
         start_ns: When it was made in the modelled cluster.
         sent_ns: When it was really made.
         events: The phases of the controller's failure meanwhile.
+        demand: The region's demand.
+        horizon: What is known of the all-to-alls to come.
         took_ns: Wall time until the reply; None until it has come. The future may be done already.
     """
 
@@ -190,6 +198,8 @@ class _Request:
     sent_ns: int
     on_reply: OnReply
     events: "list[ControllerEvent]"
+    demand: DemandMatrix
+    horizon: Horizon
     cancel_timeout: Callable[[], None] = lambda: None
     took_ns: int | None = None
     timed_out: bool = False
@@ -382,7 +392,7 @@ class Reconfigurator:
         events: list[ControllerEvent] = []
         assert state.controller is not None
         future = self._background.submit(state.controller.reconfigure, own, horizon, events)
-        request = _Request(future, start_ns, now, on_reply, events)
+        request = _Request(future, start_ns, now, on_reply, events, own, horizon)
         state.request = request
         request.cancel_timeout = self._schedule(
             now + round(self._timeout_s * NS_PER_S) + 2 * state.region.moving_ns,
@@ -436,7 +446,9 @@ class Reconfigurator:
                     state.dark_ns += self.fabric.scale.wall_ns(settled_s * NS_PER_S)
             end_ns = start_ns + self.fabric.scale.wall_ns(phases.total_s * NS_PER_S)
             change = replace(change, phases=phases, settled_s=settled_s)
-            reply = Reply(change, start_ns, end_ns, expected_s)
+            stored_s = self._expected.seconds(changed=changed)
+            asked = request.demand, request.horizon
+            reply = Reply(change, start_ns, end_ns, expected_s, *asked, stored_s)
             state.late_dark = change.dark if request.timed_out else CircuitSet()
             self._use(state, change.after, end_ns)
         if not request.timed_out:

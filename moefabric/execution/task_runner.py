@@ -267,7 +267,16 @@ class TaskRunner:
     ) -> None:
         run, micro_batch = state.run, state.tasks[number].micro_batch
         record = run_records.ReconfigurationRun(
-            run.number, work, reply.change, reply.start_ns, reply.end_ns, region, micro_batch
+            run.number,
+            work,
+            reply.change,
+            reply.start_ns,
+            reply.end_ns,
+            region,
+            micro_batch,
+            reply.demand,
+            reply.horizon,
+            reply.expected_control_s,
         )
         run.reconfigurations.append(record)
         if not reply.change.error:

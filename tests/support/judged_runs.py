@@ -11,6 +11,7 @@ from moefabric.planner.sending.flow_pacing import SplitPolicy
 from moefabric.results.model import FabricResult
 from moefabric.results.records.records import RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
+from moefabric.workload.iterations.iteration import Operation, Reconfigure
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
     ImmediateExecutor,
@@ -32,6 +33,7 @@ class JudgedRun:
         agents: Makes the agents.
         controller: Makes the controller of region `r0`.
         control_s: Model seconds of a request besides settling; None for as many as it takes.
+        light: Changes the reconfigurations of the job.
     """
 
     def __init__(
@@ -41,13 +43,14 @@ class JudgedRun:
         agents: Callable[..., MemoryAgents] = MemoryAgents,
         controller: Callable[..., MemoryController] = MemoryController,
         control_s: float | None = None,
+        light: Callable[[Reconfigure], Reconfigure] = lambda work: work,
         **wiring: Any,
     ) -> None:
         self.fabric, self.clock = (
             fabric(1, 1, **{"settle_ns": 25_000_000, **wiring}),
             VirtualClock(10**12),
         )
-        self.policy = policy
+        self.policy, self._change_light = policy, light
         self.light = controller(self.fabric, policy, self.clock)
         self.agents = agents(self.fabric, lambda: self.light.lit, self.clock)
         self.executor = Executor(
@@ -65,11 +68,15 @@ class JudgedRun:
             ),
         )
 
+    def _operations(self, number: int) -> list[Operation]:
+        change = self._change_light
+        return [change(one) if isinstance(one, Reconfigure) else one for one in operations(number)]
+
     def result(
         self, failures: Sequence[FailureRecord] = (), iterations: int = ITERATIONS
     ) -> FabricResult:
         """Run and judge iterations, with failures on the wall clock."""
-        runs = [self.executor.iteration(number, operations(number)) for number in range(iterations)]
+        runs = [self.executor.iteration(n, self._operations(n)) for n in range(iterations)]
         clock = self.executor.clock
         known = RunFailures(
             tuple(failures),

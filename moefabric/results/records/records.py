@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord, IterationWindow
 from moefabric.core.flows import Flow, FlowRecord, Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.results.records.port_windows import TransferCount
 from moefabric.simulator.fluid import Prediction
 from moefabric.workload.iterations.iteration import Reconfigure
@@ -136,7 +138,17 @@ class CollectiveRun:
 
 @dataclass(frozen=True)
 class ReconfigurationRun:
-    """Record of a region's reconfiguration."""
+    """Record of a region's reconfiguration.
+
+    Attributes:
+        demand: The region's demand that its controller got; None if none did.
+        horizon: The all-to-alls to come that it got.
+        expected_control_s: Model seconds besides settling that no controller has influence on:
+            those of the experiment, or of benchmarks.
+        chosen: The circuits that the policy chooses for the demand when the run asks it; None if
+            it wasn't asked.
+        plan_s: Model seconds that this choice took.
+    """
 
     iteration: int
     operation: Reconfigure
@@ -145,6 +157,11 @@ class ReconfigurationRun:
     end_ns: int
     region: str = "r0"
     micro_batch: int = 0
+    demand: DemandMatrix | None = None
+    horizon: Horizon = UNKNOWN
+    expected_control_s: float = 0.0
+    chosen: CircuitSet | None = None
+    plan_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -243,7 +260,7 @@ class RunFailures:
     def _request(self, run: "ReconfigurationRun") -> CircuitRequest:
         return CircuitRequest(self.wall_ns(run.start_ns), run.region, not run.change.error)
 
-    def explain_refusal(self, region: Region, run: "ReconfigurationRun") -> bool:
+    def explain(self, region: Region, run: "ReconfigurationRun") -> bool:
         """Return whether a failure of the region explains that circuits were refused or dark.
 
         A failure explains the requests of its own region while it lasts, and the first request

@@ -32,7 +32,7 @@ from moefabric.results.records.records import (
     ReconfigurationRun,
     RunFailures,
 )
-from moefabric.results.verdict import instants
+from moefabric.results.verdict import circuit_changes, instants
 from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_DEVIATIONS
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.workload.iterations.iteration import Collective
@@ -143,6 +143,11 @@ class FabricMeasurements(ResultPart):
     """How long after a collective's last byte the agents reported its end, likewise."""
     arrivals: dict[str, Floats] = Field(default_factory=dict)
     """How much earlier than senders knew of it servers say that bytes arrived, likewise."""
+    circuits: list[str] = Field(default_factory=list)
+    """Reconfigurations for another demand than that of the layer, or to other circuits than those
+    that the policy chooses."""
+    control: dict[str, Floats] = Field(default_factory=dict)
+    """Control time / expected control time of a region's requests that move circuits, or don't."""
     dark_time: Errors = Field(default_factory=Errors)
     """Measured / specified dark time - 1."""
     cpu_idle: Floats = Field(default_factory=lambda: array("d"))
@@ -213,7 +218,7 @@ class FabricMeasurements(ResultPart):
             for change in changes
             if not (
                 (change.change.error or change.change.dark)
-                and failures.explain_refusal(regions[change.region], change)
+                and failures.explain(regions[change.region], change)
             )
         ]
         sent = [*collectives, *iteration.transfers]
@@ -240,6 +245,11 @@ class FabricMeasurements(ResultPart):
                 for run in judged
                 for server, share in instants.start_shares(fabric, run)
             ),
+            circuits=[
+                *circuit_changes.wrong_demands(fabric, iteration),
+                *circuit_changes.other_circuits(fabric, changes, failures),
+            ],
+            control=circuit_changes.control_ratios(changes),
             reports=Errors.of(
                 LabelledError(collective_label(run), instants.report_share(run)) for run in judged
             ),

@@ -72,6 +72,8 @@ def judge(
         *_changes(measured),
         *(_repetitions(measured, mtu) if paced else ()),
         *_losses(measured),
+        *_control(measured),
+        *reasons.OTHER_CIRCUITS.judge_each(measured.circuits, MOST_NAMES),
         *reasons.MISROUTED.judge_each(measured.misrouted, MOST_NAMES),
         *reasons.CONTRADICTION.judge_each(measured.contradictions, MOST_NAMES),
     ]
@@ -185,6 +187,12 @@ def _changes(measured: FabricMeasurements) -> Iterator[RunFinding]:
     place = "; ".join([*distinct[:MOST_NAMES], *([f"and {more} more"] if more > 0 else [])])
     yield from reasons.FAILED_CHANGES.judge(len(failed), count=count, place=place)
     yield from reasons.DARK_CHANGES.judge(len(dark), count=count, place="".join(dark[:1]))
+
+
+def _control(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the findings on controllers that take longer than expected."""
+    for kind, ratios in measured.control.items():
+        yield from reasons.LATE_CONTROL.judge(float(np.median(ratios)), place=kind)
 
 
 def _repetitions(measured: FabricMeasurements, mtu: int) -> Iterator[RunFinding]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from moefabric.core.demand import DemandMatrix
@@ -12,12 +13,15 @@ from moefabric.core.errors import ControlError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord
 from moefabric.core.flows import FlowRecord, PacedFlow
+from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
 from moefabric.planner.horizon import Horizon
 from moefabric.results.model import FabricResult, Verdict
 from moefabric.results.records.records import CircuitChange
+from moefabric.workload.iterations.iteration import Reconfigure
 from tests.support.judged_runs import JudgedRun
 from tests.support.memory_testbed import MemoryAgents, MemoryController
+from tests.support.recorded_runs import demand as demand_of
 
 START_NS = 10**12
 """When runs begin."""
@@ -130,3 +134,74 @@ def test_slow_network_whose_receivers_report_the_plan_is_caught() -> None:
 def test_slow_network_whose_agents_all_report_the_plan_is_caught() -> None:
     result = JudgedRun(agents=partial(HidingAgents, senders=True)).result()
     assert_caught(result, Verdict.INVALID, r"last byte to their report.* 100\.0% .*worst: r0: ")
+
+
+# --- circuits ------------------------------------------------------------------------------------
+
+
+class IdleController(MemoryController):
+    """Keeps its circuits after the first demand, whatever the next ones are."""
+
+    def reconfigure(self, demand: DemandMatrix, horizon: Horizon) -> CircuitChange:
+        if not self.lit.circuits:
+            return super().reconfigure(demand, horizon)
+        return CircuitChange(self.lit, self.lit, ReconfigurationPhases())
+
+
+class MisreadingController(MemoryController):
+    """Plans for the demand of other servers than those that it was given."""
+
+    def reconfigure(self, demand: DemandMatrix, horizon: Horizon) -> CircuitChange:
+        moved = np.roll(demand.array, 1, axis=(0, 1))
+        return super().reconfigure(DemandMatrix(demand.servers, moved), horizon)
+
+
+@pytest.mark.parametrize("controller", [IdleController, MisreadingController])
+def test_controllers_that_ignore_demands_are_caught(controller: Any) -> None:
+    result = JudgedRun(controller=controller).result()
+    culprit = r"r0: forward light of layer 0, iteration 1: not the circuits that the policy chooses"
+    assert_caught(result, Verdict.INVALID, culprit)
+
+
+def test_failure_of_the_region_explains_other_circuits() -> None:
+    lost = FailureRecord(FailureKind.NIC, ("s1/o0",), START_NS, START_NS + 1, START_NS + 2)
+    result = JudgedRun(controller=IdleController).result([lost])
+    assert not [reason for reason in result.fidelity.reasons if "the policy chooses" in reason]
+
+
+@pytest.mark.parametrize("predicted", [False, True], ids=["known", "predicted"])
+def test_requests_for_another_demand_than_the_layers_are_caught(*, predicted: bool) -> None:
+    def changed(light: Reconfigure) -> Reconfigure:
+        return replace(light, demand=demand_of({(0, 3): 0.1}), predicted=predicted)
+
+    result = JudgedRun(light=changed).result()
+    if predicted:
+        assert result.fidelity.reasons == []
+    else:
+        culprit = "r0: forward light of layer 0, iteration 1: its demand is not that of the layer"
+        assert_caught(result, Verdict.INVALID, culprit)
+
+
+@pytest.mark.parametrize(
+    ("work_s", "control_s", "verdict", "reasons"),
+    [
+        pytest.param(0.06, None, Verdict.PASS, "", id="busy-machine"),
+        pytest.param(0.2, None, Verdict.DEGRADED, r"takes [78]\.\d times .* over 5", id="8-times"),
+        pytest.param(
+            0.5, None, Verdict.INVALID, r"r0 with requests that move .* over 15", id="20-times"
+        ),
+        pytest.param(0.2, 0.3, Verdict.PASS, "", id="as-the-experiment-says"),
+        pytest.param(
+            0.2, 0.002, Verdict.INVALID, "takes 1.* over 15", id="not-as-the-experiment-says"
+        ),
+    ],
+)
+def test_slow_controllers_are_caught(
+    work_s: float, control_s: float | None, verdict: Verdict, reasons: str
+) -> None:
+    controller = partial(MemoryController, work_ns=round(work_s * 1e9))
+    result = JudgedRun(controller=controller, control_s=control_s).result(iterations=40)
+    if reasons:
+        assert_caught(result, verdict, reasons)
+    else:
+        assert (result.fidelity.verdict, result.fidelity.reasons) == (verdict, [])

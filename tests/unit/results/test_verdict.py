@@ -298,6 +298,14 @@ def test_judge_reports_signed_errors_of_each_kind() -> None:
             "r1: none of 4 requests for circuits was granted: the policy had no light",
             id="region-without-light",
         ),
+        pytest.param(
+            {"control": {"r0 with requests that move circuits": [1.0, 6.0, 7.0]}},
+            Verdict.DEGRADED,
+            "the controller of r0 with requests that move circuits takes 6.0 times the expected "
+            "time in the median, over 5",
+            id="slow-controller",
+        ),
+        pytest.param({"circuits": ["r0: a"]}, Verdict.INVALID, "r0: a", id="other-circuits"),
     ],
 )
 def test_judge_names_every_bound_that_is_exceeded(

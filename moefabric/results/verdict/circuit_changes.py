@@ -1,0 +1,105 @@
+"""Reconfigurations, compared with what no controller has influence on.
+
+These are the demand of the layer, the policy's own choice and stored control times.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.topology import Fabric
+from moefabric.results.records.records import IterationRun, ReconfigurationRun, RunFailures
+from moefabric.workload.iterations.iteration import Collective
+
+_LEAST_CONTROL_S: Final = 0.010
+"""Least expected control time: 5 ms of a request that moves nothing double on busy cores."""
+_ROUNDING: Final = 1e-6
+
+
+def change_label(change: ReconfigurationRun) -> str:
+    """Return the name of a reconfiguration in a verdict's reasons."""
+    work, batch = change.operation, change.micro_batch
+    place = f"{work.direction} light of layer {work.layer}, iteration {change.iteration}"
+    return f"{change.region}: {place}{f', micro-batch {batch}' if batch else ''}"
+
+
+def wrong_demands(fabric: Fabric, iteration: IterationRun) -> Iterator[str]:
+    """Yield the reconfigurations whose controller got the demand of no all-to-all of the layer.
+
+    Predicted demands are not compared, nor those of servers that backups replace.
+    """
+    if iteration.substituted:
+        return
+    owed = _collective_demands(iteration)
+    regions = {region.name: region for region in fabric.regions}
+    for change in iteration.reconfigurations:
+        work, servers = change.operation, regions[change.region].servers
+        demands = owed[work.direction, work.layer, change.micro_batch]
+        if change.demand is None or work.predicted or not demands:
+            continue
+        own = change.demand.array
+        known = (demand.within(servers).array for demand in demands)
+        if not any(np.allclose(own, array, rtol=_ROUNDING, atol=1) for array in known):
+            yield f"{change_label(change)}: its demand is not that of the layer"
+
+
+def _collective_demands(
+    iteration: IterationRun,
+) -> defaultdict[tuple[str, int, int], list[DemandMatrix]]:
+    """Return the demands of an iteration's all-to-alls by direction, layer and micro-batch."""
+    phases = defaultdict[tuple[str, int, int, object], dict[int, DemandMatrix]](dict)
+    for run in iteration.collectives:
+        work = run.operation
+        assert isinstance(work, Collective)
+        whole = work.kind, work.demand.servers
+        phases[work.direction, work.layer, run.micro_batch, whole][id(work)] = work.demand
+    owed = defaultdict[tuple[str, int, int], list[DemandMatrix]](list)
+    for (direction, layer, micro_batch, _), demands in phases.items():
+        owed[direction, layer, micro_batch].append(DemandMatrix.sum_of(list(demands.values())))
+    return owed
+
+
+def other_circuits(
+    fabric: Fabric, changes: Sequence[ReconfigurationRun], failures: RunFailures
+) -> Iterator[str]:
+    """Yield the reconfigurations to other circuits than the policy's own choice.
+
+    Circuits count by their pairs of servers: NICs of a pair are alike. Circuits without light were
+    chosen, too. Failures of the region explain any difference.
+    """
+    regions = {region.name: region for region in fabric.regions}
+    for change in changes:
+        if change.chosen is None or change.change.error:
+            continue
+        lit, dark = change.change.after.circuits, change.change.dark.circuits
+        chosen, commanded = _pairs(change.chosen), _pairs(CircuitSet(lit | dark))
+        if chosen != commanded and not failures.explain(regions[change.region], change):
+            missing, other = ", ".join(chosen - commanded), ", ".join(commanded - chosen)
+            yield (
+                f"{change_label(change)}: not the circuits that the policy chooses: without "
+                f"{missing or 'none'}, with {other or 'no other'}"
+            )
+
+
+def _pairs(circuits: CircuitSet) -> Counter[str]:
+    return Counter("~".join(sorted(circuit.pair)) for circuit in circuits)
+
+
+def control_ratios(changes: Sequence[ReconfigurationRun]) -> dict[str, list[float]]:
+    """Return control times relative to those expected, by region and whether circuits moved.
+
+    Planning counts as long as the run's own took.
+    """
+    ratios = defaultdict[str, list[float]](list)
+    for change in changes:
+        if change.change.error or not change.expected_control_s:
+            continue
+        moved = change.change.before != change.change.after
+        kind = f"{change.region} with requests that {'move' if moved else 'keep'} circuits"
+        expected_s = max(_LEAST_CONTROL_S, change.expected_control_s) + change.plan_s
+        ratios[kind].append(change.change.phases.control_s / expected_s)
+    return dict(ratios)
