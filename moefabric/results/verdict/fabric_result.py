@@ -1,7 +1,6 @@
 """Sum of the outcomes of a fabric's iterations: its entry in the run's JSON."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from statistics import median
 
@@ -32,28 +31,15 @@ class FabricTotals:
 
     def __init__(self, mtu: int, *, paced: bool = True, cpu_idle: Sequence[float] = ()) -> None:
         self._mtu, self._paced = mtu, paced
-        self.measured, self._quiet = (FabricMeasurements(cpu_idle=list(cpu_idle)) for _ in range(2))
+        self.measured = FabricMeasurements(cpu_idle=list(cpu_idle))
 
     def add(self, outcome: IterationOutcome) -> None:
         """Add the measurements of an iteration."""
         self.measured.add(outcome.measured)
-        self._quiet.add(outcome.quiet or outcome.measured)
 
     def fidelity(self, findings: Sequence[RunFinding] = ()) -> FidelityResult:
-        """Judge all collectives or, if that verdict is better, those without CPU steal.
-
-        A hypervisor that takes the CPU may delay a collective, but needn't.
-
-        Args:
-            findings: Findings on the machine and the testbed.
-        """
-        verdict_on = partial(judge, findings=findings, mtu=self._mtu, paced=self._paced)
-        judged = verdict_on(self.measured)
-        if judged.verdict is not Verdict.PASS:
-            quiet = verdict_on(self._quiet)
-            if worst_verdict((judged.verdict, quiet.verdict)) is judged.verdict:
-                return quiet
-        return judged
+        """Judge all iterations, with further findings on the machine and the testbed."""
+        return judge(self.measured, findings, mtu=self._mtu, paced=self._paced)
 
 
 def summed_outcomes(

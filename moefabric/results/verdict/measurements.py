@@ -4,7 +4,8 @@ Each iteration has measurements of its own, which its line in the journal holds.
 are their sum. Every error is kept, eight bytes each, so that medians and percentiles are exact.
 Labels are kept only of the errors that a reason may name.
 
-Collectives during failures are reported, but not judged. Those during CPU steal can be left out.
+Collectives during failures and CPU steal are reported, but not judged, whether or not these did
+harm: what counts is fixed before the times are known.
 """
 
 from array import array

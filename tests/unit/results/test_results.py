@@ -18,7 +18,6 @@ from moefabric.core.units import Scale
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.model import FabricResult, RunResult, Verdict
-from moefabric.results.parts import IterationResult
 from moefabric.results.records.counted_traffic import CountedTraffic
 from moefabric.results.records.records import (
     CircuitChange,
@@ -27,15 +26,10 @@ from moefabric.results.records.records import (
     ReconfigurationRun,
     RunFailures,
 )
-from moefabric.results.verdict.fabric_result import FabricTotals, fabric_result
+from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.instants import lateness
-from moefabric.results.verdict.iteration_outcome import IterationOutcome, iteration_flows
-from moefabric.results.verdict.measurements import (
-    Errors,
-    FabricMeasurements,
-    LabelledError,
-    _link_rate_errors,
-)
+from moefabric.results.verdict.iteration_outcome import iteration_flows
+from moefabric.results.verdict.measurements import FabricMeasurements, _link_rate_errors
 from moefabric.results.verdict.verdict import judge
 from moefabric.simulator.fluid import Prediction
 from moefabric.ui.cli.schema import schema_text
@@ -269,35 +263,12 @@ def test_lateness_compares_only_senders_with_a_common_start() -> None:
     assert lateness(late)[1] == pytest.approx(0.45)
 
 
-@pytest.mark.parametrize(
-    ("late", "stolen", "verdict", "disturbed"),
-    [
-        pytest.param(0.0, 20, Verdict.PASS, 0.0, id="steal-without-harm"),
-        pytest.param(0.5, 3, Verdict.PASS, 3 / 43, id="steal-with-harm"),
-        pytest.param(0.5, 60, Verdict.INVALID, 0.6, id="mostly-stolen"),
-    ],
-)
-def test_steal_is_left_out_only_if_it_did_harm(
-    late: float, stolen: int, verdict: Verdict, disturbed: float
-) -> None:
-    def measured(judged: int) -> FabricMeasurements:
-        errors = [LabelledError("quiet", 0.0)] * 40 + [LabelledError("stolen", late)] * stolen
-        return FabricMeasurements(
-            errors={"collective": Errors.of(errors[:judged])},
-            cpu_idle=[0.5],
-            collectives=len(errors),
-            judged=judged,
-        )
-
-    totals = FabricTotals(1500)
-    totals.add(
-        IterationOutcome(
-            result=IterationResult(), measured=measured(40 + stolen), quiet=measured(40)
-        )
-    )
-    fidelity = totals.fidelity()
-    assert fidelity.verdict is verdict
-    assert fidelity.disturbed == pytest.approx(disturbed)
+@pytest.mark.parametrize("stolen", [0, 3])
+def test_collectives_under_steal_are_left_out_whether_or_not_it_did_harm(stolen: int) -> None:
+    ticks = [(0, 100), (stolen and 100, 200)] * 3
+    result = replayed(Scale(), iterations=12, steal_ticks=tuple(ticks))
+    assert result.fidelity.disturbed == pytest.approx(stolen / 24)
+    assert result.fidelity.completion_errors["collective"].n == 24 - stolen
 
 
 DARK, LIT = CircuitSet.of(["s0/o0~s1/o0"]), CircuitSet.of(["s2/o0~s3/o0"])
