@@ -19,6 +19,7 @@ from moefabric.runtime.event_loop import NOW
 
 VARIABLE = "MOEFABRIC_TEST_SABOTAGE"
 DELAY_NS = 30_000_000
+LONG_DELAY_NS = 300_000_000
 CLOCK_STEP_NS = 40_000_000
 HONEST_COLLECTIVES = 10
 """Collectives, those before the run included, in which the agent behaves."""
@@ -51,6 +52,18 @@ def start_late() -> None:
     Collectives._begin = begin  # type: ignore[method-assign]
 
 
+def order_late() -> None:
+    """Take each collective's instant for one 300 ms later."""
+    init = Collective.__init__
+
+    def delayed(self: Collective, *arguments: Any) -> None:
+        init(self, *arguments)
+        if _misbehaves():
+            self.start_ns += LONG_DELAY_NS
+
+    Collective.__init__ = delayed  # type: ignore[method-assign]
+
+
 def duplicate() -> None:
     """Send each transfer twice; the receiver expects only the first."""
 
@@ -75,11 +88,14 @@ def halve() -> None:
 
 def slow_down() -> None:
     """Send each transfer at 90 % of its pace."""
+    _scale_pace(0.9)
 
+
+def _scale_pace(factor: float) -> None:
     def slowed(
         self: Send, key: TransferKey, size: int, rate_bps: float | None, *others: Any
     ) -> None:
-        slower_bps = 0.9 * rate_bps if rate_bps and _misbehaves() else rate_bps
+        slower_bps = factor * rate_bps if rate_bps and _misbehaves() else rate_bps
         _init(self, key, size, slower_bps, *others)
 
     Send.__init__ = slowed  # type: ignore[assignment, method-assign]
@@ -124,6 +140,17 @@ def claim_speed() -> None:
     _report(Receive, change)
 
 
+def hide_slowness() -> None:
+    """Send at half the pace, and report that transfers arrived in half the time that they took."""
+    _scale_pace(0.5)
+
+    def change(report: dict[str, Any]) -> None:
+        if report["last_ns"]:
+            report["last_ns"] -= (report["last_ns"] - report["first_ns"]) // 2
+
+    _report(Receive, change)
+
+
 def step_clock() -> None:
     """Set the agent's clock forward by 40 ms."""
 
@@ -137,7 +164,8 @@ def step_clock() -> None:
 BEHAVIOURS = {
     function.__name__: function
     for function in (
-        start_late, duplicate, halve, corrupt, claim_bytes, claim_speed, step_clock, slow_down,
+        start_late, order_late, duplicate, halve, corrupt, claim_bytes, claim_speed,
+        hide_slowness, step_clock, slow_down,
     )
 }  # fmt: skip
 

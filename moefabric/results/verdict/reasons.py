@@ -104,7 +104,9 @@ MEDIAN_ERROR: Final = _excess(f"median error {_AGAINST}", (0.02, 0.10), (0.10, 0
 P95_ERROR: Final = _excess(f"95th percentile error {_AGAINST}", (0.05, 0.20), (0.20, 0.40))
 _BIAS: Final = f"bias (signed median {{median:+.1%}}) {_AGAINST}"
 BIAS: Final = _excess(_BIAS, (0.01, 0.05), (0.10, 0.20), "")
-_OUTLIER_TEXT: Final = "{value} of {count} {kind} are over {share:.0%} off ({place})"
+_OUTLIER_TEXT: Final = (
+    "{value} of {count} {kind} are over {share:.0%} too long, or {short:.0%} too short ({place})"
+)
 FEW_OUTLIERS: Final = Reason(_OUTLIER_TEXT)
 MANY_OUTLIERS: Final = Reason(_OUTLIER_TEXT, _ANY_INVALID)
 _GOODPUT: Final = "goodput of a full link against the planned one: error"

@@ -125,7 +125,8 @@ def _outliers(errors: Errors, kind: str) -> Iterator[RunFinding]:
     many = gross > 1 and gross > GROSS_SHARE * count
     reason = reasons.MANY_OUTLIERS if many else reasons.FEW_OUTLIERS
     place = "; ".join(map(str, errors.outliers(share)))
-    yield from reason.judge(outliers, count=count, kind=kind, share=share, place=place)
+    words = {"count": count, "kind": kind, "share": share, "short": -least_error(share)}
+    yield from reason.judge(outliers, place=place, **words)
 
 
 def _links(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:

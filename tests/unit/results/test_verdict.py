@@ -78,43 +78,46 @@ def test_judge_reports_signed_errors_of_each_kind() -> None:
         pytest.param(
             {"errors": collectives(*[0.0] * 54, 99.0, 99.0)},
             Verdict.INVALID,
-            "2 of 56 collective times are over 50% off (c54 +9900.0%; c55 +9900.0%)",
+            "2 of 56 collective times are over 50% too long, or 33% too short "
+            "(c54 +9900.0%; c55 +9900.0%)",
             id="two-of-56-a-hundred-times-late",
         ),
         pytest.param(
             {"errors": collectives(*[0.0] * 55, 2.5)},
             Verdict.DEGRADED,
-            "1 of 56 collective times are over 50% off (c55 +250.0%)",
+            "1 of 56 collective times are over 50% too long, or 33% too short (c55 +250.0%)",
             id="one-of-56-late",
         ),
         pytest.param(
             {"errors": collectives(*[0.0] * 84, *[1.5] * 4)},
             Verdict.DEGRADED,
-            "4 of 88 collective times are over 50% off (c84 +150.0%; c85 +150.0%; c86 +150.0%)",
+            "4 of 88 collective times are over 50% too long, or 33% too short "
+            "(c84 +150.0%; c85 +150.0%; c86 +150.0%)",
             id="four-of-88-at-2.5-times",
         ),
         pytest.param(
             {"errors": collectives(*[0.0] * 87, -0.4)},
             Verdict.DEGRADED,
-            "1 of 88 collective times are over 50% off (c87 -40.0%)",
+            "1 of 88 collective times are over 50% too long, or 33% too short (c87 -40.0%)",
             id="one-of-88-too-fast",
         ),
         pytest.param(
             {"errors": USUAL | {"iteration": labelled(*[0.0] * 21, 1.9)}},
             Verdict.DEGRADED,
-            "1 of 22 iteration times are over 50% off (c21 +190.0%)",
+            "1 of 22 iteration times are over 50% too long, or 33% too short (c21 +190.0%)",
             id="one-of-22-iterations",
         ),
         pytest.param(
             {"dark_time": labelled(*[0.0] * 58, 39.0, 39.0)},
             Verdict.INVALID,
-            "2 of 60 dark times of reconfigurations are over 50% off (c58 +3900.0%; c59 +3900.0%)",
+            "2 of 60 dark times of reconfigurations are over 50% too long, or 33% too short "
+            "(c58 +3900.0%; c59 +3900.0%)",
             id="two-of-60-dark-for-40-times-as-long",
         ),
         pytest.param(
             {"starts": labelled(*[0.0] * 50, 0.6)},
             Verdict.DEGRADED,
-            "1 of 51 starts of collectives are over 50% off (c50 +60.0%)",
+            "1 of 51 starts of collectives are over 50% too long, or 33% too short (c50 +60.0%)",
             id="one-late-start",
         ),
         pytest.param(
