@@ -23,6 +23,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailurePhase
 from moefabric.core.flows import Split
+from moefabric.core.settling import last_light
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
@@ -441,7 +442,9 @@ class Reconfigurator:
             settled_s = change.phases.settle_s / self._dilation
             state.control_s[changed].append(phases.control_s)
             if changed:
-                expected_s += state.region.moving_ns / NS_PER_S / self._dilation
+                new = change.after - change.before
+                expected_ns = last_light(ocs, len(new)).mean_ns if ocs and new else 0.0
+                expected_s += expected_ns / NS_PER_S / self._dilation
                 if not request.timed_out:
                     state.dark_ns += self.fabric.scale.wall_ns(settled_s * NS_PER_S)
             end_ns = start_ns + self.fabric.scale.wall_ns(phases.total_s * NS_PER_S)

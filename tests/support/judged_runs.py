@@ -1,10 +1,12 @@
 """Judged runs in memory, with faults of agents and controllers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.failures import FailureRecord
+from moefabric.core.ocs import DeviceProfile, Ocs
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import SplitPolicy
@@ -34,6 +36,7 @@ class JudgedRun:
         controller: Makes the controller of region `r0`.
         control_s: Model seconds of a request besides settling; None for as many as it takes.
         light: Changes the reconfigurations of the job.
+        profile: Profile of the OCS; None for one that settles in 25 ms.
     """
 
     def __init__(
@@ -44,12 +47,17 @@ class JudgedRun:
         controller: Callable[..., MemoryController] = MemoryController,
         control_s: float | None = None,
         light: Callable[[Reconfigure], Reconfigure] = lambda work: work,
+        profile: DeviceProfile | None = None,
         **wiring: Any,
     ) -> None:
         self.fabric, self.clock = (
             fabric(1, 1, **{"settle_ns": 25_000_000, **wiring}),
             VirtualClock(10**12),
         )
+        if profile is not None:
+            [region] = self.fabric.regions
+            ocs = Ocs("ocs0", 4, profile.settle.fixed_ns, profile=profile)
+            self.fabric = replace(self.fabric, regions=(replace(region, ocs=ocs),))
         self.policy, self._change_light = policy, light
         self.light = controller(self.fabric, policy, self.clock)
         self.agents = agents(self.fabric, lambda: self.light.lit, self.clock)

@@ -1,23 +1,36 @@
 """Reconfigurations, compared with what no controller has influence on.
 
-These are the demand of the layer, the policy's own choice and stored control times.
+These are the demand of the layer, the policy's own choice, stored control times and the profile of
+the OCS.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.settling import LastLight, last_light
 from moefabric.core.topology import Fabric
+from moefabric.core.units import NS_PER_S
 from moefabric.results.records.records import IterationRun, ReconfigurationRun, RunFailures
 from moefabric.workload.iterations.iteration import Collective
 
 _LEAST_CONTROL_S: Final = 0.010
 """Least expected control time: 5 ms of a request that moves nothing double on busy cores."""
 _ROUNDING: Final = 1e-6
+
+
+class LabelledError(NamedTuple):
+    """Relative error of a measurement, and the name of the measured quantity."""
+
+    label: str
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.error:+.1%}"
 
 
 def change_label(change: ReconfigurationRun) -> str:
@@ -103,3 +116,52 @@ def control_ratios(changes: Sequence[ReconfigurationRun]) -> dict[str, list[floa
         expected_s = max(_LEAST_CONTROL_S, change.expected_control_s) + change.plan_s
         ratios[kind].append(change.change.phases.control_s / expected_s)
     return dict(ratios)
+
+
+class DarkTime(NamedTuple):
+    """Measured dark time of a reconfiguration, on the wall clock, and what the profile says."""
+
+    ocs: str
+    iteration: int
+    settled_ns: float
+    light: LastLight
+
+
+def dark_times(fabric: Fabric, changes: Sequence[ReconfigurationRun]) -> Iterator[DarkTime]:
+    """Yield the dark times of the reconfigurations that lit circuits."""
+    regions = {region.name: region for region in fabric.regions}
+    for run in changes:
+        ocs, change = regions[run.region].ocs, run.change
+        new = change.before.transition_to(change.after).setup
+        if ocs is None or change.error or not new:
+            continue
+        light = last_light(ocs, len(new))
+        if light.mean_ns:
+            settled_ns = change.settled_s * NS_PER_S * fabric.scale.dilation
+            yield DarkTime(ocs.name, run.iteration, settled_ns, light)
+
+
+def dark_time_errors(times: Sequence[DarkTime]) -> Iterator[LabelledError]:
+    """Yield how far dark times are outside those that the profile allows."""
+    for ocs, iteration, settled_ns, light in times:
+        allowed_ns = min(max(settled_ns, light.least_ns), light.most_ns)
+        label = f"{ocs}, reconfiguration in iteration {iteration}"
+        yield LabelledError(label, settled_ns / allowed_ns - 1)
+
+
+def dark_time_means(times: Sequence[DarkTime]) -> dict[str, list[float]]:
+    """Return the errors of dark times against the mean, by OCS, if the profile has random times."""
+    errors = defaultdict[str, list[float]](list)
+    for time in times:
+        if time.light.deviation_ns:
+            errors[time.ocs].append(time.settled_ns / time.light.mean_ns - 1)
+    return dict(errors)
+
+
+def dark_time_deviations(times: Sequence[DarkTime]) -> dict[str, list[float]]:
+    """Return the standard deviations that these errors should have."""
+    deviations = defaultdict[str, list[float]](list)
+    for time in times:
+        if time.light.deviation_ns:
+            deviations[time.ocs].append(time.light.deviation_ns / time.light.mean_ns)
+    return dict(deviations)

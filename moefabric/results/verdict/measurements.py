@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from copy import deepcopy
 from itertools import chain
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,9 @@ from moefabric.core.units import NS_PER_S
 from moefabric.results.model import CPU_STEAL_LIMIT, Integrity
 from moefabric.results.parts import ResultPart
 from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
-from moefabric.results.records.records import (
-    CollectiveRun,
-    IterationRun,
-    ReconfigurationRun,
-    RunFailures,
-)
+from moefabric.results.records.records import CollectiveRun, IterationRun, RunFailures
 from moefabric.results.verdict import circuit_changes, instants
+from moefabric.results.verdict.circuit_changes import LabelledError
 from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_DEVIATIONS
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.workload.iterations.iteration import Collective
@@ -54,16 +50,6 @@ def _floats(values: Iterable[float]) -> MutableSequence[float]:
 
 Floats = Annotated[MutableSequence[float], PlainValidator(_floats), PlainSerializer(list)]
 """Numbers of eight bytes each; a list in JSON."""
-
-
-class LabelledError(NamedTuple):
-    """Relative error of a measurement, and the name of the measured quantity."""
-
-    label: str
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.label} {self.error:+.1%}"
 
 
 class Errors(ResultPart):
@@ -150,7 +136,11 @@ class FabricMeasurements(ResultPart):
     control: dict[str, Floats] = Field(default_factory=dict)
     """Control time / expected control time of a region's requests that move circuits, or don't."""
     dark_time: Errors = Field(default_factory=Errors)
-    """Measured / specified dark time - 1."""
+    """Measured dark time / nearest time that the profile of the OCS allows, minus 1."""
+    dark_means: dict[str, Floats] = Field(default_factory=dict)
+    """Measured / mean dark time by the profile, minus 1, of each OCS with random times."""
+    dark_deviations: dict[str, Floats] = Field(default_factory=dict)
+    """The standard deviations that the profile gives these."""
     cpu_idle: Floats = Field(default_factory=lambda: array("d"))
     """Idle shares of the machine while packets were under way."""
     misrouted: list[str] = Field(default_factory=list)
@@ -230,6 +220,7 @@ class FabricMeasurements(ResultPart):
         arrivals = defaultdict[str, MutableSequence[float]](list)
         for server, share in chain.from_iterable(map(instants.arrival_shares, judged)):
             arrivals[server].append(share)
+        dark_times = list(circuit_changes.dark_times(fabric, changes))
         records = [record for run in judged for record in run.records]
         worst = max(records, key=lambda record: record.retransmits, default=None)
         errors = _errors(fabric, iteration, is_judged)
@@ -255,7 +246,9 @@ class FabricMeasurements(ResultPart):
                 LabelledError(collective_label(run), instants.report_share(run)) for run in judged
             ),
             arrivals=dict(arrivals),
-            dark_time=Errors.of(_dark_time_errors(fabric, changes)),
+            dark_time=Errors.of(circuit_changes.dark_time_errors(dark_times)),
+            dark_means=circuit_changes.dark_time_means(dark_times),
+            dark_deviations=circuit_changes.dark_time_deviations(dark_times),
             misrouted=list(_misrouted(sent, traffic, failures, named)),
             contradictions=[*wrong, *_wrong_volumes(fabric, iteration)],
             failed_changes=[f"{c.region}: {c.change.error}" for c in unexplained if c.change.error],
@@ -340,21 +333,6 @@ def collective_label(run: CollectiveRun) -> str:
     batch = f", micro-batch {run.micro_batch}" if run.micro_batch else ""
     kind = f"{run.operation.direction} {run.operation.kind}"
     return f"{run.region}: {kind}{place}, iteration {run.iteration}{batch}"
-
-
-def _dark_time_errors(
-    fabric: Fabric, changes: Sequence[ReconfigurationRun]
-) -> Iterator[LabelledError]:
-    """Yield each measured dark time against the one that the region's OCS should have."""
-    for run in changes:
-        ocs = next(region.ocs for region in fabric.regions if region.name == run.region)
-        transition = run.change.before.transition_to(run.change.after)
-        if ocs is None or run.change.error or not transition.setup:
-            continue
-        specified_s = (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S / fabric.scale.dilation
-        if specified_s:
-            label = f"{ocs.name}, reconfiguration in iteration {run.iteration}"
-            yield LabelledError(label, run.change.settled_s / specified_s - 1)
 
 
 def _misrouted(

@@ -131,6 +131,14 @@ ARRIVALS: Final = Reason(
     (0.05, 0.15),
 )
 DARK_TIME: Final = _excess("error of the dark time of reconfigurations", (0.05, 0.50))
+DARK_MEAN: Final = Reason(
+    "mean dark time of {place} is {mean:+.1%} off its profile's, {value:.1%} more than four "
+    "standard errors explain, over {limit:.0%}",
+    (0.05, 0.50),
+)
+DARK_SPREAD: Final = Reason(
+    "dark times of {place} vary {ratio:.2g} times as much as those of its profile", (3.0, None)
+)
 
 # --- samples -------------------------------------------------------------------------------------
 

@@ -30,6 +30,11 @@ from moefabric.results.verdict.reasons import (
 
 _QUANTILES: Final = 41
 """Points of a distribution's curve, however many samples it has."""
+_STANDARD_ERRORS: Final = 4.0
+"""Standard errors that a mean may be off by chance."""
+_SPREAD_SAMPLES: Final = 20
+"""Samples from which a spread is judged."""
+_LEAST_RATIO: Final = 1e-3
 
 
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
@@ -67,6 +72,7 @@ def judge(
         *_reports(measured),
         *_arrivals(measured),
         *_tail(reasons.DARK_TIME, measured.dark_time, "dark times of reconfigurations"),
+        *_dark_distribution(measured),
         *_cpu(measured.cpu_idle, timing),
         *findings,
         *_changes(measured),
@@ -152,6 +158,18 @@ def _tail(reason: Reason, errors: Errors, kind: str) -> Iterator[RunFinding]:
     if (p95 := _abs_p95(errors.signed)) is not None:
         yield from reason.judge(p95, place=errors.worst)
     yield from _outliers(errors, kind)
+
+
+def _dark_distribution(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the findings on OCSes whose random dark times have another mean or spread."""
+    for ocs, errors in measured.dark_means.items():
+        deviations, mean = np.array(measured.dark_deviations[ocs]), float(np.mean(errors))
+        error = float(np.sqrt(np.sum(deviations**2))) / len(errors)
+        excess = abs(mean) - _STANDARD_ERRORS * error
+        yield from reasons.DARK_MEAN.judge(excess, place=ocs, mean=mean)
+        if len(errors) >= _SPREAD_SAMPLES:
+            ratio = max(_LEAST_RATIO, float(np.std(errors) / np.sqrt(np.mean(deviations**2))))
+            yield from reasons.DARK_SPREAD.judge(max(ratio, 1 / ratio), place=ocs, ratio=ratio)
 
 
 def _reports(measured: FabricMeasurements) -> Iterator[RunFinding]:

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moefabric.config.ocs import load_profile
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ControlError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord
 from moefabric.core.flows import FlowRecord, PacedFlow
+from moefabric.core.ocs import SettleTime
 from moefabric.core.transition import ReconfigurationPhases
-from moefabric.core.units import Scale
+from moefabric.core.units import NS_PER_S, Scale
+from moefabric.emulator.ocs.physics import Settling
 from moefabric.planner.horizon import Horizon
 from moefabric.results.model import FabricResult, Verdict
 from moefabric.results.records.records import CircuitChange
@@ -201,6 +204,62 @@ def test_slow_controllers_are_caught(
 ) -> None:
     controller = partial(MemoryController, work_ns=round(work_s * 1e9))
     result = JudgedRun(controller=controller, control_s=control_s).result(iterations=40)
+    if reasons:
+        assert_caught(result, verdict, reasons)
+    else:
+        assert (result.fidelity.verdict, result.fidelity.reasons) == (verdict, [])
+
+
+# --- dark times ----------------------------------------------------------------------------------
+
+
+class RandomOcsController(MemoryController):
+    """Its OCS settles by its profile, or by another one.
+
+    Args:
+        settle: What the OCS really does.
+    """
+
+    def __init__(self, *arguments: Any, settle: SettleTime) -> None:
+        super().__init__(*arguments)
+        self._settling = Settling(settle, "seed")
+
+    def reconfigure(self, demand: DemandMatrix, horizon: Horizon) -> CircuitChange:
+        before, [region] = self.lit, self.fabric.regions
+        self.lit = self.policy.circuits(self.fabric, region, demand, before)
+        pairs = [(k, 100 + k) for k in range(2 * len(self.lit - before))]
+        settle_ns = max(self._settling.times_ns(pairs, conflicts=False), default=0)
+        self.clock.sleep_until(self.clock.now_ns() + settle_ns)
+        settle_s = settle_ns / NS_PER_S
+        phases = ReconfigurationPhases(settle_s=settle_s, total_s=settle_s)
+        return CircuitChange(before, self.lit, phases)
+
+
+MIXNET_OCS = load_profile("polatis-mixnet")
+STEADY = replace(MIXNET_OCS.settle, fixed_ns=41_500_000, jitter_ns=0)
+
+
+@pytest.mark.parametrize(
+    ("settle", "verdict", "reasons"),
+    [
+        pytest.param(MIXNET_OCS.settle, Verdict.PASS, "", id="as-its-profile-says"),
+        pytest.param(
+            MIXNET_OCS.settle.scaled(1.3), Verdict.DEGRADED, r"mean dark time of ocs0 is \+[23]\d",
+            id="slow",
+        ),
+        pytest.param(
+            MIXNET_OCS.settle.scaled(3), Verdict.INVALID, "error of the dark time .*ocs0",
+            id="stuck",
+        ),
+        pytest.param(STEADY, Verdict.DEGRADED, r"dark times of ocs0 vary 0\.", id="without-spread"),
+    ],
+)  # fmt: skip
+def test_random_dark_times_are_judged_by_their_distribution(
+    settle: SettleTime, verdict: Verdict, reasons: str
+) -> None:
+    controller = partial(RandomOcsController, settle=settle)
+    run = JudgedRun(controller=controller, profile=MIXNET_OCS, control_s=0.0)
+    result = run.result(iterations=40)
     if reasons:
         assert_caught(result, verdict, reasons)
     else:
