@@ -61,7 +61,7 @@ def order_late() -> None:
         if _misbehaves():
             self.start_ns += LONG_DELAY_NS
 
-    Collective.__init__ = delayed  # type: ignore[method-assign]
+    Collective.__init__ = delayed  # type: ignore[assignment, method-assign]
 
 
 def duplicate() -> None:

@@ -36,5 +36,5 @@ def slow_down(*arguments: Any) -> Plan:
 BEHAVIOURS = {function.__name__: function for function in (keep_circuits, slow_down)}
 
 if __name__ == "__main__":
-    controller.plan = BEHAVIOURS[os.environ[VARIABLE]]  # type: ignore[attr-defined]
+    controller.plan = BEHAVIOURS[os.environ[VARIABLE]]  # type: ignore[assignment, attr-defined]
     sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from moefabric.core.failures import FailureRecord
 from moefabric.core.ocs import DeviceProfile, Ocs
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
-from moefabric.planner.sending.flow_pacing import SplitPolicy
+from moefabric.planner.policy import Policy
 from moefabric.results.model import FabricResult
 from moefabric.results.records.records import RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
@@ -42,7 +42,7 @@ class JudgedRun:
     def __init__(
         self,
         *,
-        policy: SplitPolicy = MIXNET,
+        policy: Policy = MIXNET,
         agents: Callable[..., MemoryAgents] = MemoryAgents,
         controller: Callable[..., MemoryController] = MemoryController,
         control_s: float | None = None,

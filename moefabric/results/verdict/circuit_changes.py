@@ -5,7 +5,7 @@ the OCS.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,21 +16,12 @@ from moefabric.core.settling import LastLight, last_light
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.results.records.records import IterationRun, ReconfigurationRun, RunFailures
+from moefabric.results.verdict.reasons import LabelledError
 from moefabric.workload.iterations.iteration import Collective
 
 _LEAST_CONTROL_S: Final = 0.010
 """Least expected control time: 5 ms of a request that moves nothing double on busy cores."""
 _ROUNDING: Final = 1e-6
-
-
-class LabelledError(NamedTuple):
-    """Relative error of a measurement, and the name of the measured quantity."""
-
-    label: str
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.label} {self.error:+.1%}"
 
 
 def change_label(change: ReconfigurationRun) -> str:
@@ -102,12 +93,12 @@ def _pairs(circuits: CircuitSet) -> Counter[str]:
     return Counter("~".join(sorted(circuit.pair)) for circuit in circuits)
 
 
-def control_ratios(changes: Sequence[ReconfigurationRun]) -> dict[str, list[float]]:
+def control_ratios(changes: Sequence[ReconfigurationRun]) -> dict[str, MutableSequence[float]]:
     """Return control times relative to those expected, by region and whether circuits moved.
 
     Planning counts as long as the run's own took.
     """
-    ratios = defaultdict[str, list[float]](list)
+    ratios = defaultdict[str, MutableSequence[float]](list)
     for change in changes:
         if change.change.error or not change.expected_control_s:
             continue
@@ -149,18 +140,18 @@ def dark_time_errors(times: Sequence[DarkTime]) -> Iterator[LabelledError]:
         yield LabelledError(label, settled_ns / allowed_ns - 1)
 
 
-def dark_time_means(times: Sequence[DarkTime]) -> dict[str, list[float]]:
+def dark_time_means(times: Sequence[DarkTime]) -> dict[str, MutableSequence[float]]:
     """Return the errors of dark times against the mean, by OCS, if the profile has random times."""
-    errors = defaultdict[str, list[float]](list)
+    errors = defaultdict[str, MutableSequence[float]](list)
     for time in times:
         if time.light.deviation_ns:
             errors[time.ocs].append(time.settled_ns / time.light.mean_ns - 1)
     return dict(errors)
 
 
-def dark_time_deviations(times: Sequence[DarkTime]) -> dict[str, list[float]]:
+def dark_time_deviations(times: Sequence[DarkTime]) -> dict[str, MutableSequence[float]]:
     """Return the standard deviations that these errors should have."""
-    deviations = defaultdict[str, list[float]](list)
+    deviations = defaultdict[str, MutableSequence[float]](list)
     for time in times:
         if time.light.deviation_ns:
             deviations[time.ocs].append(time.light.deviation_ns / time.light.mean_ns)

@@ -29,8 +29,7 @@ from moefabric.results.parts import ResultPart
 from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
 from moefabric.results.records.records import CollectiveRun, IterationRun, RunFailures
 from moefabric.results.verdict import circuit_changes, instants
-from moefabric.results.verdict.circuit_changes import LabelledError
-from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_DEVIATIONS
+from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_DEVIATIONS, LabelledError
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.workload.iterations.iteration import Collective
 from moefabric.workload.iterations.tasks import AllReduce, BackgroundTransfer

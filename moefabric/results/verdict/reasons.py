@@ -40,6 +40,16 @@ class RunFinding(NamedTuple):
     text: str
 
 
+class LabelledError(NamedTuple):
+    """Relative error of a measurement, and the name of the measured quantity."""
+
+    label: str
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.error:+.1%}"
+
+
 @dataclass(frozen=True)
 class Reason:
     """A reason for a verdict other than a pass.

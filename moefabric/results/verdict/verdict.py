@@ -14,16 +14,12 @@ from numpy.typing import NDArray
 
 from moefabric.results.model import ErrorSummary, FidelityResult, Verdict
 from moefabric.results.verdict import reasons
-from moefabric.results.verdict.measurements import (
-    Errors,
-    FabricMeasurements,
-    LabelledError,
-    least_error,
-)
+from moefabric.results.verdict.measurements import Errors, FabricMeasurements, least_error
 from moefabric.results.verdict.reasons import (
     GROSS_OUTLIER,
     GROSS_SHARE,
     MOST_NAMES,
+    LabelledError,
     Reason,
     RunFinding,
 )
@@ -131,8 +127,8 @@ def _outliers(errors: Errors, kind: str) -> Iterator[RunFinding]:
     many = gross > 1 and gross > GROSS_SHARE * count
     reason = reasons.MANY_OUTLIERS if many else reasons.FEW_OUTLIERS
     place = "; ".join(map(str, errors.outliers(share)))
-    words = {"count": count, "kind": kind, "share": share, "short": -least_error(share)}
-    yield from reason.judge(outliers, place=place, **words)
+    short = -least_error(share)
+    yield from reason.judge(outliers, count=count, kind=kind, share=share, short=short, place=place)
 
 
 def _links(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:

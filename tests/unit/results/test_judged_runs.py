@@ -28,7 +28,7 @@ from tests.support.recorded_runs import demand as demand_of
 
 START_NS = 10**12
 """When runs begin."""
-DILATED = {"scale": Scale(1, 10), "settle_ns": 250_000_000}
+DILATED: dict[str, Any] = {"scale": Scale(1, 10), "settle_ns": 250_000_000}
 
 
 def assert_caught(result: FabricResult, verdict: Verdict, culprit: str) -> None:

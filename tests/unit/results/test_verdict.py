@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.results.model import Integrity, Verdict
-from moefabric.results.verdict.measurements import Errors, FabricMeasurements, LabelledError
-from moefabric.results.verdict.reasons import CIRCUMSTANCE, Reason
+from moefabric.results.verdict.measurements import Errors, FabricMeasurements
+from moefabric.results.verdict.reasons import CIRCUMSTANCE, LabelledError, Reason
 from moefabric.results.verdict.verdict import judge, worst_verdict
 
 INTACT = Integrity(bytes_sent=1000, bytes_received=1000, corrupt=0, lost_transfers=0)
