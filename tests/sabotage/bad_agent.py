@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from moefabric.agents.engine import collectives, incoming, outgoing, transfers
@@ -39,29 +38,26 @@ def _count(self: Collectives, collective: Collective) -> None:
     _begin(self, collective)
 
 
-def start_late() -> None:
-    """Begin each collective 30 ms after its instant."""
-
-    def begin(self: Collectives, collective: Collective) -> None:
-        if _misbehaves():
-            later = partial(_count, self, collective)
-            self.resources.loop.call_at(NOW() + DELAY_NS, later)
-        else:
-            _count(self, collective)
-
-    Collectives._begin = begin  # type: ignore[method-assign]
-
-
-def order_late() -> None:
-    """Take each collective's instant for one 300 ms later."""
+def _delay_starts(delay_ns: int) -> None:
+    """Take the instant of each collective for a later one: the kernel starts transfers itself."""
     init = Collective.__init__
 
     def delayed(self: Collective, *arguments: Any) -> None:
         init(self, *arguments)
         if _misbehaves():
-            self.start_ns += LONG_DELAY_NS
+            self.start_ns += delay_ns
 
     Collective.__init__ = delayed  # type: ignore[assignment, method-assign]
+
+
+def start_late() -> None:
+    """Begin each collective 30 ms after its instant."""
+    _delay_starts(DELAY_NS)
+
+
+def start_very_late() -> None:
+    """Begin each collective 300 ms after its instant."""
+    _delay_starts(LONG_DELAY_NS)
 
 
 def duplicate() -> None:
@@ -164,7 +160,7 @@ def step_clock() -> None:
 BEHAVIOURS = {
     function.__name__: function
     for function in (
-        start_late, order_late, duplicate, halve, corrupt, claim_bytes, claim_speed,
+        start_late, start_very_late, duplicate, halve, corrupt, claim_bytes, claim_speed,
         hide_slowness, step_clock, slow_down,
     )
 }  # fmt: skip

@@ -183,7 +183,7 @@ SABOTAGE: Final = (
     Sabotage("late-agent", "an agent starts 30 ms late", r"worst: s1\b", agent="start_late"),
     Sabotage(
         "late-agents", "all agents start 0.3 s late alike",
-        r"first agent starts .*worst: s\d, r0: \w+ \w+ of layer", agents="order_late",
+        r"first agent starts .*worst: s\d, r0: \w+ \w+ of layer", agents="start_very_late",
     ),
     Sabotage(
         "hidden-slowness",
