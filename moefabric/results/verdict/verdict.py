@@ -66,7 +66,7 @@ def judge(
         *_tail(reasons.LATENESS, measured.lateness, "late starts of agents"),
         *_tail(reasons.STARTS, measured.starts, "starts of collectives"),
         *_reports(measured),
-        *_arrivals(measured),
+        *_arrivals(measured, paced=paced),
         *_tail(reasons.DARK_TIME, measured.dark_time, "dark times of reconfigurations"),
         *_dark_distribution(measured),
         *_cpu(measured.cpu_idle, timing),
@@ -175,11 +175,11 @@ def _reports(measured: FabricMeasurements) -> Iterator[RunFinding]:
         yield from reasons.REPORTS.judge(float(np.median(errors.signed)), place=errors.worst)
 
 
-def _arrivals(measured: FabricMeasurements) -> Iterator[RunFinding]:
+def _arrivals(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:
     """Yield the findings on receivers whose arrivals their senders contradict."""
     medians = {server: abs(float(np.median(own))) for server, own in measured.arrivals.items()}
     for server in sorted(medians, key=lambda name: -medians[name])[:MOST_NAMES]:
-        yield from reasons.ARRIVALS.judge(medians[server], place=server)
+        yield from reasons.ARRIVALS.judge(medians[server], paced=paced, place=server)
 
 
 def _cpu(idle: Sequence[float], timing: Sequence[RunFinding]) -> list[RunFinding]:

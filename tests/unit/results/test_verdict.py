@@ -334,6 +334,14 @@ def test_outliers_are_those_of_the_samples_own_spread() -> None:
     assert judge(single, paced=False).verdict is Verdict.DEGRADED
 
 
+def test_acknowledgements_may_wait_in_the_queues_of_greedy_senders() -> None:
+    waiting = measured(arrivals={"s1": [0.18] * 3})
+    assert judge(waiting).verdict is Verdict.INVALID
+    assert judge(waiting, paced=False).verdict is Verdict.PASS
+    hidden = measured(arrivals={"s1": [1.0] * 3})
+    assert judge(hidden, paced=False).verdict is Verdict.INVALID
+
+
 def test_judge_tolerates_a_starved_machine_whose_times_are_right() -> None:
     assert judge(measured(cpu_idle=[0.0])).verdict is Verdict.DEGRADED
 
