@@ -223,7 +223,7 @@ class _RegionState:
     reported: bool = False
     """Whether nothing was planned yet for the circuits that were reported last."""
     late_dark: CircuitSet = field(default_factory=CircuitSet)
-    """Circuits that were dark by the last reply, if that came after its timeout."""
+    """Circuits that were dark by the last reply after its timeout, and weren't lit since."""
     control_s: defaultdict[bool, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=_CONTROL_SAMPLES))
     )
@@ -452,7 +452,7 @@ class Reconfigurator:
             stored_s = self._expected.seconds(changed=changed)
             asked = request.demand, request.horizon
             reply = Reply(change, start_ns, end_ns, expected_s, *asked, stored_s)
-            state.late_dark = change.dark if request.timed_out else CircuitSet()
+            state.late_dark = change.dark if request.timed_out else state.late_dark - change.after
             self._use(state, change.after, end_ns)
         if not request.timed_out:
             request.on_reply(reply)
@@ -476,7 +476,7 @@ class Reconfigurator:
             waited_s = waited_ns / NS_PER_S / self._dilation
             error = f"its controller didn't answer within {waited_s:.1f} s"
             if state.late_dark:
-                error += f"; no light on {state.late_dark} by its last reply, which was late"
+                error += f"; no light on {state.late_dark} by its last late reply"
             start_ns = request.start_ns
             request.on_reply(self._without_circuits(state, start_ns, start_ns + waited_ns, error))
 
