@@ -277,6 +277,7 @@ class OutgoingConnection(DataConnection):
             if (send.collective, send.sequence) == (collective, sequence):
                 self.unacknowledged.remove(send)
                 if send.ok is None:  # else it is a message, of which nobody asks for more
+                    send.acknowledged_ns = NOW()
                     send.retransmits = total_retransmits(self.sock) - self.retransmits + resent
                     why = "" if verdict else f"{self.destination.peer} found it corrupt"
                     send.end(why, corrupt=not verdict)

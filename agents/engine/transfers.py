@@ -65,6 +65,8 @@ class Transfer:
 class Send(Transfer):
     """A transfer to a peer. `last_ns` is when the kernel took the last byte.
 
+    `acknowledged_ns` is when the peer's agent had said that it has all bytes.
+
     Args:
         key: Its identity.
         size: Its bytes.
@@ -78,13 +80,15 @@ class Send(Transfer):
         super().__init__(key, size, payload)
         self.rate_bps = rate_bps
         self.retransmits = 0
+        self.acknowledged_ns: int | None = None
         self.frame = b""  # unsent bytes of the header, with the first payload, or of the trailer
         self.opening = 0  # bytes of the first payload
         self.in_trailer = False
 
     def to_json(self) -> dict[str, Any]:
         """Return its part of the collective's report."""
-        return {**super().to_json(), "retransmits": self.retransmits}
+        sent = {"retransmits": self.retransmits, "acknowledged_ns": self.acknowledged_ns}
+        return {**super().to_json(), **sent}
 
     def deadline_error(self) -> str:
         """Describe the bytes that were not transferred by the deadline."""

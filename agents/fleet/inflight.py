@@ -205,6 +205,7 @@ def flow_records(
             last_sent_ns=our_time(flow.src, sent["last_ns"]),
             first_received_ns=our_time(flow.dst, received["first_ns"]),
             last_received_ns=our_time(flow.dst, received["last_ns"]),
+            acknowledged_ns=our_time(flow.src, sent.get("acknowledged_ns")),
             retransmits=sent.get("retransmits", 0),
             ok=sent["ok"] and received["ok"],
             why=received["why"] or sent["why"],

@@ -26,6 +26,7 @@ class _Transfer(_Shape):
     why: str
     corrupt: bool
     retransmits: int = 0
+    acknowledged_ns: int | None = None
 
 
 class _RankEnd(_Shape):

@@ -219,6 +219,7 @@ class FlowRecord:
         ok: Whether every byte arrived once, in order and unchanged.
         why: Reason of a failed transfer; empty if it succeeded.
         corrupt: Whether all bytes arrived, but some have wrong values.
+        acknowledged_ns: When the sender learnt that the receiver has all bytes; 0 for unknown.
     """
 
     collective: int
@@ -236,6 +237,7 @@ class FlowRecord:
     ok: bool
     why: str = ""
     corrupt: bool = False
+    acknowledged_ns: int = 0
 
 
 def loss_text(lost: Sequence[FlowRecord]) -> str:

@@ -24,6 +24,7 @@ from moefabric.core.failures import IterationWindow
 from moefabric.core.protocols import Agents
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
+from moefabric.execution.circuit_choices import CircuitChoices
 from moefabric.execution.clock import MonotonicClock, RunTimers, SkippingClock
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import Observers, RunObserver
@@ -138,6 +139,7 @@ class Executor:
             observer=self._observer,
             calls=calls or Calls(),
         )
+        self._choices = CircuitChoices(fabric, policy)
         self._calls, self._settings = calls, settings
         self._reported_circuits = instruments.reported_circuits
         self._kept: list[IterationRun] = []
@@ -222,11 +224,12 @@ class Executor:
         return list(self._kept)
 
     def _settle(self) -> None:
-        """Add the expected times to the iterations that have ended, and hand them over."""
+        """Add expected times and circuits to the iterations that have ended; hand them over."""
         states = [state for state in self._states.values() if state.run.end_ns]
         if not states:
             return
         add_predictions(self.fabric, states)
+        self._choices.add([state.run for state in states])
         for state in states:
             del self._states[state.job.number, state.run.number]
         runs = [state.run for state in states]
@@ -277,14 +280,16 @@ class Executor:
             if until is None:
                 raise AssertionError("every task waits for another one")
             self.clock.skip_towards(until)
+        waiting_ns = self.clock.wall_ns(self.clock.now_ns())
         try:
             reports = self.agents.wait_ended(None if until is None else self.clock.wall_ns(until))
         except ServerLossError as loss:
             self._tasks.losses.append(loss)
             self._refuse_rank_losses()
             return
+        waited_ns = waiting_ns, self.clock.wall_ns(self.clock.now_ns())
         for number, records in reports.items():
-            self._tasks.receive(number, records)
+            self._tasks.receive(number, records, waited_ns)
         self.reconfigurator.process_replies()
         if self._calls is not None:
             for exchange in self.agents.take_exchanges():

@@ -23,7 +23,7 @@ from moefabric.execution.observer import RunObserver
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.results.journal import IterationLine, Journal
 from moefabric.results.model import FidelityResult
-from moefabric.results.records.records import IterationRun, RunFailures
+from moefabric.results.records.records import CircuitRequest, IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import FabricTotals
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
 from moefabric.runtime import run_status
@@ -205,7 +205,9 @@ class FabricRecorder(RunObserver):
         self._totals = FabricTotals(self.fabric.mtu, paced=self.paced)
         self._next_verdict_s = 0.0
         self._planned_ns, self._reopened_ns = tuple[int, ...](), tuple[int, ...]()
-        """When circuits were planned and connections reopened since the first failure."""
+        self._requests: tuple[CircuitRequest, ...] = ()
+        """When circuits were planned, connections reopened and circuits requested since the first
+        failure."""
         self._gating: dict[int, Sequence[GatingPrediction | None]] = {}
 
     def iterations_recorded(self, runs: Sequence[IterationRun]) -> None:
@@ -215,6 +217,7 @@ class FabricRecorder(RunObserver):
         if failures.failures:
             failures = failures.with_plans_of(runs)
             self._planned_ns, self._reopened_ns = failures.planned_ns, failures.reopened_ns
+            self._requests = failures.requests
             self.failed += runs
         else:
             self.executor.clock.forget_skips()
@@ -257,6 +260,7 @@ class FabricRecorder(RunObserver):
             failures,
             planned_ns=tuple(sorted({*self._planned_ns, *replanned_ns})),
             reopened_ns=self._reopened_ns,
+            requests=self._requests,
         )
 
     def _idle_shares(self, *, last: bool = False) -> list[float]:
@@ -305,7 +309,7 @@ class FabricRecorder(RunObserver):
         began_s = time.monotonic()
         if began_s < self._next_verdict_s:
             return None
-        verdict = self._totals.fidelity(failures=bool(self.failed or self.shown))
+        verdict = self._totals.fidelity()
         ended_s = time.monotonic()
         self._next_verdict_s = ended_s + (ended_s - began_s) / _VERDICT_SHARE
         return verdict

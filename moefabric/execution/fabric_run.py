@@ -260,7 +260,6 @@ class RunContext:
                 ),
             ),
             paced=self.paced,
-            failures=bool(replay.failures.failures),
             cpu_idle=replay.idle,
         )
         result = fabric_result.with_cost_and_failures(

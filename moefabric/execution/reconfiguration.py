@@ -23,6 +23,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import ControlError
 from moefabric.core.failures import FailurePhase
 from moefabric.core.flows import Split
+from moefabric.core.settling import last_light
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
@@ -163,12 +164,18 @@ class Reply:
         start_ns: When the circuits were requested.
         end_ns: From when the outcome holds; it may be still to come.
         expected_s: Model seconds that the change was expected to take.
+        demand: The region's demand that its controller got; None if none did.
+        horizon: The all-to-alls to come that it got.
+        expected_control_s: Model seconds besides settling, whatever earlier replies took.
     """
 
     change: CircuitChange
     start_ns: int
     end_ns: int
     expected_s: float = 0.0
+    demand: DemandMatrix | None = None
+    horizon: Horizon = UNKNOWN
+    expected_control_s: float = 0.0
 
 
 OnReply = Callable[[Reply], None]
@@ -182,6 +189,8 @@ class _Request:
         start_ns: When it was made in the modelled cluster.
         sent_ns: When it was really made.
         events: The phases of the controller's failure meanwhile.
+        demand: The region's demand.
+        horizon: What is known of the all-to-alls to come.
         took_ns: Wall time until the reply; None until it has come. The future may be done already.
     """
 
@@ -190,6 +199,8 @@ class _Request:
     sent_ns: int
     on_reply: OnReply
     events: "list[ControllerEvent]"
+    demand: DemandMatrix
+    horizon: Horizon
     cancel_timeout: Callable[[], None] = lambda: None
     took_ns: int | None = None
     timed_out: bool = False
@@ -212,7 +223,7 @@ class _RegionState:
     reported: bool = False
     """Whether nothing was planned yet for the circuits that were reported last."""
     late_dark: CircuitSet = field(default_factory=CircuitSet)
-    """Circuits that were dark by the last reply, if that came after its timeout."""
+    """Circuits that were dark by the last reply after its timeout, and weren't lit since."""
     control_s: defaultdict[bool, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=_CONTROL_SAMPLES))
     )
@@ -382,7 +393,7 @@ class Reconfigurator:
         events: list[ControllerEvent] = []
         assert state.controller is not None
         future = self._background.submit(state.controller.reconfigure, own, horizon, events)
-        request = _Request(future, start_ns, now, on_reply, events)
+        request = _Request(future, start_ns, now, on_reply, events, own, horizon)
         state.request = request
         request.cancel_timeout = self._schedule(
             now + round(self._timeout_s * NS_PER_S) + 2 * state.region.moving_ns,
@@ -431,13 +442,17 @@ class Reconfigurator:
             settled_s = change.phases.settle_s / self._dilation
             state.control_s[changed].append(phases.control_s)
             if changed:
-                expected_s += state.region.moving_ns / NS_PER_S / self._dilation
+                new = change.after - change.before
+                expected_ns = last_light(ocs, len(new)).mean_ns if ocs and new else 0.0
+                expected_s += expected_ns / NS_PER_S / self._dilation
                 if not request.timed_out:
                     state.dark_ns += self.fabric.scale.wall_ns(settled_s * NS_PER_S)
             end_ns = start_ns + self.fabric.scale.wall_ns(phases.total_s * NS_PER_S)
             change = replace(change, phases=phases, settled_s=settled_s)
-            reply = Reply(change, start_ns, end_ns, expected_s)
-            state.late_dark = change.dark if request.timed_out else CircuitSet()
+            stored_s = self._expected.seconds(changed=changed)
+            asked = request.demand, request.horizon
+            reply = Reply(change, start_ns, end_ns, expected_s, *asked, stored_s)
+            state.late_dark = change.dark if request.timed_out else state.late_dark - change.after
             self._use(state, change.after, end_ns)
         if not request.timed_out:
             request.on_reply(reply)
@@ -461,7 +476,7 @@ class Reconfigurator:
             waited_s = waited_ns / NS_PER_S / self._dilation
             error = f"its controller didn't answer within {waited_s:.1f} s"
             if state.late_dark:
-                error += f"; no light on {state.late_dark} by its last reply, which was late"
+                error += f"; no light on {state.late_dark} by its last late reply"
             start_ns = request.start_ns
             request.on_reply(self._without_circuits(state, start_ns, start_ns + waited_ns, error))
 

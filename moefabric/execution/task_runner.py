@@ -62,9 +62,11 @@ class TaskRunner:
         for task in state.free():
             self._ready(state, task)
 
-    def receive(self, number: int, records: Sequence[FlowRecord]) -> None:
-        """Process the agents' report of an order."""
-        self._complete_if_done(self.transfers.receive(number, records))
+    def receive(
+        self, number: int, records: Sequence[FlowRecord], waited_ns: tuple[int, int]
+    ) -> None:
+        """Process the agents' report of an order (`Transfers.receive`)."""
+        self._complete_if_done(self.transfers.receive(number, records, waited_ns))
 
     def at(self, instant_ns: int, state: IterationState, action: Callable[[], None]) -> None:
         """Take an action at an instant, unless a loss has ended the iteration by then."""
@@ -265,7 +267,16 @@ class TaskRunner:
     ) -> None:
         run, micro_batch = state.run, state.tasks[number].micro_batch
         record = run_records.ReconfigurationRun(
-            run.number, work, reply.change, reply.start_ns, reply.end_ns, region, micro_batch
+            run.number,
+            work,
+            reply.change,
+            reply.start_ns,
+            reply.end_ns,
+            region,
+            micro_batch,
+            reply.demand,
+            reply.horizon,
+            reply.expected_control_s,
         )
         run.reconfigurations.append(record)
         if not reply.change.error:

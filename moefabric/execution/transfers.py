@@ -109,6 +109,8 @@ class TaskTransfer:
         number: The task's position among the tasks of its iteration.
         ready_ns: When the task may start.
         orders: How many orders are under way or still to come.
+        ordered_ns: The start that each order named, on the wall clock.
+        report_ns: How long after an order's last byte its report came, at most.
         exchange: The exchange whose bytes are sent; None if they are the agents' own.
         taken: Bytes of the exchange that were ordered, by pair of servers.
     """
@@ -124,6 +126,8 @@ class TaskTransfer:
     offload: PartialOffload | None = None
     count: TransferCount | None = None
     orders: int = 1
+    ordered_ns: dict[int, int] = field(default_factory=dict)
+    report_ns: int = 0
     exchange: Exchange | None = None
     taken: dict[Pair, int] = field(default_factory=dict)
     planned: list[Flow] = field(default_factory=list)
@@ -259,19 +263,32 @@ class Transfers:
         largest_first = sorted(paced, key=lambda flow: -flow.bytes)
         number = self.agents.launch(largest_first, wall_ns, deadline_s, transfer.exchange)
         self.orders[number] = transfer, len(paced)
+        transfer.ordered_ns[number] = wall_ns
         ids = {"collective": number, "iteration": transfer.state.run.number}
         log.debug("%s ordered: %d flows", description(transfer.task), len(paced), extra=ids)
         transfer.planned += flows.flows
         if transfer.count is not None:
             transfer.count.orders.append(flows)
 
-    def receive(self, number: int, records: Sequence[FlowRecord]) -> TaskTransfer:
+    def receive(
+        self, number: int, records: Sequence[FlowRecord], waited_ns: tuple[int, int]
+    ) -> TaskTransfer:
         """Process the report of an order.
 
-        Returns the order's transfer, which is done when it has no more `orders`.
+        Args:
+            number: The order.
+            records: Its flows.
+            waited_ns: When the run began to wait for reports, and when this one was there, on the
+                wall clock. A run that was busy before can't say when a report came.
+
+        Returns:
+            The order's transfer, which is done when it has no more `orders`.
         """
         transfer, _ = self.orders.pop(number)
         transfer.records += records
+        waiting_ns, there_ns = waited_ns
+        last_ns = max(record.last_received_ns for record in records)
+        transfer.report_ns = max(transfer.report_ns, there_ns - max(last_ns, waiting_ns))
         transfer.orders -= 1
         return transfer
 
@@ -336,8 +353,10 @@ class Transfers:
             planned[region_of[flow.src] if collective else task.region].append(position)
         first_ns = min(record.first_sent_ns for record in transfer.records)
         harness_ns = first_ns + transfer.skipped_ns - transfer.ready_ns
+        ahead_ns = transfer.skipped_ns - harness_ns
+        ordered_ns = {number: at + ahead_ns for number, at in transfer.ordered_ns.items()}
         for record in transfer.records:
-            moved = _shifted(record, transfer.skipped_ns - harness_ns)
+            moved = _shifted(record, ahead_ns)
             records[region_of[record.src] if collective else task.region].append(moved)
         runs = [
             CollectiveRun(
@@ -356,6 +375,8 @@ class Transfers:
                 harness_ns,
                 count=transfer.count,
                 circuits=transfer.flows.circuits,
+                ordered_ns=ordered_ns,
+                report_ns=transfer.report_ns,
             )
             for region in planned
         ]
@@ -400,4 +421,5 @@ def description(task: Task) -> str:
 
 def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
     """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
-    return replace(record, **{name: getattr(record, name) + skipped_ns for name in _INSTANTS})
+    known = [*_INSTANTS, *(["acknowledged_ns"] if record.acknowledged_ns else [])]
+    return replace(record, **{name: getattr(record, name) + skipped_ns for name in known})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from moefabric.agents.engine import collectives, incoming, outgoing, transfers
@@ -19,6 +18,7 @@ from moefabric.runtime.event_loop import NOW
 
 VARIABLE = "MOEFABRIC_TEST_SABOTAGE"
 DELAY_NS = 30_000_000
+LONG_DELAY_NS = 300_000_000
 CLOCK_STEP_NS = 40_000_000
 SEGMENT = 1448
 HONEST_COLLECTIVES = 10
@@ -39,17 +39,26 @@ def _count(self: Collectives, collective: Collective) -> None:
     _begin(self, collective)
 
 
+def _delay_starts(delay_ns: int) -> None:
+    """Take the instant of each collective for a later one: the kernel starts transfers itself."""
+    init = Collective.__init__
+
+    def delayed(self: Collective, *arguments: Any) -> None:
+        init(self, *arguments)
+        if _misbehaves():
+            self.start_ns += delay_ns
+
+    Collective.__init__ = delayed  # type: ignore[assignment, method-assign]
+
+
 def start_late() -> None:
     """Begin each collective 30 ms after its instant."""
+    _delay_starts(DELAY_NS)
 
-    def begin(self: Collectives, collective: Collective) -> None:
-        if _misbehaves():
-            later = partial(_count, self, collective)
-            self.resources.loop.call_at(NOW() + DELAY_NS, later)
-        else:
-            _count(self, collective)
 
-    Collectives._begin = begin  # type: ignore[method-assign]
+def start_very_late() -> None:
+    """Begin each collective 300 ms after its instant."""
+    _delay_starts(LONG_DELAY_NS)
 
 
 def duplicate() -> None:
@@ -86,11 +95,14 @@ def halve() -> None:
 
 def slow_down() -> None:
     """Send each transfer at 90 % of its pace."""
+    _scale_pace(0.9)
 
+
+def _scale_pace(factor: float) -> None:
     def slowed(
         self: Send, key: TransferKey, size: int, rate_bps: float | None, *others: Any
     ) -> None:
-        slower_bps = 0.9 * rate_bps if rate_bps and _misbehaves() else rate_bps
+        slower_bps = factor * rate_bps if rate_bps and _misbehaves() else rate_bps
         _init(self, key, size, slower_bps, *others)
 
     Send.__init__ = slowed  # type: ignore[assignment, method-assign]
@@ -135,6 +147,17 @@ def claim_speed() -> None:
     _report(Receive, change)
 
 
+def hide_slowness() -> None:
+    """Send at half the pace, and report that transfers arrived in half the time that they took."""
+    _scale_pace(0.5)
+
+    def change(report: dict[str, Any]) -> None:
+        if report["last_ns"]:
+            report["last_ns"] -= (report["last_ns"] - report["first_ns"]) // 2
+
+    _report(Receive, change)
+
+
 def step_clock() -> None:
     """Set the agent's clock forward by 40 ms."""
 
@@ -148,8 +171,8 @@ def step_clock() -> None:
 BEHAVIOURS = {
     function.__name__: function
     for function in (
-        start_late, duplicate, resend, halve, corrupt, claim_bytes, claim_speed, step_clock,
-        slow_down,
+        start_late, start_very_late, duplicate, resend, halve, corrupt, claim_bytes, claim_speed,
+        hide_slowness, step_clock, slow_down,
     )
 }  # fmt: skip
 

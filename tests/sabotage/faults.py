@@ -9,8 +9,11 @@ from contextlib import suppress
 from ipaddress import ip_network
 from typing import Any, Final
 
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import Failure
 from moefabric.emulator.fabric.shaping import burst_bytes
 from moefabric.emulator.ocs import client as ocs_client
+from moefabric.testbed import failure_injection
 from tests.sabotage.sabotage_lab import RunningFabric, Sabotage
 from tests.support.openflow_lab import flow_mod, flows_request, output
 
@@ -98,6 +101,14 @@ def _inject(kind: str, **fields: Any) -> Callable[[RunningFabric], None]:
         ocs_client.request(socket_path, {"do": "inject", "fault": fault})
 
     return inject
+
+
+def _refuse_after_a_failure(fabric: RunningFabric) -> None:
+    """Let the OCS refuse commands, and let a NIC fail for a moment by the project's own log."""
+    _inject("reject")(fabric)
+    failure = Failure(FailureKind.NIC, ("s1/o0",))
+    failure_injection.inject(fabric.run_dir, failure)
+    failure_injection.clear(fabric.run_dir, failure)
 
 
 def _resume(pid: int) -> None:
@@ -209,6 +220,15 @@ SABOTAGE: Final = (
     ),
     Sabotage("late-agent", "an agent starts 30 ms late", r"worst: s1\b", agent="start_late"),
     Sabotage(
+        "late-agents", "all agents start 0.3 s late alike",
+        r"first agent starts .*worst: s\d, r0: \w+ \w+ of layer", agents="start_very_late",
+    ),
+    Sabotage(
+        "hidden-slowness",
+        "agents send at half their pace and report the planned times",
+        r"senders contradict s\d", agents="hide_slowness",
+    ),
+    Sabotage(
         "claimed-bytes",
         "an agent reports more bytes than it received",
         r"s1 received",
@@ -254,6 +274,19 @@ SABOTAGE: Final = (
     Sabotage(
         "refused-command", "the OCS refuses commands", r"reconfigurations failed \(r0",
         begin=_inject("reject"),
+    ),
+    Sabotage(
+        "refused-after-failure", "the OCS refuses commands, and a NIC has failed for a moment",
+        r"reconfigurations failed \(r0", begin=_refuse_after_a_failure,
+    ),
+    Sabotage(
+        "kept-circuits", "the region's controller keeps its circuits, whatever the demand",
+        r"r0: .*not the circuits that the policy chooses", controller="keep_circuits",
+    ),
+    Sabotage(
+        "slow-controller", "the region's controller takes 0.5 s longer",
+        r"controller of r0 .* times the expected time", controller="slow_down",
+        control_time="measured",
     ),
     Sabotage(
         "partial-command", "the OCS makes some cross-connects of a command only",

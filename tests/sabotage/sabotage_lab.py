@@ -29,7 +29,7 @@ from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed import testbed
 from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import Machine
-from tests.sabotage import bad_agent
+from tests.sabotage import bad_agent, bad_controller
 from tests.support.openflow_lab import Peer
 from tests.support.paths import EXAMPLES
 
@@ -49,7 +49,7 @@ fabrics:
 {more_fabrics}
 scale: {{bytes: 50, dilation: 10}}
 controller_timeout: 1s
-control_time: 60ms
+control_time: {control_time}
 """
 
 
@@ -155,6 +155,9 @@ class Sabotage:
         begin: Starts the fault when the first collective has ended.
         repeat: Whether to start it again after every collective.
         agent: Behaviour of one server's agent (`tests.sabotage.bad_agent`).
+        agents: Behaviour of all agents; instead of `agent`.
+        controller: Behaviour of the controllers (`tests.sabotage.bad_controller`).
+        control_time: The experiment's.
         settle_ratio: Dark time of the OCS relative to the specified one.
         settings: Changes of the experiment, as the command line takes them.
     """
@@ -165,6 +168,9 @@ class Sabotage:
     begin: Callable[[RunningFabric], object] = lambda _: None
     repeat: bool = False
     agent: str = ""
+    agents: str = ""
+    controller: str = ""
+    control_time: str = "60ms"
     settle_ratio: float = 1.0
     settings: tuple[str, ...] = ()
 
@@ -208,12 +214,19 @@ def sabotaged_runs(
         more_fabrics: Further entries of `fabrics`, as YAML.
     """
     file = folder / "sabotage.yaml"
-    file.write_text(EXPERIMENT.format(examples=EXAMPLES, iterations=3, more_fabrics=more_fabrics))
     sabotage = sabotage or Sabotage("none", "nothing", "")
+    file.write_text(
+        EXPERIMENT.format(
+            examples=EXAMPLES,
+            iterations=3,
+            more_fabrics=more_fabrics,
+            control_time=sabotage.control_time,
+        )
+    )
     spec = load_experiment(file, sabotage.settings)
     with ExitStack() as undo, pytest.MonkeyPatch.context() as patch:
-        if sabotage.agent:
-            patch.setattr(testbed, "fabric_processes", partial(_with_bad_agent, sabotage.agent))
+        if sabotage.agent or sabotage.agents or sabotage.controller:
+            patch.setattr(testbed, "fabric_processes", partial(_with_bad_processes, sabotage))
         if sabotage.settle_ratio != 1:
             patch.setattr(lifecycle, "up", partial(_up_with_slow_ocs, sabotage.settle_ratio, up))
         machine.run(lambda: netlink.execute([netlink.link_up("lo", socket.if_nametoindex("lo"))]))
@@ -235,18 +248,27 @@ def _up_with_slow_ocs(
     return up(replace(fabric, regions=tuple(regions)), *arguments, **options)
 
 
-def _with_bad_agent(
-    behaviour: str, wiring: FabricWiring, run_dir: RunDirectory
+def _with_bad_processes(
+    sabotage: Sabotage, wiring: FabricWiring, run_dir: RunDirectory
 ) -> list[ProcessSpec]:
-    """Return the processes of a fabric in which the agent of s1 misbehaves."""
-    return [
-        replace(
+    """Return the processes of a fabric of which some misbehave."""
+    return [_perhaps_bad(sabotage, process) for process in fabric_processes(wiring, run_dir)]
+
+
+def _perhaps_bad(sabotage: Sabotage, process: ProcessSpec) -> ProcessSpec:
+    behaviour = sabotage.agents or (sabotage.agent if process.name == "agent-s1" else "")
+    if process.name.startswith("agent-") and behaviour:
+        return replace(
             process,
             prefork=prefork_argv("tests.sabotage.bad_agent", bare=True),
             env={bad_agent.VARIABLE: behaviour},
             host="",
         )
-        if process.name == "agent-s1"
-        else process
-        for process in fabric_processes(wiring, run_dir)
-    ]
+    if process.name == "controllers" and sabotage.controller:
+        python, module, _, *options = process.argv
+        return replace(
+            process,
+            argv=(python, module, bad_controller.__name__, *options),
+            env={**process.env, bad_controller.VARIABLE: sabotage.controller},
+        )
+    return process

@@ -280,7 +280,7 @@ class MemoryAgents:
         """
         self._refuse_losses()
         ends = {
-            number: max(record.last_received_ns for record in records)
+            number: max(record.acknowledged_ns for record in records)
             for number, records in self._orders.items()
             if not self._missing(records)
         }
@@ -324,6 +324,7 @@ class MemoryAgents:
             retransmits=0,
             ok=not why,
             why=why,
+            acknowledged_ns=end,
         )
 
     # --- ranks -----------------------------------------------------------------------------------

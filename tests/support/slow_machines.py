@@ -23,6 +23,7 @@ _ACCEPTED: Final = [
         reasons.MEDIAN_ERROR, reasons.P95_ERROR, reasons.BIAS, reasons.FEW_OUTLIERS,
         reasons.LINK_GOODPUT, reasons.LATENESS, reasons.DARK_TIME, reasons.SLOW_CONTROL,
         reasons.NO_COLLECTIVE, reasons.DISTURBED, reasons.BUSY, reasons.STARVED, reasons.FAST_NICS,
+        reasons.STARTS, reasons.REPORTS, reasons.ARRIVALS, reasons.LATE_CONTROL,
         reasons.FEW_COLLECTIVES, reasons.NO_CPU_SAMPLE, reasons.LONG_FRAMES,  # it is small
     )
 ]  # fmt: skip

@@ -1,15 +1,18 @@
 """Records of iterations, collectives and reconfigurations, and spans of the timeline."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureRecord, IterationWindow
 from moefabric.core.flows import Flow, FlowRecord, Split
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
+from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.results.records.port_windows import TransferCount
 from moefabric.simulator.fluid import Prediction
 from moefabric.workload.iterations.iteration import Reconfigure
@@ -62,6 +65,8 @@ class CollectiveRun:
         count: Counters of the whole transfer, of which other regions' runs are parts; None if
             nobody counted.
         circuits: Circuits that were lit.
+        ordered_ns: The start that each order named, by its number; empty if unknown.
+        report_ns: How long after an order's last byte its report came, at most; 0 if unknown.
     """
 
     iteration: int
@@ -80,6 +85,8 @@ class CollectiveRun:
     flows_s: tuple[float, ...] = ()
     count: TransferCount | None = None
     circuits: CircuitSet = field(default_factory=CircuitSet)
+    ordered_ns: Mapping[int, int] = field(default_factory=dict)
+    report_ns: int = 0
 
     @property
     def predicted_s(self) -> float:
@@ -131,7 +138,17 @@ class CollectiveRun:
 
 @dataclass(frozen=True)
 class ReconfigurationRun:
-    """Record of a region's reconfiguration."""
+    """Record of a region's reconfiguration.
+
+    Attributes:
+        demand: The region's demand that its controller got; None if none did.
+        horizon: The all-to-alls to come that it got.
+        expected_control_s: Model seconds besides settling that no controller has influence on:
+            those of the experiment, or of benchmarks.
+        chosen: The circuits that the policy chooses for the demand when the run asks it; None if
+            it wasn't asked.
+        plan_s: Model seconds that this choice took.
+    """
 
     iteration: int
     operation: Reconfigure
@@ -140,6 +157,11 @@ class ReconfigurationRun:
     end_ns: int
     region: str = "r0"
     micro_batch: int = 0
+    demand: DemandMatrix | None = None
+    horizon: Horizon = UNKNOWN
+    expected_control_s: float = 0.0
+    chosen: CircuitSet | None = None
+    plan_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -187,6 +209,15 @@ def reconfiguration_spans(fabric: Fabric, run: ReconfigurationRun) -> list[Span]
     ]
 
 
+@dataclass(frozen=True, order=True)
+class CircuitRequest:
+    """A request for circuits since the first failure, on the wall clock."""
+
+    start_ns: int
+    region: str
+    granted: bool
+
+
 @dataclass(frozen=True)
 class RunFailures:
     """The failures during a run and the windows of its iterations, on the wall clock.
@@ -198,6 +229,7 @@ class RunFailures:
             of the reconfigurations that succeeded, and starts of transfers after a report.
         reopened_ns: Ends of the first collectives over reopened connections, in restarted
             iterations.
+        requests: Requests for circuits, in the order of their starts.
     """
 
     failures: tuple[FailureRecord, ...] = ()
@@ -206,19 +238,49 @@ class RunFailures:
     run_ns: Callable[[int], int] = int
     planned_ns: tuple[int, ...] = ()
     reopened_ns: tuple[int, ...] = ()
+    requests: tuple[CircuitRequest, ...] = ()
 
     def with_plans_of(self, runs: Iterable["IterationRun"]) -> "RunFailures":
         """Return these failures with the reconfigurations and restarts of these iterations."""
         listed = list(runs)
-        changes = (c for run in listed for c in run.reconfigurations if not c.change.error)
-        planned_ns = {*self.planned_ns, *(self.wall_ns(change.end_ns) for change in changes)}
+        changes = [change for run in listed for change in run.reconfigurations]
+        granted = (change for change in changes if not change.change.error)
+        planned_ns = {*self.planned_ns, *(self.wall_ns(change.end_ns) for change in granted)}
+        requests = {*self.requests, *map(self._request, changes)}
         reopened_ns = {*self.reopened_ns} | {
             self.wall_ns(min(c.end_ns + c.harness_ns for c in run.collectives))
             for run in listed
             if run.lost_ns and run.collectives
         }
         planned, reopened = tuple(sorted(planned_ns)), tuple(sorted(reopened_ns))
-        return replace(self, planned_ns=planned, reopened_ns=reopened)
+        return replace(
+            self, planned_ns=planned, reopened_ns=reopened, requests=tuple(sorted(requests))
+        )
+
+    def _request(self, run: "ReconfigurationRun") -> CircuitRequest:
+        return CircuitRequest(self.wall_ns(run.start_ns), run.region, not run.change.error)
+
+    def explain(self, region: Region, run: "ReconfigurationRun") -> bool:
+        """Return whether a failure of the region explains that circuits were refused or dark.
+
+        A failure explains the requests of its own region while it lasts, and the first request
+        after it, by whose reply the controller knows of the end.
+        """
+        start_ns, end_ns = self.wall_ns(run.start_ns), self.wall_ns(run.end_ns)
+        own = [request for request in self.requests if request.region == region.name]
+        for failure in self.failures:
+            if end_ns < failure.injected_ns or not _concerns_circuits(failure, region):
+                continue
+            over_ns = failure.cleared_ns
+            if over_ns is None and failure.kind.traits.restarts:
+                granted = (one.start_ns for one in own if one.granted)
+                over_ns = next((at for at in granted if at >= failure.injected_ns), None)
+            if over_ns is None:
+                return True
+            first_ns = next((one.start_ns for one in own if one.start_ns > over_ns), None)
+            if start_ns <= over_ns or start_ns == first_ns:
+                return True
+        return False
 
     @property
     def are_over(self) -> bool:
@@ -253,6 +315,17 @@ class RunFailures:
             for position, failure in enumerate(self.failures)
             if failure.disturbs(start, end, self.planned_ns, self.reopened_ns)
         ]
+
+
+def _concerns_circuits(failure: FailureRecord, region: Region) -> bool:
+    """Return whether a failure concerns the controller, the OCS, a NIC or a server of a region.
+
+    The death of a rank leaves its server's NICs alone.
+    """
+    if failure.kind is FailureKind.GPU:
+        return False
+    own = {region.name, *region.servers, *([region.ocs.name] if region.ocs is not None else [])}
+    return any(name.partition("/")[0] in own for name in failure.what)
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Sum of the outcomes of a fabric's iterations: its entry in the run's JSON."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from statistics import median
 
@@ -32,33 +31,15 @@ class FabricTotals:
 
     def __init__(self, mtu: int, *, paced: bool = True, cpu_idle: Sequence[float] = ()) -> None:
         self._mtu, self._paced = mtu, paced
-        self.measured, self._quiet = (FabricMeasurements(cpu_idle=list(cpu_idle)) for _ in range(2))
+        self.measured = FabricMeasurements(cpu_idle=list(cpu_idle))
 
     def add(self, outcome: IterationOutcome) -> None:
         """Add the measurements of an iteration."""
         self.measured.add(outcome.measured)
-        self._quiet.add(outcome.quiet or outcome.measured)
 
-    def fidelity(
-        self, findings: Sequence[RunFinding] = (), *, failures: bool = False
-    ) -> FidelityResult:
-        """Judge all collectives or, if that verdict is better, those without CPU steal.
-
-        A hypervisor that takes the CPU may delay a collective, but needn't.
-
-        Args:
-            findings: Findings on the machine and the testbed.
-            failures: Whether failures were injected.
-        """
-        verdict_on = partial(
-            judge, findings=findings, mtu=self._mtu, paced=self._paced, failures=failures
-        )
-        judged = verdict_on(self.measured)
-        if judged.verdict is not Verdict.PASS:
-            quiet = verdict_on(self._quiet)
-            if worst_verdict((judged.verdict, quiet.verdict)) is judged.verdict:
-                return quiet
-        return judged
+    def fidelity(self, findings: Sequence[RunFinding] = ()) -> FidelityResult:
+        """Judge all iterations, with further findings on the machine and the testbed."""
+        return judge(self.measured, findings, mtu=self._mtu, paced=self._paced)
 
 
 def summed_outcomes(
@@ -69,7 +50,6 @@ def summed_outcomes(
     findings: Sequence[RunFinding] = (),
     *,
     paced: bool = True,
-    failures: bool = False,
     cpu_idle: Sequence[float] = (),
 ) -> FabricResult:
     """Return the result that the outcomes of a fabric's iterations add up to.
@@ -81,7 +61,6 @@ def summed_outcomes(
         outcomes: Outcomes of the iterations. Without any, the result is invalid.
         findings: Findings on the machine and the testbed.
         paced: Whether flows were paced.
-        failures: Whether failures were injected.
         cpu_idle: Idle shares of the machine besides those of the outcomes.
     """
     if not outcomes:
@@ -102,7 +81,7 @@ def summed_outcomes(
         harness_s=sum(outcome.result.harness_s for outcome in outcomes),
         timeline=_timeline(outcomes, wiring),
         integrity=totals.measured.integrity,
-        fidelity=totals.fidelity(findings, failures=failures),
+        fidelity=totals.fidelity(findings),
     )
 
 
@@ -184,7 +163,6 @@ def fabric_result(
         policy,
         outcomes_of(fabric, runs, failures),
         [*reasons.CIRCUMSTANCE.judge_each(remarks)],
-        failures=bool(failures.failures),
         cpu_idle=cpu_idle,
     )
     return with_cost_and_failures(summed, fabric, failures, runs)

@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from math import inf
 from typing import Final
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
 from moefabric.results import parts
-from moefabric.results.model import CPU_STEAL_LIMIT, CircuitEnds
+from moefabric.results.model import CircuitEnds
 from moefabric.results.parts import Json, ResultPart
 from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
 from moefabric.results.records.records import (
@@ -47,9 +46,7 @@ class IterationOutcome(ResultPart):
     first_dispatches: list[FirstDispatch] = Field(default_factory=list)
     """Its first all-to-alls."""
     measured: FabricMeasurements
-    """Measurements of all of its collectives."""
-    quiet: FabricMeasurements | None = None
-    """The same without collectives under CPU steal; null if there were none."""
+    """Measurements of its collectives, without those under CPU steal and failures."""
     circuits: list[CircuitEnds] = Field(default_factory=list)
     """Circuits at its end."""
 
@@ -102,19 +99,16 @@ def outcomes_of(
     failures = (failures or RunFailures()).with_plans_of(runs)
     sent = [run for iteration in runs for run in (*iteration.collectives, *iteration.transfers)]
     traffic = CountedTraffic(fabric, sent)
-    named, quiet_named = set[Misrouting](), set[Misrouting]()
+    named = set[Misrouting]()
 
-    def measured(
-        run: IterationRun, named: set[Misrouting], most_steal: float
-    ) -> FabricMeasurements:
-        own = FabricMeasurements.of(fabric, run, failures, traffic, named, most_steal)
+    def measured(run: IterationRun) -> FabricMeasurements:
+        own = FabricMeasurements.of(fabric, run, failures, traffic, named)
         if run is runs[0]:
             own.cpu_idle = array("d", cpu_idle)
         return own
 
     outcomes = []
     for run in runs:
-        steal = any(c.cpu_steal > CPU_STEAL_LIMIT for c in (*run.collectives, *run.transfers))
         first = first_dispatches if not run.substituted else None
         outcomes.append(
             IterationOutcome(
@@ -125,8 +119,7 @@ def outcomes_of(
                 reconfigurations=[_reconfiguration(change) for change in run.reconfigurations],
                 timeline=_timeline(fabric, run),
                 first_dispatches=first([run]) if first else [],
-                measured=measured(run, named, inf),
-                quiet=measured(run, quiet_named, CPU_STEAL_LIMIT) if steal else None,
+                measured=measured(run),
                 circuits=[(str(c.a), str(c.b)) for c in circuits or ()],
             )
         )

@@ -4,7 +4,8 @@ Each iteration has measurements of its own, which its line in the journal holds.
 are their sum. Every error is kept, eight bytes each, so that medians and percentiles are exact.
 Labels are kept only of the errors that a reason may name.
 
-Collectives during failures are reported, but not judged. Those during CPU steal can be left out.
+Collectives during failures and CPU steal are reported, but not judged, whether or not these did
+harm: what counts is fixed before the times are known.
 """
 
 from array import array
@@ -12,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from copy import deepcopy
 from itertools import chain
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +27,15 @@ from moefabric.core.units import NS_PER_S
 from moefabric.results.model import CPU_STEAL_LIMIT, Integrity
 from moefabric.results.parts import ResultPart
 from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
-from moefabric.results.records.records import (
-    CollectiveRun,
-    IterationRun,
-    ReconfigurationRun,
-    RunFailures,
-)
-from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER
+from moefabric.results.records.records import CollectiveRun, IterationRun, RunFailures
+from moefabric.results.verdict import circuit_changes, instants
+from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_DEVIATIONS, LabelledError
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.workload.iterations.iteration import AllReduce
 from moefabric.workload.iterations.tasks import BackgroundTransfer, owed_bytes
 
+_NORMAL_DEVIATION = 1.4826
+"""Standard deviation of a normal distribution relative to its median absolute deviation."""
 _FULL_SHARE = 0.95
 """Share of capacity at which a link counts as full during the whole predicted time."""
 
@@ -52,16 +51,6 @@ Floats = Annotated[MutableSequence[float], PlainValidator(_floats), PlainSeriali
 """Numbers of eight bytes each; a list in JSON."""
 
 
-class LabelledError(NamedTuple):
-    """Relative error of a measurement, and the name of the measured quantity."""
-
-    label: str
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.label} {self.error:+.1%}"
-
-
 class Errors(ResultPart):
     """Relative errors of one kind."""
 
@@ -70,7 +59,8 @@ class Errors(ResultPart):
     values: Floats = Field(default_factory=lambda: array("d"))
     """All errors, in order of arrival."""
     named: list[LabelledError] = Field(default_factory=list)
-    """The error of the greatest magnitude, and the greatest outliers, in order of arrival."""
+    """The errors of the greatest magnitude that may be outliers, and that of the greatest of all,
+    in order of arrival."""
 
     @classmethod
     def of(cls, errors: Iterable[LabelledError]) -> Self:
@@ -94,20 +84,31 @@ class Errors(ResultPart):
         return max(self.named, key=lambda one: abs(one.error), default=None)
 
     @property
-    def outliers(self) -> list[LabelledError]:
-        """The greatest outliers, greatest first; reasons name no more."""
-        return _outliers(self.named)
+    def outlier_share(self) -> float:
+        """The error above which a sample is an outlier."""
+        center = float(np.median(self.signed))
+        deviation = _NORMAL_DEVIATION * float(np.median(np.abs(self.signed - center)))
+        return max(OUTLIER, abs(center) + OUTLIER_DEVIATIONS * deviation)
+
+    def outliers(self, share: float) -> list[LabelledError]:
+        """Return the greatest outliers, greatest first; reasons name no more."""
+        return _outliers(self.named, share)
 
 
-def _outliers(errors: Iterable[LabelledError]) -> list[LabelledError]:
-    outliers = [one for one in errors if one.error > OUTLIER]
-    return sorted(outliers, key=lambda one: -one.error)[:MOST_NAMES]
+def least_error(share: float) -> float:
+    """Return the error of a time that is as many times too short as one of `share` is too long."""
+    return 1 / (1 + share) - 1
+
+
+def _outliers(errors: Iterable[LabelledError], share: float) -> list[LabelledError]:
+    outliers = [one for one in errors if not least_error(share) <= one.error <= share]
+    return sorted(outliers, key=lambda one: -abs(one.error))[:MOST_NAMES]
 
 
 def _extremes(errors: Sequence[LabelledError]) -> list[LabelledError]:
     """Return the error of the greatest magnitude and the greatest outliers, in their order."""
     worst = max(errors, key=lambda one: abs(one.error), default=None)
-    extremes = [id(one) for one in (worst, *_outliers(errors))]
+    extremes = [id(one) for one in (worst, *_outliers(errors, OUTLIER))]
     return [one for one in errors if id(one) in extremes]
 
 
@@ -122,8 +123,23 @@ class FabricMeasurements(ResultPart):
     """Measured / planned goodput - 1 of full links."""
     lateness: Errors = Field(default_factory=Errors)
     """Lateness of each collective's last server, as a share of the collective."""
+    starts: Errors = Field(default_factory=Errors)
+    """Lateness of each collective's first server after the start that was ordered, likewise."""
+    reports: Errors = Field(default_factory=Errors)
+    """How long after a collective's last byte the agents reported its end, likewise."""
+    arrivals: dict[str, Floats] = Field(default_factory=dict)
+    """How much earlier than senders knew of it servers say that bytes arrived, likewise."""
+    circuits: list[str] = Field(default_factory=list)
+    """Reconfigurations for another demand than that of the layer, or to other circuits than those
+    that the policy chooses."""
+    control: dict[str, Floats] = Field(default_factory=dict)
+    """Control time / expected control time of a region's requests that move circuits, or don't."""
     dark_time: Errors = Field(default_factory=Errors)
-    """Measured / specified dark time - 1."""
+    """Measured dark time / nearest time that the profile of the OCS allows, minus 1."""
+    dark_means: dict[str, Floats] = Field(default_factory=dict)
+    """Measured / mean dark time by the profile, minus 1, of each OCS with random times."""
+    dark_deviations: dict[str, Floats] = Field(default_factory=dict)
+    """The standard deviations that the profile gives these."""
     cpu_idle: Floats = Field(default_factory=lambda: array("d"))
     """Idle shares of the machine while packets were under way."""
     misrouted: list[str] = Field(default_factory=list)
@@ -131,11 +147,13 @@ class FabricMeasurements(ResultPart):
     contradictions: list[str] = Field(default_factory=list)
     """Other contradictions between records, counters and demand."""
     failed_changes: list[str] = Field(default_factory=list)
-    """Why reconfigurations failed."""
+    """Why reconfigurations failed that no failure explains."""
     dark_changes: list[str] = Field(default_factory=list)
-    """Reconfigurations that left circuits dark."""
-    changes: int = 0
-    """Number of reconfigurations."""
+    """Reconfigurations that left circuits dark, and that no failure explains."""
+    requests: dict[str, int] = Field(default_factory=dict)
+    """Requests for circuits by region, without those that failures explain."""
+    refusals: dict[str, int] = Field(default_factory=dict)
+    """How many of these failed."""
     repetitions: int = 0
     """TCP segments that judged collectives sent again."""
     most_repetitions: tuple[int, str] = (0, "")
@@ -184,11 +202,24 @@ class FabricMeasurements(ResultPart):
             return run.cpu_steal <= most_steal and not failures.disturbing(run)
 
         collectives, changes = iteration.collectives, iteration.reconfigurations
+        regions = {region.name: region for region in fabric.regions}
+        unexplained = [
+            change
+            for change in changes
+            if not (
+                (change.change.error or change.change.dark)
+                and failures.explain(regions[change.region], change)
+            )
+        ]
         sent = [*collectives, *iteration.transfers]
         judged = [run for run in collectives if is_judged(run)]
         links = defaultdict[str, MutableSequence[float]](list)
         for link, error in chain.from_iterable(_link_rate_errors(fabric, run) for run in judged):
             links[link].append(error)
+        arrivals = defaultdict[str, MutableSequence[float]](list)
+        for server, share in chain.from_iterable(map(instants.arrival_shares, judged)):
+            arrivals[server].append(share)
+        dark_times = list(circuit_changes.dark_times(fabric, changes))
         records = [record for run in judged for record in run.records]
         worst = max(records, key=lambda record: record.retransmits, default=None)
         errors = _errors(fabric, iteration, is_judged)
@@ -199,15 +230,32 @@ class FabricMeasurements(ResultPart):
         return cls(
             errors={kind: Errors.of(own) for kind, own in errors.items()},
             links=dict(links),
-            lateness=Errors.of(map(_lateness, judged)),
-            dark_time=Errors.of(_dark_time_errors(fabric, changes)),
+            lateness=Errors.of(LabelledError(*instants.lateness(run)) for run in judged),
+            starts=Errors.of(
+                LabelledError(f"{server}, {collective_label(run)}", share)
+                for run in judged
+                for server, share in instants.start_shares(fabric, run)
+            ),
+            circuits=[
+                *circuit_changes.wrong_demands(fabric, iteration),
+                *circuit_changes.other_circuits(fabric, changes, failures),
+            ],
+            control=circuit_changes.control_ratios(changes),
+            reports=Errors.of(
+                LabelledError(collective_label(run), instants.report_share(run)) for run in judged
+            ),
+            arrivals=dict(arrivals),
+            dark_time=Errors.of(circuit_changes.dark_time_errors(dark_times)),
+            dark_means=circuit_changes.dark_time_means(dark_times),
+            dark_deviations=circuit_changes.dark_time_deviations(dark_times),
             misrouted=list(_misrouted(sent, traffic, failures, named)),
             contradictions=[*wrong, *_wrong_volumes(fabric, iteration)],
-            failed_changes=[f"{c.region}: {c.change.error}" for c in changes if c.change.error],
+            failed_changes=[f"{c.region}: {c.change.error}" for c in unexplained if c.change.error],
             dark_changes=[
-                f"{c.region}: no light on {c.change.dark}" for c in changes if c.change.dark
+                f"{c.region}: no light on {c.change.dark}" for c in unexplained if c.change.dark
             ],
-            changes=len(changes),
+            requests=Counter(c.region for c in unexplained),
+            refusals=Counter(c.region for c in unexplained if c.change.error),
             repetitions=sum(record.retransmits for record in records),
             most_repetitions=most,
             judged_bytes=sum(record.bytes for record in records),
@@ -284,37 +332,6 @@ def collective_label(run: CollectiveRun) -> str:
     batch = f", micro-batch {run.micro_batch}" if run.micro_batch else ""
     kind = f"{run.operation.direction} {run.operation.kind}"
     return f"{run.region}: {kind}{place}, iteration {run.iteration}{batch}"
-
-
-def _lateness(run: CollectiveRun) -> LabelledError:
-    """Return how late bytes of the last of the senders with a common start arrived.
-
-    What a sender reports doesn't tell it: its kernel may have held the first bytes.
-    """
-    starts_ns: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for record in sorted(run.records, key=lambda record: record.first_received_ns):
-        starts_ns[record.collective].setdefault(record.src, record.first_received_ns)
-    late_ns, server = max(
-        (start_ns - min(starts.values()), server)
-        for starts in starts_ns.values()
-        for server, start_ns in starts.items()
-    )
-    return LabelledError(server, late_ns / max(1, run.end_ns - run.start_ns))
-
-
-def _dark_time_errors(
-    fabric: Fabric, changes: Sequence[ReconfigurationRun]
-) -> Iterator[LabelledError]:
-    """Yield each measured dark time against the one that the region's OCS should have."""
-    for run in changes:
-        ocs = next(region.ocs for region in fabric.regions if region.name == run.region)
-        transition = run.change.before.transition_to(run.change.after)
-        if ocs is None or run.change.error or not transition.setup:
-            continue
-        specified_s = (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S / fabric.scale.dilation
-        if specified_s:
-            label = f"{ocs.name}, reconfiguration in iteration {run.iteration}"
-            yield LabelledError(label, run.change.settled_s / specified_s - 1)
 
 
 def _misrouted(

@@ -14,11 +14,23 @@ from numpy.typing import NDArray
 
 from moefabric.results.model import ErrorSummary, FidelityResult, Verdict
 from moefabric.results.verdict import reasons
-from moefabric.results.verdict.measurements import Errors, FabricMeasurements, LabelledError
-from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_SHARE, Reason, RunFinding
+from moefabric.results.verdict.measurements import Errors, FabricMeasurements, least_error
+from moefabric.results.verdict.reasons import (
+    GROSS_OUTLIER,
+    GROSS_SHARE,
+    MOST_NAMES,
+    LabelledError,
+    Reason,
+    RunFinding,
+)
 
 _QUANTILES: Final = 41
 """Points of a distribution's curve, however many samples it has."""
+_STANDARD_ERRORS: Final = 4.0
+"""Standard errors that a mean may be off by chance."""
+_SPREAD_SAMPLES: Final = 20
+"""Samples from which a spread is judged."""
+_LEAST_RATIO: Final = 1e-3
 
 
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
@@ -32,7 +44,6 @@ def judge(
     *,
     mtu: int = 1500,
     paced: bool = True,
-    failures: bool = False,
 ) -> FidelityResult:
     """Judge the measurements of a fabric.
 
@@ -41,7 +52,6 @@ def judge(
         findings: Findings besides, on the machine and the testbed.
         mtu: MTU of the NICs in bytes.
         paced: Whether flows were paced.
-        failures: Whether failures were injected. They explain failed reconfigurations.
     """
     summaries = {
         kind: summarise(errors) for kind, errors in measured.errors.items() if errors.values
@@ -53,13 +63,19 @@ def judge(
     all_findings = [
         *timing,
         *_samples(measured),
-        *_tail(reasons.LATENESS, measured.lateness),
-        *_tail(reasons.DARK_TIME, measured.dark_time),
+        *_tail(reasons.LATENESS, measured.lateness, "late starts of agents"),
+        *_tail(reasons.STARTS, measured.starts, "starts of collectives"),
+        *_reports(measured),
+        *_arrivals(measured, paced=paced),
+        *_tail(reasons.DARK_TIME, measured.dark_time, "dark times of reconfigurations"),
+        *_dark_distribution(measured),
         *_cpu(measured.cpu_idle, timing),
         *findings,
-        *(() if failures else _changes(measured)),
+        *_changes(measured),
         *_repetitions(measured, mtu, paced=paced),
         *_losses(measured),
+        *_control(measured),
+        *reasons.OTHER_CIRCUITS.judge_each(measured.circuits, MOST_NAMES),
         *reasons.MISROUTED.judge_each(measured.misrouted, MOST_NAMES),
         *reasons.CONTRADICTION.judge_each(measured.contradictions, MOST_NAMES),
     ]
@@ -98,12 +114,21 @@ def _timing(
         (reasons.BIAS, abs(summary.p50)),
     ):
         yield from reason.judge(value, paced=paced, kind=kind, place=place, median=summary.p50)
-    count, outliers = summary.n, int(np.count_nonzero(errors.signed > OUTLIER))
-    many = outliers > 1 and outliers > OUTLIER_SHARE * count
+    yield from _outliers(errors, f"{kind} times")
+
+
+def _outliers(errors: Errors, kind: str) -> Iterator[RunFinding]:
+    """Yield the finding on single samples that are far off, however good the others are."""
+    if not errors.values:
+        return
+    share, count = errors.outlier_share, len(errors.values)
+    outliers = int(np.count_nonzero((errors.signed > share) | (errors.signed < least_error(share))))
+    gross = int(np.count_nonzero(errors.signed > GROSS_OUTLIER))
+    many = gross > 1 and gross > GROSS_SHARE * count
     reason = reasons.MANY_OUTLIERS if many else reasons.FEW_OUTLIERS
-    yield from reason.judge(
-        outliers, count=count, kind=kind, place="; ".join(map(str, errors.outliers))
-    )
+    place = "; ".join(map(str, errors.outliers(share)))
+    short = -least_error(share)
+    yield from reason.judge(outliers, count=count, kind=kind, share=share, short=short, place=place)
 
 
 def _links(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:
@@ -125,9 +150,36 @@ def _samples(measured: FabricMeasurements) -> Iterator[RunFinding]:
     yield from reasons.DISTURBED.judge(measured.disturbed)
 
 
-def _tail(reason: Reason, errors: Errors) -> Iterator[RunFinding]:
+def _tail(reason: Reason, errors: Errors, kind: str) -> Iterator[RunFinding]:
     if (p95 := _abs_p95(errors.signed)) is not None:
         yield from reason.judge(p95, place=errors.worst)
+    yield from _outliers(errors, kind)
+
+
+def _dark_distribution(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the findings on OCSes whose random dark times have another mean or spread."""
+    for ocs, errors in measured.dark_means.items():
+        deviations, mean = np.array(measured.dark_deviations[ocs]), float(np.mean(errors))
+        error = float(np.sqrt(np.sum(deviations**2))) / len(errors)
+        excess = abs(mean) - _STANDARD_ERRORS * error
+        yield from reasons.DARK_MEAN.judge(excess, place=ocs, mean=mean)
+        if len(errors) >= _SPREAD_SAMPLES:
+            ratio = max(_LEAST_RATIO, float(np.std(errors) / np.sqrt(np.mean(deviations**2))))
+            yield from reasons.DARK_SPREAD.judge(max(ratio, 1 / ratio), place=ocs, ratio=ratio)
+
+
+def _reports(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the finding on agents that report late: what took long before may be hidden so."""
+    errors = measured.reports
+    if errors.values:
+        yield from reasons.REPORTS.judge(float(np.median(errors.signed)), place=errors.worst)
+
+
+def _arrivals(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:
+    """Yield the findings on receivers whose arrivals their senders contradict."""
+    medians = {server: abs(float(np.median(own))) for server, own in measured.arrivals.items()}
+    for server in sorted(medians, key=lambda name: -medians[name])[:MOST_NAMES]:
+        yield from reasons.ARRIVALS.judge(medians[server], paced=paced, place=server)
 
 
 def _cpu(idle: Sequence[float], timing: Sequence[RunFinding]) -> list[RunFinding]:
@@ -140,12 +192,22 @@ def _cpu(idle: Sequence[float], timing: Sequence[RunFinding]) -> list[RunFinding
 
 def _changes(measured: FabricMeasurements) -> Iterator[RunFinding]:
     """Yield the findings on reconfigurations that failed, or left circuits dark."""
-    failed, dark, count = measured.failed_changes, measured.dark_changes, measured.changes
+    failed, dark = measured.failed_changes, measured.dark_changes
+    count = sum(measured.requests.values())
+    for region, asked in measured.requests.items():
+        if asked and measured.refusals.get(region, 0) == asked:
+            yield from reasons.ALL_REFUSED.judge(asked, place=region)
     distinct = list(dict.fromkeys(failed))
     more = len(distinct) - MOST_NAMES
     place = "; ".join([*distinct[:MOST_NAMES], *([f"and {more} more"] if more > 0 else [])])
     yield from reasons.FAILED_CHANGES.judge(len(failed), count=count, place=place)
     yield from reasons.DARK_CHANGES.judge(len(dark), count=count, place="".join(dark[:1]))
+
+
+def _control(measured: FabricMeasurements) -> Iterator[RunFinding]:
+    """Yield the findings on controllers that take longer than expected."""
+    for kind, ratios in measured.control.items():
+        yield from reasons.LATE_CONTROL.judge(float(np.median(ratios)), place=kind)
 
 
 def _repetitions(measured: FabricMeasurements, mtu: int, *, paced: bool) -> Iterator[RunFinding]:

@@ -109,11 +109,19 @@ class Compute:
 
 @dataclass(frozen=True)
 class Reconfigure:
-    """A reconfiguration for a layer's demand; each region is planned for its own servers."""
+    """A reconfiguration for a layer's demand; each region is planned for its own servers.
+
+    Attributes:
+        direction: "forward" or "backward".
+        layer: Number of the layer.
+        demand: Bytes between all servers.
+        predicted: Whether the demand is a prediction.
+    """
 
     direction: str
     layer: int
     demand: DemandMatrix
+    predicted: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,7 +277,7 @@ def forward_pass(
     exact = Reconfigure("forward", number, layer.demand)
     during_attention = during_dispatch = None
     if dispatch_light == "predict" and predicted is not None:
-        during_attention = Reconfigure("forward", number, predicted)
+        during_attention = Reconfigure("forward", number, predicted, predicted=True)
     elif dispatch_light == "divert":
         during_dispatch = exact
     during_experts = exact if dispatch_light in {"reuse", "predict"} else None

@@ -108,6 +108,7 @@ def test_every_byte_arrives_and_is_verified_and_timed_by_its_receiver(lab: Lab) 
         (record,) = lab.fleet.run(next(numbers), [flow], deadline_s=10.0)
         assert (record.ok, record.why, record.received_bytes) == (True, "", size)
         assert record.first_sent_ns < record.first_received_ns <= record.last_received_ns
+        assert record.last_received_ns <= record.acknowledged_ns
         more = {
             name: {key: lab.stats(name)[key] - before[name][key] for key in COUNTERS}
             for name in NAMES

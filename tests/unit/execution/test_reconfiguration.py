@@ -79,9 +79,10 @@ class Bench:
         lit: CircuitSet | None = None,
     ) -> None:
         self.clock, own = VirtualClock(), VirtualClock()
+        self.controller = controller(own, late_ns)
         self.reconfigurator = Reconfigurator(
             wired,
-            {"r0": RetriedController(controller(own, late_ns), self.clock, 0.1)},
+            {"r0": RetriedController(self.controller, self.clock, 0.1)},
             lit or CircuitSet(),
             self.clock,
             VirtualTimeExecutor(self.clock, own),
@@ -202,9 +203,20 @@ def test_timeout_names_the_circuits_that_the_late_reply_before_left_dark() -> No
         if not bench.reconfigurator.pending:
             bench.request()
         bench.wait(until_ms)
-    late = "no light on s0/o0~s1/o0 by its last reply, which was late"
+    late = "no light on s0/o0~s1/o0 by its last late reply"
     silent = "its controller didn't answer within 0.1 s"
     assert bench.errors == [silent, f"{silent}; {late}"]
+
+
+def test_timely_reply_without_light_leaves_circuits_of_a_late_one_dark() -> None:
+    bench = Bench(300 * MS, DarkController)
+    for until_ms, late_ms in ((150, 300), (400, 0), (500, 0), (700, 300)):
+        bench.controller.late_ns = late_ms * MS
+        if not bench.reconfigurator.pending:
+            bench.request()
+        bench.wait(until_ms)
+    assert bench.errors[1] == ""
+    assert "no light on s0/o0~s1/o0" in bench.errors[2]
 
 
 def test_silent_controller_times_out_and_its_late_reply_counts() -> None:

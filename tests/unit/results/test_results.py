@@ -18,7 +18,6 @@ from moefabric.core.units import Scale
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.model import FabricResult, RunResult, Verdict
-from moefabric.results.parts import IterationResult
 from moefabric.results.records.counted_traffic import CountedTraffic
 from moefabric.results.records.records import (
     CircuitChange,
@@ -27,15 +26,10 @@ from moefabric.results.records.records import (
     ReconfigurationRun,
     RunFailures,
 )
-from moefabric.results.verdict.fabric_result import FabricTotals, fabric_result
-from moefabric.results.verdict.iteration_outcome import IterationOutcome, iteration_flows
-from moefabric.results.verdict.measurements import (
-    Errors,
-    FabricMeasurements,
-    LabelledError,
-    _lateness,
-    _link_rate_errors,
-)
+from moefabric.results.verdict.fabric_result import fabric_result
+from moefabric.results.verdict.instants import lateness
+from moefabric.results.verdict.iteration_outcome import iteration_flows
+from moefabric.results.verdict.measurements import FabricMeasurements, _link_rate_errors
 from moefabric.results.verdict.verdict import judge
 from moefabric.simulator.fluid import Prediction
 from moefabric.ui.cli.schema import schema_text
@@ -264,53 +258,35 @@ def test_lateness_compares_only_senders_with_a_common_start() -> None:
     now = [record("s0", "e0", 1000, 1100), record("s1", "e0", 1000, 1100)]
     later = [replace(record("s2", "o0", 1000, 1100), collective=2, first_received_ns=600)]
     run = CollectiveRun(0, operation, Prediction(1e-6, (), None, {}), (), (*now, *later), 0)
-    assert _lateness(run).error == 0
+    assert lateness(run)[1] == 0
     late = replace(run, records=(*now, replace(later[0], collective=1)))
-    assert _lateness(late).error == pytest.approx(0.45)
+    assert lateness(late)[1] == pytest.approx(0.45)
 
 
-@pytest.mark.parametrize(
-    ("late", "stolen", "verdict", "disturbed"),
-    [
-        pytest.param(0.0, 20, Verdict.PASS, 0.0, id="steal-without-harm"),
-        pytest.param(0.5, 3, Verdict.PASS, 3 / 43, id="steal-with-harm"),
-        pytest.param(0.5, 60, Verdict.INVALID, 0.6, id="mostly-stolen"),
-    ],
-)
-def test_steal_is_left_out_only_if_it_did_harm(
-    late: float, stolen: int, verdict: Verdict, disturbed: float
-) -> None:
-    def measured(judged: int) -> FabricMeasurements:
-        errors = [LabelledError("quiet", 0.0)] * 40 + [LabelledError("stolen", late)] * stolen
-        return FabricMeasurements(
-            errors={"collective": Errors.of(errors[:judged])},
-            cpu_idle=[0.5],
-            collectives=len(errors),
-            judged=judged,
-        )
-
-    totals = FabricTotals(1500)
-    totals.add(
-        IterationOutcome(
-            result=IterationResult(), measured=measured(40 + stolen), quiet=measured(40)
-        )
-    )
-    fidelity = totals.fidelity()
-    assert fidelity.verdict is verdict
-    assert fidelity.disturbed == pytest.approx(disturbed)
+@pytest.mark.parametrize("stolen", [0, 3])
+def test_collectives_under_steal_are_left_out_whether_or_not_it_did_harm(stolen: int) -> None:
+    ticks = [(0, 100), (stolen and 100, 200)] * 3
+    result = replayed(Scale(), iterations=12, steal_ticks=tuple(ticks))
+    assert result.fidelity.disturbed == pytest.approx(stolen / 24)
+    assert result.fidelity.completion_errors["collective"].n == 24 - stolen
 
 
 DARK, LIT = CircuitSet.of(["s0/o0~s1/o0"]), CircuitSet.of(["s2/o0~s3/o0"])
 REFUSED, WITHOUT_LIGHT = {"error": "ocs0 refuses"}, {"dark": DARK}
 
 
+def failed(kind: str, what: str, injected_ns: int, cleared_ns: int | None = None) -> FailureRecord:
+    return FailureRecord(FailureKind(kind), (what,), injected_ns, cleared_ns=cleared_ns)
+
+
+REFUSAL = "1 of {} reconfigurations failed (r0: ocs0 refuses)"
+
+
 @pytest.mark.parametrize(
     ("outcomes", "failures", "reasons"),
     [
         pytest.param([{}, {}], (), [], id="as-requested"),
-        pytest.param(
-            [{}, REFUSED], (), ["1 of 2 reconfigurations failed (r0: ocs0 refuses)"], id="refused"
-        ),
+        pytest.param([{}, REFUSED], (), [REFUSAL.format(2)], id="refused"),
         pytest.param(
             [WITHOUT_LIGHT, {}],
             (),
@@ -318,10 +294,49 @@ REFUSED, WITHOUT_LIGHT = {"error": "ocs0 refuses"}, {"dark": DARK}
             id="dark",
         ),
         pytest.param(
-            [REFUSED, WITHOUT_LIGHT],
-            (FailureRecord(FailureKind.OCS, ("ocs0",), 0),),
+            [REFUSED, WITHOUT_LIGHT], (failed("ocs", "ocs0", 0),), [], id="ocs-without-power"
+        ),
+        pytest.param(
+            [{}, REFUSED, {}], (failed("nic", "s1/o0", 15, 17),), [], id="nic-failed-meanwhile"
+        ),
+        pytest.param(
+            [{}, REFUSED, {}], (failed("nic", "s1/o0", 5, 7),), [], id="first-after-the-failure"
+        ),
+        pytest.param(
+            [{}, {}, REFUSED],
+            (failed("nic", "s1/o0", 5, 7),),
+            [REFUSAL.format(3)],
+            id="second-after-the-failure",
+        ),
+        pytest.param(
+            [{}, REFUSED, {}],
+            (failed("nic", "s1/o0", 25),),
+            [REFUSAL.format(3)],
+            id="before-the-failure",
+        ),
+        pytest.param(
+            [{}, REFUSED, {}],
+            (failed("ocs", "ocs7", 0), failed("server", "s9", 0), failed("controller", "r7", 0)),
+            [REFUSAL.format(3)],
+            id="failures-of-other-regions",
+        ),
+        pytest.param(
+            [{}, REFUSED, {}],
+            (failed("gpu", "s1/0", 0),),
+            [REFUSAL.format(3)],
+            id="death-of-a-rank",
+        ),
+        pytest.param(
+            [{}, REFUSED, REFUSED, {}],
+            (failed("controller", "r0", 12),),
             [],
-            id="after-an-injected-failure",
+            id="until-a-killed-controller-is-back",
+        ),
+        pytest.param(
+            [{}, REFUSED, {}, {}, REFUSED],
+            (failed("controller", "r0", 12),),
+            [REFUSAL.format(4)],
+            id="once-a-killed-controller-is-back",
         ),
     ],
 )
@@ -331,10 +346,13 @@ def test_reconfigurations_that_failed_or_left_circuits_dark_are_reasons(
     wired = fabric()
     phases, reconfigure = ReconfigurationPhases(total_s=1.0), Reconfigure("forward", 0, DEMAND)
     changes = [
-        ReconfigurationRun(0, reconfigure, CircuitChange(LIT, LIT, phases, **outcome), 0, 1)
-        for outcome in outcomes
+        ReconfigurationRun(
+            0, reconfigure, CircuitChange(LIT, LIT, phases, **outcome), 10 * place, 10 * place + 9
+        )
+        for place, outcome in enumerate(outcomes)
     ]
     run = IterationRun(0, 0, reconfigurations=changes)
-    measured = FabricMeasurements.of(wired, run, RunFailures(), CountedTraffic(wired, ()), set())
-    found = judge(measured, failures=bool(failures)).reasons
+    known = RunFailures(failures).with_plans_of([run])
+    measured = FabricMeasurements.of(wired, run, known, CountedTraffic(wired, ()), set())
+    found = judge(measured).reasons
     assert [reason for reason in found if "reconfigurations" in reason] == reasons
