@@ -15,7 +15,7 @@ SOURCES = {file: file.read_text() for file in PACKAGE.rglob("*.py") if file.name
 
 def test_grid_has_the_texts_of_its_file_with_values() -> None:
     found = grid(
-        "systems/composition/combinations", [("none", "1")], header=("a", "b"), baseline_s=2
+        "systems/composition/combinations", [("none", "1")], header=("a", "b"), baseline="2.000 s"
     )
     assert found.title == "Combinations"
     assert found.note.startswith("Iterations of the EPS without any system take 2.000 s.")

@@ -186,7 +186,7 @@ def document(
         "model": {"config": str(folder / setup.model), "layers": setup.layers},
         "training": {
             "ep": servers * gpus, "tp": 1, "sequence": setup.sequence, "micro_batch": 1,
-            "iterations": setup.steps,
+            "iterations": setup.steps, "gradient_sums": False,
         },
         "gating": {"trace": setup.routes, "first_step": STEPS, "history": STEPS},
         "wiring": {
