@@ -320,6 +320,8 @@ def _job_prediction(
             predicted.spine_bytes += stream.bytes if crosses_spine(stream.links) else 0.0
         if planned.flows is None:
             continue
+        if isinstance(planned.task.work, AllReduce) and not planned.task.work.is_timed:
+            continue
         streams = planned.step.streams or planned.flows.streams
         predicted.sendings.append(
             Sending(times.start_s, times.end_s, planned.flows.seconds, streams)

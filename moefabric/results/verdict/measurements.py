@@ -303,7 +303,7 @@ def _errors(
     parts += [(run, _kind(run)) for run in iteration.transfers]
     dilation = fabric.scale.dilation
     for run, kind in parts:
-        if is_judged(run):
+        if is_judged(run) and _is_timed(run):
             label = collective_label(run)
             errors[kind].append(LabelledError(label, run.error(dilation)))
             if kind == "background":  # pieces of a few frames, of which only the sum matters
@@ -317,6 +317,11 @@ def _errors(
         label = f"iteration {iteration.number} of job {iteration.job}"
         errors["iteration"].append(LabelledError(label, measured_s / iteration.predicted_s - 1))
     return errors
+
+
+def _is_timed(run: CollectiveRun) -> bool:
+    """Return whether the time of a collective or transfer is judged by itself."""
+    return not isinstance(run.operation, AllReduce) or run.operation.is_timed
 
 
 def _kind(run: CollectiveRun) -> str:

@@ -69,6 +69,8 @@ class AllReduce:
         pairs: Each server and the next one in its ring.
         bytes: Bytes of each pair.
         least_s: Model seconds that other pairs, which aren't listed, give it at least.
+        is_timed: Whether its own duration is judged, and a scale long enough for that. Sums within
+            a region are short against all-to-alls: their bytes and the iteration are judged.
         kind: "all-reduce".
         direction: "backward".
     """
@@ -77,6 +79,7 @@ class AllReduce:
     pairs: tuple[Pair, ...]
     bytes: float
     least_s: float = 0.0
+    is_timed: bool = True
     kind: str = "all-reduce"
     direction: str = "backward"
 

@@ -292,7 +292,7 @@ def with_gradient_sums(
                 if owed is not None:
                     yield owed
                 yield operation
-                owed = AllReduce(layer, pairs, gradient_bytes)
+                owed = AllReduce(layer, pairs, gradient_bytes, is_timed=False)
             case _:
                 yield operation
     if owed is not None:

@@ -192,6 +192,15 @@ def test_iteration_lasts_longer_by_the_sum_of_the_last_layer() -> None:
         assert lasts[0][name] - lasts[1][name] == pytest.approx(bits / (nics * 100e9), rel=1e-6)
 
 
+def test_sums_within_a_region_choose_no_scale() -> None:
+    """They are short against all-to-alls, and would multiply the wall time of a run."""
+    scales = [
+        proposed_scale(load_experiment(PROTOTYPE, settings), EXAMPLES, "bpf")
+        for settings in ([], ["training.gradient_sums=false"])
+    ]
+    assert scales[0] == scales[1]
+
+
 def test_micro_batches_differ_where_gates_are_noisy() -> None:
     work = jobs().work
     assert work.layer_of(0, 0, 0, 1) != work.layer_of(0, 0, 0, 2)

@@ -35,10 +35,10 @@ WORK = [
 ]
 
 
-def contradictions(
+def measurements(
     work: Sent, planned: Sequence[Flow], sent: Sequence[Flow], received: float = 1.0
-) -> list[str]:
-    """Return the contradictions of an iteration that sends once.
+) -> FabricMeasurements:
+    """Return the measurements of an iteration that sends once.
 
     Args:
         work: The work that sends.
@@ -64,7 +64,13 @@ def contradictions(
         0, 0, collectives=[run] * is_collective, transfers=[run] * (not is_collective)
     )
     traffic = CountedTraffic(wired, [run])
-    return FabricMeasurements.of(wired, iteration, RunFailures(), traffic, set()).contradictions
+    return FabricMeasurements.of(wired, iteration, RunFailures(), traffic, set())
+
+
+def contradictions(
+    work: Sent, planned: Sequence[Flow], sent: Sequence[Flow], received: float = 1.0
+) -> list[str]:
+    return measurements(work, planned, sent, received).contradictions
 
 
 @pytest.mark.parametrize("work", WORK)
@@ -92,6 +98,14 @@ def test_other_bytes_than_ordered_name_sender_receiver_and_path(work: Sent) -> N
 def test_bytes_that_did_not_arrive_name_their_receiver(work: Sent) -> None:
     wrong = contradictions(work, FLOWS, FLOWS, received=0.9)
     assert any("s1 received 4500 bytes of the 5000 of s0 by e0" in one for one in wrong)
+
+
+def test_bytes_alone_of_a_sum_within_a_region_are_judged() -> None:
+    timed, untimed = (AllReduce(3, PAIRS, SIZE, is_timed=is_timed) for is_timed in (True, False))
+    assert set(measurements(timed, FLOWS, FLOWS).errors) >= {"all-reduce", "flow"}
+    errors = measurements(untimed, FLOWS, FLOWS).errors
+    assert not [kind for kind in ("all-reduce", "flow") if errors[kind].values]
+    assert contradictions(untimed, FLOWS, FLOWS[:1]) != []
 
 
 def test_bytes_that_no_port_counted_are_said_to_be_uncounted() -> None:
