@@ -264,7 +264,8 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     file = home.folder / "result.json"
     process = home.call("run", spec, "--json", str(file), timeout_s=200)
     fault = r".*policy strange_parts:\w+ failed: RuntimeError: no idea\)?"
-    run = finished_run(file, process.returncode, process.stderr, fault)
+    refused = r"r0: none of \d+ requests for circuits was granted: .*"
+    run = finished_run(file, process.returncode, process.stderr, fault, refused)
     assert run["manifest"]["transport"] == "strange_parts:GENTLE"
     assert run["manifest"]["congestion_control"] == "reno"
     assert (site / "strange_parts.opened").exists(), "the controller has opened the driver"
@@ -273,6 +274,7 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     assert not any(change["error"] for change in sound["reconfigurations"])
     assert sum(part["bytes_by_light"] for part in raising["collectives"]) == 0
     assert sum(part["bytes_by_eps"] for part in raising["collectives"]) > 0
+    assert raising["fidelity"]["verdict"] == "invalid", "a policy without any light is no result"
     fault = "policy strange_parts:Raising failed: RuntimeError: no idea"
     assert any(fault in reason for reason in raising["fidelity"]["reasons"])
     assert {change["error"] for change in raising["reconfigurations"]} == {fault}

@@ -56,7 +56,14 @@ def test_run_moves_experts_beside_attention_and_tokens_inside_data_centres() -> 
         {
             "experiment": f"hybridep-run-{os.getpid()}",
             "model": {"name": "mixtral-8x7b", "layers": 1},
-            "training": {"ep": 4, "tp": 1, "sequence": 512, "micro_batch": 1, "iterations": 1},
+            "training": {
+                "ep": 4,
+                "tp": 1,
+                "sequence": 512,
+                "micro_batch": 1,
+                "iterations": 1,
+                "gradient_sums": False,
+            },
             "gating": {"generator": "mixtral-web"},
             "wiring": {
                 "gpus_per_server": 1,
