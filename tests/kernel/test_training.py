@@ -20,7 +20,7 @@ from tests.support.slow_machines import finished_run
 
 PROGRAM = EXAMPLES / "train/train.py"
 SIZES = ("--layers=1", "--experts=4", "--hidden=64", "--sequence=64", "--batch=8", "--seed=1")
-ITERATIONS = 4
+ITERATIONS, RANKS = 4, 4
 JOB = f"""
 experiment: learns
 model: {{name: mixtral-8x7b, layers: 1, experts: 4}}
@@ -120,7 +120,10 @@ def test_each_byte_of_ranks_crosses_the_fabric(trained: dict[str, Any]) -> None:
             for expert, count in enumerate(row)
             if expert != rank
         )
-        assert fabric["integrity"]["bytes_sent"] == 4 * leaving * 64 * 4
+        summed = sum(one["bytes"] for one in fabric["transfers"])
+        assert {one["kind"] for one in fabric["transfers"]} == {"all-reduce"}
+        assert summed > 0, "ranks sum the gradients of attention"
+        assert fabric["integrity"]["bytes_sent"] == 4 * leaving * 64 * 4 + summed
     eps, spill = trained["results"]
     assert sum(part["bytes_by_light"] for part in eps["collectives"]) == 0
     shares = sum(p["bytes_by_light"] for p in spill["collectives"]) / sum(
@@ -178,7 +181,7 @@ def test_ranks_on_another_machine_have_the_same_losses(
 
 
 def ranks_with_checkpoint(home: Home) -> list[int]:
-    """Processes of ranks of this home that have written their first checkpoint."""
+    """Processes of this home's ranks, once all of them have written a checkpoint."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -189,6 +192,6 @@ def ranks_with_checkpoint(home: Home) -> list[int]:
         mine = f"MOEFABRIC_AGENT={home.folder}".encode()
         if any(line.startswith(mine) for line in environment) and str(PROGRAM) in argv:
             prefix = next(word for word in argv if word.startswith("--checkpoint=")).split("=")[1]
-            if list(Path(prefix).parent.glob("*")):
+            if len(list(Path(prefix).parent.glob("*-step*.pt"))) >= RANKS:
                 found.append(int(entry.name))
     return sorted(found)
