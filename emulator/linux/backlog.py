@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 _LIMIT: Final = Path("/proc/sys/net/core/netdev_max_backlog")
-_NIC_FRAMES: Final = 8
-"""Frames that may wait for each NIC: two of each connection at both ends, and acknowledgements."""
+_NIC_FRAMES: Final = 64
+"""Frames that may wait for each NIC, all on one core: two of each of some ten connections at both
+ends, and acknowledgements. The limit takes no memory."""
 
 
 def backlog_limit() -> int | None:

@@ -123,7 +123,8 @@ def test_each_byte_of_ranks_crosses_the_fabric(trained: dict[str, Any]) -> None:
         summed = sum(one["bytes"] for one in fabric["transfers"])
         assert {one["kind"] for one in fabric["transfers"]} == {"all-reduce"}
         assert summed > 0, "ranks sum the gradients of attention"
-        assert fabric["integrity"]["bytes_sent"] == 4 * leaving * 64 * 4 + summed
+        sent = fabric["integrity"]["bytes_sent"] - summed / fabric["training"]["byte_scale"]
+        assert sent == 4 * leaving * 64 * 4
     eps, spill = trained["results"]
     assert sum(part["bytes_by_light"] for part in eps["collectives"]) == 0
     shares = sum(p["bytes_by_light"] for p in spill["collectives"]) / sum(
@@ -158,9 +159,12 @@ def test_killed_rank_starts_again_from_the_checkpoint(home: Home, trained: dict[
     )
     os.kill(ranks_with_checkpoint(home)[-1], signal.SIGKILL)
     [fabric] = finish(home, process)["results"]
-    [restart] = fabric["training"]["restarts"]
-    assert "signal 9" in restart["reason"] or "has ended" in restart["reason"]
-    assert restart["resumed"] == 2
+    first, *corrected = fabric["training"]["restarts"]
+    assert "signal 9" in first["reason"] or "has ended" in first["reason"]
+    if first["resumed"] != 2:  # ranks saved their state before the iteration's sums had ended
+        [second] = corrected
+        assert second["reason"] == "the last checkpoint of all ranks is that of iteration 2"
+        assert second["resumed"] == 2
     assert losses(fabric) == losses(trained["results"][1])
 
 

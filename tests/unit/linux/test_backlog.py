@@ -16,13 +16,13 @@ def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_limit_is_raised_for_many_nics_and_never_lowered(limit: Path) -> None:
-    backlog.enlarge_backlog(100)
+    backlog.enlarge_backlog(15)
     assert backlog.backlog_limit() == 1000
     backlog.enlarge_backlog(1024)
-    assert backlog.backlog_limit() == 8192
-    assert backlog.nics_within(8192) == 1024
+    assert backlog.backlog_limit() == 65536
+    assert backlog.nics_within(65536) == 1024
     backlog.enlarge_backlog(16)
-    assert limit.read_text() == "8192"
+    assert limit.read_text() == "65536"
 
 
 def test_machine_that_hides_its_limit_keeps_it(limit: Path) -> None:
