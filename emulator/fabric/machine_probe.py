@@ -232,7 +232,7 @@ _check_qdisc("delay and loss (netem)", "netem delay 1ms", _NETEM)
 _check_programs("iperf3", "apt install iperf3", "iperf3")
 
 
-@_check("backlog of a core", "`sysctl -w net.core.netdev_max_backlog=8000` on the host, 8 a NIC")
+@_check("backlog of a core", "`sysctl -w net.core.netdev_max_backlog=65536` on the host, 64 a NIC")
 def _backlog() -> str:
     limit = backlog_limit()
     if limit is None:

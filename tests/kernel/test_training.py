@@ -153,18 +153,18 @@ def test_failures_change_no_loss(home: Home, trained: dict[str, Any]) -> None:
 
 
 def test_killed_rank_starts_again_from_the_checkpoint(home: Home, trained: dict[str, Any]) -> None:
-    process = start(home, f"{JOB}{TRAINS}fabrics: [{SPILL}]", "train")
+    # Ranks save their state while the run still sums gradients: a rank that is lost in between costs
+    # an iteration's record.
+    job = JOB.replace("micro_batch: 4", "micro_batch: 4, gradient_sums: false")
+    process = start(home, f"{job}{TRAINS}fabrics: [{SPILL}]", "train")
     Deadline.after(250).wait_for(
         lambda: bool(ranks_with_checkpoint(home)) or process.poll() is not None, "a checkpoint"
     )
     os.kill(ranks_with_checkpoint(home)[-1], signal.SIGKILL)
     [fabric] = finish(home, process)["results"]
-    first, *corrected = fabric["training"]["restarts"]
-    assert "signal 9" in first["reason"] or "has ended" in first["reason"]
-    if first["resumed"] != 2:  # ranks saved their state before the iteration's sums had ended
-        [second] = corrected
-        assert second["reason"] == "the last checkpoint of all ranks is that of iteration 2"
-        assert second["resumed"] == 2
+    [restart] = fabric["training"]["restarts"]
+    assert "signal 9" in restart["reason"] or "has ended" in restart["reason"]
+    assert restart["resumed"] == 2
     assert losses(fabric) == losses(trained["results"][1])
 
 
