@@ -153,8 +153,8 @@ def test_failures_change_no_loss(home: Home, trained: dict[str, Any]) -> None:
 
 
 def test_killed_rank_starts_again_from_the_checkpoint(home: Home, trained: dict[str, Any]) -> None:
-    # Ranks save their state while the run still sums gradients: a rank that is lost in between costs
-    # an iteration's record.
+    # Ranks save their state while the run still sums gradients: a rank that is lost then costs an
+    # iteration's record.
     job = JOB.replace("micro_batch: 4", "micro_batch: 4, gradient_sums: false")
     process = start(home, f"{job}{TRAINS}fabrics: [{SPILL}]", "train")
     Deadline.after(250).wait_for(
