@@ -249,6 +249,15 @@ def test_bytes_sent_twice_are_a_fault_even_if_their_sender_calls_them_resent() -
     assert "s0/o2 sent 26.5MB more than planned" in bench.texts(bench.end(count, ALL_AGAIN))
 
 
+@pytest.mark.parametrize(("share", "faults"), [(0.45, False), (1.0, True)])
+def test_time_out_may_send_half_of_a_short_flow_again(share: float, faults: bool) -> None:
+    short = replace(BY_O2, bytes=800_000)
+    bench = Bench()
+    count = bench.start(short)
+    bench.send(short, replace(short, bytes=share * short.bytes))
+    assert bool(bench.texts(bench.end(count, ALL_AGAIN))) == faults
+
+
 @pytest.mark.parametrize(
     ("port", "column", "share", "faults"),
     [
