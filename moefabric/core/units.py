@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import Final
 
 _QUANTITY: Final = re.compile(
@@ -171,3 +172,9 @@ class Scale:
     def wall_ns(self, model_ns: float) -> int:
         """Return the duration of `model_ns` of model time on the emulation's clock."""
         return round(model_ns * self.dilation)
+
+
+def round_up(factor: float) -> float:
+    """Return a factor rounded up to two digits."""
+    step = 10.0 ** (max(0, floor(log10(factor) + 1e-12)) - 1)
+    return round(ceil(factor / step * (1 - 1e-9)) * step, 1)

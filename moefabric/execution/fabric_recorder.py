@@ -202,7 +202,7 @@ class FabricRecorder(RunObserver):
     shown: list[IterationRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._totals = FabricTotals(self.fabric.mtu, paced=self.paced)
+        self._totals = FabricTotals(self.fabric.mtu, paced=self.paced, scale=self.fabric.scale)
         self._next_verdict_s = 0.0
         self._planned_ns, self._reopened_ns = tuple[int, ...](), tuple[int, ...]()
         self._requests: tuple[CircuitRequest, ...] = ()

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import ceil, floor, inf, log10
+from math import ceil, inf
 from typing import Final
 
 from moefabric.core.machine_speed import (
@@ -20,7 +20,7 @@ from moefabric.core.machine_speed import (
 )
 from moefabric.core.resource_needs import RELAYED_BPS
 from moefabric.core.topology import Fabric, capacity_bps, drops_packets
-from moefabric.core.units import Scale
+from moefabric.core.units import Scale, round_up
 from moefabric.prediction.job_prediction import JobPrediction
 from moefabric.results.verdict import reasons
 from moefabric.runtime.cpu_monitor import usable_cores
@@ -134,7 +134,7 @@ def propose_scale(
     dilation = float(ceil(dilation * (1 - 1e-9)))
     slowing = max(slowing, dilation)
     longest_s = FRAME_SHARE * shortest_s * dilation or Scale.frame_s
-    return ProposedScale(Scale(_round_up(slowing / dilation), dilation, longest_s), bound)
+    return ProposedScale(Scale(round_up(slowing / dilation), dilation, longest_s), bound)
 
 
 def _least_slowing(load: PlannedLoad, datapath: str, machine: MachineSpeed, cores: int) -> float:
@@ -206,9 +206,3 @@ def shortest_wall_s(servers: int, cores: int) -> float:
     """Return the wall time that a collective of these servers must last to be measurable."""
     flows = servers * (servers - 1)
     return machine_speed().start_spread_s(flows, cores) / START_SPREAD_SHARE
-
-
-def _round_up(factor: float) -> float:
-    """Return a factor rounded up to two digits."""
-    step = 10.0 ** (max(0, floor(log10(factor) + 1e-12)) - 1)
-    return round(ceil(factor / step * (1 - 1e-9)) * step, 1)

@@ -111,7 +111,8 @@ def _fidelity(document: Json, detail: _Detail) -> Json:
         for kind, one in document.get("completion_errors", {}).items()
     }
     reasons = _shortened(document.get("reasons", []), detail.reasons)
-    return {**document, "completion_errors": errors, "reasons": reasons}
+    kept = {**document, "completion_errors": errors, "reasons": reasons}
+    return _without(kept, "findings")
 
 
 def _shortened(reasons: Sequence[str], characters: int) -> list[str]:

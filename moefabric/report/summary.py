@@ -15,7 +15,13 @@ from moefabric.report import formatting
 from moefabric.report.formatting import MISSING, number, percentage, printable, ratio, seconds
 from moefabric.results import parts
 from moefabric.results.comparison import baseline, joined_phases
-from moefabric.results.model import FabricPrediction, FabricResult, RunResult, Verdict
+from moefabric.results.model import (
+    FabricPrediction,
+    FabricResult,
+    RunResult,
+    Verdict,
+    VerdictFinding,
+)
 
 PHASES = ("demand", "plan", "divert", "command", "settle", "verify", "admit")
 """Phases of a reconfiguration in their order; `<phase>_s` in the JSON."""
@@ -87,8 +93,14 @@ class FabricSummary:
 
     @property
     def reasons(self) -> list[str]:
-        """Reasons for a verdict other than a pass."""
-        return self.result.fidelity.reasons or ["no reason was given"]
+        """Reasons for a verdict other than a pass, in words."""
+        return [finding.text for finding in self.findings]
+
+    @property
+    def findings(self) -> list[VerdictFinding]:
+        """Reasons for a verdict other than a pass, each with its own verdict and remedy."""
+        nothing = VerdictFinding(verdict=self.verdict, text="no reason was given")
+        return self.result.fidelity.explanations or [nothing]
 
     @property
     def is_baseline(self) -> bool:

@@ -79,9 +79,9 @@ class RunTables:
         yield from _section(run_tables.first_all_to_alls(fabrics), _FIRST_LEGEND)
         yield from _section(run_tables.failures(fabrics))
         for fabric in fabrics:
-            for reason in () if fabric.verdict is Verdict.PASS else fabric.reasons:
-                named = f"{fabric.name} is {fabric.verdict}", VERDICT_STYLES[fabric.verdict]
-                yield Text.assemble(named, f": {printable(reason)}")
+            for finding in () if fabric.verdict is Verdict.PASS else fabric.findings:
+                named = f"{fabric.name} is {finding.verdict}", VERDICT_STYLES[finding.verdict]
+                yield Text.assemble(named, f": {printable(str(finding))}")
 
 
 def _section(shown: Table, legend: str = "") -> Iterator[RenderableType]:

@@ -242,13 +242,33 @@ class ErrorSummary(result_parts.ResultPart):
     """Errors at equal steps from the 0th to the 100th percentile: the distribution as a curve."""
 
 
+class VerdictFinding(result_parts.ResultPart):
+    """A reason for a verdict other than a pass."""
+
+    verdict: Verdict
+    """The verdict by this reason alone."""
+    text: str
+    """The reason in words, with its culprit."""
+    value: float | None = None
+    """The measured value, if it is one."""
+    limit: float | None = None
+    """The bound that the value exceeds."""
+    remedy: str = ""
+    """What to change, with key and number; empty if nothing but the fault's cause helps."""
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.remedy}" if self.remedy else self.text
+
+
 class FidelityResult(result_parts.ResultPart):
     """Verdict with its reasons and the figures on which it rests."""
 
     verdict: Verdict
     """Verdict on the fabric's measurements."""
     reasons: list[str] = Field(default_factory=list)
-    """Reasons for a verdict other than a pass."""
+    """Reasons for a verdict other than a pass, in words."""
+    findings: list[VerdictFinding] = Field(default_factory=list)
+    """The same reasons, each with its own verdict, figures and remedy."""
     link_rate_error_p95: float | None = None
     """Absolute error of full links' goodput, 95th percentile."""
     cpu_idle_min: float | None = None
@@ -264,6 +284,13 @@ class FidelityResult(result_parts.ResultPart):
     collective, 95th percentile."""
     disturbed: float = 0.0
     """Share of collectives that aren't judged: failures or other machines disturbed them."""
+
+    @property
+    def explanations(self) -> list[VerdictFinding]:
+        """The findings; for a document that has none, its reasons with the verdict on all."""
+        if len(self.findings) == len(self.reasons):
+            return self.findings
+        return [VerdictFinding(verdict=self.verdict, text=reason) for reason in self.reasons]
 
     @model_validator(mode="before")
     @classmethod

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from statistics import median
+from typing import Final
 
 import numpy as np
 
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.topology import Fabric, uplink_rate_bps
+from moefabric.core.units import Scale
 from moefabric.results import parts
 from moefabric.results.comparison import network_cost
 from moefabric.results.model import EpsSummary, FabricResult, FidelityResult, Verdict, WiringSummary
@@ -16,8 +18,10 @@ from moefabric.results.verdict import reasons
 from moefabric.results.verdict.failure_results import failure_results
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, joined_rows, outcomes_of
 from moefabric.results.verdict.measurements import FabricMeasurements
-from moefabric.results.verdict.reasons import RunFinding
+from moefabric.results.verdict.reasons import RunFinding, RunSetting
 from moefabric.results.verdict.verdict import judge, worst_verdict
+
+_UNSCALED: Final = Scale()
 
 
 class FabricTotals:
@@ -27,19 +31,30 @@ class FabricTotals:
         mtu: MTU of the NICs in bytes.
         paced: Whether flows are paced.
         cpu_idle: Idle shares of the machine besides those of the iterations.
+        scale: Scale of the run, which remedies change.
     """
 
-    def __init__(self, mtu: int, *, paced: bool = True, cpu_idle: Sequence[float] = ()) -> None:
-        self._mtu, self._paced = mtu, paced
+    def __init__(
+        self,
+        mtu: int,
+        *,
+        paced: bool = True,
+        cpu_idle: Sequence[float] = (),
+        scale: Scale = _UNSCALED,
+    ) -> None:
+        self._mtu, self._paced, self._scale = mtu, paced, scale
+        self._iterations = set[int]()
         self.measured = FabricMeasurements(cpu_idle=list(cpu_idle))
 
     def add(self, outcome: IterationOutcome) -> None:
         """Add the measurements of an iteration."""
+        self._iterations.add(outcome.result.iteration)
         self.measured.add(outcome.measured)
 
     def fidelity(self, findings: Sequence[RunFinding] = ()) -> FidelityResult:
         """Judge all iterations, with further findings on the machine and the testbed."""
-        return judge(self.measured, findings, mtu=self._mtu, paced=self._paced)
+        setting = RunSetting(self._scale.bytes, self._scale.dilation, len(self._iterations))
+        return judge(self.measured, findings, mtu=self._mtu, paced=self._paced, setting=setting)
 
 
 def summed_outcomes(
@@ -67,7 +82,8 @@ def summed_outcomes(
         nothing = FidelityResult(verdict=Verdict.PASS)
         result = FabricResult(fabric=name, policy=policy, wiring=wiring, fidelity=nothing)
         return with_findings(result, reasons.NO_ITERATION.judge())
-    totals = FabricTotals(wiring.mtu or 1500, paced=paced, cpu_idle=cpu_idle)
+    scale = Scale(wiring.bytes_scale or 1.0, wiring.dilation or 1.0)
+    totals = FabricTotals(wiring.mtu or 1500, paced=paced, cpu_idle=cpu_idle, scale=scale)
     for outcome in outcomes:
         totals.add(outcome)
     rows = joined_rows(outcomes)
@@ -172,10 +188,14 @@ def with_findings(result: FabricResult, findings: Iterable[RunFinding]) -> Fabri
     """Return a result with further findings, which are its first reasons."""
     if not (listed := list(findings)):
         return result
-    verdicts = [finding.verdict for finding in listed]
-    texts = [finding.text for finding in listed]
-    own = result.fidelity
-    update = {"verdict": worst_verdict([*verdicts, own.verdict]), "reasons": [*texts, *own.reasons]}
+    own, wiring = result.fidelity, result.wiring
+    iterations = len({one.iteration for one in result.iterations})
+    setting = RunSetting(wiring.bytes_scale or 1.0, wiring.dilation or 1.0, iterations or 1)
+    update = {
+        "verdict": worst_verdict([*(finding.verdict for finding in listed), own.verdict]),
+        "reasons": [*(finding.text for finding in listed), *own.reasons],
+        "findings": [*(finding.result(setting) for finding in listed), *own.findings],
+    }
     return result.model_copy(update={"fidelity": own.model_copy(update=update)})
 
 

@@ -10,9 +10,11 @@ CPU).
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import ceil
 from typing import Final, NamedTuple
 
-from moefabric.results.model import Verdict
+from moefabric.core.units import round_up
+from moefabric.results.model import Verdict, VerdictFinding
 
 MOST_NAMES: Final = 3
 """Places of one kind that reasons name."""
@@ -30,15 +32,65 @@ GROSS_OUTLIER: Final = 2.0
 GROSS_SHARE: Final = 0.01
 """Share of such outliers above which two or more invalidate a run."""
 
+_MARGIN: Final = 1.1
+"""Share by which a remedy goes beyond what brings a value to its bound."""
+_MOST_SLOWDOWN: Final = 4.0
+"""Factor by which one remedy increases the dilation at most: a run takes as much longer."""
+
 Bounds = tuple[float | None, float | None]
 """Values beyond which a run is degraded and invalid; None if no value is."""
 
 
+class RunSetting(NamedTuple):
+    """What a user would change about a run: its scale and its length."""
+
+    bytes_scale: float = 1.0
+    dilation: float = 1.0
+    iterations: int = 1
+
+    def remedy(self, template: str, excess: float) -> str:
+        """Fill a remedy in with numbers that should bring a value within its bound.
+
+        Args:
+            template: The remedy, with the fields `scale` and `iterations` for these numbers.
+            excess: Factor by which the value exceeds the bound of a pass.
+        """
+        dilation = round_up(self.dilation * min(excess * _MARGIN, _MOST_SLOWDOWN))
+        scale = f"scale: {{bytes: {self.bytes_scale:g}, dilation: {dilation:g}}}"
+        return template.format(scale=scale, iterations=ceil(self.iterations * excess))
+
+
+UNSCALED: Final = RunSetting()
+
+
 class RunFinding(NamedTuple):
-    """A verdict and its reason."""
+    """A verdict and its reason.
+
+    Attributes:
+        verdict: The verdict by this reason alone.
+        text: The reason in words.
+        value: The measured value; None for a circumstance that is present or not.
+        limit: The bound that the value exceeds.
+        remedy: What to change, with fields for numbers.
+        excess: Factor by which the value exceeds the bound of a pass.
+    """
 
     verdict: Verdict
     text: str
+    value: float | None = None
+    limit: float | None = None
+    remedy: str = ""
+    excess: float = 1.0
+
+    def result(self, setting: RunSetting) -> VerdictFinding:
+        """Return the finding for the JSON, its remedy with the numbers of this run."""
+        return VerdictFinding(
+            verdict=self.verdict,
+            text=self.text,
+            value=self.value,
+            limit=self.limit,
+            remedy=self.remedy and setting.remedy(self.remedy, self.excess),
+        )
 
 
 class LabelledError(NamedTuple):
@@ -61,6 +113,8 @@ class Reason:
         bounds: The bounds of the value. By default, any value above 0 degrades a run.
         tcp: Other bounds for runs without pacing.
         is_least: Whether values below the bounds are wrong, rather than those above.
+        remedy: What to change about the run, with the fields `scale` and `iterations` for
+            numbers (`RunSetting.remedy`); empty if nothing but the fault's cause helps.
 
     Example:
         A reason with two bounds, and the finding on a value::
@@ -73,22 +127,40 @@ class Reason:
     bounds: Bounds = (0.0, None)
     tcp: Bounds | None = None
     is_least: bool = False
+    remedy: str = ""
 
     def judge(
-        self, value: float = 1, *, paced: bool = True, **words: object
+        self, value: float | None = None, *, paced: bool = True, **words: object
     ) -> Iterator[RunFinding]:
         """Yield the finding on a value, unless it passes.
 
         Args:
-            value: The measured value. The default stands for a circumstance that is present.
+            value: The measured value. The default is a circumstance that is present.
             paced: Whether flows were paced.
             words: Further fields of the text.
         """
         bounds = self.bounds if paced or self.tcp is None else self.tcp
+        figure = 1.0 if value is None else value
         for verdict, limit in zip((Verdict.INVALID, Verdict.DEGRADED), bounds[::-1], strict=True):
-            if limit is not None and (value < limit if self.is_least else value > limit):
-                yield RunFinding(verdict, self.text.format(value=value, limit=limit, **words))
+            if limit is not None and (figure < limit if self.is_least else figure > limit):
+                text = self.text.format(value=value, limit=limit, **words)
+                passes = limit if bounds[0] is None else bounds[0]
+                excess = self._excess(figure, passes)
+                yield RunFinding(verdict, text, value, value and limit, self.remedy, excess)
                 return
+
+    def _excess(self, value: float, passes: float) -> float:
+        """Return the factor between a value and the bound of a pass, at least 1.
+
+        Of a share that must be left, what is used counts: 30 % idle where 65 % may be busy.
+        """
+        if not self.is_least:
+            more, less = value, passes
+        elif passes < 1:
+            more, less = 1 - value, 1 - passes
+        else:
+            more, less = passes, value
+        return max(1.0, more / max(less, 1e-3))
 
     def judge_each(self, places: Iterable[str], most: int | None = None) -> Iterator[RunFinding]:
         """Yield the findings on places where something is wrong: all, or the first and a count."""
@@ -99,11 +171,19 @@ class Reason:
             yield from MORE.judge(len(listed) - most)
 
 
+_ALONE: Final = "run it with nothing else on the machine, or slow it down: {scale}"
+
+
 def _excess(
-    share: str, bounds: Bounds, tcp: Bounds | None = None, place: str = " (worst: {place})"
+    share: str,
+    bounds: Bounds,
+    tcp: Bounds | None = None,
+    place: str = " (worst: {place})",
+    remedy: str = _ALONE,
 ) -> Reason:
     """Return the reason for a share over its bounds."""
-    return Reason(f"{share} {{value:.1%}} is over {{limit:.0%}}{place}", bounds, tcp)
+    text = f"{share} {{value:.1%}} is over {{limit:.0%}}{place}"
+    return Reason(text, bounds, tcp, remedy=remedy)
 
 
 _ANY_INVALID: Final[Bounds] = (None, 0.0)
@@ -118,7 +198,7 @@ BIAS: Final = _excess(_BIAS, (0.01, 0.05), (0.10, 0.20), "")
 _OUTLIER_TEXT: Final = (
     "{value} of {count} {kind} are over {share:.0%} too long, or {short:.0%} too short ({place})"
 )
-FEW_OUTLIERS: Final = Reason(_OUTLIER_TEXT)
+FEW_OUTLIERS: Final = Reason(_OUTLIER_TEXT, remedy="run it with nothing else on the machine")
 MANY_OUTLIERS: Final = Reason(_OUTLIER_TEXT, _ANY_INVALID)
 _GOODPUT: Final = "goodput of a full link against the planned one: error"
 LINK_GOODPUT: Final = _excess(_GOODPUT, (0.02, 0.10), (0.10, 0.25), " ({place})")
@@ -141,6 +221,7 @@ ARRIVALS: Final = Reason(
     "{value:.1%} of the collective is over {limit:.0%}",
     (0.05, 0.15),
     (0.20, 0.60),  # greedy senders let acknowledgements wait in full queues: 7.4 % in an incast
+    remedy=_ALONE,
 )
 DARK_TIME: Final = _excess("error of the dark time of reconfigurations", (0.05, 0.50))
 DARK_MEAN: Final = Reason(
@@ -158,18 +239,23 @@ NO_ITERATION: Final = Reason("no iteration ended", _ANY_INVALID)
 STOPPED: Final = Reason("the fabric was stopped after {value} of {planned} iterations")
 NO_COLLECTIVE: Final = Reason("no collective was measured", _ANY_INVALID)
 FEW_COLLECTIVES: Final = Reason(
-    "{value} collectives were judged; a 95th percentile needs {limit}", (20, None), is_least=True
+    "{value} collectives were judged; a 95th percentile needs {limit}",
+    (20, None),
+    is_least=True,
+    remedy="training.iterations: {iterations}",
 )
 _DISTURBED: Final = "share of collectives not judged (failures, CPU steal)"
-DISTURBED: Final = _excess(_DISTURBED, (0.10, 0.50), place="")
+DISTURBED: Final = _excess(
+    _DISTURBED, (0.10, 0.50), place="", remedy="training.iterations: {iterations}"
+)
 
 # --- machine -------------------------------------------------------------------------------------
 
 NO_CPU_SAMPLE: Final = Reason("no CPU sample was taken while packets were under way")
 _IDLE: Final = "least idle share of the CPU {value:.1%} is under {limit:.0%}"
-BUSY: Final = Reason(_IDLE, (0.35, None), is_least=True)
+BUSY: Final = Reason(_IDLE, (0.35, None), is_least=True, remedy=_ALONE)
 _STARVED: Final = f"{_IDLE} and times are wrong: the machine was too slow"
-STARVED: Final = Reason(_STARVED, (None, 0.10), is_least=True)
+STARVED: Final = Reason(_STARVED, (None, 0.10), is_least=True, remedy=_ALONE)
 LATE_LINKS: Final = Reason(
     "99th percentile of how late links pass packets on, {late}, is over {bound} (most: {most})"
 )
@@ -212,6 +298,7 @@ LATE_CONTROL: Final = Reason(
     "the controller of {place} takes {value:.1f} times the expected time in the median, over "
     "{limit:g}",
     (5.0, 15.0),  # honest ones take up to 3 times on two cores under a load of 16
+    remedy="run it with nothing else on the machine",
 )
 OTHER_CIRCUITS: Final = Reason("{place}", _ANY_INVALID)
 """A request for another demand than the layer's, or circuits that the policy doesn't choose."""
@@ -229,6 +316,8 @@ REPETITIONS: Final = Reason(
     # TCP sends 1.4 to 1.7 % again in the incast of `examples/incast.yaml`, into queues of 20
     # packets, and 0.02 % where queues have no limit.
     (0.05, 0.20),
+    remedy="`moefabric doctor` shows whether a core's backlog drops frames; else enlarge "
+    "wiring.queue",
 )
 UNCOUNTED: Final = Reason(
     "no port counted bytes: agents alone say how many went, and nobody whether they went by light"

@@ -19,9 +19,11 @@ from moefabric.results.verdict.reasons import (
     GROSS_OUTLIER,
     GROSS_SHARE,
     MOST_NAMES,
+    UNSCALED,
     LabelledError,
     Reason,
     RunFinding,
+    RunSetting,
 )
 
 _QUANTILES: Final = 41
@@ -44,6 +46,7 @@ def judge(
     *,
     mtu: int = 1500,
     paced: bool = True,
+    setting: RunSetting = UNSCALED,
 ) -> FidelityResult:
     """Judge the measurements of a fabric.
 
@@ -52,6 +55,7 @@ def judge(
         findings: Findings besides, on the machine and the testbed.
         mtu: MTU of the NICs in bytes.
         paced: Whether flows were paced.
+        setting: Scale and length of the run, which remedies change.
     """
     summaries = {
         kind: summarise(errors) for kind, errors in measured.errors.items() if errors.values
@@ -83,6 +87,7 @@ def judge(
     return FidelityResult(
         verdict=worst_verdict(finding.verdict for finding in all_findings),
         reasons=[finding.text for finding in all_findings],
+        findings=[finding.result(setting) for finding in all_findings],
         link_rate_error_p95=_abs_p95(np.array([*chain.from_iterable(measured.links.values())])),
         cpu_idle_min=min(measured.cpu_idle, default=None),
         completion_error_p50=collectives.abs_p50 if collectives else None,

@@ -152,9 +152,9 @@ def run_experiment(_moefabric_session: None) -> "Callable[..., Result]":
         result = experiment.run()
         if result.verdict == "invalid":
             lines = [
-                f"{fabric.fabric}: {reason}"
+                f"{fabric.fabric} is {finding.verdict}: {finding}"
                 for fabric in result.results
-                for reason in fabric.fidelity.reasons
+                for finding in fabric.fidelity.explanations
             ]
             pytest.fail("\n".join(["the run's verdict is invalid", *lines]), pytrace=False)
         return result

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from moefabric.results.model import Integrity, Verdict
 from moefabric.results.verdict.measurements import Errors, FabricMeasurements
-from moefabric.results.verdict.reasons import CIRCUMSTANCE, LabelledError, Reason
+from moefabric.results.verdict.reasons import (
+    BUSY,
+    CIRCUMSTANCE,
+    FEW_COLLECTIVES,
+    LATENESS,
+    LOST_TRANSFERS,
+    LabelledError,
+    Reason,
+    RunSetting,
+)
 from moefabric.results.verdict.verdict import judge, worst_verdict
 
 INTACT = Integrity(bytes_sent=1000, bytes_received=1000, corrupt=0, lost_transfers=0)
@@ -383,7 +392,39 @@ def test_reason_has_the_verdict_of_the_bound_that_its_value_exceeds(
     value: float, paced: bool, findings: list[tuple[Verdict, str]]
 ) -> None:
     reason = Reason("{place}: {value} over {limit}", (0.1, 0.5), tcp=(0.3, None))
-    assert list(reason.judge(value, paced=paced, place="s0")) == findings
+    judged = reason.judge(value, paced=paced, place="s0")
+    assert [(finding.verdict, finding.text) for finding in judged] == findings
+
+
+def test_each_reason_has_its_own_verdict_and_figures() -> None:
+    errors = collectives(*[0.03] * 56)  # median and bias degrade; a lost transfer invalidates
+    lost = Integrity(bytes_sent=9, bytes_received=9, corrupt=0, lost_transfers=1)
+    fidelity = judge(measured(errors=errors, integrity=lost))
+    own = {finding.text.partition(" of ")[0]: finding for finding in fidelity.findings}
+    assert [finding.text for finding in fidelity.findings] == fidelity.reasons
+    assert fidelity.verdict is Verdict.INVALID
+    assert own["median error"].verdict is Verdict.DEGRADED
+    assert own["median error"].value == pytest.approx(0.03)
+    assert own["median error"].limit == pytest.approx(0.02)
+    assert own["1 transfers did not arrive"].verdict is Verdict.INVALID
+
+
+@pytest.mark.parametrize(
+    ("reason", "value", "remedy"),
+    [
+        pytest.param(FEW_COLLECTIVES, 16, "training.iterations: 4", id="too-few-samples"),
+        pytest.param(BUSY, 0.051, "scale: {bytes: 50, dilation: 280}", id="busy-cores"),
+        pytest.param(LATENESS, 0.06, "scale: {bytes: 50, dilation: 230}", id="late-starts"),
+        pytest.param(LATENESS, 0.9, "scale: {bytes: 50, dilation: 690}", id="slowed-down-4-times"),
+        pytest.param(LOST_TRANSFERS, 1, "", id="nothing-to-change"),
+    ],
+)
+def test_remedy_names_key_and_number(reason: Reason, value: float, remedy: str) -> None:
+    (found,) = reason.judge(value, place="s0")
+    result = found.result(RunSetting(bytes_scale=50, dilation=172, iterations=3))
+    assert result.remedy.endswith(remedy)
+    assert bool(result.remedy) == bool(remedy)
+    assert str(result) == (f"{found.text}; {result.remedy}" if remedy else found.text)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 8])
