@@ -1,4 +1,4 @@
-# make demo            installs everything and replays the paper's prototype: out/prototype.json, out/prototype.html
+# make demo            installs everything, replays the paper's prototype and a region whose light moves: out/prototype.html, out/moving-light.html
 # make demo-training   trains a model on four fabrics, 10 minutes: out/training.json, .html, out/gating.npz
 # make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
@@ -37,6 +37,7 @@ bin := .venv/bin
 demo: setup-run
 	mkdir -p out
 	$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json --report out/prototype.html
+	$(bin)/moefabric run examples/moving-light.yaml --json out/moving-light.json --report out/moving-light.html
 
 demo-training: setup-training
 	mkdir -p out

@@ -26,18 +26,22 @@ _NO_IPV4: Final = {"net.ipv4.conf.{}.rp_filter": "1", "net.ipv4.conf.{}.arp_igno
 
 Without an address and with strict reverse-path filtering (RFC 3704), every packet is dropped.
 """
-_TCP: Final = {
+TCP_SETTINGS: Final = {
     "net.ipv4.tcp_slow_start_after_idle": "0",
     "net.ipv4.tcp_no_metrics_save": "1",
-    "net.ipv4.tcp_tso_rtt_log": "0",
+    "net.ipv4.tcp_tso_rtt_log": "31",
     "net.ipv4.tcp_rmem": "4096 4194304 33554432",
 }
 """TCP settings that make it resemble an RDMA NIC's transport.
 
 An idle connection keeps its window. A connection takes no metrics from earlier ones, and doesn't
-wait for its receiver's buffer to grow. A short round trip doesn't make TCP send 64 KB at once,
-which would take 0.2 s at 3 Mb/s.
+wait for its receiver's buffer to grow. TCP fills frames up to the limit of the interface, whatever
+the round trip and the pace.
 """
+_IP_TCP_BYTES: Final = 40
+_FRAME_HEADROOM: Final = 640
+"""Bytes by which an interface's limit exceeds a frame's packets, since TCP leaves 321 for headers
+(`sk_setup_caps`): more than these, and less than another packet."""
 _REACHABLE: Final = "net.ipv4.neigh.{}.base_reachable_time_ms"
 _REACHABLE_MS: Final = "3600000"
 """ARP entries live as long as an experiment, so that no flow waits for a busy controller."""
@@ -58,7 +62,7 @@ _PATIENT: Final = ("net.ipv4.tcp_rto_min_us", "net.ipv4.tcp_early_retrans")
 
 QueueCounts = dict[str, dict[str, int]]
 """By port, the counters `packets`, `bytes` (with headers, of packets that left) and `drops`."""
-TCP_SYSCTLS: Final = (*_TCP, _MIN_SEGMENTS_NAME, *_PATIENT, *_ECN, *_CUBIC)
+TCP_SYSCTLS: Final = (*TCP_SETTINGS, _MIN_SEGMENTS_NAME, *_PATIENT, *_ECN, *_CUBIC)
 """Sysctls that a fabric changes in the whole network namespace of a server."""
 
 
@@ -75,8 +79,8 @@ def answer_arp(interface: str) -> None:
     namespaces.set_sysctls({f"net.ipv4.conf.{interface}.arp_ignore": "1"})
 
 
-def min_tso_segments(plan: FabricPlan) -> int:
-    """Return the minimum number of segments in a frame that a host sends.
+def frame_segments_of(plan: FabricPlan) -> int:
+    """Return the number of segments in a frame that a host sends, its last one excepted.
 
     A switch forwards one frame of eight segments at a fraction of the cost of four frames of two.
     The kernel's limit for a frame is 64 KB.
@@ -91,7 +95,7 @@ def min_tso_segments(plan: FabricPlan) -> int:
 def tcp_sysctls(plan: FabricPlan) -> dict[str, str]:
     """Return the sysctls of a server's TCP."""
     marked = any(link.behaviour.ecn_bytes for link in plan.programmed if link.behaviour)
-    values = _TCP | {_MIN_SEGMENTS_NAME: str(min_tso_segments(plan))}
+    values = TCP_SETTINGS | {_MIN_SEGMENTS_NAME: str(frame_segments_of(plan))}
     if plan.frame_s > _PROMPT_FRAME_S and not plan.single_packets:
         timeout_us = round(_TIMEOUT_FRAMES * plan.frame_s * 1e6)
         values |= dict(zip(_PATIENT, (str(timeout_us), "0"), strict=True))
@@ -148,10 +152,10 @@ def make_links(
         for node, pid in pids.items()
     )
     pairs = [link for link in plan.links if link.behaviour is None and link.tunnel is None]
-    single = whole.single_packets
+    segments = _most_segments(whole)
     bridges = {end.bridge for link in pairs for end in link.ends if end.bridge}
     master_of = {bridge: socket.if_nametoindex(bridge) for bridge in bridges} | {"": 0}
-    netlink.execute([_pair(link, pids, master_of, single_packets=single) for link in pairs])
+    netlink.execute([_pair(link, pids, master_of, segments) for link in pairs])
     make_tunnels(plan, outer)
     if shaped:
         shape_all(plan, pids)
@@ -208,19 +212,36 @@ def _configure_interfaces(node: str, ends: list[tuple[Link, Interface]]) -> None
     netlink.execute(requests)
 
 
-def _pair(
-    link: Link, pids: Mapping[str, int], master_of: Mapping[str, int], *, single_packets: bool
-) -> netlink.Request:
-    """Return the request that makes a link; only the link's first end can join a bridge.
+def frame_bytes(segments: int, mtu: int) -> int:
+    """Return an interface's limit in bytes by which TCP fills frames with this many segments."""
+    return segments * (mtu - _IP_TCP_BYTES) + _FRAME_HEADROOM
+
+
+def _most_segments(plan: FabricPlan) -> int:
+    """Return the most segments in a frame that a host sends; 0 for the kernel's limit.
 
     Hosts send frames of one packet into queues with a limit.
     """
+    if plan.single_packets:
+        return 1
+    return frame_segments_of(plan) if plan.shaped else 0
+
+
+def _pair(
+    link: Link, pids: Mapping[str, int], master_of: Mapping[str, int], most_segments: int
+) -> netlink.Request:
+    """Return the request that makes a link; only the link's first end can join a bridge.
+
+    Hosts can send frames of `most_segments`. The limit in bytes gives frames their size without
+    TCP's least number of segments: the kernel stops a paced connection for ever if it reads 0
+    there, which happens where a congestion control gives that number (seen with Linux 6.18).
+    """
 
     def veth_end(end: Interface) -> netlink.VethEnd:
-        is_single = single_packets and link.is_host_link and end == link.a
-        pid = pids[end.node] if end.node != FABRIC else 0
-        master, segments = master_of[end.bridge], 1 if is_single else 0
-        return netlink.VethEnd(end.name, link.mtu, pid, end.mac, master, segments)
+        segments = most_segments if link.is_host_link and end == link.a else 0
+        most_bytes = frame_bytes(segments, link.mtu) if segments > 1 else 0
+        pid, master = pids[end.node] if end.node != FABRIC else 0, master_of[end.bridge]
+        return netlink.VethEnd(end.name, link.mtu, pid, end.mac, master, segments, most_bytes)
 
     first, second = (link.a, link.b) if link.a.node == FABRIC else (link.b, link.a)
     return netlink.veth(link.name, veth_end(first), veth_end(second))

@@ -51,6 +51,7 @@ _BATCH_SIZE: Final = 64
 """Requests per call, whose answers fit into any machine's socket buffer."""
 _LINK_MAC, _LINK_NAME, _LINK_MTU, _LINK_MASTER, _LINK_INFO = 1, 3, 4, 10, 18
 _LINK_NAMESPACE_PID, _LINK_SENT_QUEUES, _LINK_RECEIVED_QUEUES, _LINK_MOST_SEGMENTS = 19, 31, 32, 40
+_LINK_MOST_BYTES = 41
 _VETH_PEER: Final = 1
 HEADER: Final = struct.Struct("=IHHII")
 _ATTRIBUTE: Final = struct.Struct("=HH")
@@ -137,6 +138,7 @@ class VethEnd(NamedTuple):
         mac: MAC address; empty leaves the choice to the kernel.
         master: Index of the bridge that it joins; 0 for none.
         most_segments: Limit of the packets in a frame; 0 for the kernel's.
+        most_bytes: Limit of the bytes in a frame; 0 for the kernel's.
     """
 
     name: str
@@ -145,6 +147,7 @@ class VethEnd(NamedTuple):
     mac: str = ""
     master: int = 0
     most_segments: int = 0
+    most_bytes: int = 0
 
     def encode(self) -> bytes:
         """Return header and attributes of the interface.
@@ -157,6 +160,7 @@ class VethEnd(NamedTuple):
             _LINK_NAMESPACE_PID: self.pid,
             _LINK_MASTER: self.master,
             _LINK_MOST_SEGMENTS: self.most_segments,
+            _LINK_MOST_BYTES: self.most_bytes,
             _LINK_SENT_QUEUES: 1,
             _LINK_RECEIVED_QUEUES: 1,
         }

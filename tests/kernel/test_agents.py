@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,11 @@ from moefabric.agents.fleet.channel import connect_local, request_all
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.core.errors import AgentError, ServerLossError
+from moefabric.emulator.congestion import struct_ops
 from moefabric.emulator.congestion.paced import paced
+from moefabric.emulator.fabric.links import TCP_SETTINGS, frame_bytes
+from moefabric.emulator.linux import bpf_assembler as bpf
+from moefabric.emulator.linux.bpf_assembler import Reg
 from tests.support.agents_lab import agent, arm, bundled, collect, fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
 
@@ -85,6 +89,40 @@ def test_kernel_starts_a_held_transfer_while_the_agent_is_stopped(tmp_path: Path
         assert start_ns <= arrived_ns
         late_ns = record.first_received_ns - start_ns
         assert 0 <= late_ns < 100_000_000  # 250 ms and more if the kernel waited twice as long
+
+
+def paced_without_frames() -> AbstractContextManager[str]:
+    """Register a congestion control for paced flows that gives 0 as the least segments of a frame.
+
+    Linux 6.18 behaves as if `paced` had done so, once in some 10,000 transfers.
+    """
+    window = [bpf.move(Reg.R0, 20_000)]
+    open_window = [struct_ops.write("snd_cwnd", 20_000)]
+    programs = {
+        "init": open_window,
+        "ssthresh": window,
+        "undo_cwnd": window,
+        "cong_control": open_window,
+        "min_tso_segs": [bpf.move(Reg.R0, 0)],
+    }
+    return struct_ops.congestion_control("paced", programs)
+
+
+def test_limits_of_interfaces_size_frames_where_the_congestion_control_does_not(
+    tmp_path: Path,
+) -> None:
+    """Without them, the kernel cuts frames of no bytes at 3 Mb/s, and waits for them for ever."""
+    limit = str(frame_bytes(8, 1500))
+    with island("s0", "s1") as where, fleet_on(where, tmp_path) as fleet:
+        for server in where.names:
+            settings = [f"{name}={value}" for name, value in TCP_SETTINGS.items()]
+            must(*where.inside(server, "sysctl", "-qw", *settings))
+            limits = ("gso_max_size", limit, "gso_max_segs", "8")
+            must(*where.inside(server, "ip", "link", "set", "o0", *limits))
+        with paced_without_frames() as name:
+            fleet.connect(ways(where), congestion=name)
+            records = fleet.run(0, [paced_flow("s0", "s1", 100_000, 3e6)], deadline_s=10)
+            assert [record.why for record in records] == [""]
 
 
 def test_connection_has_its_dscp_and_congestion_control(tmp_path: Path) -> None:

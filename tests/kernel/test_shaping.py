@@ -86,13 +86,19 @@ def test_queue_ceil_and_burst_of_a_link_are_read_back(command: str, why: str) ->
 
 def test_veth_pair_has_planned_properties() -> None:
     def make() -> str:
-        end = netlink.VethEnd("a", 9000, mac="02:00:0a:00:01:01", most_segments=1)
+        end = netlink.VethEnd("a", 9000, mac="02:00:0a:00:01:01", most_segments=1, most_bytes=9000)
         netlink.execute([netlink.veth("s0/o0", end, netlink.VethEnd("b", 1500))])
         return run(["ip", "-d", "-o", "link", "show"])
 
     _, *pair = namespaces.run_in_new(make).splitlines()
     far, near = sorted(pair, key=lambda line: "a@b" in line)
-    for words in ("mtu 9000", "02:00:0a:00:01:01", "gso_max_segs 1 ", "numtxqueues 1 "):
+    for words in (
+        "mtu 9000",
+        "02:00:0a:00:01:01",
+        "gso_max_segs 1 ",
+        "gso_max_size 9000 ",
+        "numtxqueues 1 ",
+    ):
         assert words in near
     assert "mtu 1500" in far
 

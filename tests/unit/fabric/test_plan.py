@@ -13,7 +13,7 @@ from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import QueueLimit, Scale
-from moefabric.emulator.fabric.links import min_tso_segments, tcp_sysctls
+from moefabric.emulator.fabric.links import frame_segments_of, tcp_sysctls
 from moefabric.emulator.fabric.plan import (
     BRIDGE,
     FABRIC,
@@ -258,7 +258,7 @@ def test_frame_lasts_ten_milliseconds_within_limits(rate_bps: float, segments: i
     fabric = Fabric(
         "f", (Region("r0", 0, ("s0", "s1"), Ocs("ocs0", 2)),), 2, 1, 1, rate_bps, Eps(4)
     )
-    assert min_tso_segments(plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))) == segments
+    assert frame_segments_of(plan_fabric(fabric, ManagementNetwork("198.18.0.0/24"))) == segments
 
 
 def test_connections_wait_for_slow_frames_before_they_send_again() -> None:
