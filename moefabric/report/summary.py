@@ -103,6 +103,11 @@ class FabricSummary:
         return self.result.fidelity.explanations or [nothing]
 
     @property
+    def remedies(self) -> list[str]:
+        """What to change about the run for a better verdict, each once."""
+        return [*dict.fromkeys(one.remedy for one in self.findings if one.remedy)]
+
+    @property
     def is_baseline(self) -> bool:
         """Whether this fabric is the run's baseline."""
         return self.base is not None and self.base.result is self.result

@@ -81,7 +81,9 @@ class RunTables:
         for fabric in fabrics:
             for finding in () if fabric.verdict is Verdict.PASS else fabric.findings:
                 named = f"{fabric.name} is {finding.verdict}", VERDICT_STYLES[finding.verdict]
-                yield Text.assemble(named, f": {printable(str(finding))}")
+                yield Text.assemble(named, f": {printable(finding.text)}")
+            for remedy in fabric.remedies:
+                yield Text(f"{fabric.name}: remedy: {printable(remedy)}", style="dim")
 
 
 def _section(shown: Table, legend: str = "") -> Iterator[RenderableType]:

@@ -256,9 +256,6 @@ class VerdictFinding(result_parts.ResultPart):
     remedy: str = ""
     """What to change, with key and number; empty if nothing but the fault's cause helps."""
 
-    def __str__(self) -> str:
-        return f"{self.text}; {self.remedy}" if self.remedy else self.text
-
 
 class FidelityResult(result_parts.ResultPart):
     """Verdict with its reasons and the figures on which it rests."""

@@ -18,7 +18,7 @@ from moefabric.results.verdict import reasons
 from moefabric.results.verdict.failure_results import failure_results
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, joined_rows, outcomes_of
 from moefabric.results.verdict.measurements import FabricMeasurements
-from moefabric.results.verdict.reasons import RunFinding, RunSetting
+from moefabric.results.verdict.reasons import RunFinding, RunSetting, with_remedies
 from moefabric.results.verdict.verdict import judge, worst_verdict
 
 _UNSCALED: Final = Scale()
@@ -194,7 +194,7 @@ def with_findings(result: FabricResult, findings: Iterable[RunFinding]) -> Fabri
     update = {
         "verdict": worst_verdict([*(finding.verdict for finding in listed), own.verdict]),
         "reasons": [*(finding.text for finding in listed), *own.reasons],
-        "findings": [*(finding.result(setting) for finding in listed), *own.findings],
+        "findings": [*with_remedies(listed, setting), *own.findings],
     }
     return result.model_copy(update={"fidelity": own.model_copy(update=update)})
 

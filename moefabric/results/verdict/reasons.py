@@ -8,7 +8,7 @@ CoNEXT'12: completion times within 10 % in the median and 20 % in the 95th perce
 CPU).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final, NamedTuple
@@ -82,15 +82,27 @@ class RunFinding(NamedTuple):
     remedy: str = ""
     excess: float = 1.0
 
-    def result(self, setting: RunSetting) -> VerdictFinding:
-        """Return the finding for the JSON, its remedy with the numbers of this run."""
-        return VerdictFinding(
-            verdict=self.verdict,
-            text=self.text,
-            value=self.value,
-            limit=self.limit,
-            remedy=self.remedy and setting.remedy(self.remedy, self.excess),
+
+def with_remedies(findings: Sequence[RunFinding], setting: RunSetting) -> list[VerdictFinding]:
+    """Return findings for the JSON; findings with the same remedy share the number for the worst.
+
+    Args:
+        findings: All findings on a fabric.
+        setting: Scale and length of the run.
+    """
+    excess = dict[str, float]()
+    for finding in findings:
+        excess[finding.remedy] = max(finding.excess, excess.get(finding.remedy, 1.0))
+    return [
+        VerdictFinding(
+            verdict=one.verdict,
+            text=one.text,
+            value=one.value,
+            limit=one.limit,
+            remedy=one.remedy and setting.remedy(one.remedy, excess[one.remedy]),
         )
+        for one in findings
+    ]
 
 
 class LabelledError(NamedTuple):

@@ -24,6 +24,7 @@ from moefabric.results.verdict.reasons import (
     Reason,
     RunFinding,
     RunSetting,
+    with_remedies,
 )
 
 _QUANTILES: Final = 41
@@ -87,7 +88,7 @@ def judge(
     return FidelityResult(
         verdict=worst_verdict(finding.verdict for finding in all_findings),
         reasons=[finding.text for finding in all_findings],
-        findings=[finding.result(setting) for finding in all_findings],
+        findings=with_remedies(all_findings, setting),
         link_rate_error_p95=_abs_p95(np.array([*chain.from_iterable(measured.links.values())])),
         cpu_idle_min=min(measured.cpu_idle, default=None),
         completion_error_p50=collectives.abs_p50 if collectives else None,

@@ -152,7 +152,7 @@ def run_experiment(_moefabric_session: None) -> "Callable[..., Result]":
         result = experiment.run()
         if result.verdict == "invalid":
             lines = [
-                f"{fabric.fabric} is {finding.verdict}: {finding}"
+                f"{fabric.fabric} is {finding.verdict}: {finding.text}"
                 for fabric in result.results
                 for finding in fabric.fidelity.explanations
             ]

@@ -17,6 +17,7 @@ from moefabric.results.verdict.reasons import (
     LabelledError,
     Reason,
     RunSetting,
+    with_remedies,
 )
 from moefabric.results.verdict.verdict import judge, worst_verdict
 
@@ -421,10 +422,17 @@ def test_each_reason_has_its_own_verdict_and_figures() -> None:
 )
 def test_remedy_names_key_and_number(reason: Reason, value: float, remedy: str) -> None:
     (found,) = reason.judge(value, place="s0")
-    result = found.result(RunSetting(bytes_scale=50, dilation=172, iterations=3))
+    setting = RunSetting(bytes_scale=50, dilation=172, iterations=3)
+    (result,) = with_remedies([found], setting)
     assert result.remedy.endswith(remedy)
     assert bool(result.remedy) == bool(remedy)
-    assert str(result) == (f"{found.text}; {result.remedy}" if remedy else found.text)
+
+
+def test_findings_share_the_remedy_of_the_worst() -> None:
+    findings = [*LATENESS.judge(0.06, place="s0"), *BUSY.judge(0.05), *LATENESS.judge(0.1, place="s1")]
+    remedies = {one.remedy for one in with_remedies(findings, RunSetting(50, 100))}
+    assert len(remedies) == 1
+    assert remedies.pop().endswith("scale: {bytes: 50, dilation: 220}")
 
 
 @pytest.mark.parametrize("parts", [1, 2, 8])
