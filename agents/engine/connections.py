@@ -11,9 +11,10 @@ from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
-from moefabric.agents.engine.sockets import Destination, Listener, set_congestion_control
+from moefabric.agents.engine.sockets import Destination, set_congestion_control
 from moefabric.agents.engine.transfers import Send
 from moefabric.runtime.event_loop import IN, NOW
+from moefabric.runtime.listener import Listener
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
 MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one

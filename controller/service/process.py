@@ -19,7 +19,8 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.controller_processes import Beats, Regions, controller_name
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
-from moefabric.controller.southbound.ocs.connection import RetryDelays
+from moefabric.controller.http_client import Dial
+from moefabric.controller.southbound.ocs.connection import RetryDelays, from_reserved_port
 from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
 from moefabric.controller.southbound.ocs.remote_ocs import (
     TIMEOUT_S,
@@ -33,7 +34,7 @@ from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.forwarding import circuit_rules
-from moefabric.core.ocs import Verification
+from moefabric.core.ocs import OcsControl, Verification
 from moefabric.core.rules import eps_rules, server_rules
 from moefabric.core.topology import Region
 from moefabric.planner.relay_linear_program import load_solver
@@ -159,9 +160,11 @@ def _start(
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
     tls = wiring.control_tls.context(server_side=True) if wiring.control_tls else None
-    switches.listen(openflow, {openflow[0], *wiring.switch_addresses}, tls)
+    hosts = {openflow[0], *wiring.switch_addresses}
+    switches.listen(openflow, hosts, tls)
     service = NorthboundService(controller, HttpAccess(token, northbound))
-    green.serve_connections(northbound, "requests", service.serve, tls)
+    known = None if tls else {*hosts, "127.0.0.1"}
+    green.serve_connections(northbound, "requests", service.serve, tls, known)
     green.spawn(beats.ask, controller_name(region), client(region), green.sleep)
     green.spawn(_adopt, controller)
     if region:
@@ -175,8 +178,15 @@ def _ocs(wiring: FabricWiring, region: Region, timeout_s: float) -> RemoteOcs | 
     if region.ocs is None or not wiring.fabric.optical:
         return None
     address = device_address(region.ocs.control, wiring.management.ocs_address(region))
-    driver = make_driver(region.ocs, address, timeout_s, green.create_connection, green.sleep)
+    dial = _ocs_dial(region.ocs.control)
+    driver = make_driver(region.ocs, address, timeout_s, dial, green.sleep)
     return RemoteOcs(wiring.fabric, region, driver)
+
+
+def _ocs_dial(control: OcsControl) -> Dial:
+    """Return how connections to an OCS open: to the emulated one, they show that they are trusted."""
+    dial = green.create_connection
+    return dial if control.address else from_reserved_port(dial)
 
 
 def _lit_at_start(wiring: FabricWiring, timeout_s: float, region: Region | None) -> CircuitSet:
@@ -268,7 +278,7 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
         log.info("no port alarms: ocs.user and ocs.password_env have no account for TL1")
         return
     address = device_address(control, wiring.management.ocs_address(region))
-    login, dial = account(control), green.create_connection
+    login, dial = account(control), _ocs_dial(control)
     delays, retry_s, fault = RetryDelays(), 0.0, None
     while True:
         try:

@@ -7,13 +7,9 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_handler import (
-    ConnectionLimit,
-    HttpAccess,
-    NorthboundService,
-    hang_up,
-)
+from moefabric.controller.service.http_handler import HttpAccess, NorthboundService, hang_up
 from moefabric.controller.southbound.openflow import green
+from moefabric.runtime.connection_limit import ConnectionLimit
 
 TOKEN = "5" * 64
 

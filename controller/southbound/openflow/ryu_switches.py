@@ -151,8 +151,8 @@ class RyuSwitches:
         """
         _start_framework()
         known = None if tls else {*hosts, _LOOPBACK}
-        server = switch_connection.SwitchServer(known, self, self._token)
-        green.serve_connections(address, "switches", server.serve, tls)
+        server = switch_connection.SwitchServer(self, self._token)
+        green.serve_connections(address, "switches", server.serve, tls, known)
 
     @property
     def ready(self) -> tuple[str, ...]:

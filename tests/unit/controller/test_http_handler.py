@@ -11,8 +11,9 @@ import pytest
 
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.service import http_handler
-from moefabric.controller.service.http_handler import MOST_BODY_BYTES, ConnectionLimit
+from moefabric.controller.service.http_handler import MOST_BODY_BYTES
 from moefabric.core.errors import ControlError
+from moefabric.runtime.connection_limit import ConnectionLimit
 from tests.support.fabrics import fabric
 from tests.support.northbound import TOKEN, served
 from tests.support.recovery_bench import Bench
@@ -154,24 +155,3 @@ def test_flood_of_peers_without_token_leaves_clients_connected() -> None:
         client.health()
         assert (client._http.sock, len(connections)) == (connection, 5)
         assert undo.enter_context(ControllerClient(address, TOKEN)).health()["region"] == "r0"
-
-
-def test_client_that_is_idle_for_longest_makes_room() -> None:
-    closed: list[str] = []
-    limit = ConnectionLimit(closed.append, most_strangers=2, most_trusted=2)
-    for name in "abc":
-        limit.add(name)
-        assert limit.begin_request(name)
-        limit.end_request(name)
-    assert (closed, len(limit)) == (["a"], 2)
-
-
-def test_request_beyond_the_limit_of_busy_ones_is_not_served() -> None:
-    closed: list[str] = []
-    limit = ConnectionLimit(closed.append, most_strangers=3, most_trusted=2)
-    for name in "abc":
-        limit.add(name)
-    assert [limit.begin_request(name) for name in "abc"] == [True, True, False]
-    limit.end_request("a")
-    assert limit.begin_request("c")
-    assert closed == ["a"]
