@@ -1,7 +1,7 @@
 """Recovery of a region: traffic avoids failed components until they work again.
 
 `handle_events` acts at once, even during a reconfiguration: it changes the rules so that they use
-no failed NIC. `relay` acts only when circuits may change: it makes servers whose electrical NICs
+no failed NIC. `lose_light` does so for circuits without light, between reconfigurations. `relay` acts only when circuits may change: it makes servers whose electrical NICs
 have all failed reachable through a peer.
 """
 
@@ -12,11 +12,18 @@ from dataclasses import dataclass, field
 
 from moefabric.controller.reconfiguration import Reconciler, apply_changes
 from moefabric.controller.recovery.failure_history import FailureHistory, FailureReport
-from moefabric.controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
+from moefabric.controller.recovery.failure_state import (
+    DetectedFailure,
+    NicEvent,
+    NicStates,
+    new_failures,
+    persists,
+)
 from moefabric.controller.recovery.relays import select_relays
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import FailurePhase
 from moefabric.core.nic import Nic, NicKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import RuleChange, server_rules
@@ -37,6 +44,8 @@ class RegionRecovery:
         announce: Tells the EPS's controller the region's relays, which replace earlier ones; raises
             ControlError if that controller doesn't comply. None if there is no EPS.
         history: The failure history to report to.
+        note_light: Called when a circuit has lost its light (`lost`) and when that is over
+            (`clear`), with the circuit, what happened, and since when (CLOCK_MONOTONIC).
         fabric: The fabric without the NICs that have failed.
         relay_circuits: The circuit to the relay of each server that uses one.
     """
@@ -47,6 +56,7 @@ class RegionRecovery:
     reconciler: Reconciler | None
     announce: Callable[[Mapping[str, str]], None] | None = None
     history: FailureHistory = field(default_factory=FailureHistory)
+    note_light: Callable[[FailurePhase, str, str, int], object] = lambda *_: None
 
     def __post_init__(self) -> None:
         """Begin with NICs that all work."""
@@ -55,6 +65,8 @@ class RegionRecovery:
         self._states, self._rules = NicStates(), server_rules(self.wired, self.region)
         self._retried: frozenset[Nic] = frozenset()
         """NICs without light that plans may use again."""
+        self.lost_light = 0
+        """Number of circuits that have lost their light since the start."""
         self._awaiting_relay = defaultdict[str, list[FailureReport]](list)
         """By server, the failures that are recovered once it has a relay."""
         if self.reconciler:
@@ -123,6 +135,10 @@ class RegionRecovery:
         if self.reconciler:
             self.reconciler.drop = self._eps_uses_circuits
             changes = self.reconciler.exclude_nics(out, device_gone=not self.has_light)
+        return self._leave_circuits(changes)
+
+    def _leave_circuits(self, changes: Sequence[RuleChange]) -> str:
+        """Change the rules at once; return the error if a switch doesn't comply."""
         try:
             self._change_rules(changes)
         except ControlError as error:
@@ -170,6 +186,30 @@ class RegionRecovery:
                 action = f"its pair is on the EPS{rebuilt}"
         self.history.record_action(report, action)
 
+    def lose_light(self, lost: Mapping[Circuit, str], since_ns: int) -> None:
+        """Stop using circuits that have lost their light.
+
+        Args:
+            lost: What tells so, by circuit.
+            since_ns: When all of them had light for the last time, CLOCK_MONOTONIC.
+        """
+        reconciler = self.reconciler
+        assert reconciler is not None, "circuits have a reconciler"
+        self.lost_light += len(lost)
+        failures = [DetectedFailure(str(circuit), FailureKind.LIGHT) for circuit in lost]
+        reports = self.history.add(failures, self.history.clock_ns())
+        self.relay_circuits = {
+            server: circuit for server, circuit in self.relay_circuits.items() if circuit not in lost
+        }
+        reconciler.drop = self._eps_uses_circuits
+        fault = self._leave_circuits(reconciler.lose_light(CircuitSet(frozenset(lost))))
+        for report in reports:
+            action = fault or "its pair is on the EPS"
+            self.history.record_action(report, action, recovered=not fault)
+        for circuit, why in lost.items():
+            log.warning("%s has lost its light: %s", circuit, why)
+            self.note_light("lost", str(circuit), why, since_ns)
+
     # --- when circuits may change ----------------------------------------------------------------
 
     def _lit(self) -> CircuitSet:
@@ -205,6 +245,31 @@ class RegionRecovery:
                 if report.cleared_ns is None:
                     action = f"{relays[server]} relays for {server} over {circuit}"
                     self.history.record_action(report, action)
+
+    @property
+    def lacks_light(self) -> bool:
+        """Whether a circuit that is asked for has lost its light."""
+        return any(report.kind is FailureKind.LIGHT for report in self.history.standing())
+
+    def settle_light(self, asked: CircuitSet) -> None:
+        """Report the circuits that have light again, or that nobody asks for any more.
+
+        Args:
+            asked: The circuits of the last request.
+        """
+        names, lit = frozenset(map(str, asked)), frozenset(map(str, self._lit()))
+        over = {
+            report.what: "lit again" if report.what in lit else "no longer asked for"
+            for report in self.history.standing()
+            if report.kind is FailureKind.LIGHT and (report.what in lit or report.what not in names)
+        }
+        for report in self.history.standing():
+            if report.kind is FailureKind.LIGHT and report.what in over:
+                self.history.record_action(report, over[report.what])
+        self.history.clear(lambda one: one.kind is FailureKind.LIGHT and one.what in over)
+        for what, how in over.items():
+            log.info("%s: %s", what, how)
+            self.note_light("clear", what, how, self.history.clock_ns())
 
     def record_action(self, kinds: Collection[FailureKind], action: str) -> None:
         """Record an action for all failures of some kinds that are not cleared."""

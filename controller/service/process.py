@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -15,6 +15,7 @@ from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
+from moefabric.controller.recovery.light_watch import LightWatch, check_period_s
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.controller_processes import Beats, Regions, controller_name
@@ -33,12 +34,15 @@ from moefabric.controller.southbound.openflow import green
 from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import FailurePhase
 from moefabric.core.forwarding import circuit_rules
 from moefabric.core.ocs import OcsControl, Verification
 from moefabric.core.rules import eps_rules, server_rules
-from moefabric.core.topology import Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.planner.relay_linear_program import load_solver
 from moefabric.runtime import structured_log
+from moefabric.runtime.failure_log import append_failure_event
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -143,7 +147,10 @@ def _start(
         reconciler = _reconciler(wiring, region, switches, lit)
         announce = partial(_announce_relays, client(None), region)
         announce_relays = announce if fabric.leaves else None
-        recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
+        recovery = RegionRecovery(
+            fabric, region, switches, reconciler, announce_relays, history,
+            partial(_note_light, run),
+        )  # fmt: skip
     else:
         switches = make_switches(fabric.leaves + fabric.spines, eps_rules(fabric))
         recovery = EpsRecovery(fabric, switches, history)
@@ -169,6 +176,7 @@ def _start(
     green.spawn(_adopt, controller)
     if region:
         green.spawn(_read_alarms, wiring, region, events)
+        green.spawn(_watch_light, fabric, region, controller, events)
     else:
         green.spawn(_read_relays, wiring.fabric.regions, controller, client)
     log.info("listening for switches on %s:%d, for requests on %s:%d", *openflow, *northbound)
@@ -247,6 +255,44 @@ def _adopt(controller: Controller) -> None:
                 return
         retry_s = delays.after(fault, retry_s)
         green.sleep(retry_s)  # no event announces a starting OCS
+
+
+def _note_light(
+    run: RunDirectory, phase: FailurePhase, circuit: str, what: str, at_ns: int
+) -> None:
+    """Append to the failure log that a circuit has lost its light, or that this is over."""
+    with suppress(FileNotFoundError):  # the fabric is gone
+        append_failure_event(run, phase, FailureKind.LIGHT, [circuit], what, at_ns)
+
+
+def _watch_light(
+    fabric: Fabric, region: Region, controller: Controller, events: NicEventDispatcher
+) -> None:
+    """Check the light of lit circuits again and again."""
+    period_s, recovery = check_period_s(fabric, region), controller.recovery
+    reconciler = controller.reconciler
+    if not period_s or reconciler is None or not isinstance(recovery, RegionRecovery):
+        return
+    relights = region.ocs is not None and region.ocs.control.relight
+    watch = LightWatch(
+        recovery,
+        reconciler,
+        controller.lock,
+        events.delayed_rules,
+        events.repair if relights else None,
+        fabric.scale.dilation,
+    )
+    fault: ControlError | None = None
+    while True:
+        green.sleep(period_s)
+        if not controller.adopted:
+            continue
+        try:
+            watch.check()
+        except ControlError as error:
+            fault = _noted(error, fault, "light not checked")
+        except Exception:  # a programming error in one check must not end the later ones
+            log.exception("light not checked")
 
 
 def _noted(fault: ControlError, last: ControlError | None, what: str) -> ControlError:
