@@ -1,18 +1,18 @@
-"""Warnings about what anybody can cause: one line a second at most, with the number of the others."""
+"""Warnings about what anybody can cause: a flood of them is one line a second and a count."""
 
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
 from typing import Final
 
-_PERIOD_S: Final = 1.0
+BURST: Final = 20
+"""Lines that may come at once, after as many seconds without one."""
 
 
 @dataclass(eq=False)
 class CountedWarnings:
-    """Logs the first of similar warnings in each second, and counts those in between.
+    """Logs similar warnings: `BURST` at once, then one a second with the number of the others.
 
     Attributes:
         log: Where the warnings go.
@@ -21,16 +21,23 @@ class CountedWarnings:
 
     log: logging.Logger
     clock: Callable[[], float] = time.monotonic
-    _last_s: float = field(default=-inf, init=False)
+    _allowed: float = field(default=BURST, init=False)
+    """Lines that may be logged now."""
     _left_out: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to allow lines now."""
+        self._last_s = self.clock()
 
     def warn(self, text: str, *arguments: object) -> None:
         """Log a warning, with the number of those since the last line; or only count it."""
         now_s = self.clock()
-        if now_s < self._last_s + _PERIOD_S:
+        self._allowed = min(BURST, self._allowed + now_s - self._last_s)
+        self._last_s = now_s
+        if self._allowed < 1:
             self._left_out += 1
             return
         if self._left_out:
-            text, arguments = f"{text} (and %d more since)", (*arguments, self._left_out)
-        self._last_s, self._left_out = now_s, 0
+            text, arguments = f"{text} (and %d more like it)", (*arguments, self._left_out)
+        self._allowed, self._left_out = self._allowed - 1, 0
         self.log.warning(text, *arguments)
