@@ -118,7 +118,7 @@ def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         claim_life(run_dir)
-        spare = SpareDescriptors(_SPARE_DESCRIPTORS)
+        spare = SpareDescriptors(min(_SPARE_DESCRIPTORS, most // 8))
         # Threads, which start later, inherit the namespace.
         namespaces.enter_new()
         adopt_orphans()
