@@ -48,7 +48,17 @@ def storm():
             connect().close()
         except OSError:
             pass
-target, count = {"chatty": (chat, 80), "idle": (hold, 1), "storm": (storm, 4)}[kind]
+def rude():
+    while time.monotonic() < end:
+        try:
+            with connect() as sock:
+                sock.settimeout(2)
+                sock.sendall(bytes([4, 77, 0, 8, 0, 0, 0, 1]))  # no switch sends this type
+                while sock.recv(4096):
+                    pass
+        except OSError:
+            pass
+target, count = {"chatty": (chat, 80), "idle": (hold, 1), "storm": (storm, 4), "rude": (rude, 8)}[kind]
 threads = [threading.Thread(target=target) for _ in range(count)]
 print("begun", flush=True)
 [thread.start() for thread in threads]
@@ -100,6 +110,7 @@ FLOODS = [
     pytest.param("idle", SCPI, id="1000-silent-scpi-clients"),
     pytest.param("storm", SCPI, id="scpi-storm"),
     pytest.param("storm", OPENFLOW, id="openflow-storm"),
+    pytest.param("rude", OPENFLOW, id="openflow-clients-that-are-refused"),
     pytest.param("idle", HTTP, id="1000-silent-http-clients"),
 ]
 
