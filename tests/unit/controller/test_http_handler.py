@@ -155,3 +155,12 @@ def test_flood_of_peers_without_token_leaves_clients_connected() -> None:
         client.health()
         assert (client._http.sock, len(connections)) == (connection, 5)
         assert undo.enter_context(ControllerClient(address, TOKEN)).health()["region"] == "r0"
+
+
+def test_clients_of_other_machines_are_closed_before_they_are_read() -> None:
+    """A machine answers at all of its addresses, whichever interface a packet comes by."""
+    controller, own = Bench(fabric(2, 2)).controllers["r0"], frozenset({"127.0.0.1"})
+    with served(controller, hosts=own) as address:
+        with socket.create_connection(address, 10, ("127.0.0.2", 0)) as other:
+            assert other.recv(1) == b""
+        assert exchange(address, "GET", "/health", {})[0] == 200
