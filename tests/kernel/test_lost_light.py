@@ -1,25 +1,41 @@
 """Light that goes away behind the controller's back: noticed within a second, avoided, lit again."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from moefabric import Lab, load_fabric
+from moefabric.api.running_fabrics import running_fabrics
 from moefabric.controller.client import ControllerClient
+from moefabric.core.errors import SpecError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.units import NS_PER_S
+from moefabric.results.journal import JournalReader
 from moefabric.runtime.failure_log import read_failure_log
 from moefabric.runtime.waiting import Deadline
 from tests.support.attempts import measurements
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
+from tests.support.slow_machines import finished_run
 
 A, B = "s0/o0~s1/o0", "s2/o0~s3/o0"
 SCPI_PORT = 5025
+EXPERIMENT = f"""
+experiment: taken
+model: {{name: mixtral-8x7b, layers: 1}}
+training: {{ep: 8, tp: 4, sequence: 4096, micro_batch: 8, iterations: 12}}
+gating: {{matrix: {EXAMPLES}/data/gating-8x8.json}}
+wiring: {{nic_rate: 100Gb/s, regions: [{{servers: 4}}]}}
+fabrics: [{{name: static, optical: 3, electrical: 1, policy: static}}]
+scale: {{bytes: 1000, dilation: 2}}
+"""
 
 
 @contextmanager
@@ -162,3 +178,32 @@ def test_own_reconfigurations_are_no_lost_light(lab: Lab) -> None:
         lab.light("s0/o0~s2/o0", "s1/o0~s3/o0")
         lab.light(A, B)
     assert len(losses(lab)) == known
+
+
+def has_iterations(journal: Path) -> bool:
+    with suppress(SpecError):  # its first line is being written
+        return journal.exists() and bool(JournalReader(journal).iterations("static"))
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_run_whose_light_is_taken_says_so_and_loses_no_byte(machine: None, tmp_path: Path) -> None:
+    experiment, file = tmp_path / "taken.yaml", tmp_path / "run.json"
+    experiment.write_text(EXPERIMENT)
+    words = ["run", str(experiment), "--json", str(file)]
+    argv = [str(Path(sys.executable).with_name("moefabric")), *words]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+        journal = file.with_suffix(".jsonl")
+        Deadline.after(120).wait_for(lambda: has_iterations(journal), "an iteration")
+        [name] = running_fabrics()
+        assert command(Lab(name), ":oxc:swit:disc:all") == "1"
+        _, errors = process.communicate(timeout=240)
+    run = finished_run(file, process.returncode, errors, "circuits lost their light .+")
+    [result] = run["results"]
+    [reason] = [r for r in result["fidelity"]["reasons"] if "lost their light" in r]
+    assert reason.startswith("circuits lost their light 6 times")
+    lost = [failure for failure in result["failures"] if failure["kind"] == "light"]
+    assert len(lost) == 6
+    assert all(f["ok"] and f["detected_s"] is not None and f["cleared_s"] for f in lost)
+    assert result["integrity"]["lost_transfers"] == result["integrity"]["corrupt"] == 0
