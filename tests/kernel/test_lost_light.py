@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from moefabric import Lab, load_fabric
+from moefabric.api.measurements import calibrate_ocses
 from moefabric.api.running_fabrics import running_fabrics
 from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import SpecError
@@ -207,3 +208,11 @@ def test_run_whose_light_is_taken_says_so_and_loses_no_byte(machine: None, tmp_p
     assert len(lost) == 6
     assert all(f["ok"] and f["detected_s"] is not None and f["cleared_s"] for f in lost)
     assert result["integrity"]["lost_transfers"] == result["integrity"]["corrupt"] == 0
+
+
+def test_calibration_of_a_running_fabric_is_no_lost_light(lab: Lab) -> None:
+    lab.light(A, B)
+    known = len(losses(lab))
+    calibrate_ocses(lab.name, 60, 100_000)
+    assert len(losses(lab)) == known
+    wait_lit(lab, A, B)
