@@ -1,8 +1,9 @@
 """Reconfiguration of a region's circuits in the safe order, each step confirmed and timed.
 
 The reconciler starts from the circuits that the device reports, not from those it remembers.
-Traffic uses a circuit only after the device reports it and frames have passed in both directions.
-So at no instant do the rules use a circuit that is not lit.
+Traffic uses a circuit only after the device reports it and frames have passed in both directions,
+and leaves it before the device is told to move it. Light that goes away otherwise is for
+`moefabric.controller.recovery.light_watch` to notice.
 """
 
 import logging

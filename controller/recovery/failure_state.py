@@ -103,7 +103,7 @@ def _nics(fabric: Fabric, failure: DetectedFailure) -> set[Nic]:
 def persists(fabric: Fabric, failure: DetectedFailure, now: NicStates) -> bool:
     """Return whether a failure lasts, as far as NICs tell.
 
-    An OCS or server is failed until one of its NICs is up. No NIC tells whether a circuit has light.
+    An OCS or server is failed until one of its NICs is up. No NIC tells of a circuit's light.
     """
     if failure.kind is FailureKind.LIGHT:
         return True

@@ -46,9 +46,7 @@ def check_period_s(fabric: Fabric, region: Region) -> float:
     return max(period_s * fabric.scale.dilation, fibres / MOST_FRAMES)
 
 
-def lost_light(
-    suspects: CircuitSet, shown: CircuitSet, *, is_probed: bool
-) -> dict[Circuit, str]:
+def lost_light(suspects: CircuitSet, shown: CircuitSet, *, is_probed: bool) -> dict[Circuit, str]:
     """Return the circuits that have lost their light, and what tells so.
 
     Args:

@@ -1,8 +1,9 @@
 """Recovery of a region: traffic avoids failed components until they work again.
 
 `handle_events` acts at once, even during a reconfiguration: it changes the rules so that they use
-no failed NIC. `lose_light` does so for circuits without light, between reconfigurations. `relay` acts only when circuits may change: it makes servers whose electrical NICs
-have all failed reachable through a peer.
+no failed NIC. `lose_light` does so for circuits without light, between reconfigurations. `relay`
+acts only when circuits may change: it makes servers whose electrical NICs have all failed reachable
+through a peer.
 """
 
 import logging
@@ -198,9 +199,8 @@ class RegionRecovery:
         self.lost_light += len(lost)
         failures = [DetectedFailure(str(circuit), FailureKind.LIGHT) for circuit in lost]
         reports = self.history.add(failures, self.history.clock_ns())
-        self.relay_circuits = {
-            server: circuit for server, circuit in self.relay_circuits.items() if circuit not in lost
-        }
+        relays = self.relay_circuits.items()
+        self.relay_circuits = {server: c for server, c in relays if c not in lost}
         reconciler.drop = self._eps_uses_circuits
         fault = self._leave_circuits(reconciler.lose_light(CircuitSet(frozenset(lost))))
         for report in reports:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from moefabric.controller.client import ControllerClient
+from moefabric.controller.http_client import Dial
 from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.failure_events import NicEventDispatcher
@@ -20,7 +21,6 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.controller_processes import Beats, Regions, controller_name
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
-from moefabric.controller.http_client import Dial
 from moefabric.controller.southbound.ocs.connection import RetryDelays, from_reserved_port
 from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
 from moefabric.controller.southbound.ocs.remote_ocs import (
@@ -192,7 +192,7 @@ def _ocs(wiring: FabricWiring, region: Region, timeout_s: float) -> RemoteOcs | 
 
 
 def _ocs_dial(control: OcsControl) -> Dial:
-    """Return how connections to an OCS open: to the emulated one, they show that they are trusted."""
+    """Return how connections to an OCS open; to the emulated one, they are trusted ones."""
     dial = green.create_connection
     return dial if control.address else from_reserved_port(dial)
 

@@ -51,7 +51,7 @@ _CLIENT_S: Final = 2.0
 _SPARE_DESCRIPTORS: Final = 64
 """Descriptors kept for the end of the fabric, which runs programs and asks the kernel."""
 _SHORTAGE_S: Final = 0.05
-"""Pause after a client that couldn't be accepted, or a callback that failed for want of anything."""
+"""Pause after a client that couldn't be accepted, or another shortage."""
 
 
 class StoppedError(BaseException):

@@ -9,11 +9,7 @@ from typing import Final
 
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.crossbar.crossbar import Crossbar
-from moefabric.emulator.ocs.client_connection import (
-    RECEIVE_BYTES,
-    STRANGER_BYTES,
-    ClientConnection,
-)
+from moefabric.emulator.ocs.client_connection import RECEIVE_BYTES, STRANGER_BYTES, ClientConnection
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec

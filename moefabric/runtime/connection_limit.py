@@ -1,14 +1,19 @@
 """Limit of a listener's connections: peers that are trusted, and strangers by their source.
 
-Trust is known when a peer connects (a reserved port of this machine's), or with its first message (a
-token, a proof). Strangers have places of their own, so that they can crowd out only each other.
+Trust is known when a peer connects, as from a reserved port of this machine, or with its first
+message: a token, a proof. Strangers have places of their own, so that they can crowd out only each
+other.
+
+The module travels with the agent, so it needs the standard library of Python 3.8 only.
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from __future__ import annotations
 
-FIRST_REQUEST_S: Final = 10.0
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+FIRST_REQUEST_S = 10.0
 """Time for a new connection to bring its first request."""
 C = TypeVar("C", bound=Hashable)
 
@@ -41,6 +46,9 @@ class ConnectionLimit(Generic[C]):
 
     def __len__(self) -> int:
         return len(self._sources)
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(list(self._sources))
 
     def add(self, connection: C, source: str = "", *, trusted: bool = False) -> bool:
         """Keep a new connection, if there is a place for it.
@@ -97,7 +105,8 @@ class ConnectionLimit(Generic[C]):
             del self._sources[connection]
 
     def _admit_trusted(self) -> bool:
-        return len(self._trusted) < self.most_trusted or self._evict(self._trusted)
+        is_free = len(self._trusted) < self.most_trusted
+        return is_free or (self.replaces and self._evict(self._trusted))
 
     def _admit_stranger(self, source: str) -> bool:
         own = self._strangers.get(source, {})
@@ -106,8 +115,11 @@ class ConnectionLimit(Generic[C]):
             return True
         if not self.replaces:
             return False
-        most = max(self._strangers.values(), key=len)
-        return self._evict(own if len(own) >= self.most_of_source else most)
+        return self._evict(own) if len(own) >= self.most_of_source else self.make_room()
+
+    def make_room(self) -> bool:
+        """Close an idle stranger's connection, of the source with most; return whether one was."""
+        return self._evict(max(self._strangers.values(), key=len, default={}))
 
     def _evict(self, connections: dict[C, None]) -> bool:
         """Close the connection that is idle for longest; return whether there is one."""

@@ -108,9 +108,9 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
 
     First a datagram passes each circuit that the controllers have been asked for, whatever they
     know of its light. Then the circuits are removed, and every server sends a datagram to every
-    other one, over the EPS. Then the controllers light two matchings in each region, one after the other. A datagram
-    passes each circuit in both directions, and the counter of the OCS port at which it enters
-    counts it.
+    other one, over the EPS. Then the controllers light two matchings in each region, one after the
+    other. A datagram passes each circuit in both directions, and the counter of the OCS port at
+    which it enters counts it.
     Datagrams that don't arrive are sent again, twice. A patch panel's circuits stay as they are.
 
     Raises:

@@ -58,7 +58,8 @@ def rude():
                     pass
         except OSError:
             pass
-target, count = {"chatty": (chat, 80), "idle": (hold, 1), "storm": (storm, 4), "rude": (rude, 8)}[kind]
+kinds = {"chatty": (chat, 80), "idle": (hold, 1), "storm": (storm, 4), "rude": (rude, 8)}
+target, count = kinds[kind]
 threads = [threading.Thread(target=target) for _ in range(count)]
 print("begun", flush=True)
 [thread.start() for thread in threads]
@@ -96,7 +97,7 @@ def flood(lab: Lab, kind: str, port: int, seconds: float) -> Iterator[None]:
 
 def lights_during(lab: Lab, seconds: float) -> list[float]:
     """Move light for some seconds; return how long each request took. None fails."""
-    deadline, took = Deadline.after(seconds), []
+    deadline, took = Deadline.after(seconds), list[float]()
     while deadline.remaining_s:
         begin_s = time.monotonic()
         circuits = MATCHINGS[len(took) % 2]

@@ -1,4 +1,4 @@
-"""Light that goes away behind the controller's back: noticed within a second, avoided, lit again."""
+"""Light that goes away unasked: noticed within a second, avoided, and lit again."""
 
 import socket
 import subprocess

@@ -34,9 +34,7 @@ def served(
         green.start_hub()
         limit = ConnectionLimit(hang_up) if connections is None else connections
         service = NorthboundService(controller, HttpAccess(TOKEN, ("", 0)), limit)
-        address = green.serve_connections(
-            ("127.0.0.1", 0), "requests", service.serve, hosts=hosts
-        )
+        address = green.serve_connections(("127.0.0.1", 0), "requests", service.serve, hosts=hosts)
         service.access = HttpAccess(TOKEN, address)
         bound.put(address)
         green.wait_readable(stop_receiver.fileno())

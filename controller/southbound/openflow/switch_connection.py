@@ -217,12 +217,7 @@ class SwitchServer:
         keep a switch out.
         """
         switch = SwitchConnection(
-            connection,
-            address,
-            self.owner,
-            self.token,
-            self._warnings,
-            self._limit.begin_request,
+            connection, address, self.owner, self.token, self._warnings, self._limit.begin_request
         )
         self._limit.add(switch, address[0])
         try:

@@ -49,11 +49,11 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Note the begin of a request, or how long its rest may take."""
-        before = self.scope
+        before: object = self.scope
         super().data_received(data)
         if self.scope is not before:
             self._request_began()
-        elif self.cycle is None or self.cycle.response_complete:
+        elif before is None or self.cycle.response_complete:
             self._expect_request()
 
     def on_response_complete(self) -> None:

@@ -62,7 +62,7 @@ class Dashboard:
     ) -> None:
         self.hub, self.metrics, self.token = Hub(sources), metrics, secrets.token_urlsafe(32)
         self._saved_runs = saved_runs
-        self._rendering, self._reading = asyncio.Lock(), SharedReading(lambda: self.metrics())
+        self._rendering, self._reading = asyncio.Lock(), SharedReading(self._read_metrics)
 
     async def command(self, request: Request) -> Response:
         """Change light or failures of a fabric."""
@@ -97,6 +97,9 @@ class Dashboard:
         async with self._rendering:
             key = await asyncio.to_thread(self._saved_runs.add_page, files)
         return JSONResponse({"page": f"reports/{key}"})
+
+    def _read_metrics(self) -> bytes:
+        return self.metrics()
 
     async def scrape(self, _request: Request) -> Response:
         """Return metrics of the running fabrics."""

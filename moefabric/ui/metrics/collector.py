@@ -114,7 +114,6 @@ def application(collector: Collector, host: str, token: str | None) -> ASGIApp:
         host: Address that the server listens on.
         token: The token that requests need; None if they need none.
     """
-
     reading = SharedReading(lambda: generate_latest(collector))
 
     async def metrics(_request: Request) -> Response:

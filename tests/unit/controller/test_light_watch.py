@@ -1,4 +1,4 @@
-"""Light that goes away by itself is noticed; what a controller moves itself never counts as lost."""
+"""Light that goes away by itself is noticed; what a controller moves never counts as lost."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace

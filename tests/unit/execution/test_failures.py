@@ -96,7 +96,8 @@ def test_light_that_nobody_took_is_a_failure_since_it_was_seen_last() -> None:
     assert (first.injected_ns, first.detected_ns, first.recovered_ns, first.cleared_ns) == (
         10, 12, 13, 20,
     )  # fmt: skip
-    assert (first.detected_by, first.action) == ("its region's controller", "its pair is on the EPS")
+    assert first.detected_by == "its region's controller"
+    assert first.action == "its pair is on the EPS"
     assert (second.injected_ns, second.detected_ns, second.cleared_ns) == (30, None, None)
 
 

@@ -16,10 +16,10 @@ from moefabric.controller.southbound.ocs.connection import from_reserved_port
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import DeviceProfile, SettleTime
 from moefabric.emulator.crossbar.crossbar import Lights, Ports
+from moefabric.emulator.ocs import server as ocs_server
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.front_end import open_front_end
-from moefabric.emulator.ocs import server as ocs_server
 from moefabric.emulator.ocs.scpi.front_end import LINE_BYTES
 from moefabric.emulator.ocs.server import MOST_OF_SOURCE, OcsServer
 from tests.support.memory_crossbar import MemoryCrossbar

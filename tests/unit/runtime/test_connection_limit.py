@@ -11,7 +11,8 @@ def test_strangers_take_no_place_of_trusted_peers() -> None:
     assert limit.add("client")
     assert limit.begin_request("client")
     limit.end_request("client")
-    assert all([limit.add(f"stranger {number}") for number in range(5)])
+    for number in range(5):
+        assert limit.add(f"stranger {number}")
     assert (closed, limit.refused) == (["stranger 0", "stranger 1", "stranger 2"], 3)
     assert limit.begin_request("client")
 
