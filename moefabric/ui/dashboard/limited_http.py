@@ -32,6 +32,7 @@ class LimitedProtocol(H11Protocol):
     limit: ConnectionLimit["LimitedProtocol"]
     token: str
     _deadline: asyncio.TimerHandle | None = None
+    _has_asked = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place, or hang up."""
@@ -49,11 +50,11 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Note the begin of a request, or how long its rest may take."""
-        before: object = self.scope
+        before = self.scope
         super().data_received(data)
         if self.scope is not before:
             self._request_began()
-        elif before is None or self.cycle.response_complete:
+        elif not self._has_asked or self.cycle.response_complete:
             self._expect_request()
 
     def on_response_complete(self) -> None:
@@ -62,6 +63,7 @@ class LimitedProtocol(H11Protocol):
         super().on_response_complete()
 
     def _request_began(self) -> None:
+        self._has_asked = True
         self._forget_deadline()
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
         trusted = bool(self.token) and has_token(headers, self.token)
