@@ -101,13 +101,29 @@ def test_disconnected_light_moves_traffic_and_is_named() -> None:
     assert watched.controller.statistics_reply()["lost_light"] == 4
 
 
-def test_lost_light_is_lit_again_and_cleared() -> None:
-    watched = Watched()
+@pytest.mark.parametrize("electrical", [0, 2], ids=["panel", "with-eps"])
+@pytest.mark.parametrize("forwards", [False, True], ids=["direct", "forwarding"])
+def test_lost_light_is_lit_again_and_cleared(electrical: int, forwards: bool) -> None:
+    watched = Watched(bench=Bench(replace(fabric(2, electrical), forwarding=forwards)))
     watched.ocs.disconnect_all()
     watched.watch.check()
     assert watched.ocs.circuits() == watched.bench.lit() == CircuitSet.of(RING)
     assert (watched.standing, watched.dark) == ([], [])
     assert sorted(watched.notes[4:]) == [("clear", circuit) for circuit in RING]
+
+
+@pytest.mark.parametrize("policy", ["mixnet", "static", "topoopt", "uniform"])
+def test_circuits_of_a_policy_are_lit_again_whether_it_moves_any(policy: str) -> None:
+    watched = Watched()
+    demand = [[0, 9, 1, 1], [9, 0, 1, 1], [1, 1, 0, 9], [1, 1, 9, 0]]
+    watched.controller.demand({"demand": demand, "policy": policy}, 0.0)
+    pairs = sorted(circuit.pair for circuit in watched.bench.lit())
+    assert len(pairs) >= 2
+    watched.ocs.disconnect_all()
+    watched.watch.check()
+    assert watched.bench.lit() == watched.ocs.circuits()
+    assert sorted(circuit.pair for circuit in watched.bench.lit()) == pairs
+    assert watched.standing == []
 
 
 def test_light_since_when_is_that_of_the_last_good_check() -> None:
