@@ -8,8 +8,10 @@ through a peer.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import eq
 
 from moefabric.controller.reconfiguration import Reconciler, apply_changes
 from moefabric.controller.recovery.failure_history import FailureHistory, FailureReport
@@ -106,12 +108,7 @@ class RegionRecovery:
         self._retried &= now.dark & before.dark
         failures = new_failures(self.wired, [self.region], before, now)
         reports = self.history.add(failures, min(event.at_ns for event in events))
-        fault = self._update_rules()
-        for report in reports:
-            if fault:
-                self.history.record_action(report, fault, recovered=False)
-            else:
-                self._record_recovery(report)
+        self._record_recoveries(reports, self._update_rules())
         self.history.clear(lambda failure: not persists(self.wired, failure, now))
         optical = any(nic.kind is NicKind.OPTICAL for nic in before.out ^ now.out)
         return optical or self._select_relays() != self.relay_circuits
@@ -168,6 +165,14 @@ class RegionRecovery:
         elif not change.is_empty:
             self.switches.apply(change)
 
+    def _record_recoveries(self, reports: Iterable[FailureReport], fault: str) -> None:
+        """Record how traffic avoids failures, or the error that keeps it from that."""
+        for report in reports:
+            if fault:
+                self.history.record_action(report, fault, recovered=False)
+            else:
+                self._record_recovery(report)
+
     def _record_recovery(self, report: FailureReport) -> None:
         """Record how traffic avoids a failure, unless it has to wait for a relay."""
         match report.kind:
@@ -203,9 +208,7 @@ class RegionRecovery:
         self.relay_circuits = {server: c for server, c in relays if c not in lost}
         reconciler.drop = self._eps_uses_circuits
         fault = self._leave_circuits(reconciler.lose_light(CircuitSet(frozenset(lost))))
-        for report in reports:
-            action = fault or "its pair is on the EPS"
-            self.history.record_action(report, action, recovered=not fault)
+        self._record_recoveries(reports, fault)
         for circuit, why in lost.items():
             log.warning("%s has lost its light: %s", circuit, why)
             self.note_light("lost", str(circuit), why, since_ns)
@@ -257,19 +260,16 @@ class RegionRecovery:
         Args:
             asked: The circuits of the last request.
         """
-        names, lit = frozenset(map(str, asked)), frozenset(map(str, self._lit()))
-        over = {
-            report.what: "lit again" if report.what in lit else "no longer asked for"
-            for report in self.history.standing()
-            if report.kind is FailureKind.LIGHT and (report.what in lit or report.what not in names)
-        }
+        over = dict.fromkeys(map(str, self._lit()), "lit again")
+        awaited = frozenset(map(str, asked)) - over.keys()
         for report in self.history.standing():
-            if report.kind is FailureKind.LIGHT and report.what in over:
-                self.history.record_action(report, over[report.what])
-        self.history.clear(lambda one: one.kind is FailureKind.LIGHT and one.what in over)
-        for what, how in over.items():
-            log.info("%s: %s", what, how)
-            self.note_light("clear", what, how, self.history.clock_ns())
+            if report.kind is not FailureKind.LIGHT or report.what in awaited:
+                continue
+            how = over.get(report.what, "no longer asked for")
+            self.history.record_action(report, how)
+            self.history.clear(partial(eq, report.failure))
+            log.info("%s: %s", report.what, how)
+            self.note_light("clear", report.what, how, self.history.clock_ns())
 
     def record_action(self, kinds: Collection[FailureKind], action: str) -> None:
         """Record an action for all failures of some kinds that are not cleared."""
