@@ -1,8 +1,9 @@
 """Reconfiguration of a region's circuits in the safe order, each step confirmed and timed.
 
 The reconciler starts from the circuits that the device reports, not from those it remembers.
-Traffic uses a circuit only after the device reports it and frames have passed in both directions.
-So at no instant do the rules use a circuit that is not lit.
+Traffic uses a circuit only after the device reports it and frames have passed in both directions,
+and leaves it before the device is told to move it. Light that goes away otherwise is for
+`moefabric.controller.recovery.light_watch` to notice.
 """
 
 import logging
@@ -106,10 +107,12 @@ class Reconciler:
         lit: The circuits that carry traffic; at first, those that the switches' first rules use.
             These rules go like those of other circuits when a NIC is excluded, or if `adopt` finds
             no light.
-        dark: The circuits that no frame passed when they were last probed.
+        dark: The circuits that no frame passed when they were last probed, or that have lost their
+            light since.
         excluded: NICs whose circuits carry no traffic, lit or not.
         drop: Whether packets of a relay tree are dropped while its rules change, because the EPS
             could bring them back (`moefabric.core.forwarding.rule_changes`).
+        unmoved: The circuits that have carried traffic all the time since `mark_lit`.
     """
 
     ocs: OpticalSwitch
@@ -124,6 +127,7 @@ class Reconciler:
     dark: CircuitSet = field(default=_NO_CIRCUITS, init=False)
     excluded: frozenset[Nic] = field(default=frozenset(), init=False)
     drop: bool = field(default=False, init=False)
+    unmoved: CircuitSet = field(default=_NO_CIRCUITS, init=False)
     _device_gone: bool = field(default=False, init=False)
     _reading: Callable[[], CircuitSet] | None = field(default=None, init=False)
     """Waits for what the OCS reports, if `reading_ahead` has asked it."""
@@ -157,9 +161,29 @@ class Reconciler:
         """
         before = self.rules(self.lit)
         self.excluded, self._device_gone = nics, device_gone
-        self.lit = self.lit.without_nics(nics)
+        self._carry(self.lit.without_nics(nics))
         if self.rules_without:
             self.rules = lru_cache(maxsize=_CACHED_RULES)(self.rules_without(nics))
+        return rule_changes(before, self.rules(self.lit), drop=self.drop)
+
+    def mark_lit(self) -> CircuitSet:
+        """Return the circuits that carry traffic, and let `unmoved` begin with them."""
+        self.unmoved = self.lit
+        return self.lit
+
+    def _carry(self, circuits: CircuitSet) -> None:
+        """Regard these circuits as those that carry traffic."""
+        self.lit, self.unmoved = circuits, self.unmoved & circuits
+
+    def lose_light(self, circuits: CircuitSet) -> tuple[RuleChange, ...]:
+        """Use no circuit of these from now on, and regard them as dark.
+
+        Returns:
+            The changes of rules that take traffic off them, for `apply_changes`.
+        """
+        before, lost = self.rules(self.lit), self.lit & circuits
+        self._carry(self.lit - lost)
+        self.dark = CircuitSet(self.dark.without_nics(lost.nics).circuits | lost.circuits)
         return rule_changes(before, self.rules(self.lit), drop=self.drop)
 
     @contextmanager
@@ -195,7 +219,7 @@ class Reconciler:
             plan = transition.reconfiguration_plan(
                 self.lit, shown, target, self.device.mode, self.rules, drop=self.drop
             )
-            self.lit = self.lit & shown & target
+            self._carry(self.lit & shown & target)
             if plan is not None:
                 self._execute(plan, meanwhile, seconds)
         except ControlError as error:
@@ -211,8 +235,8 @@ class Reconciler:
             reading = self.background(self.ocs.circuits, now=True)
         try:
             if kept != self.lit:
-                lit, self.lit = self.lit, kept
-                divert = rule_changes(self.rules(lit), self.rules(kept), drop=self.drop)
+                divert = rule_changes(self.rules(self.lit), self.rules(kept), drop=self.drop)
+                self._carry(kept)
                 self._divert(divert, seconds)
         finally:
             with self._timed(seconds, "command_s"):
@@ -258,7 +282,8 @@ class Reconciler:
             with self._timed(seconds, "command_s"):
                 self.ocs.reconfigure(admission.removal, self.device.mode)
             self._settled(seconds)
-        self.lit, changes = admission.carrying.without_nics(self.excluded), admission.changes
+        self._carry(admission.carrying.without_nics(self.excluded))
+        changes = admission.changes
         with self._timed(seconds, "admit_s"):
             if self.lit != admission.carrying:
                 changes = self._full_changes(admission.carrying)
@@ -299,14 +324,15 @@ class Reconciler:
     def _probe_circuits(self, circuits: CircuitSet) -> tuple[CircuitSet, float]:
         """Return the circuits that carry frames, and the time until the last one did, in s."""
         if self.probe is None or not circuits.circuits:
+            self.dark = self.dark.without_nics(circuits.nics)
             return circuits, 0.0
         suspects = circuits & self.dark
         others = circuits - suspects
         carrying, waited_s = set[Circuit](), 0.0
-        timeouts_s = _PROBE_TIMEOUT_S + self.device.link_up_s, _DARK_PROBE_TIMEOUT_S
+        timeouts_s = _PROBE_TIMEOUT_S, _DARK_PROBE_TIMEOUT_S
         for probed, timeout_s in zip((others, suspects), timeouts_s, strict=True):
             if probed:
-                result = self.probe.probe(probed, timeout_s)
+                result = self.probe.probe(probed, timeout_s + self.device.link_up_s)
                 carrying |= result.carrying.circuits
                 waited_s += result.waited_s
         if dark := CircuitSet(circuits.circuits - carrying):
@@ -347,7 +373,8 @@ class Reconciler:
 
     def _use(self, circuits: CircuitSet, *before: CircuitSet) -> None:
         """Put traffic on these circuits, independent of the rules in force."""
-        earlier, self.lit = self.lit, circuits.without_nics(self.excluded)
+        earlier = self.lit
+        self._carry(circuits.without_nics(self.excluded))
         apply_changes(self.switches, self._full_changes(earlier, *before))
 
     def _full_changes(self, *before: CircuitSet) -> tuple[RuleChange, ...]:

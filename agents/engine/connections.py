@@ -11,12 +11,12 @@ from moefabric.agents.engine.outgoing import OutgoingConnection
 from moefabric.agents.engine.relays import Relay
 from moefabric.agents.engine.requests import RefusedError, os_error_text
 from moefabric.agents.engine.resources import DataConnection, Resources
-from moefabric.agents.engine.sockets import Destination, Listener, set_congestion_control
+from moefabric.agents.engine.sockets import Destination, set_congestion_control
 from moefabric.agents.engine.transfers import Send
 from moefabric.runtime.event_loop import IN, NOW
+from moefabric.runtime.listener import Listener
 
 GREETING_NS = 20_000_000_000  # how long a connection may take to bring its greeting
-MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one
 
 
 class UnnamedConnection(DataConnection):
@@ -25,14 +25,15 @@ class UnnamedConnection(DataConnection):
     Args:
         resources: Resources that the agent's connections share.
         sock: The connection's socket.
+        source: Address of the peer.
     """
 
-    def __init__(self, resources: Resources, sock: socket.socket) -> None:
+    def __init__(self, resources: Resources, sock: socket.socket, source: str) -> None:
         super().__init__(resources)
         self.sock = sock
         self.deadline = self.loop.call_at(NOW() + GREETING_NS, self.refuse)
         self.greeting, self.size = b"", wire.GREETING.size  # what has come, and what is to come
-        resources.unnamed[self] = None
+        resources.unnamed.add(self, source)
         self.watch()
 
     def watch(self) -> None:
@@ -77,7 +78,7 @@ class UnnamedConnection(DataConnection):
 
     def _forget(self) -> None:
         self.deadline.cancel()
-        del self.resources.unnamed[self]
+        self.resources.unnamed.remove(self)
 
 
 class Connections:
@@ -193,14 +194,14 @@ class Connections:
 
     def _accepted(self, sock: socket.socket) -> None:
         """Await the greeting of a new connection."""
-        if len(self.resources.unnamed) >= MOST_UNNAMED:
-            self.make_room()
+        try:
+            source = sock.getpeername()[0]
+        except OSError:  # the peer has gone
+            sock.close()
+            return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        UnnamedConnection(self.resources, sock)
+        UnnamedConnection(self.resources, sock, source)
 
     def make_room(self) -> bool:
         """Close the oldest connection without a greeting; return whether there was one."""
-        oldest = next(iter(self.resources.unnamed), None)
-        if oldest is not None:
-            oldest.refuse()
-        return oldest is not None
+        return self.resources.unnamed.make_room()

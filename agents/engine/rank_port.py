@@ -35,8 +35,9 @@ from typing import Any
 from moefabric.agents.engine.exchanges import Ask, ExchangeKey, Exchanges, blocks, exchange_key
 from moefabric.agents.engine.requests import Fields, RefusedError, parse_request
 from moefabric.agents.engine.resources import DataConnection, Resources
-from moefabric.agents.engine.sockets import Listener, listen_unix
+from moefabric.agents.engine.sockets import listen_unix
 from moefabric.runtime.event_loop import BROKEN, IN, NOW, OUT
+from moefabric.runtime.listener import Listener
 
 LONGEST_PACKET = 1 << 20
 SEALS = fcntl.F_SEAL_SHRINK  # shorter memory than was mapped would end the agent by SIGBUS

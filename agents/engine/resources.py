@@ -16,6 +16,7 @@ from moefabric.agents.engine.requests import os_error_text
 from moefabric.agents.engine.sockets import NO_LINGER, Destination, Network
 from moefabric.agents.engine.transfers import Receive, TransferKey
 from moefabric.agents.engine.wire import ACKNOWLEDGEMENT, LINE
+from moefabric.runtime.connection_limit import ConnectionLimit
 from moefabric.runtime.event_loop import CallbackOwner, EventLoop, Loop
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 COUNTERS = ("bytes_sent", "bytes_received", "corrupt", "strays", "bytes_forwarded", "refused")
 ANSWERS = 64 * ACKNOWLEDGEMENT.size  # bytes of answers that are read at once
+MOST_UNNAMED = 512  # connections without a greeting; the oldest is closed for a further one
 READ = 256 * 1024  # a read and the block to compare fit into a core's second-level cache
 
 
@@ -141,7 +143,7 @@ class Resources:
         incoming: Connections that peers opened, by peer and path.
         secret: What a greeting has to contain. Whoever commands this agent's peers hands it to
             them.
-        unnamed: Connections that peers opened without a greeting so far, oldest first.
+        unnamed: Connections that peers opened without a greeting so far.
         relays: Connections from senders for whom this agent is a relay, by sender, receiver and
             path.
         destinations: Data ports of the peers to whom this agent has opened connections.
@@ -164,7 +166,9 @@ class Resources:
         self.arrivals = Arrivals(self.counters)
         self.runs: dict[int, Run] = {}
         self.incoming: dict[tuple[str, str], DataConnection] = {}
-        self.unnamed: dict[UnnamedConnection, None] = {}
+        self.unnamed: ConnectionLimit[UnnamedConnection] = ConnectionLimit(
+            lambda connection: connection.refuse(), MOST_UNNAMED, MOST_UNNAMED
+        )
         self.relays: dict[tuple[str, str, str], DataConnection] = {}
         self.destinations: dict[str, Destination] = {}
 

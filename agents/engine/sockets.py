@@ -1,76 +1,25 @@
-"""Sockets: ports that survive a lack of descriptors, TCP by a chosen NIC, private Unix sockets."""
+"""Sockets: TCP by a chosen NIC, private Unix sockets."""
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import resource
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from moefabric.agents.engine.requests import Fields, RefusedError
-from moefabric.runtime.event_loop import IN, NOW, Loop
 
-BATCH = 16  # connections accepted in one turn of the loop
-PAUSE_NS = 200_000_000  # how long a listener without descriptors leaves connections waiting
 _CLONE_NEWNET = 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def raise_descriptor_limit() -> None:
     """Raise this process's limit of open descriptors as far as it may."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-class Listener:
-    """Accepts connections, and pauses while there are no descriptors for them.
-
-    Args:
-        loop: The event loop.
-        sock: A listening socket that doesn't block.
-        accepted: Called with the socket of each connection.
-        make_room: Closes a connection that is worth less than a new one; returns whether there
-            was one.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        sock: socket.socket,
-        accepted: Callable[[socket.socket], object],
-        make_room: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.loop, self.sock, self.accepted, self.make_room = loop, sock, accepted, make_room
-        self._resume()
-
-    def accept(self, _mask: int = IN) -> None:
-        """Accept connections that wait."""
-        for _ in range(BATCH):
-            try:
-                sock, _ = self.sock.accept()
-            except OSError as error:
-                if error.errno in _SHORTAGES and not self.make_room():
-                    self.loop.forget(self.sock.fileno())
-                    self.loop.call_at(NOW() + PAUSE_NS, self._resume)
-                return
-            sock.setblocking(False)
-            self.accepted(sock)
-
-    def close(self) -> None:
-        """Close the socket."""
-        if self.sock.fileno() >= 0:
-            self.loop.forget(self.sock.fileno())
-            self.sock.close()
-
-    def _resume(self) -> None:
-        if self.sock.fileno() >= 0:  # else it was closed meanwhile
-            self.loop.watch(self.sock.fileno(), IN, self.accept)
 
 
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it

@@ -5,14 +5,28 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from moefabric.runtime import event_loop, line_channel, scratch_folder, structured_log
+from moefabric.runtime import (
+    connection_limit,
+    event_loop,
+    line_channel,
+    listener,
+    scratch_folder,
+    structured_log,
+)
 
 PACKAGE: Final = Path(__file__).parents[1] / "engine"
 AGENT: Final = PACKAGE / "__main__.py"
 """The agent's program where this package is installed: `python3 AGENT --name s0 --control PATH`."""
 SHARED_MODULES: Final = tuple(
     Path(str(module.__file__))
-    for module in (event_loop, line_channel, scratch_folder, structured_log)
+    for module in (
+        connection_limit,
+        event_loop,
+        line_channel,
+        listener,
+        scratch_folder,
+        structured_log,
+    )
 )
 """Modules of `moefabric.runtime` that the agent needs."""
 

@@ -119,6 +119,14 @@ class NicEventDispatcher:
         follows_light = self._links_follow_light and nic.kind is NicKind.OPTICAL
         self._events.put(NicEvent(nic, up, self.clock_ns(), follows_light=follows_light))
 
+    def repair(self) -> None:
+        """Have circuits and relays restored, as after an event."""
+        self._repair_due.set()
+
+    def delayed_rules(self) -> AbstractContextManager[None]:
+        """Return the delay of work on rules, around that work."""
+        return self._rules.delayed()
+
     def ocs_ports_changed(self, states: Sequence[tuple[Nic, bool]]) -> None:
         """Queue state changes of OCS ports, each named by its NIC."""
         now_ns = self.clock_ns()

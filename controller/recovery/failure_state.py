@@ -57,7 +57,7 @@ class NicStates:
 
 @dataclass(frozen=True)
 class DetectedFailure:
-    """A failed NIC or OCS port (`s0/o1`), OCS (`ocs0`) or server (`s3`)."""
+    """A failed NIC or OCS port (`s0/o1`), OCS (`ocs0`), server (`s3`) or circuit."""
 
     what: str
     kind: FailureKind
@@ -101,7 +101,12 @@ def _nics(fabric: Fabric, failure: DetectedFailure) -> set[Nic]:
 
 
 def persists(fabric: Fabric, failure: DetectedFailure, now: NicStates) -> bool:
-    """Return whether a failure lasts; an OCS or server is failed until one of its NICs is up."""
+    """Return whether a failure lasts, as far as NICs tell.
+
+    An OCS or server is failed until one of its NICs is up. No NIC tells of a circuit's light.
+    """
+    if failure.kind is FailureKind.LIGHT:
+        return True
     if failure.kind in (FailureKind.OCS, FailureKind.SERVER):
         return _nics(fabric, failure) <= now.down
     is_port = failure.kind is FailureKind.OCS_PORT

@@ -1,22 +1,32 @@
 """Recovery of a region: traffic avoids failed components until they work again.
 
 `handle_events` acts at once, even during a reconfiguration: it changes the rules so that they use
-no failed NIC. `relay` acts only when circuits may change: it makes servers whose electrical NICs
-have all failed reachable through a peer.
+no failed NIC. `lose_light` does so for circuits without light, between reconfigurations. `relay`
+acts only when circuits may change: it makes servers whose electrical NICs have all failed reachable
+through a peer.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import eq
 
 from moefabric.controller.reconfiguration import Reconciler, apply_changes
 from moefabric.controller.recovery.failure_history import FailureHistory, FailureReport
-from moefabric.controller.recovery.failure_state import NicEvent, NicStates, new_failures, persists
+from moefabric.controller.recovery.failure_state import (
+    DetectedFailure,
+    NicEvent,
+    NicStates,
+    new_failures,
+    persists,
+)
 from moefabric.controller.recovery.relays import select_relays
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import FailurePhase
 from moefabric.core.nic import Nic, NicKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import RuleChange, server_rules
@@ -37,6 +47,8 @@ class RegionRecovery:
         announce: Tells the EPS's controller the region's relays, which replace earlier ones; raises
             ControlError if that controller doesn't comply. None if there is no EPS.
         history: The failure history to report to.
+        note_light: Called when a circuit has lost its light (`lost`) and when that is over
+            (`clear`), with the circuit, what happened, and since when (CLOCK_MONOTONIC).
         fabric: The fabric without the NICs that have failed.
         relay_circuits: The circuit to the relay of each server that uses one.
     """
@@ -47,6 +59,7 @@ class RegionRecovery:
     reconciler: Reconciler | None
     announce: Callable[[Mapping[str, str]], None] | None = None
     history: FailureHistory = field(default_factory=FailureHistory)
+    note_light: Callable[[FailurePhase, str, str, int], object] = lambda *_: None
 
     def __post_init__(self) -> None:
         """Begin with NICs that all work."""
@@ -55,6 +68,8 @@ class RegionRecovery:
         self._states, self._rules = NicStates(), server_rules(self.wired, self.region)
         self._retried: frozenset[Nic] = frozenset()
         """NICs without light that plans may use again."""
+        self.lost_light = 0
+        """Number of circuits that have lost their light since the start."""
         self._awaiting_relay = defaultdict[str, list[FailureReport]](list)
         """By server, the failures that are recovered once it has a relay."""
         if self.reconciler:
@@ -93,12 +108,7 @@ class RegionRecovery:
         self._retried &= now.dark & before.dark
         failures = new_failures(self.wired, [self.region], before, now)
         reports = self.history.add(failures, min(event.at_ns for event in events))
-        fault = self._update_rules()
-        for report in reports:
-            if fault:
-                self.history.record_action(report, fault, recovered=False)
-            else:
-                self._record_recovery(report)
+        self._record_recoveries(reports, self._update_rules())
         self.history.clear(lambda failure: not persists(self.wired, failure, now))
         optical = any(nic.kind is NicKind.OPTICAL for nic in before.out ^ now.out)
         return optical or self._select_relays() != self.relay_circuits
@@ -123,6 +133,10 @@ class RegionRecovery:
         if self.reconciler:
             self.reconciler.drop = self._eps_uses_circuits
             changes = self.reconciler.exclude_nics(out, device_gone=not self.has_light)
+        return self._leave_circuits(changes)
+
+    def _leave_circuits(self, changes: Sequence[RuleChange]) -> str:
+        """Change the rules at once; return the error if a switch doesn't comply."""
         try:
             self._change_rules(changes)
         except ControlError as error:
@@ -151,6 +165,14 @@ class RegionRecovery:
         elif not change.is_empty:
             self.switches.apply(change)
 
+    def _record_recoveries(self, reports: Iterable[FailureReport], fault: str) -> None:
+        """Record how traffic avoids failures, or the error that keeps it from that."""
+        for report in reports:
+            if fault:
+                self.history.record_action(report, fault, recovered=False)
+            else:
+                self._record_recovery(report)
+
     def _record_recovery(self, report: FailureReport) -> None:
         """Record how traffic avoids a failure, unless it has to wait for a relay."""
         match report.kind:
@@ -169,6 +191,27 @@ class RegionRecovery:
                 rebuilt = ", relay trees avoid it" if self.fabric.forwarding else ""
                 action = f"its pair is on the EPS{rebuilt}"
         self.history.record_action(report, action)
+
+    def lose_light(self, lost: Mapping[Circuit, str], since_ns: int) -> None:
+        """Stop using circuits that have lost their light.
+
+        Args:
+            lost: What tells so, by circuit.
+            since_ns: When all of them had light for the last time, CLOCK_MONOTONIC.
+        """
+        reconciler = self.reconciler
+        assert reconciler is not None, "circuits have a reconciler"
+        self.lost_light += len(lost)
+        failures = [DetectedFailure(str(circuit), FailureKind.LIGHT) for circuit in lost]
+        reports = self.history.add(failures, self.history.clock_ns())
+        relays = self.relay_circuits.items()
+        self.relay_circuits = {server: c for server, c in relays if c not in lost}
+        reconciler.drop = self._eps_uses_circuits
+        fault = self._leave_circuits(reconciler.lose_light(CircuitSet(frozenset(lost))))
+        self._record_recoveries(reports, fault)
+        for circuit, why in lost.items():
+            log.warning("%s has lost its light: %s", circuit, why)
+            self.note_light("lost", str(circuit), why, since_ns)
 
     # --- when circuits may change ----------------------------------------------------------------
 
@@ -205,6 +248,28 @@ class RegionRecovery:
                 if report.cleared_ns is None:
                     action = f"{relays[server]} relays for {server} over {circuit}"
                     self.history.record_action(report, action)
+
+    @property
+    def lacks_light(self) -> bool:
+        """Whether a circuit that is asked for has lost its light."""
+        return any(report.kind is FailureKind.LIGHT for report in self.history.standing())
+
+    def settle_light(self, asked: CircuitSet) -> None:
+        """Report the circuits that have light again, or that nobody asks for any more.
+
+        Args:
+            asked: The circuits of the last request.
+        """
+        over = dict.fromkeys(map(str, self._lit()), "lit again")
+        awaited = frozenset(map(str, asked)) - over.keys()
+        for report in self.history.standing():
+            if report.kind is not FailureKind.LIGHT or report.what in awaited:
+                continue
+            how = over.get(report.what, "no longer asked for")
+            self.history.record_action(report, how)
+            self.history.clear(partial(eq, report.failure))
+            log.info("%s: %s", report.what, how)
+            self.note_light("clear", report.what, how, self.history.clock_ns())
 
     def record_action(self, kinds: Collection[FailureKind], action: str) -> None:
         """Record an action for all failures of some kinds that are not cleared."""

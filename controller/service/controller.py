@@ -182,7 +182,9 @@ class Controller:
         """Reply to `GET /statistics`."""
         rules = Counter(rule.switch for rule in self.switches.rules)
         state = {key: self.health()[key] for key in ("ready", "switches", "expected")}
-        return self.statistics.to_json() | state | self.circuits() | {"rules": rules}
+        lost = self.recovery.lost_light if isinstance(self.recovery, RegionRecovery) else 0
+        known = {"rules": rules, "lost_light": lost}
+        return self.statistics.to_json() | state | self.circuits() | known
 
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Reply to `GET /failures`, once the version is later than `after` or `wait_s` is over."""
@@ -291,6 +293,7 @@ class Controller:
                 recovery.relay()
             except ControlError as error:  # the reply is about circuits only
                 log.warning("not relayed yet: %s", error)
+            recovery.settle_light(target)
 
     def _optical_parts(self) -> tuple[Region, Reconciler, RegionRecovery]:
         if self.region and self.reconciler and isinstance(self.recovery, RegionRecovery):
@@ -334,6 +337,8 @@ class Controller:
                 kinds = FailureKind.OPTICAL_NIC, FailureKind.OCS_PORT
                 recovery.record_action(kinds, f"circuits lit again: {reconciler.lit}")
                 recovery.history.publish()
+            else:
+                recovery.settle_light(target)
 
     def announce_relays(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Use a region's relays in the EPS and reply to `POST /relay`.

@@ -10,34 +10,29 @@ import io
 import json
 import logging
 import socket
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from math import inf
 from socketserver import BaseServer
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, cast
 
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.northbound import respond
+from moefabric.runtime.connection_limit import FIRST_REQUEST_S, ConnectionLimit
 from moefabric.runtime.structured_log import ids_of_baggage, log_context
 
 MOST_BODY_BYTES: Final = 1 << 21
 """A region has at most 256 servers, and a number of their demand takes at most 26 characters with
 its comma: 1.7 MB."""
 _MOST_HEAD_BYTES: Final = 32 << 10
-_REQUEST_S: Final = 10.0
-"""Time for a request to arrive, and for a new connection to send its first one. A client sends it
-in one piece."""
+_REQUEST_S: Final = FIRST_REQUEST_S
+"""Time for a request to arrive. A client sends it in one piece."""
 _RESPONSE_S: Final = 30.0
 
-_MOST_STRANGERS: Final = 64
-_MOST_TRUSTED: Final = 256
-"""Each region's controller, the clients of a run, and observers have one each."""
-
 log = logging.getLogger(__name__)
-C = TypeVar("C", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -80,64 +75,6 @@ class HttpAccess:
         elif len(length) > len(str(MOST_BODY_BYTES)) or int(length) > MOST_BODY_BYTES:
             error = f"Content-Length: at most {MOST_BODY_BYTES} bytes are accepted"
             yield HTTPStatus.REQUEST_ENTITY_TOO_LARGE, error
-
-
-@dataclass(eq=False)
-class ConnectionLimit(Generic[C]):
-    """Open connections of a listener, the one that is idle for longest first.
-
-    A connection is trusted after its first accepted request. Peers that have no token can therefore
-    crowd out only each other.
-
-    Attributes:
-        close: Ends a connection; whoever serves it then removes it.
-        most_strangers: The most connections without an accepted request.
-        most_trusted: The most connections with one.
-    """
-
-    close: Callable[[C], object]
-    most_strangers: int = _MOST_STRANGERS
-    most_trusted: int = _MOST_TRUSTED
-    _states: dict[C, Literal["stranger", "idle", "busy"]] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def add(self, connection: C) -> None:
-        """Keep a new connection; close the oldest one without an accepted request if need be."""
-        self._evict_beyond(self.most_strangers - 1, "stranger")
-        self._states[connection] = "stranger"
-
-    def begin_request(self, connection: C) -> bool:
-        """Trust a connection whose request is accepted.
-
-        Returns:
-            Whether the request may be served; not if too many others are being served.
-        """
-        busy = sum(state == "busy" for state in self._states.values())
-        if busy >= self.most_trusted:
-            return False
-        self.remove(connection)
-        self._evict_beyond(self.most_trusted - busy - 1, "idle")
-        self._states[connection] = "busy"
-        return True
-
-    def end_request(self, connection: C) -> None:
-        """Regard a connection as idle, since its response has been sent."""
-        if self._states.get(connection) == "busy":
-            self.remove(connection)
-            self._states[connection] = "idle"
-
-    def remove(self, connection: C) -> None:
-        """Forget a connection."""
-        self._states.pop(connection, None)
-
-    def _evict_beyond(self, most: int, state: str) -> None:
-        """Close the first of the connections in a state if there are more of them than may be."""
-        connections = [one for one, current in self._states.items() if current == state]
-        if len(connections) > most:
-            self.remove(connections[0])
-            self.close(connections[0])
 
 
 def hang_up(connection: socket.socket) -> None:
@@ -209,8 +146,9 @@ class NorthboundService:
     )
 
     def serve(self, connection: socket.socket, peer: tuple[str, int]) -> None:
-        """Serve the requests of a connection until it ends."""
-        _Handler(connection, peer, self)
+        """Serve the requests of a connection until it ends, if there is a place for it."""
+        if self.connections.add(connection, peer[0]):
+            _Handler(connection, peer, self)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -233,7 +171,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._stream = RequestStream(self.connection, self.service.controller.clock)
         self.rfile = self._buffer = io.BufferedReader(self._stream)
         self._is_trusted = False
-        self.service.connections.add(self.connection)
 
     def finish(self) -> None:
         """Forget the connection."""

@@ -8,7 +8,8 @@
 | `GET /counters`  |                                  | by switch: rule, packets, bytes          |
 | `GET /failures`  | query: after, wait (optional)    | version, failures, circuits              |
 | `GET /relays`    |                                  | region, relays                           |
-| `GET /statistics` |                                 | requests, failed, phases, ready, rules   |
+| `GET /statistics` |                                 | requests, failed, phases, ready, rules,  |
+|                  |                                  | lost_light                               |
 | `POST /demand`   | demand, policy, servers,         | plan, circuits_before/after, dark, phases |
 |                  | all_to_alls, plan_limit_s        |                                          |
 | `POST /light`    | circuits, or as for `/demand`    | as of `/demand`                          |
@@ -24,7 +25,9 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | ocs                | Whether the OCS has answered; null where there is none                      |
 | circuits           | Reply: circuits that carry traffic. Request: exactly the circuits to light. |
 |                    | In `/failures`, null while a controller that starts doesn't know them       |
-| dark               | Circuits that were commanded and carried no frame, or whose NIC is out      |
+| dark               | Circuits that were commanded and carried no frame, whose NIC is out, or     |
+|                    | that have lost their light                                                  |
+| lost_light         | Number of circuits that have lost their light since the controller's start  |
 | after, wait        | Reply once the version is later, or after so many seconds (at most 30)      |
 | failures           | Fields of `recovery.failure_history.FailureReport`                          |
 | demand             | Rows of bytes, from the row's server to the column's                        |

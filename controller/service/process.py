@@ -5,21 +5,23 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from moefabric.controller.client import ControllerClient
+from moefabric.controller.http_client import Dial
 from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.failure_events import NicEventDispatcher
 from moefabric.controller.recovery.failure_history import FailureHistory
+from moefabric.controller.recovery.light_watch import LightWatch, check_period_s
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.controller_processes import Beats, Regions, controller_name
 from moefabric.controller.service.http_handler import HttpAccess, NorthboundService
-from moefabric.controller.southbound.ocs.connection import RetryDelays
+from moefabric.controller.southbound.ocs.connection import RetryDelays, from_reserved_port
 from moefabric.controller.southbound.ocs.port_alarms import alarm_control, port_states
 from moefabric.controller.southbound.ocs.remote_ocs import (
     TIMEOUT_S,
@@ -32,12 +34,15 @@ from moefabric.controller.southbound.openflow import green
 from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
+from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import FailurePhase
 from moefabric.core.forwarding import circuit_rules
-from moefabric.core.ocs import Verification
+from moefabric.core.ocs import OcsControl, Verification
 from moefabric.core.rules import eps_rules, server_rules
-from moefabric.core.topology import Region
+from moefabric.core.topology import Fabric, Region
 from moefabric.planner.relay_linear_program import load_solver
 from moefabric.runtime import structured_log
+from moefabric.runtime.failure_log import append_failure_event
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -142,7 +147,10 @@ def _start(
         reconciler = _reconciler(wiring, region, switches, lit)
         announce = partial(_announce_relays, client(None), region)
         announce_relays = announce if fabric.leaves else None
-        recovery = RegionRecovery(fabric, region, switches, reconciler, announce_relays, history)
+        recovery = RegionRecovery(
+            fabric, region, switches, reconciler, announce_relays, history,
+            partial(_note_light, run),
+        )  # fmt: skip
     else:
         switches = make_switches(fabric.leaves + fabric.spines, eps_rules(fabric))
         recovery = EpsRecovery(fabric, switches, history)
@@ -159,13 +167,16 @@ def _start(
     openflow = wiring.management.openflow_endpoint(region)
     northbound = wiring.management.northbound_endpoint(region)
     tls = wiring.control_tls.context(server_side=True) if wiring.control_tls else None
-    switches.listen(openflow, {openflow[0], *wiring.switch_addresses}, tls)
+    hosts = {openflow[0], *wiring.switch_addresses}
+    switches.listen(openflow, hosts, tls)
     service = NorthboundService(controller, HttpAccess(token, northbound))
-    green.serve_connections(northbound, "requests", service.serve, tls)
+    known = None if tls else {*hosts, "127.0.0.1"}
+    green.serve_connections(northbound, "requests", service.serve, tls, known)
     green.spawn(beats.ask, controller_name(region), client(region), green.sleep)
     green.spawn(_adopt, controller)
     if region:
         green.spawn(_read_alarms, wiring, region, events)
+        green.spawn(_watch_light, fabric, region, controller, events)
     else:
         green.spawn(_read_relays, wiring.fabric.regions, controller, client)
     log.info("listening for switches on %s:%d, for requests on %s:%d", *openflow, *northbound)
@@ -175,8 +186,15 @@ def _ocs(wiring: FabricWiring, region: Region, timeout_s: float) -> RemoteOcs | 
     if region.ocs is None or not wiring.fabric.optical:
         return None
     address = device_address(region.ocs.control, wiring.management.ocs_address(region))
-    driver = make_driver(region.ocs, address, timeout_s, green.create_connection, green.sleep)
+    dial = _ocs_dial(region.ocs.control)
+    driver = make_driver(region.ocs, address, timeout_s, dial, green.sleep)
     return RemoteOcs(wiring.fabric, region, driver)
+
+
+def _ocs_dial(control: OcsControl) -> Dial:
+    """Return how connections to an OCS open; to the emulated one, they are trusted ones."""
+    dial = green.create_connection
+    return dial if control.address else from_reserved_port(dial)
 
 
 def _lit_at_start(wiring: FabricWiring, timeout_s: float, region: Region | None) -> CircuitSet:
@@ -239,6 +257,44 @@ def _adopt(controller: Controller) -> None:
         green.sleep(retry_s)  # no event announces a starting OCS
 
 
+def _note_light(
+    run: RunDirectory, phase: FailurePhase, circuit: str, what: str, at_ns: int
+) -> None:
+    """Append to the failure log that a circuit has lost its light, or that this is over."""
+    with suppress(FileNotFoundError):  # the fabric is gone
+        append_failure_event(run, phase, FailureKind.LIGHT, [circuit], what, at_ns)
+
+
+def _watch_light(
+    fabric: Fabric, region: Region, controller: Controller, events: NicEventDispatcher
+) -> None:
+    """Check the light of lit circuits again and again."""
+    period_s, recovery = check_period_s(fabric, region), controller.recovery
+    reconciler = controller.reconciler
+    if not period_s or reconciler is None or not isinstance(recovery, RegionRecovery):
+        return
+    relights = region.ocs is not None and region.ocs.control.relight
+    watch = LightWatch(
+        recovery,
+        reconciler,
+        controller.lock,
+        events.delayed_rules,
+        events.repair if relights else None,
+        fabric.scale.dilation,
+    )
+    fault: ControlError | None = None
+    while True:
+        green.sleep(period_s)
+        if not controller.adopted:
+            continue
+        try:
+            watch.check()
+        except ControlError as error:
+            fault = _noted(error, fault, "light not checked")
+        except Exception:  # a programming error in one check must not end the later ones
+            log.exception("light not checked")
+
+
 def _noted(fault: ControlError, last: ControlError | None, what: str) -> ControlError:
     """Log a fault unless it is like the last one; return it."""
     if str(fault) != str(last):
@@ -268,7 +324,7 @@ def _read_alarms(wiring: FabricWiring, region: Region, events: NicEventDispatche
         log.info("no port alarms: ocs.user and ocs.password_env have no account for TL1")
         return
     address = device_address(control, wiring.management.ocs_address(region))
-    login, dial = account(control), green.create_connection
+    login, dial = account(control), _ocs_dial(control)
     delays, retry_s, fault = RetryDelays(), 0.0, None
     while True:
         try:

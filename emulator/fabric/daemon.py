@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,6 +40,7 @@ from moefabric.emulator.fabric.running_hardware import RunningHardware
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.line_requests import peer
 from moefabric.emulator.linux.processes import ChildProcess
+from moefabric.runtime.listener import SpareDescriptors
 from moefabric.runtime.processes import Supervisor, adopt_orphans
 from moefabric.runtime.run_directory import IDENTITY_VARIABLE, RunDirectory
 
@@ -46,6 +48,10 @@ log = logging.getLogger(__name__)
 
 _REQUEST_BYTES: Final = 1 << 16
 _CLIENT_S: Final = 2.0
+_SPARE_DESCRIPTORS: Final = 64
+"""Descriptors kept for the end of the fabric, which runs programs and asks the kernel."""
+_SHORTAGE_S: Final = 0.05
+"""Pause after a client that couldn't be accepted, or another shortage."""
 
 
 class StoppedError(BaseException):
@@ -106,11 +112,13 @@ def _write(output: Any, message: dict[str, Any]) -> None:
 def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
     """Make the hardware, answer requests until the fabric ends, and remove the hardware."""
     hardware = Hardware(run_dir, request, lambda stage: _write(output, {"stage": stage}))
+    spare = SpareDescriptors(0)
     try:
         # Switches of 512 servers have 4,400 files open; children inherit the limit.
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         claim_life(run_dir)
+        spare = SpareDescriptors(min(_SPARE_DESCRIPTORS, most // 8))
         # Threads, which start later, inherit the namespace.
         namespaces.enter_new()
         adopt_orphans()
@@ -126,9 +134,10 @@ def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
                 }
                 _write(output, {"ready": True, **report})
                 output.close()
-                _answer_clients(selector, listener, hardware, owner)
+                _answer_clients(selector, listener, spare, hardware, owner)
     finally:
         _ignore_signals()
+        spare.release()
         hardware.close()
 
 
@@ -174,7 +183,11 @@ def _listen(run_dir: RunDirectory) -> socket.socket:
 
 
 def _answer_clients(
-    selector: selectors.BaseSelector, listener: socket.socket, hardware: Hardware, owner: Owner
+    selector: selectors.BaseSelector,
+    listener: socket.socket,
+    spare: SpareDescriptors,
+    hardware: Hardware,
+    owner: Owner,
 ) -> None:
     """Answer clients, lose servers whose containers end, restart OCS processes, and trim logs.
 
@@ -186,7 +199,7 @@ def _answer_clients(
     """
     running = RunningHardware(hardware)
     logs = CapturedLogs(hardware.run_dir.log_file("any").parent)
-    answer = partial(_answer_client, listener, running, owner)
+    answer = partial(_answer_client, partial(spare.accept, listener), running, owner)
     selector.register(listener, selectors.EVENT_READ, data=answer)
     supervisor = Supervisor[str, ChildProcess]()
 
@@ -208,22 +221,35 @@ def _answer_clients(
         supervisor.adopt(process.name, process)
         watch(process)
     while True:
-        for name in supervisor.restarts:
-            if restarted := supervisor.start_due(name, name, partial(running.restart, name)):
-                watch(restarted)
-        logs.trim()
-        wait_s = TRIM_S if supervisor.wait_s is None else min(supervisor.wait_s, TRIM_S)
-        for key, _ in selector.select(wait_s):
-            key.data()
+        try:
+            for name in supervisor.restarts:
+                if restarted := supervisor.start_due(name, name, partial(running.restart, name)):
+                    watch(restarted)
+            logs.trim()
+            wait_s = TRIM_S if supervisor.wait_s is None else min(supervisor.wait_s, TRIM_S)
+            for key, _ in selector.select(wait_s):
+                key.data()
+        except OSError as error:  # descriptors or memory lack: the fabric must outlast that
+            log.warning("the fabric goes on: %s", error)
+            time.sleep(_SHORTAGE_S)
 
 
-def _answer_client(listener: socket.socket, hardware: RunningHardware, owner: Owner) -> None:
+def _answer_client(
+    accept: Callable[[], socket.socket | None], hardware: RunningHardware, owner: Owner
+) -> None:
     """Answer the next client, which has 2 s for its request.
 
     Clients run as root or as the fabric's user; others are disconnected. A request that fails
     costs its client only.
+
+    Args:
+        accept: Returns the client; None if it has gone, or was refused for want of descriptors.
+        hardware: Answers it.
+        owner: The process with which the fabric ends.
     """
-    client, _ = listener.accept()
+    if (client := accept()) is None:
+        time.sleep(_SHORTAGE_S)
+        return
     with client, suppress(OSError, ValueError), client.makefile("rw") as lines:
         pid, is_trusted = peer(client)
         if not is_trusted:

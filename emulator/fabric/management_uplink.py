@@ -30,13 +30,13 @@ _INNER_NAME: Final = "outer"
 
 def interface_alias(fabric: str) -> str:
     """Return the interface alias that marks an interface outside as the fabric's."""
-    identity = RunDirectory.of_fabric(fabric).read_identity()
+    identity = RunDirectory.of_fabric(fabric).public_identity()
     return f"{_MARK}{fabric}@{run_root()}:{identity}"
 
 
 def _group(fabric: str) -> str:
     """Return the group of a fabric's uplink; unlike an alias it is set as the interface is made."""
-    identity = RunDirectory.of_fabric(fabric).read_identity()
+    identity = RunDirectory.of_fabric(fabric).public_identity()
     return str(int(identity[:_GROUP_DIGITS], 16) + 1)
 
 

@@ -149,7 +149,7 @@ def locked_remains(run_dir: RunDirectory) -> Iterator[bool]:
 
 
 def prepare(run_dir: RunDirectory, token: str = "") -> str:
-    """Make the folders, the token and the identity of a new fabric; return the identity.
+    """Make the folders, the token and the identity of a new fabric; return the public identity.
 
     Args:
         run_dir: its run directory.
@@ -158,7 +158,8 @@ def prepare(run_dir: RunDirectory, token: str = "") -> str:
     for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
     run_dir.make_token(token)
-    return run_dir.make_identity()
+    run_dir.make_identity()
+    return run_dir.public_identity()
 
 
 def clear(run_dir: RunDirectory) -> bool:

@@ -9,6 +9,7 @@ that ended. Then it kills every process that has the variable NAME=VALUE in its 
 Children of a job's processes inherit the variable, so they end as well, also as orphans.
 """
 
+import logging
 import os
 import subprocess
 import sys
@@ -27,9 +28,15 @@ from moefabric.runtime.run_directory import (
 )
 from moefabric.runtime.waiting import Deadline
 
+log = logging.getLogger(__name__)
+
 RUN_DIR_VARIABLE: Final = "MOEFABRIC_RUN_DIR"
 _ENV_END_FIELD: Final = 48
 """Index of `env_end` in /proc/PID/stat behind the command's name (field 51 of proc(5))."""
+_KILL_S: Final = 5.0
+"""Limit of killing processes that start others as fast."""
+_SHOWN: Final = 5
+"""Pids that a warning names."""
 _EXEC_S: Final = 2.0
 """Limit of the wait for a process inside execve(2)."""
 Variables = Sequence[bytes]
@@ -62,8 +69,8 @@ def is_marked(fabric: str, pid: int) -> bool:
 
 
 def kill_marked(fabric: str) -> int:
-    """Kill every process that `marked_pids` finds; return their number."""
-    return _kill(_mark_of(fabric))
+    """Kill every process that `marked_pids` finds, for 5 s at most; return their number."""
+    return _kill(_mark_of(fabric), Deadline.after(_KILL_S))
 
 
 class ProcessGuard(Closing):
@@ -135,16 +142,21 @@ def _variables(pid: int) -> Variables:
     return ()
 
 
-def _kill(is_chosen: Choice) -> int:
+def _kill(is_chosen: Choice, deadline: Deadline) -> int:
     """Kill every chosen process, except the caller; return their number.
 
-    The search is repeated until it finds none: a process may start another before its end.
+    The search is repeated until it finds none: a process may start another before its end. Whoever
+    copies the mark and starts processes without end is left alone at the deadline.
     """
     killed = 0
     while True:
         with ExitStack() as pidfds:
             chosen = list(_open(is_chosen, pidfds))
             if not chosen:
+                return killed
+            if not deadline.remaining_s:
+                text = "%d processes with the mark start again and again; left alone: pids %s"
+                log.warning(text, len(chosen), " ".join(map(str, _pids(is_chosen)[:_SHOWN])))
                 return killed
             end_processes(chosen, grace_s=0)
             killed += len(chosen)
@@ -163,4 +175,4 @@ def _open(is_chosen: Choice, undo: ExitStack) -> Iterator[int]:
 if __name__ == "__main__":
     sys.stdin.buffer.read()
     mark = "=".join(sys.argv[1:]).encode()
-    _kill(lambda _pid, variables: mark in variables)
+    _kill(lambda _pid, variables: mark in variables, Deadline.after(_KILL_S))

@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 4096
 """The server reads so much of a client in turn, so that no flood of requests delays others."""
+STRANGER_BYTES = 512
+"""The same for clients that aren't trusted: each turn of theirs takes about 2 ms."""
 UNREAD_BYTES = 64 * 1024
 """The server stops reading from a client that leaves this many bytes of replies unread."""
 MAX_UNREAD_BYTES = 1 << 20
@@ -28,28 +30,32 @@ class ClientConnection:
     """Server side of a client's connection; implements `Client` for the session."""
 
     def __init__(
-        self, sock: socket.socket, loop: EventLoop, on_closed: Callable[["ClientConnection"], None]
+        self,
+        sock: socket.socket,
+        loop: EventLoop,
+        on_closed: Callable[["ClientConnection"], None],
+        receive_bytes: int = RECEIVE_BYTES,
     ) -> None:
-        """Use a connected socket; `on_closed` is called once, when it is closed."""
+        """Use a connected socket.
+
+        Args:
+            sock: the socket.
+            loop: calls back when the socket is ready.
+            on_closed: called once, when the socket is closed.
+            receive_bytes: the server reads at most so much in turn.
+        """
         self._sock, self._loop, self._on_closed = sock, loop, on_closed
+        self._receive_bytes = receive_bytes
         self.peer = "{}:{}".format(*sock.getpeername()[:2])
         """The client's address: `198.18.0.1:40312`."""
+        self.has_sent = False
+        """Whether the client has sent anything."""
         self._slots: deque[ReplySlot] = deque()
         self._unsent = bytearray()
         self._closing = self._muted = self._closed = False
-        self._has_sent, self._active_ns = False, loop.now_ns()
         self.accepts_input: Callable[[], bool] = lambda: True
         """Called when bytes arrive; if it returns False, the session does not get them."""
         self.session: Session
-
-    @property
-    def importance(self) -> tuple[bool, bool, int]:
-        """Sort key that is lowest for the client that is disconnected first to admit another.
-
-        A client that has sent nothing comes first, then the one that has been silent for longest,
-        and last those that wait for replies.
-        """
-        return bool(self._slots), self._has_sent, self._active_ns
 
     def start(self, session: Session) -> None:
         """Pass received bytes to a session from now on."""
@@ -115,7 +121,7 @@ class ClientConnection:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(RECEIVE_BYTES)
+            data = self._sock.recv(self._receive_bytes)
         except BlockingIOError:
             return
         except OSError:
@@ -124,7 +130,7 @@ class ClientConnection:
         if not data:
             self.close()  # the client may still read its replies
         elif self.accepts_input():
-            self._has_sent, self._active_ns = True, self._loop.now_ns()
+            self.has_sent = True
             try:
                 self.session.receive(data)
             except Exception:  # a bug in one session must not end others

@@ -27,12 +27,15 @@ from moefabric.emulator.linux.line_connection import LineConnection
 from moefabric.emulator.linux.line_requests import peer
 from moefabric.emulator.ocs.event_publisher import EventPublisher
 from moefabric.runtime.event_loop import IN, EventLoop, Timers
+from moefabric.runtime.listener import Listener
 
 log = logging.getLogger(__name__)
 
 MAX_FACTS_BYTES = 1 << 20
 MAX_DESCRIPTORS = 253  # SCM_MAX_FD, unix(7)
 TIMEOUT_S = 5
+_BACKLOG = 512
+"""Connections that may wait to be accepted: a flood of them must not fill the queue at once."""
 
 Facts = dict[str, Any]
 
@@ -102,7 +105,7 @@ def listen_in_namespace(netns: str | None, address: str, port: int) -> socket.so
     Raises:
         FabricError: if the address can't be bound.
     """
-    listen = partial(socket.create_server, (address, port), backlog=16)
+    listen = partial(socket.create_server, (address, port), backlog=_BACKLOG)
     try:
         return namespaces.run_in(netns, listen) if netns else listen()
     except OSError as error:
@@ -150,14 +153,14 @@ class HandoffServer:
             self._resources.callback(self._carrier.close)
         stop, self._stop = map(self._resources.enter_context, socket.socketpair())
         try:
-            self._listener = self._listen(path)
-            control = self._listen(control_path(path))
+            processes, control = self._listen(path), self._listen(control_path(path))
         except OSError as error:
             self._resources.close()
             raise FabricError(f"OCS handoff: can't listen on {path}: {error.strerror}") from error
         self._loop.watch(stop.fileno(), IN, lambda _events: self._loop.stop())
-        self._loop.watch(self._listener.fileno(), IN, self._accept_process)
-        self._loop.watch(control.fileno(), IN, lambda _events: self._accept_caller(control))
+        self._listener = Listener(self._loop, processes, self._serve_process)
+        self._listener.most = 1
+        Listener(self._loop, control, self._serve_caller)
         name = f"handoff {path.name}"
         self._thread = threading.Thread(target=self._loop.run, name=name, daemon=True)
         self._thread.start()
@@ -192,11 +195,11 @@ class HandoffServer:
         listener.setblocking(False)
         return listener
 
-    def _accept_process(self, _events: int) -> None:
+    def _serve_process(self, sock: socket.socket) -> None:
         """Hand the switch to a process, and accept no other until that process has ended."""
-        if (sock := self._accept(self._listener)) is None:
+        if not self._is_trusted(sock):
             return
-        self._loop.forget(self._listener.fileno())
+        self._listener.pause()
         self._process = LineConnection(sock, self._loop, self._on_line, self._on_process_gone)
         try:
             sock.settimeout(TIMEOUT_S)
@@ -207,23 +210,19 @@ class HandoffServer:
             return
         self._process.start()
 
-    def _accept(self, listener: socket.socket) -> socket.socket | None:
-        try:
-            sock, _ = listener.accept()
-        except OSError:
-            return None
+    def _is_trusted(self, sock: socket.socket) -> bool:
+        """Return whether a peer may connect; disconnect it if it may not."""
         _, is_trusted = peer(sock)
-        if is_trusted:
-            return sock
-        log.warning("peer of another user disconnected", extra={"socket": str(self.path)})
-        sock.close()
-        return None
+        if not is_trusted:
+            log.warning("peer of another user disconnected", extra={"socket": str(self.path)})
+            sock.close()
+        return is_trusted
 
     def _on_process_gone(self) -> None:
         self._process = None
         self._is_ready = False
         self._publisher.fail_pending()
-        self._loop.watch(self._listener.fileno(), IN, self._accept_process)
+        self._listener.resume()
 
     def _on_line(self, line: bytes) -> None:
         """Process a message of the FabricLink of the switch's process."""
@@ -242,8 +241,8 @@ class HandoffServer:
         if "reply" in message:
             self._publisher.reply(message["request"], message["reply"])
 
-    def _accept_caller(self, control: socket.socket) -> None:
-        if (sock := self._accept(control)) is not None:
+    def _serve_caller(self, sock: socket.socket) -> None:
+        if self._is_trusted(sock):
             self._publisher.accept(sock)
 
     def _forward(self, request: dict[str, Any]) -> bool:

@@ -3,24 +3,30 @@
 A slow, silent or lost client does not delay others.
 """
 
-import errno
-import logging
 import socket
+from functools import partial
 from typing import Final
 
+from moefabric.core.units import NS_PER_S
 from moefabric.emulator.crossbar.crossbar import Crossbar
-from moefabric.emulator.ocs.client_connection import ClientConnection
+from moefabric.emulator.ocs.client_connection import RECEIVE_BYTES, STRANGER_BYTES, ClientConnection
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.front_end import FrontEnd, open_front_end
+from moefabric.runtime.connection_limit import FIRST_REQUEST_S, ConnectionLimit
 from moefabric.runtime.event_loop import IN, EventLoop
+from moefabric.runtime.listener import Listener
 
-log = logging.getLogger(__name__)
-
-MAX_CLIENTS = 64
-"""Maximum number of clients of a front end; a further client takes the place of an idle one."""
+MOST_TRUSTED: Final = 32
+"""The most clients of a front end that connect from a reserved port, as controllers do."""
+MOST_STRANGERS: Final = 48
+"""The most other clients of a front end; a further one is refused."""
+MOST_OF_SOURCE: Final = 32
+"""The most of these from one address."""
+RESERVED_PORTS: Final = 1024
+"""Ports below this are for privileged processes (ip(7)): no other user's program has one."""
 _KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """Seconds and probes after which a silent client whose machine is gone is disconnected."""
 
@@ -31,19 +37,21 @@ class FrontEndListener:
     def __init__(
         self, loop: EventLoop, device: OcsDevice, listener: socket.socket, front_end: FrontEnd
     ) -> None:
-        self._loop, self._device, self._listener = loop, device, listener
+        self._loop, self._device = loop, device
         self.front_end = front_end
         self._clients: set[ClientConnection] = set()
+        self._limit = ConnectionLimit(
+            ClientConnection.reset, MOST_STRANGERS, MOST_OF_SOURCE, MOST_TRUSTED, replaces=False
+        )
         self.paused = False
         """Whether new clients are disconnected because the switch boots."""
         listener.setblocking(False)
-        loop.watch(listener.fileno(), IN, self._accept)
+        self._listener = Listener(loop, listener, self._accepted)
 
     def close(self) -> None:
         """Disconnect all clients and stop listening."""
         for client in list(self._clients):
             client.disconnect()
-        self._loop.forget(self._listener.fileno())
         self._listener.close()
 
     def pause(self) -> None:
@@ -52,20 +60,19 @@ class FrontEndListener:
         for client in list(self._clients):
             client.reset()
 
-    def _accept(self, _events: int) -> None:
+    def _accepted(self, sock: socket.socket) -> None:
+        """Serve a client, unless the switch boots or others hold all places."""
         try:
-            sock, _ = self._listener.accept()
-            client = ClientConnection(sock, self._loop, self._clients.discard)
-        except OSError as error:  # the client has disconnected already, or no descriptor is left
-            if error.errno in {errno.EMFILE, errno.ENFILE}:
-                self._evict()
-            return
-        if self.paused:
+            address, port = sock.getpeername()[:2]
+            trusted = port < RESERVED_PORTS
+            size = RECEIVE_BYTES if trusted else STRANGER_BYTES
+            client = ClientConnection(sock, self._loop, self._forget, size)
+        except OSError:  # the client has disconnected already
             sock.close()
             return
-        if len(self._clients) >= MAX_CLIENTS:
-            self._evict()
-        sock.setblocking(False)
+        if self.paused or not self._limit.add(client, address, trusted=trusted):
+            sock.close()
+            return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE.items():
@@ -73,12 +80,17 @@ class FrontEndListener:
         self._clients.add(client)
         client.accepts_input = lambda: self._survives_reset(client)
         client.start(self.front_end.open_session(client))
+        if not trusted:
+            deadline_ns = self._loop.now_ns() + round(FIRST_REQUEST_S * NS_PER_S)
+            self._loop.call_at(deadline_ns, partial(self._end_silent, client))
 
-    def _evict(self) -> None:
-        """Disconnect the least important client."""
-        if self._clients:
-            client = min(self._clients, key=lambda client: client.importance)
-            log.debug("%s: disconnected to admit another client", client.peer)
+    def _forget(self, client: ClientConnection) -> None:
+        self._clients.discard(client)
+        self._limit.remove(client)
+
+    def _end_silent(self, client: ClientConnection) -> None:
+        """Disconnect a client that has sent nothing."""
+        if not client.has_sent:
             client.reset()
 
     def _survives_reset(self, client: ClientConnection) -> bool:

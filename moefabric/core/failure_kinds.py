@@ -31,6 +31,8 @@ class FailureKind(StrEnum):
     """No light passes a NIC's port of the optical switch, which refuses commands for it."""
     OCS = "ocs"
     """An optical switch has lost its power."""
+    LIGHT = "light"
+    """A circuit has lost its light though no component says that it has failed."""
     GPU = "gpu"
     """The rank of a GPU ends."""
     SERVER = "server"
@@ -82,6 +84,10 @@ def _has_optical_nic(fabric: Fabric, name: str) -> bool:
     return name in {str(nic) for server in fabric.servers for nic in fabric.optical_nics(server)}
 
 
+def _has_circuit(fabric: Fabric, name: str) -> bool:
+    return all(_has_optical_nic(fabric, end) for end in name.split("~"))
+
+
 def _has_gpu(fabric: Fabric, name: str) -> bool:
     server, _, index = name.partition("/")
     return server in fabric.server_index and index.isdecimal() and int(index) < fabric.gpus
@@ -114,6 +120,7 @@ _TRAITS: Final[Mapping[FailureKind, FailureTraits]] = {
         plan_avoids=True,
         plan_returns=True,
     ),
+    FailureKind.LIGHT: FailureTraits(_has_circuit, plan_avoids=True, plan_returns=True),
     FailureKind.GPU: FailureTraits(_has_gpu, injection="agent", loses_ranks=True),
     FailureKind.SERVER: FailureTraits(
         lambda fabric, name: name in fabric.server_index,

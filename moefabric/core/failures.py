@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import Literal
+from typing import Final, Literal
 
 from moefabric.core.failure_kinds import FailureKind
 
-FailurePhase = Literal["inject", "clear", "detected", "recovered"]
+FailurePhase = Literal["inject", "lost", "clear", "detected", "recovered"]
+"""A failure begins with `inject`, or with `lost` if nobody has injected it."""
+_BEGINNINGS: Final = ("inject", "lost")
 
 
 class ControllerFailureMode(StrEnum):
@@ -64,7 +66,7 @@ class PlannedFailure:
 class FailureEvent:
     """A line of the failure log: a phase of a failure at an instant of CLOCK_MONOTONIC.
 
-    `why` is the evidence of a detection, or the action of a recovery.
+    `why` is the evidence of a detection or loss, or the action of a recovery.
     """
 
     at_ns: int
@@ -72,6 +74,11 @@ class FailureEvent:
     kind: FailureKind
     what: tuple[str, ...]
     why: str = ""
+
+    @property
+    def begins(self) -> bool:
+        """Whether a failure begins with this event."""
+        return self.phase in _BEGINNINGS
 
     def about(self, name: str) -> bool:
         """Return whether the event concerns a component, or the server that holds it."""
@@ -165,17 +172,17 @@ def _first_after(instants: Sequence[int], instant_ns: int) -> int | None:
 
 
 def failure_records(events: Sequence[FailureEvent]) -> list[FailureRecord]:
-    """Return the injected failures, each with its events until the next injection.
+    """Return the failures, each with its events until the same components fail again.
 
     Args:
         events: The failure log in order of time.
     """
     records = []
     for position, injection in enumerate(events):
-        if injection.phase != "inject":
+        if not injection.begins:
             continue
         later = [event for event in events[position + 1 :] if event.about_injected(injection)]
-        until = next((event.at_ns for event in later if event.phase == "inject"), inf)
+        until = next((event.at_ns for event in later if event.begins), inf)
         cleared = next((e.at_ns for e in later if e.phase == "clear" and e.at_ns < until), None)
         # Events after the clearing are about the return of the component.
         before = [e for e in later if e.at_ns < until and (cleared is None or e.at_ns <= cleared)]

@@ -210,6 +210,12 @@ class OcsControl:
     verify: Verification = Verification.LIGHT
     """When traffic may use a circuit: once frames have passed it (`light`), or once the switch
     reports it (`read-back`)."""
+    light_check_ns: int = 500_000_000
+    """Model time between two checks of the circuits that carry traffic, by frames (`verify: light`)
+    or by the switch's report (`read-back`); 0 for none."""
+    relight: bool = True
+    """Whether circuits that have lost their light are lit again. Otherwise the next request for
+    circuits lights them."""
 
 
 @dataclass(frozen=True)

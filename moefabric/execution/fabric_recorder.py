@@ -212,8 +212,8 @@ class FabricRecorder(RunObserver):
 
     def iterations_recorded(self, runs: Sequence[IterationRun]) -> None:
         """Append the outcomes of iterations that have ended."""
-        injected = self.monitor is not None and self.monitor.injected()
-        failures = self.failures() if injected else RunFailures()
+        has_failures = self.monitor is not None and self.monitor.has_failures()
+        failures = self.failures() if has_failures else RunFailures()
         if failures.failures:
             failures = failures.with_plans_of(runs)
             self._planned_ns, self._reopened_ns = failures.planned_ns, failures.reopened_ns

@@ -17,6 +17,7 @@ from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.port_counts import QueueCounts
 from moefabric.core.topology import Fabric, drops_packets, queue_room
 from moefabric.core.units import NS_PER_S, Scale
@@ -239,6 +240,12 @@ class RunContext:
         collectives = [one for outcome in outcomes for one in outcome.collectives]
         changes = [one for outcome in outcomes for one in outcome.reconfigurations]
         dilated_ns = NS_PER_S * fabric.scale.dilation
+        lost_light = [
+            name
+            for failure in replay.failures.failures
+            if failure.kind is FailureKind.LIGHT
+            for name in failure.what
+        ]
         remarks = list(policy_faults(self.policy))
         if self.controllers is not None and self.wiring is not None:
             remarks = [*self.wiring.remarks, *self.setup.scale_faults, *remarks]
@@ -250,6 +257,9 @@ class RunContext:
             outcomes,
             (
                 *reasons.CIRCUMSTANCE.judge_each(remarks),
+                *reasons.LOST_LIGHT.judge(
+                    len(lost_light), place=", ".join(lost_light[: reasons.MOST_NAMES])
+                ),
                 *(link_readings.lateness_findings(fabric, replay.links) if replay.links else ()),
                 *fabric_result.control_time_findings(
                     [one.control_s or 0.0 for one in changes], self.spec.control_s

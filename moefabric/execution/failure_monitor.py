@@ -231,9 +231,9 @@ class FailureMonitor(RunObserver):
         """Append an event to the failure log."""
         append_failure_event(self._run_dir, phase, kind, components, reason)
 
-    def injected(self) -> bool:
-        """Return whether failures were injected."""
-        return any(event.phase == "inject" for event in read_failure_log(self._run_dir))
+    def has_failures(self) -> bool:
+        """Return whether failures were injected, or light was lost."""
+        return any(event.begins for event in read_failure_log(self._run_dir))
 
     def iteration_ended(self) -> None:
         """Collect the controllers' state in the background."""
@@ -244,11 +244,11 @@ class FailureMonitor(RunObserver):
         self._collections = [*under_way, self._background.submit(self._collect)]
 
     def _collect(self) -> None:
-        """Ask the controllers for failures, if any were injected.
+        """Ask the controllers for failures, if there are any.
 
         A controller that doesn't reply at once is left out.
         """
-        if not self.injected():
+        if not self.has_failures():
             return
         for region in self._reader.controllers:
             try:

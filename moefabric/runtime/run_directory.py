@@ -1,6 +1,7 @@
 """Run directory and management network of a running fabric: where its processes find each other."""
 
 import fcntl
+import hashlib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -133,6 +134,15 @@ class _Entry:
         return run.path / self.name
 
 
+def _write_secret(path: Path, text: str) -> None:
+    """Write a new file for root, or for the user who called sudo."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        if os.geteuid() == 0 and (user := os.environ.get("SUDO_UID", "")).isdigit():
+            os.fchown(descriptor, int(user), -1)
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """Directory of a running fabric with its wiring file, sockets, process ids and logs."""
@@ -179,11 +189,7 @@ class RunDirectory:
         Args:
             token: the token; default: a new random one.
         """
-        descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write((token or secrets.token_hex(_TOKEN_BYTES)) + "\n")
-            if os.geteuid() == 0 and (user := os.environ.get("SUDO_UID", "")).isdigit():
-                os.fchown(descriptor, int(user), -1)
+        _write_secret(self.token_file, (token or secrets.token_hex(_TOKEN_BYTES)) + "\n")
 
     def read_token(self) -> str:
         """Return the fabric's token.
@@ -200,9 +206,12 @@ class RunDirectory:
             ) from error
 
     def make_identity(self) -> str:
-        """Write and return a new random identity, which marks all that `down` removes."""
+        """Write and return a new random identity, which marks all that `down` removes.
+
+        It is a secret: `down` kills every process that has it in its environment.
+        """
         identity = secrets.token_hex(_IDENTITY_BYTES)
-        self.identity_file.write_text(identity)
+        _write_secret(self.identity_file, identity)
         return identity
 
     def read_identity(self) -> str:
@@ -211,6 +220,11 @@ class RunDirectory:
             return self.identity_file.read_text()
         except OSError:
             return ""
+
+    def public_identity(self) -> str:
+        """Return a digest of the identity, for marks that everybody sees; empty without one."""
+        identity = self.read_identity()
+        return hashlib.sha256(identity.encode()).hexdigest()[: len(identity)]
 
     def has_died(self) -> bool:
         """Return whether a fabric process has run here and was killed."""
@@ -277,7 +291,7 @@ class FabricWiring:
         containers: the servers that are containers.
         hosts: the servers that are real hosts.
         interfaces: names of the interfaces of containers, by server.
-        identity: random number of this fabric, which no other fabric has.
+        identity: digest of the fabric's identity, which no other fabric has.
         control_tls: certificates of the control connections; None without TLS.
         placement: which machine has each part; None if one machine has all.
         shared_agents: whether agents of emulated servers share processes.

@@ -33,7 +33,9 @@ class FabricCheck:
         unconnected: Pairs such as `s0 to s1` without any arrived datagram.
         regions: Number of regions whose light was moved.
         circuits: Number of circuits that were lit, in two matchings in turn.
-        unlit: Circuits that datagrams don't pass in both directions.
+        unlit: Circuits of these that datagrams don't pass in both directions.
+        standing: Number of circuits that the controllers had been asked for before the check.
+        lost: Circuits of these that datagrams didn't pass in both directions.
     """
 
     servers: int
@@ -42,20 +44,26 @@ class FabricCheck:
     regions: int = 0
     circuits: int = 0
     unlit: tuple[str, ...] = ()
+    standing: int = 0
+    lost: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
         """Whether all pairs connect and all circuits have carried their datagrams."""
-        return not (self.unconnected or self.unlit)
+        return not (self.unconnected or self.unlit or self.lost)
 
     def lines(self) -> Iterator[str]:
         """Yield the findings as text."""
+        if self.standing:
+            lit = self.standing - len(self.lost)
+            yield f"before the check: {lit} of {self.standing} circuits carried packets"
         connected = self.pairs - len(self.unconnected)
         yield f"{self.servers} servers: {connected} of {self.pairs} pairs connect"
         if self.circuits:
             lit = self.circuits - len(self.unlit)
             yield f"{self.regions} regions: {lit} of {self.circuits} circuits carry packets"
         yield from _named("not connected", self.unconnected)
+        yield from _named("dark before the check", self.lost)
         yield from _named("dark", self.unlit)
 
     def to_json(self) -> dict[str, Any]:
@@ -98,10 +106,11 @@ def matching(fabric: Fabric, region: Region, turn: int) -> list[Circuit]:
 def check_fabric(wiring: FabricWiring) -> FabricCheck:
     """Check a running fabric with packets; it has its earlier circuits afterwards.
 
-    First the circuits are removed, and every server sends a datagram to every other one, over the
-    EPS. Then the controllers light two matchings in each region, one after the other. A datagram
-    passes each circuit in both directions, and the counter of the OCS port at which it enters
-    counts it.
+    First a datagram passes each circuit that the controllers have been asked for, whatever they
+    know of its light. Then the circuits are removed, and every server sends a datagram to every
+    other one, over the EPS. Then the controllers light two matchings in each region, one after the
+    other. A datagram passes each circuit in both directions, and the counter of the OCS port at
+    which it enters counts it.
     Datagrams that don't arrive are sent again, twice. A patch panel's circuits stay as they are.
 
     Raises:
@@ -114,9 +123,11 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
         controllers = undo.enter_context(closing(region_controllers(wiring)))
         sockets = undo.enter_context(FabricSockets(wiring))
         counters = undo.enter_context(port_counters(fabric))
+        standing = list(controllers.asked_circuits()) if fabric.optical else []
+        lost_light = _dark(fabric, standing, sockets.lost, counters) if standing else []
         regions = list(fabric.ocses) if fabric.optical and not fabric.patch_panel else []
         if regions:
-            undo.callback(controllers.restore, fabric, controllers.circuits())
+            undo.callback(controllers.restore, fabric, CircuitSet(frozenset(standing)))
             controllers.clear_circuits()
         pairs = rounds(sockets.servers)
         lost = _lost(sockets.lost, pairs, 0)
@@ -133,6 +144,8 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
         len(regions),
         lit_count,
         tuple(map(str, dark)),
+        len(standing),
+        tuple(map(str, lost_light)),
     )
 
 

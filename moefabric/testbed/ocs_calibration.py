@@ -4,12 +4,13 @@ The OCS is controlled over its own interface, as by a controller. Its cross-conn
 afterwards.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle, pairwise
 from statistics import median_high
 from typing import Final
 
+from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.ocs.cross_connects import (
     CrossConnect,
     RequestedChange,
@@ -17,8 +18,9 @@ from moefabric.controller.southbound.ocs.cross_connects import (
     plan_change,
 )
 from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver, device_address, make_driver
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.eps import Eps
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import ControlError, FabricError
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import CrossConnectMode, Ocs
 from moefabric.core.topology import Fabric, Region, ocs_port
@@ -70,6 +72,7 @@ def calibrate(
     namespace = namespaces.path_of(process_id(run_dir))
     address = device_address(ocs.control, wiring.management.ocs_address(region))
     with ExitStack() as cleanup:
+        cleanup.enter_context(_without_traffic(wiring, region, {source, *ends}))
         driver = cleanup.enter_context(_restored(make_driver(ocs, address)))
         routes: list[Route] = []
         for end in ends:
@@ -149,6 +152,21 @@ def _measure(
     received = [n - first for n in at_old | at_new if first <= n < end]
     spacing_ns = median_high(b - a for a, b in pairwise(sent_ns))
     return measure_dark_interval(sent_ns, received, strays), spacing_ns / 1e9
+
+
+@contextmanager
+def _without_traffic(wiring: FabricWiring, region: Region, nics: Collection[Nic]) -> Iterator[None]:
+    """Let the controller use no circuit of NICs whose light moves, which it would take for lost."""
+    with ExitStack() as undo:
+        client = undo.enter_context(ControllerClient.of_region(wiring, region))
+        try:
+            before = CircuitSet.of(client.circuits())
+        except ControlError:  # the fabric has no controllers
+            before = CircuitSet()
+        if (others := before.without_nics(nics)) != before:
+            client.light([*map(str, others)])
+            undo.callback(client.light, [*map(str, before)])
+        yield
 
 
 @contextmanager

@@ -1,9 +1,13 @@
 """A fabric under limits: a full folder of run directories, few descriptors, little memory."""
 
 import os
+import resource
 import signal
+import stat
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -12,15 +16,20 @@ from pathlib import Path
 import pytest
 
 from moefabric.core.eps import Eps
+from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs, OcsControl
 from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.daemon_protocol import process_id
+from moefabric.emulator.linux import marked_processes
 from moefabric.emulator.linux.cgroups import limiting_groups
+from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
 from tests.conftest import KERNEL_LACKS
-from tests.kernel.fabric_lab import Machine
+from tests.kernel.fabric_lab import Machine, small_fabric
 
 pytestmark = pytest.mark.ovs
 FOLDER = Path(__file__).parent
@@ -161,6 +170,81 @@ def test_nothing_outlives_an_owner_that_the_kernel_kills_for_want_of_memory(
             lambda: not marked_pids("oom") and machine.links() == before, "the end of the fabric"
         )
     assert not machine.down("oom")
+
+
+def descriptors(pid: int) -> int:
+    """Return the number that a process's next descriptor would have at least."""
+    return max(int(fd.name) for fd in Path(f"/proc/{pid}/fd").iterdir()) + 1
+
+
+def test_fabric_process_without_descriptors_refuses_clients_and_ends_cleanly(
+    machine: Machine,
+) -> None:
+    before, fabric = machine.links(), small_fabric("scarce")
+    machine.up(fabric)
+    pid = process_id(RunDirectory.of_fabric(fabric.name))
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    try:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, limits[1]))
+        for _ in range(3):
+            with pytest.raises(FabricError):
+                lifecycle.inspect(fabric.name)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        assert lifecycle.inspect(fabric.name)["fabric"] == "scarce"
+        assert process_id(RunDirectory.of_fabric(fabric.name)) == pid
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid), limits[1]))
+    finally:
+        assert machine.down(fabric.name)
+    assert_no_trace(machine, fabric.name, before)
+    assert not RunDirectory.of_fabric(fabric.name).path.exists()
+
+
+def test_identity_is_a_secret_and_no_mark_shows_it(machine: Machine) -> None:
+    fabric = small_fabric("hidden")
+    wiring = machine.up(fabric)
+    try:
+        run_dir = RunDirectory.of_fabric(fabric.name)
+        identity = run_dir.read_identity()
+        assert stat.S_IMODE(run_dir.identity_file.stat().st_mode) == 0o600
+        assert wiring.identity == run_dir.public_identity() != identity
+        shown = machine.run(lambda: run(["ip", "-d", "link", "show"]))
+        assert run_dir.public_identity() in shown
+        assert identity[:12] not in shown
+        assert identity[:12] not in run_dir.wiring_file.read_text()
+    finally:
+        machine.down(fabric.name)
+
+
+def test_down_ends_though_marked_processes_start_again_and_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(marked_processes, "_KILL_S", 0.5)
+    before, fabric = machine.links(), small_fabric("haunted")
+    machine.up(fabric)
+    marks = os.environ | marked_processes.mark_environment(fabric.name)
+    stop, spawned = threading.Event(), list[subprocess.Popen[bytes]]()
+
+    def haunt() -> None:
+        while not stop.is_set():
+            spawned.append(subprocess.Popen(["sleep", "60"], env=marks))
+
+    threads = [threading.Thread(target=haunt) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        begin_s = time.monotonic()
+        assert machine.down(fabric.name)
+        assert time.monotonic() - begin_s < 20
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for process in spawned:
+            process.kill()
+            process.wait()
+    assert "start again and again" in caplog.text
+    assert machine.links() == before
+    assert not RunDirectory.of_fabric(fabric.name).path.exists()
 
 
 def test_only_controllers_get_the_password_of_the_optical_switch(

@@ -61,6 +61,10 @@ class MemoryOcs:
                 del self._lit_at_s[connect]
         self._lit_at_s |= {c: settled_s for c in change.add if c[0] not in self.stuck}
 
+    def disconnect_all(self) -> None:
+        """Remove all cross-connects, as an operator at the device does."""
+        self._lit_at_s.clear()
+
     def wait_settled(self, deadline_s: float) -> None:
         """Let the settling time pass; raise ControlError if it is longer than `deadline_s`."""
         self._check_reachable()

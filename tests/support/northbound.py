@@ -7,26 +7,25 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 
 from moefabric.controller.service.controller import Controller
-from moefabric.controller.service.http_handler import (
-    ConnectionLimit,
-    HttpAccess,
-    NorthboundService,
-    hang_up,
-)
+from moefabric.controller.service.http_handler import HttpAccess, NorthboundService, hang_up
 from moefabric.controller.southbound.openflow import green
+from moefabric.runtime.connection_limit import ConnectionLimit
 
 TOKEN = "5" * 64
 
 
 @contextmanager
 def served(
-    controller: Controller, connections: ConnectionLimit[socket.socket] | None = None
+    controller: Controller,
+    connections: ConnectionLimit[socket.socket] | None = None,
+    hosts: frozenset[str] | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Serve a controller as its process does; yield its address.
 
     Args:
         controller: The controller, whose token is `TOKEN`.
         connections: The limit of connections; None for the usual one.
+        hosts: Addresses that clients may have; None for any.
     """
     bound = SimpleQueue[tuple[str, int]]()
     stop_receiver, stop_sender = socket.socketpair()
@@ -35,7 +34,7 @@ def served(
         green.start_hub()
         limit = ConnectionLimit(hang_up) if connections is None else connections
         service = NorthboundService(controller, HttpAccess(TOKEN, ("", 0)), limit)
-        address = green.serve_connections(("127.0.0.1", 0), "requests", service.serve)
+        address = green.serve_connections(("127.0.0.1", 0), "requests", service.serve, hosts=hosts)
         service.access = HttpAccess(TOKEN, address)
         bound.put(address)
         green.wait_readable(stop_receiver.fileno())

@@ -3,10 +3,13 @@
 Logins that a device refuses are repeated rarely.
 """
 
+import errno
 import re
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from random import sample
 from typing import Final, Self
 
 from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
@@ -15,10 +18,37 @@ from moefabric.core.ocs_dialect import DriverSettings
 from moefabric.runtime.waiting import Deadline
 
 _MOST_BYTES: Final = 1 << 20
+_RESERVED_PORTS: Final = range(666, 1024)
+"""Ports for privileged processes that few services listen at (bindresvport(3) uses them, too)."""
+_RESERVED_ATTEMPTS: Final = 8
 
 
 class LoginRefusedError(ControlError):
     """The device refuses the account. Frequent attempts may lock it."""
+
+
+def from_reserved_port(dial: Callable[..., socket.socket]) -> Dial:
+    """Return a function that opens connections from a port that only privileged processes may use.
+
+    The emulated OCS keeps places for such clients, as NFS servers do. A process without the
+    privilege, and one whose attempts all fail, gets an ordinary port.
+
+    Args:
+        dial: Opens a TCP connection, given address, timeout and source address.
+    """
+
+    def open_connection(address: tuple[str, int], timeout_s: float) -> socket.socket:
+        for port in sample(_RESERVED_PORTS, _RESERVED_ATTEMPTS):
+            try:
+                return dial(address, timeout_s, ("", port))
+            except OSError as error:
+                if error.errno not in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}:
+                    if error.errno in {errno.EACCES, errno.EPERM}:
+                        break
+                    raise
+        return dial(address, timeout_s)
+
+    return open_connection
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, Final, Generic, TypeVar
@@ -24,6 +24,7 @@ from eventlet.semaphore import Semaphore
 
 from moefabric.controller.http_client import Dial
 from moefabric.core.errors import ControlError
+from moefabric.runtime.counted_warnings import CountedWarnings
 
 T = TypeVar("T")
 
@@ -201,6 +202,7 @@ def serve_connections(
     purpose: str,
     serve: Callable[[socket.socket, tuple[str, int]], object],
     tls: ssl.SSLContext | None = None,
+    hosts: Collection[str] | None = None,
 ) -> tuple[str, int]:
     """Call `serve` for each connection to an address from now on, in a green thread of its own.
 
@@ -209,6 +211,8 @@ def serve_connections(
         purpose: What the connections are for, in errors.
         serve: Is given the connection and the peer's address.
         tls: Context of TLS on the connections; None for plain TCP.
+        hosts: Addresses that peers may have; connections from others are closed at once, and
+            counted in the log. None for any.
 
     Returns:
         The address at which it listens.
@@ -236,6 +240,8 @@ def serve_connections(
         with connection, suppress(ConnectionError, TimeoutError):  # the peer hung up
             serve(connection, peer)
 
+    strangers = CountedWarnings(log)
+
     def accept() -> None:
         retry_s = _ACCEPT_RETRY_S[0]
         while True:
@@ -247,7 +253,12 @@ def serve_connections(
                 retry_s = min(2 * retry_s, _ACCEPT_RETRY_S[1])
             else:
                 retry_s = _ACCEPT_RETRY_S[0]
-                spawn(serve_one, connection, peer)
+                if hosts is None or peer[0] in hosts:
+                    spawn(serve_one, connection, peer)
+                else:
+                    connection.close()
+                    strangers.warn("%s: refused: no host of this fabric for %s", peer[0], purpose)
+                sleep(0)  # a flood of connections must not delay what is under way
 
     spawn(accept)
     bound: tuple[str, int] = listener.getsockname()

@@ -9,7 +9,7 @@ import secrets
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -73,12 +73,14 @@ class _Probing:
     Attributes:
         nonce: Identifies its frames.
         fibres: The probed fibres.
+        all_arrived: Event that no frame is missing.
         missing: Numbers of the fibres whose frame has not arrived.
         misdirected: Numbers of the fibres whose frame arrived at another port.
     """
 
     nonce: int
     fibres: Sequence[Fibre]
+    all_arrived: Any
     missing: set[int]
     misdirected: set[int] = field(default_factory=set)
 
@@ -87,6 +89,8 @@ class _Probing:
         if fibre < len(self.fibres):
             arrives = self.fibres[fibre].destination == port
             (self.missing.discard if arrives else self.misdirected.add)(fibre)
+        if not self.missing:
+            self.all_arrived.set()
 
     @property
     def carrying(self) -> CircuitSet:
@@ -97,36 +101,36 @@ class _Probing:
 
 @dataclass(eq=False)
 class OpenFlowProbe:
-    """A `LightProbe` by packet-outs and packet-ins, one probing at a time.
+    """A `LightProbe` by packet-outs and packet-ins. Several probings may be under way.
 
     Attributes:
         fabric: The fabric.
         send_frames: Sends frames out of ports, by switch; raises ControlError if one is absent.
         event: Makes an event with `set()` and `wait(seconds)`.
         clock: Returns the seconds of a monotonic clock.
+        catch_up: Returns when switches have handled all that has reached them; raises ControlError
+            if one is silent. A busy machine then makes no circuit look dark.
     """
 
     fabric: Fabric
     send_frames: Callable[[Mapping[str, Sequence[tuple[int, bytes]]]], None]
     event: Callable[[], Any]
     clock: Callable[[], float] = time.perf_counter
-    _state: _Probing | None = None
-    _all_arrived: Any = None
+    catch_up: Callable[[Collection[str]], None] = lambda _switches: None
+    _probings: dict[int, _Probing] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Keep the fibres of the circuits that were looked up last."""
+        """Keep the fibres of the circuits that were looked up last, lit ones and new ones."""
         self._fibres: Callable[[CircuitSet], tuple[Fibre, ...]]
-        self._fibres = lru_cache(maxsize=1)(partial(fibres, self.fabric))
+        self._fibres = lru_cache(maxsize=2)(partial(fibres, self.fabric))
 
     def frame_received(self, switch: str, port: int, frame: bytes) -> bool:
         """Take a packet-in; return whether it is a probe, of this probing or an earlier one."""
         if (parsed := parse_frame(frame)) is None:
             return False
         nonce, fibre = parsed
-        if self._state and nonce == self._state.nonce:
-            self._state.frame_received(fibre, (switch, port))
-            if not self._state.missing:
-                self._all_arrived.set()
+        if probing := self._probings.get(nonce):
+            probing.frame_received(fibre, (switch, port))
         return True
 
     def prepare(self, circuits: CircuitSet) -> None:
@@ -139,25 +143,28 @@ class OpenFlowProbe:
         Missing frames are sent again in growing intervals.
 
         Raises:
-            ControlError: if a packet switch is absent.
+            ControlError: if a packet switch is absent, or is silent while frames are missing.
         """
         probed = self._fibres(circuits)
-        state = _Probing(secrets.randbits(64), probed, set(range(len(probed))))
-        self._state, self._all_arrived = state, self.event()
+        state = _Probing(secrets.randbits(64), probed, self.event(), set(range(len(probed))))
+        self._probings[state.nonce] = state
         started_s, waited_s, last_arrival_s = self.clock(), 0.0, 0.0
         round_s = _FIRST_ROUND_S + len(state.fibres) * _FRAME_S
         try:
             while True:
                 sent_s, missing = self.clock() - started_s, len(state.missing)
                 self._send_missing(state)
-                complete = self._all_arrived.wait(min(round_s, timeout_s))
+                state.all_arrived.wait(min(round_s, timeout_s))
+                is_late = self.clock() - started_s >= last_arrival_s + timeout_s
+                if is_late and state.missing:
+                    self.catch_up({port[0] for f in probed for port in (f.source, f.destination)})
                 if len(state.missing) < missing:
-                    waited_s, last_arrival_s = sent_s, self.clock() - started_s
-                if complete or self.clock() - started_s >= last_arrival_s + timeout_s:
+                    waited_s, last_arrival_s, is_late = sent_s, self.clock() - started_s, False
+                if is_late or not state.missing:
                     return ProbeResult(state.carrying, waited_s)
                 round_s = min(2 * round_s, _LONGEST_ROUND_S)
         finally:
-            self._state = None
+            del self._probings[state.nonce]
 
     def _send_missing(self, state: _Probing) -> None:
         frames = defaultdict[str, list[tuple[int, bytes]]](list)

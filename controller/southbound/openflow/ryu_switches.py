@@ -136,7 +136,9 @@ class RyuSwitches:
         self._ready: set[str] = set()
         self._batches: dict[tuple[str, int], _Batch] = {}
         self._messages = RuleMessages(fabric, self.cookie)
-        self.probe = light_probe.OpenFlowProbe(fabric, self._send_frames, green.GreenEvent)
+        self.probe = light_probe.OpenFlowProbe(
+            fabric, self._send_frames, green.GreenEvent, catch_up=self._catch_up
+        )
         self.on_port: Callable[[str, str, bool], None] = lambda _switch, _peer, _up: None
 
     def listen(
@@ -151,8 +153,8 @@ class RyuSwitches:
         """
         _start_framework()
         known = None if tls else {*hosts, _LOOPBACK}
-        server = switch_connection.SwitchServer(known, self, self._token)
-        green.serve_connections(address, "switches", server.serve, tls)
+        server = switch_connection.SwitchServer(self, self._token)
+        green.serve_connections(address, "switches", server.serve, tls, known)
 
     @property
     def ready(self) -> tuple[str, ...]:
@@ -348,6 +350,19 @@ class RyuSwitches:
         for switch, by_port in frames.items():
             packet_outs = b"".join(messages.packet_out(port, frame) for port, frame in by_port)
             self._datapaths[switch].send(packet_outs)
+
+    def _catch_up(self, switches: Collection[str]) -> None:
+        """Return when switches have handled the frames and messages that have reached them.
+
+        The first barriers show that frames have left, the second ones that they have been reported.
+
+        Raises:
+            ControlError: if a switch doesn't confirm.
+        """
+        for _ in range(2):
+            present = [(s, self._datapaths[s]) for s in sorted(switches) if s in self._datapaths]
+            if errors := self._wait([self._send(*switch, ()) for switch in present]):
+                raise ControlError("; ".join(chain.from_iterable(errors.values())))
 
     def _send(self, switch: str, datapath: Any, requests: Iterable[Request]) -> _Batch:
         """Send messages and a barrier by one system call, so that no other change interleaves."""

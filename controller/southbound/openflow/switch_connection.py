@@ -11,15 +11,17 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections.abc import Collection
+from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from moefabric.controller.southbound.openflow import frame_check, framework, green, messages
 from moefabric.core import switch_proof
 from moefabric.core.openflow.constants import MessageType, OpenFlowError
 from moefabric.core.openflow.messages import Message, split_messages
+from moefabric.runtime.connection_limit import ConnectionLimit
+from moefabric.runtime.counted_warnings import CountedWarnings
 
 app_manager = framework.module("base.app_manager")  # first, because Ryu imports in circles
 ofp_event = framework.module("controller.ofp_event")
@@ -34,6 +36,8 @@ HANDSHAKE_S: Final = 10.0
 """Time from a connection of a switch until its ports must be known."""
 MOST_HANDSHAKES: Final = 256
 """Connections whose handshake may be unfinished at once; more than a region has switches."""
+MOST_SWITCHES: Final = 4096
+"""Connections of switches that are known; each switch has one."""
 _READ_BYTES: Final = 1 << 16
 
 
@@ -68,6 +72,8 @@ class SwitchConnection(Datapath):
         address: tuple[str, int],
         owner: SwitchOwner,
         token: str | None,
+        warnings: CountedWarnings,
+        on_use: Callable[["SwitchConnection"], object],
     ) -> None:
         """Begin the handshake.
 
@@ -77,8 +83,11 @@ class SwitchConnection(Datapath):
             owner: The controller of the switch.
             token: The fabric's token, which the switch must prove to know; None for a switch that
                 can't, such as Open vSwitch.
+            warnings: Log of connections that are refused.
+            on_use: Called once the switch is known.
         """
         self.owner, self.context = owner, copy_context()
+        self._warnings, self._on_use = warnings, on_use
         super().__init__(connection, address)
         self._handle, self._sending = owner.message_received, green.lock()
         self._token = token
@@ -87,8 +96,14 @@ class SwitchConnection(Datapath):
 
     def refuse(self, reason: object) -> None:
         """End the connection, and log why."""
-        log.warning("%s:%d: connection closed: %s", *self.address, reason)
+        self._warnings.warn("%s:%d: connection closed: %s", *self.address[:2], reason)
         self.close()
+
+    def set_state(self, state: str) -> None:
+        """Enter a state of the handshake."""
+        super().set_state(state)
+        if state == IN_USE:
+            self._on_use(self)
 
     def close(self) -> None:
         """End the connection at once, also for the green thread that reads from it."""
@@ -172,20 +187,28 @@ class SwitchConnection(Datapath):
                 handle(event)
 
 
+def _end_unfinished(connection: SwitchConnection) -> None:
+    connection.refuse(f"{MOST_HANDSHAKES} handshakes are unfinished")
+
+
 @dataclass
 class SwitchServer:
-    """Serves the switches that connect from known hosts.
+    """Serves the switches that connect.
 
     Attributes:
-        hosts: Addresses that switches may have; None for any.
         owner: As for `SwitchConnection`.
         token: As for `SwitchConnection`.
     """
 
-    hosts: Collection[str] | None
     owner: SwitchOwner
     token: str | None = None
-    _connections: list[SwitchConnection] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin without connections."""
+        self._limit = ConnectionLimit[SwitchConnection](
+            _end_unfinished, MOST_HANDSHAKES, MOST_HANDSHAKES, MOST_SWITCHES
+        )
+        self._warnings = CountedWarnings(log)
 
     def serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
         """Serve a switch that has connected, until it disconnects.
@@ -193,16 +216,12 @@ class SwitchServer:
         Too many unfinished handshakes end the oldest of them, so that silent connections don't
         keep a switch out.
         """
-        if self.hosts is not None and address[0] not in self.hosts:
-            log.warning("%s:%d: refused: no switch of this fabric has this address", *address[:2])
-            return
-        unfinished = [known for known in self._connections if known.state != IN_USE]
-        if len(unfinished) >= MOST_HANDSHAKES:
-            unfinished[0].refuse(f"{MOST_HANDSHAKES} handshakes are unfinished")
-        switch = SwitchConnection(connection, address, self.owner, self.token)
-        self._connections.append(switch)
+        switch = SwitchConnection(
+            connection, address, self.owner, self.token, self._warnings, self._limit.begin_request
+        )
+        self._limit.add(switch, address[0])
         try:
             with contextlib.closing(switch):
                 switch.serve()
         finally:
-            self._connections.remove(switch)
+            self._limit.remove(switch)

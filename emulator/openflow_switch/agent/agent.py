@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.openflow_switch.agent.interfaces import Interfaces
 from moefabric.emulator.openflow_switch.agent.session import NEVER, ControllerSession
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
+from moefabric.runtime.listener import SpareDescriptors
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,12 @@ def management_listener(path: Path) -> socket.socket:
         reason = fault.strerror or fault
         raise FabricError(f"{path}: no socket for OpenFlow tools: {reason}") from fault
     return sock
+
+
+@cache
+def _spare_descriptor() -> SpareDescriptors:
+    """Return the descriptor by which this process refuses connections when it has no others."""
+    return SpareDescriptors()
 
 
 @dataclass(eq=False)
@@ -283,9 +290,7 @@ class SwitchConnections:
 
     def accept(self, listener: socket.socket) -> None:
         """Accept a tool, which has a controller's rights but gets no unrequested messages."""
-        try:
-            sock, _ = listener.accept()
-        except OSError:  # the tool has disconnected
+        if (sock := _spare_descriptor().accept(listener)) is None:
             return
         if len(self.passive) >= MAX_PASSIVE_CONNECTIONS:
             sock.close()

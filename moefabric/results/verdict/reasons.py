@@ -302,6 +302,9 @@ ALL_REFUSED: Final = Reason(
     _ANY_INVALID,
 )
 DARK_CHANGES: Final = Reason("{value} of {count} reconfigurations left circuits dark ({place})")
+LOST_LIGHT: Final = Reason(
+    "circuits lost their light {value} times though their controller had moved nothing ({place})"
+)
 SLOW_CONTROL: Final = Reason(
     "the control plane is slower than control_time {allowed_ms:g} ms: {value} of {count} needed up "
     "to {most_ms:.1f} ms; raise the dilation"

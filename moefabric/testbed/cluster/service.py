@@ -35,12 +35,15 @@ from moefabric.emulator.fabric.daemon_protocol import UpRequest, process_id, req
 from moefabric.emulator.fabric.datagrams import ServerSockets
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
+from moefabric.runtime.connection_limit import ConnectionLimit
 from moefabric.runtime.processes import usage_of
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.cluster.connection import LONGEST_LINE, Connection, FrameKind, Message
 from moefabric.testbed.fabric_processes import fabric_processes
 
 _GRACE_S: Final = 3.0
+_MOST_HEADS: Final = 4096
+"""Connections of heads: one for each part, stream and program."""
 _PART_BYTES: Final = 1 << 20
 _CPU: Final = Path("/proc/stat")
 
@@ -148,18 +151,24 @@ class MachineService:
         self._secret, self._lease_s = secret, lease_s
         self._locks = defaultdict[str, asyncio.Lock](asyncio.Lock)
         self.part_ended = asyncio.Event()
+        self._limit = ConnectionLimit[asyncio.StreamWriter](
+            lambda writer: writer.transport.abort(), most_trusted=_MOST_HEADS
+        )
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a client to the end of its connection."""
+        """Answer a client to the end of its connection, if there is a place for it."""
         connection = Connection(reader, writer)
         try:
-            if await connection.authenticate(self._secret):
+            self._limit.add(writer, writer.get_extra_info("peername", ("",))[0])
+            proved = await connection.authenticate(self._secret)
+            if proved and self._limit.begin_request(writer):
                 await self._serve_request(await connection.read(), connection)
         except (MoefabricError, KeyError, ValueError) as error:
             connection.write({"error": str(error)})
         except (OSError, EOFError):  # the client has gone
             return
         finally:
+            self._limit.remove(writer)
             writer.close()
 
     async def _serve_request(self, message: Message, connection: Connection) -> None:

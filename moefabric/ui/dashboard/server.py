@@ -31,6 +31,7 @@ from moefabric.core.errors import FabricError, MoefabricError, SpecError
 from moefabric.ui.dashboard.access import REPORT_POLICY, Guard
 from moefabric.ui.dashboard.fabric_source import COMMANDS, Change, RunningFabrics
 from moefabric.ui.dashboard.hub import Hub, TooManyClientsError
+from moefabric.ui.dashboard.limited_http import SharedReading, server_config
 from moefabric.ui.dashboard.saved_runs import SavedRuns
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -38,7 +39,6 @@ COLOURS: Final = Path(moefabric.report.__file__).parent / "colours.css"
 _MOST_BODY: Final = 1 << 16
 _SEND_S: Final = 10.0
 """How long a page may take to accept a message; a slower one is dropped."""
-_MOST_CONNECTIONS: Final = 128
 _METRICS_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
 """Prometheus' text format."""
 
@@ -62,7 +62,7 @@ class Dashboard:
     ) -> None:
         self.hub, self.metrics, self.token = Hub(sources), metrics, secrets.token_urlsafe(32)
         self._saved_runs = saved_runs
-        self._rendering, self._reading = asyncio.Lock(), asyncio.Lock()
+        self._rendering, self._reading = asyncio.Lock(), SharedReading(self._read_metrics)
 
     async def command(self, request: Request) -> Response:
         """Change light or failures of a fabric."""
@@ -98,11 +98,12 @@ class Dashboard:
             key = await asyncio.to_thread(self._saved_runs.add_page, files)
         return JSONResponse({"page": f"reports/{key}"})
 
+    def _read_metrics(self) -> bytes:
+        return self.metrics()
+
     async def scrape(self, _request: Request) -> Response:
         """Return metrics of the running fabrics."""
-        async with self._reading:
-            text = await asyncio.to_thread(self.metrics)
-        return Response(text, media_type=_METRICS_TYPE)
+        return Response(await self._reading.value(), media_type=_METRICS_TYPE)
 
     async def colours(self, _request: Request) -> Response:
         """Return the colours of reports, which are those of the page, too."""
@@ -220,24 +221,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise FabricError(message) from error
 
 
-def server_config(app: ASGIApp, most_connections: int, *, keep_alive_s: int) -> uvicorn.Config:
-    """Return the configuration of a server without a log, whose replies don't name its software."""
-    return uvicorn.Config(
-        app,
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=most_connections,
-        timeout_keep_alive=keep_alive_s,
-        timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=1 << 14,
-        ws="none",
-    )
-
-
 def http_server(dashboard: Dashboard, host: str) -> uvicorn.Server:
     """Return the server of a dashboard; its `run` takes a listening socket on `host`."""
-    config = server_config(application(dashboard, host), _MOST_CONNECTIONS, keep_alive_s=5)
+    config = server_config(application(dashboard, host), dashboard.token, keep_alive_s=5)
     return _Server(config, dashboard.hub)
 
 

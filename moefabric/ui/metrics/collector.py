@@ -23,11 +23,10 @@ from moefabric.api.fabric_view import FabricReader
 from moefabric.api.running_fabrics import running_fabrics
 from moefabric.core.port_counts import counted_nics
 from moefabric.ui.dashboard.access import Guard, parsed_address
-from moefabric.ui.dashboard.server import server_config
+from moefabric.ui.dashboard.limited_http import SharedReading, server_config
 from moefabric.ui.metrics import parts
 
 PREFIX: Final = "moefabric_"
-_MOST_CONNECTIONS = 16
 _REPLY_S = 1.0
 """Time for one controller, and for all agents together."""
 _PROCESS_ERRORS = (MoefabricError, OSError, KeyError, ValueError)
@@ -115,9 +114,11 @@ def application(collector: Collector, host: str, token: str | None) -> ASGIApp:
         host: Address that the server listens on.
         token: The token that requests need; None if they need none.
     """
+    reading = SharedReading(lambda: generate_latest(collector))
 
-    def metrics(_request: Request) -> Response:
-        return Response(generate_latest(collector), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def metrics(_request: Request) -> Response:
+        headers = {"Content-Type": CONTENT_TYPE_LATEST}
+        return Response(await reading.value(), headers=headers)
 
     app = Starlette(routes=[Route("/metrics", metrics)])
     return Guard(app, token or secrets.token_hex(), host, lambda _path: token is not None)
@@ -132,6 +133,6 @@ def is_loopback(host: str) -> bool:
 def serve(collector: Collector, listener: socket.socket, token: str | None) -> None:
     """Serve metrics until Ctrl-C or SIGTERM."""
     app = application(collector, listener.getsockname()[0], token)
-    config = server_config(app, _MOST_CONNECTIONS, keep_alive_s=75)  # Prometheus asks each minute
+    config = server_config(app, token or "", keep_alive_s=75)  # Prometheus asks each minute
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])

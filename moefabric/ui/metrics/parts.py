@@ -37,6 +37,7 @@ TEXTS: Final = {
     "controller_ready": "Whether all its devices are ready.",
     "controller_switches": "Switches that are ready.",
     "controller_circuits": "Circuits by state: lit ones carry traffic.",
+    "controller_lost_light_total": "Circuits that lost their light unasked.",
     "controller_requests_total": "HTTP requests.",
     "controller_reconfiguration_failures_total": "Reconfigurations that ended with an error.",
     "controller_reconfiguration_seconds": "Duration of reconfigurations by phase.",
@@ -132,6 +133,7 @@ def controller_samples(name: str, statistics: Mapping[str, Any] | None) -> Sampl
     yield labels, {"controller_switches": len(statistics["switches"])}
     for state, key in (("lit", "circuits"), ("dark", "dark")):
         yield labels | {"state": state}, {"controller_circuits": len(statistics[key])}
+    yield labels, {"controller_lost_light_total": statistics["lost_light"]}
     for switch, rules in statistics["rules"].items():
         yield {"switch": switch}, {"switch_rules": rules}
     for entry in statistics["requests"]:

@@ -16,7 +16,7 @@ import pytest
 
 from moefabric.agents.engine import connections, relays, wire
 from moefabric.agents.engine.connections import Connections
-from moefabric.agents.engine.resources import Resources
+from moefabric.agents.engine.resources import MOST_UNNAMED, Resources
 from moefabric.agents.engine.sockets import raise_descriptor_limit
 from moefabric.agents.engine.wire import Greeting
 from moefabric.agents.fleet.channel import Channel, connect_local, request_all
@@ -157,11 +157,9 @@ def test_connection_without_a_greeting_is_closed_at_its_deadline(
     assert port.resources.counters["refused"] == 3
 
 
-def test_oldest_connections_without_a_greeting_make_room(
-    port: DataPort, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "MOST_UNNAMED", 3)
+def test_oldest_connections_without_a_greeting_make_room(port: DataPort) -> None:
     strangers, resources = list[socket.socket](), port.resources
+    resources.unnamed.most_strangers = 3
     for number in range(1, 6):
         strangers.append(port.dial())
         assert port.turns_until(
@@ -278,9 +276,9 @@ def test_flood_of_connections_leaves_the_agent_working(tmp_path: Path) -> None:
             for _ in range(FLOOD):
                 undo.enter_context(dial(fleet))
             assert sends(fleet, 1)
-            assert open_descriptors(process) < connections.MOST_UNNAMED + 30
+            assert open_descriptors(process) < MOST_UNNAMED + 30
         assert sends(fleet, 2)
-        assert stats(fleet.channels["s1"])["refused"] >= FLOOD - 2 * connections.MOST_UNNAMED
+        assert stats(fleet.channels["s1"])["refused"] >= FLOOD - 2 * MOST_UNNAMED
 
 
 def test_agent_without_descriptors_goes_on(tmp_path: Path) -> None:

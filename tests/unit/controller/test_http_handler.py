@@ -11,8 +11,9 @@ import pytest
 
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.service import http_handler
-from moefabric.controller.service.http_handler import MOST_BODY_BYTES, ConnectionLimit
+from moefabric.controller.service.http_handler import MOST_BODY_BYTES
 from moefabric.core.errors import ControlError
+from moefabric.runtime.connection_limit import ConnectionLimit
 from tests.support.fabrics import fabric
 from tests.support.northbound import TOKEN, served
 from tests.support.recovery_bench import Bench
@@ -156,22 +157,10 @@ def test_flood_of_peers_without_token_leaves_clients_connected() -> None:
         assert undo.enter_context(ControllerClient(address, TOKEN)).health()["region"] == "r0"
 
 
-def test_client_that_is_idle_for_longest_makes_room() -> None:
-    closed: list[str] = []
-    limit = ConnectionLimit(closed.append, most_strangers=2, most_trusted=2)
-    for name in "abc":
-        limit.add(name)
-        assert limit.begin_request(name)
-        limit.end_request(name)
-    assert (closed, len(limit)) == (["a"], 2)
-
-
-def test_request_beyond_the_limit_of_busy_ones_is_not_served() -> None:
-    closed: list[str] = []
-    limit = ConnectionLimit(closed.append, most_strangers=3, most_trusted=2)
-    for name in "abc":
-        limit.add(name)
-    assert [limit.begin_request(name) for name in "abc"] == [True, True, False]
-    limit.end_request("a")
-    assert limit.begin_request("c")
-    assert closed == ["a"]
+def test_clients_of_other_machines_are_closed_before_they_are_read() -> None:
+    """A machine answers at all of its addresses, whichever interface a packet comes by."""
+    controller, own = Bench(fabric(2, 2)).controllers["r0"], frozenset({"127.0.0.1"})
+    with served(controller, hosts=own) as address:
+        with socket.create_connection(address, 10, ("127.0.0.2", 0)) as other:
+            assert other.recv(1) == b""
+        assert exchange(address, "GET", "/health", {})[0] == 200

@@ -1,6 +1,6 @@
 """Light probes: frames that arrive, arrive elsewhere, arrive late or not at all."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 from scapy.layers.l2 import Ether
@@ -14,6 +14,7 @@ from moefabric.controller.southbound.openflow.light_probe import (
 )
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.eps import Eps
+from moefabric.core.errors import ControlError
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 
@@ -144,3 +145,64 @@ def test_frames_of_an_earlier_probe_are_ignored() -> None:
 
 def test_other_frames_are_not_consumed() -> None:
     assert not Light({}).probe.frame_received("s1", 3, bytes(60))
+
+
+class SlowMachine(Light):
+    """Light whose frames arrive once switches catch up, for nothing else runs meanwhile."""
+
+    def __init__(self, through: Mapping[Port, Port]) -> None:
+        super().__init__(through)
+        self.held: list[tuple[Port, bytes]] = []
+        self.caught_up: list[list[str]] = []
+        self.probe.catch_up = self.catch_up
+
+    def emit(self, frames: Mapping[str, Sequence[tuple[int, bytes]]]) -> None:
+        for switch, listed in frames.items():
+            self.held += [((switch, port), sent) for port, sent in listed]
+
+    def catch_up(self, switches: Collection[str]) -> None:
+        self.caught_up.append(sorted(switches))
+        for place, sent in self.held:
+            if place in self.through:
+                self.probe.frame_received(*self.through[place], sent)
+        self.held.clear()
+
+
+def test_frames_that_a_busy_machine_holds_up_are_no_darkness() -> None:
+    light = SlowMachine(WIRED)
+    assert light.probe.probe(BOTH, 0.1).carrying == BOTH
+    assert light.caught_up == [["s0", "s1", "s2"]]
+
+
+def test_darkness_is_told_from_a_busy_machine() -> None:
+    light = SlowMachine({port: out for port, out in WIRED.items() if port != ("s0", 2)})
+    assert light.probe.probe(BOTH, 0.1).carrying == CircuitSet.of(["s1/o0~s2/o0"])
+
+
+def test_silent_switch_is_no_darkness() -> None:
+    light = Light({})
+
+    def silent(_switches: Collection[str]) -> None:
+        raise ControlError("s1: no confirmation within 5 s")
+
+    light.probe.catch_up = silent
+    with pytest.raises(ControlError, match="s1: no confirmation"):
+        light.probe.probe(BOTH, 0.1)
+
+
+def test_two_probings_at_a_time_get_their_own_frames() -> None:
+    light = Light({})
+    first, second = CircuitSet.of(["s0/o0~s1/o1"]), CircuitSet.of(["s1/o0~s2/o0"])
+    inner: list[CircuitSet] = []
+
+    def wait(seconds: float) -> bool:
+        light.now_s += seconds
+        if not inner:
+            inner.append(CircuitSet())
+            light.through = dict(WIRED)
+            inner[0] = light.probe.probe(second, 0.1).carrying
+        return False
+
+    light.wait = wait  # type: ignore[method-assign]
+    assert light.probe.probe(first, 0.1).carrying == first
+    assert inner == [second]

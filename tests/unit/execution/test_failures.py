@@ -83,6 +83,24 @@ def test_failure_record_has_the_events_until_the_next_injection() -> None:
     assert (second.injected_ns, second.detected_ns, second.recovered_ns) == (6 * S, 7 * S, None)
 
 
+def test_light_that_nobody_took_is_a_failure_since_it_was_seen_last() -> None:
+    circuit = ("s0/o0~s1/o0",)
+    events = [
+        FailureEvent(10, "lost", FailureKind.LIGHT, circuit, "no frame passes it"),
+        FailureEvent(12, "detected", FailureKind.LIGHT, circuit, "its region's controller"),
+        FailureEvent(13, "recovered", FailureKind.LIGHT, circuit, "its pair is on the EPS"),
+        FailureEvent(20, "clear", FailureKind.LIGHT, circuit, "lit again"),
+        FailureEvent(30, "lost", FailureKind.LIGHT, circuit, "no frame passes it"),
+    ]
+    first, second = failure_records(events)
+    assert (first.injected_ns, first.detected_ns, first.recovered_ns, first.cleared_ns) == (
+        10, 12, 13, 20,
+    )  # fmt: skip
+    assert first.detected_by == "its region's controller"
+    assert first.action == "its pair is on the EPS"
+    assert (second.injected_ns, second.detected_ns, second.cleared_ns) == (30, None, None)
+
+
 @pytest.mark.parametrize(
     ("notes", "detected_s", "recovered_s"),
     [

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 import socket
 import threading
 import time
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 import pytest
 
 from moefabric.config import plugins
+from moefabric.controller.southbound.ocs.connection import from_reserved_port
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import DeviceProfile, SettleTime
 from moefabric.emulator.crossbar.crossbar import Lights, Ports
+from moefabric.emulator.ocs import server as ocs_server
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.front_end import open_front_end
 from moefabric.emulator.ocs.scpi.front_end import LINE_BYTES
-from moefabric.emulator.ocs.server import MAX_CLIENTS, OcsServer
+from moefabric.emulator.ocs.server import MOST_OF_SOURCE, OcsServer
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.ocs_lab import BenchClient
 from tests.support.virtual_timers import VirtualTimers
@@ -176,13 +179,31 @@ def is_disconnected(sock: socket.socket) -> bool:
         return True
 
 
-def test_idle_clients_lock_no_client_out(served: ServedSwitch) -> None:
-    controller = served.connect()
-    assert query(controller, b"*stb?\n") == "0"
-    idle = [served.connect() for _ in range(2 * MAX_CLIENTS)]
-    assert query(served.connect(), b"*stb?\n") == "0"
-    assert query(controller, b"*stb?\n") == "0"
-    assert is_disconnected(idle[0])
+def test_clients_beyond_the_limit_are_refused_and_others_stay(served: ServedSwitch) -> None:
+    first = served.connect()
+    assert query(first, b"*stb?\n") == "0"
+    others = [served.connect() for _ in range(2 * MOST_OF_SOURCE)]
+    kept, refused = others[: MOST_OF_SOURCE - 1], others[MOST_OF_SOURCE - 1 :]
+    assert all(map(is_disconnected, refused))
+    assert {query(client, b"*stb?\n") for client in (first, *kept)} == {"0"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="reserved ports need root")
+def test_clients_at_reserved_ports_have_places_of_their_own(served: ServedSwitch) -> None:
+    flood = [served.connect() for _ in range(MOST_OF_SOURCE + 1)]
+    assert is_disconnected(flood[-1])
+    dial = from_reserved_port(socket.create_connection)
+    with dial(flood[0].getpeername(), 10) as controller:
+        assert query(controller, b"*stb?\n") == "0"
+
+
+def test_client_without_a_request_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ocs_server, "FIRST_REQUEST_S", 0.2)
+    with serving(MemoryCrossbar(Ports(12, 12))) as served:
+        silent, busy = served.connect(), served.connect()
+        assert query(busy, b"*stb?\n") == "0"
+        assert is_disconnected(silent)
+        assert query(busy, b"*stb?\n") == "0"
 
 
 class ShortOfDescriptors(socket.socket):
@@ -208,12 +229,12 @@ def test_shortage_of_descriptors_is_no_fault_of_a_server_without_clients(
 def test_client_that_waits_for_light_stays_among_busy_ones(served: ServedSwitch) -> None:
     waiting = served.connect()
     waiting.sendall(b":oxc:swit:conn:add (@1),(@16);*opc?\n")
-    others = [served.connect() for _ in range(MAX_CLIENTS)]
+    others = [served.connect() for _ in range(2 * MOST_OF_SOURCE)]
     for other in others:
-        with contextlib.suppress(ConnectionResetError):  # one of them had to make room
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # some are refused
             other.sendall(b"*stb?\n")
     assert read_line(waiting) == "1"
-    assert query(others[-1], b"*stb?\n") == "0"
+    assert query(others[0], b"*stb?\n") == "0"
 
 
 def test_switch_takes_over_lit_crossbar() -> None:

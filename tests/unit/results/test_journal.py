@@ -263,7 +263,7 @@ class InjectedFailure:
     first: int
     windows: Sequence[IterationWindow] = ()
 
-    def injected(self) -> bool:
+    def has_failures(self) -> bool:
         return True
 
     def failures_during(

@@ -37,13 +37,16 @@ def test_matchings_differ_from_turn_to_turn(servers: int, optical: int, turns: l
 
 def test_lines_count_successes_and_name_failures() -> None:
     pairs = tuple(f"s0 to s{i}" for i in range(1, 8))
-    check = FabricCheck(8, 56, pairs, 1, 8, ("s0/o0~s1/o0",))
+    check = FabricCheck(8, 56, pairs, 1, 8, ("s0/o0~s1/o0",), 3, ("s2/o0~s3/o0",))
     assert not check.passed
     assert list(check.lines()) == [
+        "before the check: 2 of 3 circuits carried packets",
         "8 servers: 49 of 56 pairs connect",
         "1 regions: 7 of 8 circuits carry packets",
         "not connected: s0 to s1, s0 to s2, s0 to s3, s0 to s4, s0 to s5 and 2 more",
+        "dark before the check: s2/o0~s3/o0",
         "dark: s0/o0~s1/o0",
     ]
     assert check.to_json()["passed"] is False
+    assert not FabricCheck(8, 56, standing=1, lost=("s2/o0~s3/o0",)).passed
     assert list(FabricCheck(2, 2).lines()) == ["2 servers: 2 of 2 pairs connect"]

@@ -60,7 +60,7 @@ export function showFailures(failures, onClear) {
   }));
 }
 
-const ALARMS = new Set(["inject", "refused", "port-failed", "power-low", "fault", "fault-shown", "reboot"]);
+const ALARMS = new Set(["inject", "lost", "refused", "port-failed", "power-low", "fault", "fault-shown", "reboot"]);
 const GOOD = new Set(["recovered", "settled", "power-clear", "port-recovered", "started", "clear", "fault-cleared"]);
 
 /** Shows events, the latest first; `isAll` replaces those that are shown. */

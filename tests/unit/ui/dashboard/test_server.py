@@ -1,17 +1,19 @@
 """The dashboard's HTTP interface, as programs and other sites meet it."""
 
 import asyncio
+import itertools
 import json
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from moefabric.ui.dashboard import hub, server
+from moefabric.ui.dashboard import hub, limited_http, server
 from tests.support.dashboard_page import Served, served
 from tests.support.dashboard_sources import MemorySource, MemorySources, memory_fabric
 
@@ -180,3 +182,61 @@ def test_the_server_ends_while_pages_watch(source: MemorySource, tmp_path: Path)
             pass
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((connection.host, connection.port))
+
+
+def idle(dashboard: Served, count: int) -> list[socket.socket]:
+    host, port = dashboard.url.removeprefix("http://").split(":")
+    return [socket.create_connection((host, int(port)), 20) for _ in range(count)]
+
+
+def test_idle_connections_lock_nobody_out(dashboard: Served) -> None:
+    connection, reply = stream(dashboard)
+    with closing(connection), ExitStack() as opened:
+        read_until(reply, "fabric")
+        for peer in idle(dashboard, 300):
+            opened.callback(peer.close)
+        assert ask(dashboard, "/api/results")[0].status == 200
+        assert ask(dashboard, "/", token="none")[0].status == 200
+        assert read_until(reply, "failures") == []
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_connection_without_a_whole_request_is_closed(
+    dashboard: Served, monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    monkeypatch.setattr(limited_http, "FIRST_REQUEST_S", 0.2)
+    [peer] = idle(dashboard, 1)
+    with closing(peer), suppress(ConnectionResetError):
+        peer.sendall(start)
+        assert peer.recv(1) == b""
+
+
+def test_rest_of_a_later_request_is_awaited_as_long(
+    dashboard: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limited_http, "FIRST_REQUEST_S", 0.2)
+    with closing(connect(dashboard)) as connection, suppress(ConnectionResetError):
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        connection.sock.sendall(b"GET / HTTP/1.1\r\n")
+        assert connection.sock.recv(1) == b""
+
+
+def test_requests_that_wait_share_a_reading() -> None:
+    async def readings() -> tuple[list[bytes], int]:
+        count, may_end = itertools.count(), threading.Event()
+
+        def read() -> bytes:
+            number = next(count)
+            assert may_end.wait(10)
+            return b"%d" % number
+
+        reading = limited_http.SharedReading(read)
+        first = asyncio.create_task(reading.value())
+        await asyncio.sleep(0)
+        later = [asyncio.create_task(reading.value()) for _ in range(20)]
+        await asyncio.sleep(0)
+        may_end.set()
+        return [await first, *[await one for one in later]], next(count)
+
+    assert asyncio.run(readings()) == ([b"0", *[b"1"] * 20], 2)

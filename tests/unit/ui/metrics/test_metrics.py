@@ -60,6 +60,7 @@ class Sample(Collector):
             "circuits": ["a"],
             "dark": [],
             "rules": {"s0": 4},
+            "lost_light": 1,
         }
         nics = [Nic.parse("s0/o0"), Nic.parse("s0/e0")]
         reading = PortReading(np.arange(8).reshape(2, 4), np.arange(8).reshape(2, 4))

@@ -1,0 +1,141 @@
+"""Floods by another user of the machine: controllers keep their OCS, and their doors stay open."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from moefabric import Lab, load_fabric
+from moefabric.runtime.waiting import Deadline
+from tests.support.namespaces import own_machine
+from tests.support.paths import EXAMPLES
+
+PYTHON = "/usr/bin/python3"
+NOBODY = 65534
+SCPI, OPENFLOW, HTTP = 5025, 6654, 8081
+MATCHINGS = ["s0/o0~s1/o0", "s2/o0~s3/o0"], ["s0/o0~s2/o0", "s1/o0~s3/o0"]
+FLOOD = """
+import socket, sys, threading, time
+kind, host, port, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+end, attempts, kept = time.monotonic() + seconds, [0], []
+def connect():
+    attempts[0] += 1
+    return socket.create_connection((host, port), 2)
+def chat():
+    while time.monotonic() < end:
+        try:
+            with connect() as sock:
+                sock.settimeout(2)
+                while time.monotonic() < end:
+                    sock.sendall(b"*idn?\\n" * 100)
+                    if not sock.recv(65536):
+                        break
+        except OSError:
+            pass
+def hold():
+    while time.monotonic() < end:
+        try:
+            kept.append(connect())
+        except OSError:
+            time.sleep(0.01)
+        if len(kept) >= 1000:
+            time.sleep(max(0, end - time.monotonic()))
+def storm():
+    while time.monotonic() < end:
+        try:
+            connect().close()
+        except OSError:
+            pass
+def rude():
+    while time.monotonic() < end:
+        try:
+            with connect() as sock:
+                sock.settimeout(2)
+                sock.sendall(bytes([4, 77, 0, 8, 0, 0, 0, 1]))  # no switch sends this type
+                while sock.recv(4096):
+                    pass
+        except OSError:
+            pass
+kinds = {"chatty": (chat, 80), "idle": (hold, 1), "storm": (storm, 4), "rude": (rude, 8)}
+target, count = kinds[kind]
+threads = [threading.Thread(target=target) for _ in range(count)]
+print("begun", flush=True)
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(attempts[0], flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with own_machine():
+        fabric = load_fabric(EXAMPLES / "fabric.yaml", fabric="floods", scale={"bytes": 2000})
+        with fabric.up() as lab:
+            yield lab
+
+
+@contextmanager
+def flood(lab: Lab, kind: str, port: int, seconds: float) -> Iterator[None]:
+    """Flood a port of the control plane as nobody, for so many seconds."""
+    management = lab.wiring.management
+    is_ocs = port == SCPI
+    host = management.ocs_address(lab.fabric.regions[0]) if is_ocs else management.host_address
+    words = [PYTHON, "-c", FLOOD, kind, host, str(port), str(seconds)]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, user=NOBODY, group=NOBODY, extra_groups=[]
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        try:
+            yield
+            assert int(process.stdout.readline()) > 50, "the flood was none"
+        finally:
+            process.kill()
+
+
+def lights_during(lab: Lab, seconds: float) -> list[float]:
+    """Move light for some seconds; return how long each request took. None fails."""
+    deadline, took = Deadline.after(seconds), list[float]()
+    while deadline.remaining_s:
+        begin_s = time.monotonic()
+        circuits = MATCHINGS[len(took) % 2]
+        assert list(lab.light(*circuits).circuits_after) == circuits
+        took.append(time.monotonic() - begin_s)
+    return took
+
+
+FLOODS = [
+    pytest.param("chatty", SCPI, id="80-chatty-scpi-clients"),
+    pytest.param("idle", SCPI, id="1000-silent-scpi-clients"),
+    pytest.param("storm", SCPI, id="scpi-storm"),
+    pytest.param("storm", OPENFLOW, id="openflow-storm"),
+    pytest.param("rude", OPENFLOW, id="openflow-clients-that-are-refused"),
+    pytest.param("idle", HTTP, id="1000-silent-http-clients"),
+]
+
+
+def check_flood(lab: Lab, kind: str, port: int, seconds: float) -> None:
+    log = lab.run_directory.log_folder / "controller-r0.jsonl"
+    lab.light(*MATCHINGS[0])
+    before = len(log.read_text().splitlines())
+    with flood(lab, kind, port, seconds + 1):
+        time.sleep(0.5)  # the flood's connections need no event: it has begun
+        took = lights_during(lab, seconds - 0.5)
+    moves = 8 * len(took)
+    assert len(took) >= 2, took
+    assert len(log.read_text().splitlines()) - before <= 40 + seconds + moves
+    assert lab.light(*MATCHINGS[0]).phases.total_s < 5
+
+
+@pytest.mark.parametrize(("kind", "port"), FLOODS)
+def test_flood_of_another_user_leaves_light_under_control(lab: Lab, kind: str, port: int) -> None:
+    check_flood(lab, kind, port, 4)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("kind", "port"), FLOODS[:1])
+def test_flood_of_ten_minutes(lab: Lab, kind: str, port: int) -> None:
+    check_flood(lab, kind, port, 600)
