@@ -100,7 +100,8 @@ class Hardware:
         if not self._is_bpf:  # OVS's add-port removes qdiscs
             links.shape_all(self.plan, self.pids)
         self._on_stage("controllers")
-        if self.request.with_role(ProcessRole.CONTROLLER) or not self.others.is_head:
+        has_controllers = self.request.with_role(ProcessRole.CONTROLLER)
+        if has_controllers or not self.others.is_head or not self.wiring.controlled:
             self._connect_switches()
         if remark := self.switches.finish(self.deadline):
             self.remarks.append(remark)
@@ -253,10 +254,13 @@ class Hardware:
         """Connect each switch to its controller as soon as the controller listens.
 
         After a refused connection OVS would wait 1 s. The kernel's list of sockets is read because
-        it shows connections a second or more before OVS's database does.
+        it shows connections a second or more before OVS's database does. Controllers of others may
+        come later.
         """
-        controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
-        counts = Counter(controllers.values())
+        wiring = self.wiring
+        controllers = {s.bridge: wiring.switch_controller(s.name) for s in self.plan.switches}
+        own = set(map(wiring.management.openflow_endpoint, wiring.controlled))
+        counts = Counter(place for place in controllers.values() if place in own)
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
         deadline = self._deadline_of(ProcessRole.CONTROLLER)
         if self.others.is_head:  # switches on other machines retry until controllers listen
