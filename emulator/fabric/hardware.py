@@ -158,9 +158,6 @@ class Hardware:
         namespaces.disable_ipv6()
         self.switches = self._start_switches()
         self.processes.start_prefork_servers(self.own_specs)
-        # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
-        from moefabric.emulator.fabric import mininet_nodes
-
         self.pids = holders.pids(self.deadline)
         containers.result(self.deadline)
         guests = self._join_containers()
@@ -171,8 +168,6 @@ class Hardware:
         # Interfaces that lead to real hosts return before the nodes end.
         self._undo.callback(namespaces.run_in, self._outer, partial(return_devices, self.run_dir))
         plug_hosts(self.wiring.hosts, self.pids, self._outer, self.wiring.fabric, self.run_dir)
-        self.net = mininet_nodes.make_network(self.plan, self.pids)
-        self._undo.callback(mininet_nodes.kill_shells, self.net)
         self._start_processes(*self.plan.nodes)
         (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
 
