@@ -1,7 +1,6 @@
 """Ryu's own applications in the place of a fabric's controllers: `controller: external`."""
 
 import json
-import shutil
 import socket
 import subprocess
 import urllib.request
@@ -14,10 +13,9 @@ import pytest
 
 from moefabric import ControlError, EmulatedFabric, Lab
 from moefabric.runtime.waiting import Deadline
-from tests.support.paths import REPOSITORY
+from tests.support.ryu import RYU, need_ryu
 
 pytestmark = [pytest.mark.usefixtures("own_machine")]
-RYU = shutil.which("ryu-manager", path=str(REPOSITORY / ".venv/bin")) or ""
 REST = "http://127.0.0.1:8080/stats"
 
 
@@ -50,11 +48,7 @@ def ryu(lab: Lab, application: str, log: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _usable_ryu() -> None:
-    if not RYU:
-        pytest.skip("ryu-manager not found; packaging/setup test installs it")
-    ended = subprocess.run([RYU, "--version"], capture_output=True, text=True, check=False)
-    if ended.returncode:
-        pytest.skip(f"packaging/setup test mends ryu-manager: {ended.stderr.splitlines()[-1]}")
+    need_ryu()
 
 
 @pytest.fixture
