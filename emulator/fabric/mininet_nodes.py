@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 from moefabric.emulator.fabric import mininet_package  # noqa: F401 - finds Debian's Mininet
 
@@ -45,8 +45,10 @@ _OCS_DATAPATH: Final = 0xC5 << 32
 class JoinedIntf(Intf):
     """Interface that already exists and has its addresses."""
 
-    def config(self, ip: str | None = None, own_mac: str = "", **_: object) -> dict[str, Any]:
-        """Store the addresses without configuring the kernel."""
+    def config(self, ip: str | None = None, own_mac: str = "", **change: object) -> dict[str, Any]:
+        """Store the addresses without configuring the kernel; refuse rates, delays and others."""
+        if change:
+            raise FabricError(f"{self}: {', '.join(change)}: the fabric's file decides about links")
         self.mac = own_mac or None
         if ip:
             self.ip, self.prefixLen = ip.split("/")
@@ -219,6 +221,10 @@ def links_of_nodes(plan: FabricPlan) -> Iterator[tuple[planned.Link, list[str]]]
             yield link, nodes
 
 
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise FabricError("a fabric has the nodes and links of its file: change it, and `moefabric up`")
+
+
 def _link_options(ends: tuple[Interface, ...]) -> dict[str, Any]:
     """Return the ends of a link as options of Mininet's `addLink`."""
     options: dict[str, Any] = {}
@@ -252,6 +258,7 @@ class FabricNet(Mininet):
         self._peers = Counter(map(wiring.switch_controller, here))
         topo, kinds = FabricTopo(self._plan), {"host": self._host, "switch": self._switch}
         super().__init__(topo, controller=None, link=JoinedLink, intf=JoinedIntf, **kinds)
+        self.addHost = self.addSwitch = self.addLink = _refuse
         for region in wiring.controlled:
             ip, port = wiring.management.openflow_endpoint(region)
             name = region.name if region else "eps"

@@ -63,6 +63,13 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
+def await_learning(lab: Lab, *switches: str) -> None:
+    """Wait until Ryu's application has sent each of these switches its first flow."""
+    for switch in switches:
+        has_flow = lambda node=lab.net[switch]: "CONTROLLER" in node.dpctl("dump-flows")  # noqa: E731
+        Deadline.after(20).wait_for(has_flow, f"the first flow of {switch}")
+
+
 def rest(method: str, path: str, document: object = None) -> Any:
     data = None if document is None else json.dumps(document).encode()
     request = urllib.request.Request(f"{REST}/{path}", data, method=method)
@@ -75,6 +82,7 @@ def test_learning_switch_of_ryu_is_the_eps_of_a_fabric(eps_lab: Lab, tmp_path: P
     """The regions' controllers stay: `check` needs packets by Ryu's EPS, and moves light."""
     assert eps_lab.exec("s0", "ping -c 1 -W 1 10.0.1.1").returncode, "nobody controls the leaf"
     with ryu(eps_lab, "ryu.app.simple_switch_13", tmp_path / "log"):
+        await_learning(eps_lab, "leaf0")
         found = eps_lab.check()
         assert found.passed, list(found.lines())
         assert found.circuits == 4
@@ -87,6 +95,7 @@ def test_learning_switch_of_ryu_is_the_eps_of_a_fabric(eps_lab: Lab, tmp_path: P
 
 def test_learning_switch_of_ryu_controls_all_switches(lab: Lab, tmp_path: Path) -> None:
     with ryu(lab, "ryu.app.simple_switch_13", tmp_path / "log"):
+        await_learning(lab, "leaf0", *(f"sw-{server}" for server in lab.servers))
         assert lab.net.pingAll(timeout="3") == 0
     named = r"r0 has a controller of others at 198.18.0.1:6653 .*ocs0 itself moves light"
     with pytest.raises(ControlError, match=named):
@@ -96,7 +105,7 @@ def test_learning_switch_of_ryu_controls_all_switches(lab: Lab, tmp_path: Path) 
 def test_rest_of_ryu_sets_flows_and_scpi_sets_circuits(lab: Lab, tmp_path: Path) -> None:
     region, [s0, s1] = lab.fabric.regions[0], (lab.fabric.openflow.dpid(s) for s in ("s0", "s1"))
     with ryu(lab, "ryu.app.ofctl_rest", tmp_path / "log"):
-        assert len(rest("GET", "switches")) == 5
+        Deadline.after(20).wait_for(lambda: len(rest("GET", "switches")) == 5, "the switches")
         assert lab.exec("s0", "ping -c 1 -W 1 10.0.1.1").returncode, "there are no flows"
         for dpid in (s0, s1):
             for port, other in ((1, 2), (2, 1)):  # the server and its optical NIC

@@ -112,9 +112,15 @@ def test_shells_start_when_used_and_end_with_the_network(lab: Lab) -> None:
     assert set(marked_pids(lab.name)) == before
 
 
-def test_network_can_not_remove_a_link(net: Any) -> None:
+def test_network_keeps_the_links_and_nodes_of_the_fabric(net: Any) -> None:
+    link = net.links[0]
     with pytest.raises(FabricError, match="a fabric's links stay"):
-        net.delLink(net.links[0])
+        net.delLink(link)
+    with pytest.raises(FabricError, match="bw: the fabric's file decides about links"):
+        link.intf1.config(bw=10)
+    for add in (net.addNAT, lambda: net.addHost("h1"), lambda: net.addLink("s0", "leaf0")):
+        with pytest.raises(FabricError, match="a fabric has the nodes and links of its file"):
+            add()
     assert net.pingPair() == 0
 
 
