@@ -7,6 +7,8 @@ objects of Mininet, whose shells and programs join the namespaces.
 
 import json
 import os
+import subprocess
+import termios
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -96,11 +98,23 @@ class JoinedNode(Node):
         return vars(self)[name]
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
-        """Start the shell, but not from Mininet's constructor."""
+        """Start the shell, but not from Mininet's constructor.
+
+        Raises:
+            FabricError: if the node has no bash; Mininet would wait for it forever.
+        """
         if self._made:
+            tried = subprocess.run(
+                self._enter(["bash", "-c", ":"]), capture_output=True, check=False
+            )
+            if tried.returncode:
+                raise FabricError(f"{self}: no shell without bash: {tried.stderr.decode().strip()}")
             in_namespace = self.inNamespace
             self.shell, self.inNamespace = None, False  # else Mininet would make a namespace
             super().startShell(mnopts)
+            settings = termios.tcgetattr(self.slave)  # on another machine, the shell can't do so
+            settings[3] &= ~termios.ECHO
+            termios.tcsetattr(self.slave, termios.TCSANOW, settings)
             self.pid, self.inNamespace = self._pid, in_namespace
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> Any:

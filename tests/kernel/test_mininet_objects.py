@@ -96,6 +96,12 @@ def test_interrupt_ends_a_command_of_a_node(net: Any) -> None:
     assert host.cmd("echo again").strip() == "again"
 
 
+def test_node_without_a_shell_is_reported(net: Any) -> None:
+    net["s3"]._enter = lambda command: ["sh", "-c", f"echo {command[0]}: not found >&2; exit 127"]
+    with pytest.raises(FabricError, match="s3: no shell without bash: bash: not found"):
+        net["s3"].cmd("true")
+
+
 def test_switches_show_their_flows_and_are_connected(net: Any) -> None:
     assert "nw_dst=10.0.1.0/24" in net["leaf0"].dpctl("dump-flows")
     assert net.waitConnected(timeout=5, delay=0.1)
