@@ -14,7 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, TextIO
 
-from moefabric.emulator.fabric import mininet_package  # noqa: F401 - finds Debian's Mininet
+from moefabric.core.errors import FabricError, MoefabricError, UnsupportedError
+from moefabric.emulator.fabric import mininet_package
+
+if mininet_package.mininet_spec() is None:
+    raise UnsupportedError("Mininet is missing: apt install mininet; see `moefabric doctor`")
 
 # isort: split
 from mininet.cli import CLI
@@ -24,7 +28,6 @@ from mininet.net import Mininet
 from mininet.node import Controller, Host, Node, Switch
 from mininet.topo import Topo
 
-from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.fabric import plan as planned

@@ -209,6 +209,20 @@ def test_mininets_own_script_runs_on_a_fabric(lab: Lab, name: str, tmp_path: Pat
     assert lab.check().passed, "the script's `net.stop()` leaves the fabric as it is"
 
 
+def test_absence_of_mininet_is_reported_with_the_remedy() -> None:
+    source = """
+        from moefabric.core.errors import UnsupportedError
+        from moefabric.emulator.fabric import mininet_package
+        mininet_package.mininet_spec = lambda: None
+        try:
+            from moefabric.emulator.fabric import mininet_nodes
+        except UnsupportedError as error:
+            print(error)
+    """
+    shown = printed("-W", "ignore", "-c", textwrap.dedent(source), script="")
+    assert shown == "Mininet is missing: apt install mininet; see `moefabric doctor`\n"
+
+
 def test_loggers_of_the_process_stay_what_they_are() -> None:
     source = """
         import logging
