@@ -7,6 +7,7 @@ from a fabric file, the fabric itself is made, with light, shaping and controlle
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -40,7 +41,6 @@ if sys.prefix != {prefix!r}:
 from moefabric.api.mininet import CLI, Mininet, cleanup, controllers, switches, topos
 """
 """`mn` starts again with this environment's Python, which has moefabric."""
-_OPENFLOW_PORT: Final = 6653
 _asked = list[str]()
 """Fabric files that `mn` was given."""
 
@@ -59,9 +59,14 @@ def command_line(lab: Lab, commands: TextIO) -> None:
 
 
 def custom_file() -> Path:
-    """Write the file for `mn --custom` to the folder of run directories, and return its path."""
+    """Write the file for `mn --custom` to the folder of run directories, and return its path.
+
+    Raises:
+        OutputError: If the file can't be written.
+    """
     file = run_root() / "mn.py"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # the next line reports it
+        file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, _CUSTOM.format(prefix=sys.prefix, python=sys.executable))
     return file
 
@@ -104,7 +109,7 @@ def Mininet(  # noqa: N802 - takes the place of Mininet's class in `mn`
     for name, usual in (("host", Host), ("link", Link)):
         if options.get(name, usual) is not usual:
             raise SpecError([(f"--{name}", "the fabric's file decides about servers and links")])
-    changes = {"switch": _switch_kind(switch), "controller": "own" if own else "external"}
+    changes = {"switch": _switch_kind(switch)} | ({} if own else {"controller": "external"})
     lab = EmulatedFabric.of(topo.emulated.spec.model_copy(update=changes)).up()
     lab.__enter__()
     lab.net.waitConn = options.get("waitConnected", False)
@@ -128,8 +133,8 @@ def _add_controller(lab: Lab, name: str, kind: Any) -> None:
     is_remote = isinstance(kind, type) and issubclass(kind, RemoteController)
     where = {"ip": host, "port": port} if is_remote else {}
     controller = lab.net.addController(name, kind, **where)
-    if controller and controller.port != _OPENFLOW_PORT:
-        raise FabricError(f"--controller: switches of a fabric connect to port {_OPENFLOW_PORT}")
+    if controller and controller.port != port:
+        raise FabricError(f"--controller: switches of a fabric connect to port {port}")
 
 
 def cleanup() -> None:

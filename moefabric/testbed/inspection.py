@@ -67,12 +67,11 @@ def _controller(wiring: FabricWiring, region: Region | None) -> Json:
 
 def _external(wiring: FabricWiring) -> list[Json]:
     """Return where switches connect to a controller of others, if any do."""
-    fabric = wiring.fabric
-    whose = {"all": wiring.controller is ControlPlane.EXTERNAL}
-    whose["eps"] = wiring.controller is ControlPlane.EXTERNAL_EPS and bool(fabric.leaves)
+    if wiring.controller is ControlPlane.OWN:
+        return []
+    region = "all" if wiring.controller is ControlPlane.EXTERNAL else "eps"
     host, port = wiring.management.openflow_endpoint(None)
-    address = f"{host}:{port}"
-    return [{"region": of, "openflow": address, "external": True} for of in whose if whose[of]]
+    return [{"region": region, "openflow": f"{host}:{port}", "external": True}]
 
 
 def inspection_lines(inspection: Json) -> list[str]:

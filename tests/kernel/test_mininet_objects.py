@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from moefabric import FabricError, Lab, load_fabric
+from moefabric.core.errors import OutputError
 from moefabric.emulator.fabric.mininet_package import mininet_spec
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import marked_pids
@@ -207,6 +208,14 @@ def test_mininets_own_script_runs_on_a_fabric(lab: Lab, name: str, tmp_path: Pat
     for text in expected:
         assert text in shown, shown
     assert lab.check().passed, "the script's `net.stop()` leaves the fabric as it is"
+
+
+def test_custom_file_that_can_not_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from moefabric.api.mininet import custom_file
+
+    monkeypatch.setenv("MOEFABRIC_RUN_DIR", "/proc/nowhere")
+    with pytest.raises(OutputError, match=r"/proc/nowhere/mn\.py: No such file or directory"):
+        custom_file()
 
 
 def test_absence_of_mininet_is_reported_with_the_remedy() -> None:
