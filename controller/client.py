@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ssl import SSLContext
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 from moefabric.controller.http_client import Dial, HttpClient
 from moefabric.core.closing import Closing
@@ -99,8 +99,11 @@ class ControllerClient(Closing):
             wrap: As for `tls_dial`, which is used if the fabric has certificates.
 
         Raises:
-            ControlError: If the caller may not read the fabric's token.
+            ControlError: If others control the region, or the caller may not read the fabric's
+                token.
         """
+        if region not in wiring.controlled:
+            _refuse(wiring, region)
         token = (run_dir or RunDirectory.of_fabric(wiring.fabric.name)).read_token()
         dial = tls_dial(wiring.control_tls, dial, wrap) if wiring.control_tls else dial
         return cls(wiring.management.northbound_endpoint(region), token, timeout_s, dial)
@@ -241,6 +244,16 @@ class ControllerClient(Closing):
         return reply
 
 
+def _refuse(wiring: FabricWiring, region: Region | None) -> NoReturn:
+    """Raise the error of a region or an EPS without a controller of the fabric's own."""
+    name, key = region.name if region else "the EPS", f"`controller: {wiring.controller}`"
+    address, port = wiring.management.openflow_endpoint(None)
+    light = ""
+    if region and region.ocs:
+        light = f"; {region.ocs.name} itself moves light ({wiring.management.ocs_address(region)})"
+    raise ControlError(f"{name} has a controller of others at {address}:{port} ({key}){light}")
+
+
 def wait_for_controllers(wiring: FabricWiring, deadline_s: float) -> None:
     """Wait until every controller of a fabric is ready.
 
@@ -250,7 +263,6 @@ def wait_for_controllers(wiring: FabricWiring, deadline_s: float) -> None:
         ControlError: after `deadline_s`, with the first controller that isn't ready and why.
     """
     deadline = time.monotonic() + deadline_s
-    eps = [None] if wiring.fabric.leaves else []
-    for region in (*eps, *wiring.fabric.regions):
+    for region in wiring.controlled:
         with ControllerClient.of_region(wiring, region) as client:
             client.wait_ready(max(0.0, deadline - time.monotonic()))

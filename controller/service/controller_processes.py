@@ -175,8 +175,8 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
 
     def start_missing(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Start the controllers of a fabric that don't run and need not wait."""
-        groups: tuple[Regions, ...] = wiring.region_groups
-        for regions in (*groups, *([(None,)] if wiring.fabric.leaves else [])):
+        groups: tuple[Regions, ...] = (*wiring.region_groups, (None,))
+        for regions in [group for group in groups if group[0] in wiring.controlled]:
             key = run, process_name(regions)
             start = partial(self._start, run, wiring, regions)
             self.start_due(key, f"controller of {key[1]}", start)

@@ -145,12 +145,11 @@ def _start(
         rules = server_rules(fabric, region) | circuit_rules(fabric, lit)
         switches = make_switches(region.servers, rules)
         reconciler = _reconciler(wiring, region, switches, lit)
-        announce = partial(_announce_relays, client(None), region)
-        announce_relays = announce if fabric.leaves else None
+        eps = client(None) if None in wiring.controlled else None
+        announce = partial(_announce_relays, eps, region) if eps else None
         recovery = RegionRecovery(
-            fabric, region, switches, reconciler, announce_relays, history,
-            partial(_note_light, run),
-        )  # fmt: skip
+            fabric, region, switches, reconciler, announce, history, partial(_note_light, run)
+        )
     else:
         switches = make_switches(fabric.leaves + fabric.spines, eps_rules(fabric))
         recovery = EpsRecovery(fabric, switches, history)

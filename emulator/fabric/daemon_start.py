@@ -17,8 +17,6 @@ from moefabric.emulator.linux.processes import last_line, module_environment
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
 
-_STDLIB: Final = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
-"""Mininet 2.3 needs a function of distutils, and setuptools' copy takes 0.2 s to import."""
 _REPORT_S: Final = 10.0
 """Time that a fabric process has, after its limit to be ready, to report a failure."""
 _READ_BYTES: Final = 64 * 1024
@@ -83,7 +81,7 @@ def started_daemon(
         run_dir: the fabric's run directory.
         withheld: names of environment variables that the process doesn't get.
     """
-    environment = module_environment() | _STDLIB | mark_environment(run_dir.name)
+    environment = module_environment() | mark_environment(run_dir.name)
     with run_dir.log_file("fabric").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "moefabric.emulator.fabric.daemon", str(run_dir.path)],

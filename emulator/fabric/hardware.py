@@ -100,7 +100,8 @@ class Hardware:
         if not self._is_bpf:  # OVS's add-port removes qdiscs
             links.shape_all(self.plan, self.pids)
         self._on_stage("controllers")
-        if self.request.with_role(ProcessRole.CONTROLLER) or not self.others.is_head:
+        has_controllers = self.request.with_role(ProcessRole.CONTROLLER)
+        if has_controllers or not self.others.is_head or not self.wiring.controlled:
             self._connect_switches()
         if remark := self.switches.finish(self.deadline):
             self.remarks.append(remark)
@@ -157,9 +158,6 @@ class Hardware:
         namespaces.disable_ipv6()
         self.switches = self._start_switches()
         self.processes.start_prefork_servers(self.own_specs)
-        # Importing Mininet takes 0.1 s. All that can run at the same time has been started.
-        from moefabric.emulator.fabric import mininet_nodes
-
         self.pids = holders.pids(self.deadline)
         containers.result(self.deadline)
         guests = self._join_containers()
@@ -170,8 +168,6 @@ class Hardware:
         # Interfaces that lead to real hosts return before the nodes end.
         self._undo.callback(namespaces.run_in, self._outer, partial(return_devices, self.run_dir))
         plug_hosts(self.wiring.hosts, self.pids, self._outer, self.wiring.fabric, self.run_dir)
-        self.net = mininet_nodes.make_network(self.plan, self.pids)
-        self._undo.callback(mininet_nodes.kill_shells, self.net)
         self._start_processes(*self.plan.nodes)
         (self.run_dir.path / NODES).write_text(json.dumps(self.pids))
 
@@ -253,10 +249,13 @@ class Hardware:
         """Connect each switch to its controller as soon as the controller listens.
 
         After a refused connection OVS would wait 1 s. The kernel's list of sockets is read because
-        it shows connections a second or more before OVS's database does.
+        it shows connections a second or more before OVS's database does. Controllers of others may
+        come later.
         """
-        controllers = {switch.bridge: switch.controller for switch in self.plan.switches}
-        counts = Counter(controllers.values())
+        wiring = self.wiring
+        controllers = {s.bridge: wiring.switch_controller(s.name) for s in self.plan.switches}
+        own = set(map(wiring.management.openflow_endpoint, wiring.controlled))
+        counts = Counter(place for place in controllers.values() if place in own)
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
         deadline = self._deadline_of(ProcessRole.CONTROLLER)
         if self.others.is_head:  # switches on other machines retry until controllers listen

@@ -40,7 +40,7 @@ def failing_interfaces(plan: FabricPlan) -> dict[FailureKind, dict[str, frozense
     nics = {
         link.name: frozenset([link.a.name] if link.tunnel is None else [link.a.name, link.b.name])
         for link in plan.links
-        if "/" in link.name and link.a.port
+        if link.is_nic
     }
     servers = {
         server: frozenset().union(*(nics[nic] for nic in nics if nic.startswith(f"{server}/")))

@@ -28,6 +28,7 @@ from moefabric.emulator.linux.processes import ProcessSpec
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import (
+    ControlPlane,
     FabricWiring,
     ManagementNetwork,
     RunDirectory,
@@ -59,6 +60,7 @@ class FabricSetup:
         placement: the machines that carry the fabric together; this one is the head. None if this
             is the only one.
         shared_agents: whether agents of emulated servers share processes.
+        controller: whose controllers the packet switches follow.
     """
 
     switch: str = "auto"
@@ -68,6 +70,7 @@ class FabricSetup:
     control_tls: ControlTls | None = None
     placement: MachinePlacement | None = None
     shared_agents: bool = True
+    controller: ControlPlane = ControlPlane.OWN
 
 
 def up(
@@ -114,6 +117,7 @@ def up(
         control_tls=setup.control_tls,
         placement=setup.placement,
         shared_agents=setup.shared_agents,
+        controller=setup.controller,
     )
     with run_directories.lock(run_dir):
         if running := _read_working(run_dir):
@@ -152,7 +156,8 @@ def region_processes(regions: int) -> int:
 def _specification(wiring: FabricWiring) -> tuple[object, ...]:
     """Return what the user has asked for, except the kind of switch."""
     carriers = wiring.containers, wiring.hosts, wiring.placement
-    return wiring.fabric, wiring.control_tls, wiring.shared_agents, carriers
+    control = wiring.controller, wiring.control_tls
+    return wiring.fabric, control, wiring.shared_agents, carriers
 
 
 def _make(

@@ -5,7 +5,9 @@ not. Debian's package belongs to the system's interpreter, and other environment
 folder. Only Mininet is loaded from there.
 """
 
+import logging
 import sys
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Final
@@ -20,12 +22,20 @@ def mininet_spec() -> ModuleSpec | None:
 
 
 def load_mininet() -> None:
-    """Make `import mininet` work if this environment or Debian has it."""
+    """Make `import mininet` work if this environment or Debian has it.
+
+    Mininet makes its own class that of all loggers which the process makes later, so that they
+    would print without ends of lines. Only Mininet's logger has it.
+    """
     spec = mininet_spec()
     if "mininet" not in sys.modules and spec is not None and spec.loader is not None:
         module = module_from_spec(spec)
         sys.modules["mininet"] = module
         spec.loader.exec_module(module)
+    if "mininet.log" not in sys.modules and spec is not None:
+        usual = logging.getLoggerClass()
+        import_module("mininet.log")
+        logging.setLoggerClass(usual)
 
 
 load_mininet()

@@ -78,7 +78,7 @@ class BpfSwitch(Switch):
         for switch in started:
             switch.service = service
             service.switches.add(switch.name)
-        addresses = {one.name: one.plan.controller for one in started if one.controllers}
+        addresses = {s.name: (one.IP(), int(one.port)) for s in started for one in s.controllers}
         service.process.connect(addresses, deadline)
         return started
 
@@ -86,9 +86,8 @@ class BpfSwitch(Switch):
     def plan(self) -> SwitchPlan:
         """What the process that serves the switch has to know."""
         ports = [Interface(FABRIC, intf.name, number) for number, intf in self.intfs.items()]
-        address = [(one.IP(), int(one.port)) for one in self.controllers] or [("", 0)]
         own = tuple(port for port in ports if port.port)
-        return SwitchPlan(self.name, self.name, int(self.dpid, 16), address[0], own)
+        return SwitchPlan(self.name, self.name, int(self.dpid, 16), own)
 
     @property
     def management(self) -> Path:

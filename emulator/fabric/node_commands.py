@@ -33,6 +33,8 @@ _CAPTURE: Final = str(Path(__file__).parents[1] / "linux" / "packet_capture.py")
 def exec_argv(name: str, node: str, command: Sequence[str]) -> list[str]:
     """Return the argv that runs a command on a server (`s0`) or OCS (`ocs0`).
 
+    An empty node is the fabric's own namespace on this machine, with the switches.
+
     On a server that is a container, the command has the container's files, user and variables, and
     the container's `python3` takes the place of this Python. On a real host, it runs there.
 
@@ -74,12 +76,14 @@ def free_port(name: str, node: str) -> int:
 
 
 def _node_pid(name: str, node: str) -> int:
-    """Return the pid of a process in a node's namespaces.
+    """Return the pid of a process in a node's namespaces; an empty node is the fabric's own.
 
     Raises:
         FabricError: if no fabric of that name runs, or it has no such node.
     """
     run_dir = named_run_directory(name)
+    if not node:
+        return process_id(run_dir)
     request(run_dir, {"do": "ping"})
     pids = json.loads((run_dir.path / NODES).read_text())
     if node not in pids:
@@ -178,9 +182,8 @@ def local_capture_argv(name: str, node: str, settings: Mapping[str, Any]) -> lis
     Raises:
         FabricError: if no fabric of that name runs here.
     """
-    pid = _node_pid(name, node) if node else process_id(named_run_directory(name))
     program = [sys.executable, "-S", "-I", _CAPTURE, json.dumps(settings)]
-    return _marked_argv(name, pid, program)
+    return _marked_argv(name, _node_pid(name, node), program)
 
 
 def _marked_argv(name: str, pid: int, command: Sequence[str]) -> list[str]:

@@ -108,6 +108,11 @@ class Link:
         return self.name.endswith("/host")
 
     @property
+    def is_nic(self) -> bool:
+        """Whether the link is that of a NIC, whose name it has."""
+        return "/" in self.name and bool(self.a.port)
+
+    @property
     def port_names(self) -> tuple[str, str]:
         """Names of its ends: `s0/e0` and `leaf0 to s0/e0`, or `leaf0 to spine1` and the reverse."""
         if "~" in self.name:
@@ -129,14 +134,12 @@ class SwitchPlan:
         name: as users know it.
         bridge: name of its node, since a server and its switch share `name`.
         datapath_id: datapath id in OpenFlow.
-        controller: address and port that it connects to.
         ports: interface by port number.
     """
 
     name: str
     bridge: str
     datapath_id: int
-    controller: tuple[str, int]
     ports: tuple[Interface, ...]
 
     @property
@@ -267,7 +270,6 @@ def plan_fabric(fabric: Fabric, management: ManagementNetwork) -> FabricPlan:
                 name=name,
                 bridge=bridge_name(name, fabric),
                 datapath_id=fabric.openflow.dpid(name),
-                controller=management.openflow_endpoint(fabric.region_of.get(name)),
                 ports=tuple(sorted(ports[name], key=lambda end: end.port)),
             )
             for name in fabric.switches

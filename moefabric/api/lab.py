@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -91,6 +92,7 @@ class Lab(ServerPrograms, FailureInjection):
                 lifecycle.own(self.name)
                 undo.enter_context(hold(self.run_directory))
             undo.callback(self.end_programs)
+            undo.callback(self._end_shells)
             self._undo = undo.pop_all()
         return self
 
@@ -107,6 +109,25 @@ class Lab(ServerPrograms, FailureInjection):
             FabricError: If the fabric's process doesn't answer.
         """
         return lifecycle.down(self.name, force=force)
+
+    @cached_property
+    def net(self) -> Any:
+        """The fabric as a `mininet.net.Mininet`, which it neither makes nor removes.
+
+        Its hosts, switches, OCSes, links and controllers are Mininet's objects; shells and programs
+        of `net["s0"]` are in the server's namespaces, and `net["s0"].cmd(...)` works as in any
+        Mininet script. They end with `net.stop()`, or with the `with` of the lab.
+
+        Raises:
+            FabricError: If the fabric doesn't run.
+        """
+        from moefabric.emulator.fabric.mininet_nodes import FabricNet
+
+        return FabricNet(self.wiring)
+
+    def _end_shells(self) -> None:
+        if "net" in vars(self):
+            self.net.end_shells()
 
     # --- circuits --------------------------------------------------------------------------------
 

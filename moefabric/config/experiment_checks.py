@@ -105,6 +105,9 @@ def _train_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
 def _server_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
     yield from spec.wiring.modelled_size_errors("wiring.")
     yield from spec.wiring.server_errors("wiring.")
+    if spec.wiring.controller == "external":
+        remedy = "a run moves light by the regions' controllers: own or external-eps"
+        yield "wiring.controller", f"external: {remedy}"
 
 
 def _region_errors(spec: "ExperimentSpec") -> Iterator[InputError]:

@@ -180,6 +180,10 @@ class WiringSpec(section.Section):
     agents: Literal["shared", "separate"] = "shared"
     """Processes of the agents of emulated servers: `shared`, one for each core with the agents of
     many servers; `separate`, one for each server."""
+    controller: Literal["own", "external-eps", "external"] = "own"
+    """Controllers of the packet switches: `own`, the fabric's; `external-eps`, another program's
+    for leaves and spines; `external`, another program's for all switches. `moefabric inspect`
+    shows where the switches connect to it: port 6653 of the machine's management address."""
     control_tls: Annotated[ControlTls, AsSection()] | None = None
     """TLS of OpenFlow and of requests to controllers. Default: none; both stay on this machine."""
     servers: dict[str, ServerSpec] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache, cached_property
 from ipaddress import IPV4LENGTH, IPv4Network
 from math import ceil
@@ -279,6 +280,16 @@ class ServerInterfaces:
     management: str = "mgmt0"
 
 
+class ControlPlane(StrEnum):
+    """Whose controllers the packet switches of a fabric follow, as in a fabric file."""
+
+    OWN = "own"
+    EXTERNAL_EPS = "external-eps"
+    """Leaves and spines follow a controller of others."""
+    EXTERNAL = "external"
+    """All packet switches do, and nobody moves light but who asks the OCSes."""
+
+
 @dataclass(frozen=True)
 class FabricWiring:
     """A running fabric as its controllers, agents and commands know it.
@@ -297,6 +308,7 @@ class FabricWiring:
         shared_agents: whether agents of emulated servers share processes.
         region_processes: number of processes that the controllers of all regions share, and of
             those that all OCSes share; 0 if each has its own.
+        controller: whose controllers the packet switches follow.
     """
 
     fabric: Fabric
@@ -313,6 +325,26 @@ class FabricWiring:
     placement: MachinePlacement | None = None
     shared_agents: bool = True
     region_processes: int = 0
+    controller: ControlPlane = ControlPlane.OWN
+
+    @property
+    def controlled(self) -> tuple[Region | None, ...]:
+        """Regions with a controller of the fabric's own, and None if the EPS has one, too."""
+        regions = () if self.controller is ControlPlane.EXTERNAL else self.fabric.regions
+        has_eps = self.controller is ControlPlane.OWN and bool(self.fabric.leaves)
+        return (*regions, *((None,) if has_eps else ()))
+
+    def switch_controller(self, switch: str) -> tuple[str, int]:
+        """Return host and port of the controller that a packet switch connects to."""
+        region = self.fabric.region_of.get(switch)
+        return self.management.openflow_endpoint(region if region in self.controlled else None)
+
+    def machine_of(self, component: str) -> str:
+        """Return the machine of a server, OCS or switch; empty if the head has it."""
+        if self.placement is None:
+            return ""
+        machine = self.placement.components(self.fabric)[component]
+        return "" if machine == self.placement.head.name else machine
 
     @property
     def region_groups(self) -> tuple[tuple[Region, ...], ...]:

@@ -51,9 +51,10 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     controllers = (sys.executable, "-m", "moefabric.controller", *own)
     device = prefork_argv("moefabric.emulator.ocs.__main__")
     passwords = {name: os.environ[name] for name in fabric.password_variables & os.environ.keys()}
-    processes = [
-        ProcessSpec("controllers", OUTER, controllers, passwords, role=ProcessRole.CONTROLLER)
-    ]
+    processes = []
+    if wiring.controlled:
+        spec = ProcessSpec("controllers", OUTER, controllers, passwords, ProcessRole.CONTROLLER)
+        processes.append(spec)
     for group in wiring.region_groups:
         ocses = {region.ocs.name: run_dir.ocs_socket(region) for region in group if region.ocs}
         if ocses:

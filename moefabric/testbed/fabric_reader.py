@@ -38,9 +38,8 @@ class FabricReader:
 
     @property
     def controllers(self) -> list[Region | None]:
-        """The regions, each of which has a controller, and None for the EPS's controller."""
-        fabric = self._wiring.fabric
-        return [*fabric.regions, *([None] if fabric.leaves else [])]
+        """The regions with a controller of the fabric's own, and None for the EPS's."""
+        return [*self._wiring.controlled]
 
     def ask(self, region: Region | None, question: Callable[[ControllerClient], T]) -> T:
         """Return a controller's answer.

@@ -2,11 +2,12 @@
 
 from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import ControlError
-from moefabric.core.topology import Region
+from moefabric.core.topology import Region, nic_at
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.ocs import client as ocs_client
 from moefabric.results.parts import Json
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
 from moefabric.testbed.fabric_reader import FabricReader
 
 
@@ -20,11 +21,25 @@ def inspect_fabric(name: str) -> Json:
     wiring = FabricWiring.from_json(RunDirectory.of_fabric(name).wiring_file.read_bytes())
     regions = FabricReader(name, wiring).controllers
     inspection["controllers"] = [_controller(wiring, region) for region in regions]
+    inspection["controllers"] += _external(wiring)
     by_region = {entry["region"]: entry for entry in inspection["controllers"]}
     for ocs in inspection["ocs"]:
-        for key in ("circuits", "dark"):
-            ocs[key] = by_region[ocs["region"]].pop(key, [])
+        entry = by_region.get(ocs["region"])
+        ocs["circuits"] = _connected(wiring, ocs) if entry is None else entry.pop("circuits", [])
+        ocs["dark"] = [] if entry is None else entry.pop("dark", [])
     return inspection
+
+
+def _connected(wiring: FabricWiring, ocs: Json) -> list[list[str]]:
+    """Return the circuits of an OCS without a controller of the fabric's own, as it shows them."""
+    fabric = wiring.fabric
+    [region] = [region for region in fabric.ocses if region.name == ocs["region"]]
+    socket = RunDirectory.of_fabric(fabric.name).ocs_socket(region)
+    ports = ocs_client.request(socket, {"do": "show"})["ports"]
+    nics = [nic_at(fabric, region, port) for port in range(1, ocs["ports"] + 1)]
+    to = {port["port"]: (port["partner"] or 0) - ocs["ports"] for port in ports}
+    pairs = [(a, b) for a, b in to.items() if a < b and to.get(b) == a]
+    return [[str(nics[a - 1]), str(nics[b - 1])] for a, b in pairs]
 
 
 def _controller(wiring: FabricWiring, region: Region | None) -> Json:
@@ -48,6 +63,15 @@ def _controller(wiring: FabricWiring, region: Region | None) -> Json:
     except ControlError as error:
         entry["fault"] = str(error)
     return entry
+
+
+def _external(wiring: FabricWiring) -> list[Json]:
+    """Return where switches connect to a controller of others, if any do."""
+    if wiring.controller is ControlPlane.OWN:
+        return []
+    region = "all" if wiring.controller is ControlPlane.EXTERNAL else "eps"
+    host, port = wiring.management.openflow_endpoint(None)
+    return [{"region": region, "openflow": f"{host}:{port}", "external": True}]
 
 
 def inspection_lines(inspection: Json) -> list[str]:
@@ -86,6 +110,8 @@ def _process_line(process: Json) -> str:
 
 
 def _controller_line(controller: Json) -> str:
+    place = f"  controller of {controller['region']}  OpenFlow {controller['openflow']}"
+    if "external" in controller:
+        return f"{place}  not the fabric's own"
     state = controller.get("fault") or f"{len(controller['rules'])} rules"
-    endpoints = f"OpenFlow {controller['openflow']}, {controller['northbound']}"
-    return f"  controller of {controller['region']}  {endpoints}  {state}"
+    return f"{place}, {controller['northbound']}  {state}"

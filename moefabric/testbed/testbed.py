@@ -39,7 +39,7 @@ from moefabric.planner.horizon import Horizon
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.results.records.records import CircuitChange
 from moefabric.runtime import structured_log
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
 from moefabric.testbed.fabric_processes import (
     RESERVE,
     UP_TIMEOUT_S,
@@ -389,6 +389,7 @@ def start_fabric(
             spec.control_tls,
             placement,
             spec.agents == "shared",
+            ControlPlane(spec.controller),
         )
     return lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, setup, owner=os.getpid())
 

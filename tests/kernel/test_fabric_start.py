@@ -11,17 +11,13 @@ from typing import TypeVar
 import pytest
 
 from moefabric.agents.fleet.channel import Channel, connect_local
-from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
-from moefabric.core.topology import Fabric, Region
-from moefabric.emulator.fabric import mininet_nodes
-from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.linux import namespaces, netlink
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.marked_processes import kill_marked, marked_pids
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
 from moefabric.emulator.linux.processes import ChildProcesses, ProcessSpec, prefork_argv
-from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory
+from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
 
 T = TypeVar("T")
@@ -190,26 +186,3 @@ def test_netlink_batch_names_refused_request_and_executes_others(pids: dict[str,
         assert "UP" in json.loads(run(["ip", "-j", "link", "show", "lo"]))[0]["flags"]
 
     run_inside(pids["s0"], configure)
-
-
-def test_mininet_node_starts_shell_with_first_command(run_dir: RunDirectory) -> None:
-    servers = ("s0", "s1")
-    plan = plan_fabric(
-        Fabric("start", (Region("r0", 0, servers, None),), 1, 0, 1, 1e9, Eps(2)),
-        ManagementNetwork("198.18.0.0/24"),
-    )
-    with NamespaceHolders(servers, run_dir.name) as holders:
-        pids = holders.pids(Deadline.after(20))
-        net = mininet_nodes.make_network(plan, pids)
-        assert [net[server].shell for server in servers] == [None, None]
-        assert (net["s0"].cmd("ls /sys/class/net").split(), net["s0"].pid) == (["lo"], pids["s0"])
-        assert Path(f"/proc/{net['s0'].shell.pid}/ns/net").samefile(namespaces.path_of(pids["s0"]))
-        assert net["s1"].shell is None
-        with net["s1"].popen("ls", "/sys/class/net", text=True) as listing:
-            assert listing.communicate()[0].split() == ["lo"]
-        assert net["sw-s0"].cmd("readlink /proc/self/ns/net").strip() == str(
-            Path("/proc/self/ns/net").readlink()
-        )
-        mininet_nodes.kill_shells(net)
-        for name in ("s0", "sw-s0"):
-            net[name].cleanup()

@@ -90,7 +90,7 @@ class SwitchProcess:
 def planned_switch(name: str, datapath_id: int, *ports: tuple[str, int]) -> SwitchPlan:
     """A switch by its ports: interface and OpenFlow port number of each."""
     ends = tuple(Interface(FABRIC, interface, number) for interface, number in ports)
-    return SwitchPlan(name, name, datapath_id, ("", 0), ends)
+    return SwitchPlan(name, name, datapath_id, ends)
 
 
 def open_vswitch(switches: Sequence[SwitchPlan], folder: Path, undo: ExitStack) -> OvsSwitches:

@@ -45,6 +45,7 @@ _SUMMARIES: Final = {
         "calibrate": "Measure this machine and the emulated hardware.",
         "doctor": "Check what this machine can do.",
     },
+    "mininet": {"mininet": "Run Mininet's command line on a running fabric."},
     "model": {"model": "Show sizes, FLOPs and bytes of models."},
     "observe": {
         "dashboard": "Watch and control running fabrics in a browser.",

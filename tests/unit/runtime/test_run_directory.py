@@ -11,6 +11,7 @@ from moefabric.core.machines import Machine, MachinePlacement
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.runtime.run_directory import (
+    ControlPlane,
     FabricWiring,
     ManagementNetwork,
     RunDirectory,
@@ -58,6 +59,36 @@ def test_regions_of_different_machines_share_no_process() -> None:
     wiring = FabricWiring(spec, NETWORK, placement=placement, region_processes=2)
     names = [[region.name for region in group] for group in wiring.region_groups]
     assert names == [["r0", "r2"], ["r1", "r3"]]
+
+
+@pytest.mark.parametrize(
+    ("controller", "controlled", "ports"),
+    [
+        (ControlPlane.OWN, ["r0", "r1", "eps"], [6654, 6655, 6653]),
+        (ControlPlane.EXTERNAL_EPS, ["r0", "r1"], [6654, 6655, 6653]),
+        (ControlPlane.EXTERNAL, [], [6653, 6653, 6653]),
+    ],
+)
+def test_switches_follow_controllers_of_others_at_the_port_of_the_eps(
+    controller: ControlPlane, controlled: list[str], ports: list[int]
+) -> None:
+    wiring = FabricWiring(fabric(regions=(2, 2)), NETWORK, controller=controller)
+    assert [region.name if region else "eps" for region in wiring.controlled] == controlled
+    addresses = [wiring.switch_controller(switch) for switch in ("s0", "s2", "leaf0")]
+    assert addresses == [("198.18.7.1", port) for port in ports]
+
+
+def test_fabric_without_eps_has_no_controller_of_it() -> None:
+    assert None not in FabricWiring(fabric(electrical=0), NETWORK).controlled
+
+
+def test_machine_of_a_switch_is_empty_on_the_head() -> None:
+    spec = fabric(regions=(2, 2))
+    machines = Machine("a", "192.0.2.1"), Machine("b", "192.0.2.2")
+    placement = MachinePlacement.of(spec, machines, {"r0": "a", "r1": "b"})
+    wiring = FabricWiring(spec, NETWORK, placement=placement)
+    assert [wiring.machine_of(name) for name in ("s0", "s2", "ocs1")] == ["", "b", "b"]
+    assert FabricWiring(spec, NETWORK).machine_of("s2") == ""
 
 
 def test_addresses_of_prototype() -> None:
