@@ -55,7 +55,7 @@ def read_at_receiver(data: bytes) -> None:
     resources.arrivals.expect(Receive(TransferKey(2, "s0", "o0", 0), 64, memory))
     near = MemorySocket(stream, most)
     destination = resources.destinations["s2"] = MemoryDestination(b"", 1)
-    UnnamedConnection(resources, cast(socket.socket, near))
+    UnnamedConnection(resources, cast(socket.socket, near), "198.18.0.2")
     _serve(near)
     for connection in [
         *resources.incoming.values(), *resources.unnamed, *resources.relays.values()

@@ -48,7 +48,8 @@ def test_lost_host_is_in_reasons_and_manifest_with_its_reason() -> None:
     real.failure_logged("detected", "server", ["s0"], "an emulated server")
     real.failure_logged("detected", "server", ["s1"], "its SSH connection is lost")
     real.failure_logged("detected", "server", ["s1"], "seen again")
-    assert list(real.findings([], 0)) == [(Verdict.DEGRADED, "s1 (gpu2) was lost")]
+    [finding] = real.findings([], 0)
+    assert (finding.verdict, finding.text) == (Verdict.DEGRADED, "s1 (gpu2) was lost")
     assert real.cause(NoBackupError("no backup")) == "its SSH connection is lost"
     [record] = real.records("lab")
     assert (record.fabric, record.server, record.host) == ("lab", "s1", "gpu2")
