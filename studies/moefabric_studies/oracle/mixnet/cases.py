@@ -1,8 +1,8 @@
 """All-to-alls that the packet simulator of MixNet judges, with bands for the model's errors.
 
-The bands were written down before the simulator had run. They follow from what its sources say: flows are
-hashed onto the paths of a fat tree, connections start with 100 packets and stop growing at a queue
-of 50, and a link's picoseconds per byte are whole numbers, so that 300 Gb/s are 308.
+The bands were written down before the simulator had run. They follow from what its sources say:
+flows are hashed onto the paths of a fat tree, connections start with 100 packets and stop growing
+at a queue of 50, and a link's picoseconds per byte are whole numbers, so that 300 Gb/s are 308.
 """
 
 import json
