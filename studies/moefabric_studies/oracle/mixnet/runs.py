@@ -1,7 +1,8 @@
 """Runs the cases in a program of MixNet's packet simulator, and stores when they end.
 
 The program takes the name of a network, a file with the number of servers and rows of bytes, the
-rate of a NIC in Mb/s, the optical NICs of a server, and a seed. It prints `CIRCUITS A B N` for each
+rate of a NIC in Mb/s, the optical NICs of a server, and a seed. `-rotated` after the network's name
+has each server begin with another receiver. It prints `CIRCUITS A B N` for each
 pair with circuits, `LAST PICOSECONDS` and `UNFINISHED FLOWS`, a line each.
 """
 
@@ -25,6 +26,7 @@ from moefabric_studies.oracle.mixnet.cases import (
     Network,
     demands,
     judged_cases,
+    rotated_cases,
 )
 from moefabric_studies.oracle.processes import SimulatorError
 
@@ -95,6 +97,7 @@ def run(program: Path, case: JudgedCase, matrix: FloatArray) -> JudgedResult:
 
 def _command(program: Path, case: JudgedCase, file: Path, seed: int) -> list[str]:
     network, rate_mbps = case.network.replace(" ", "-"), round(case.rate_bps / 1e6)
+    network += "-rotated" if case.rotated else ""
     return [str(program), network, str(file), str(rate_mbps), str(case.optical), str(seed)]
 
 
@@ -123,7 +126,7 @@ def run_all(
         by_name: Bytes [server, server] of each demand by name.
         source: Where the program comes from, and how it was made.
     """
-    cases = list(judged_cases(by_name))
+    cases = [*judged_cases(by_name), *rotated_cases(by_name)]
     with ThreadPoolExecutor(_PROCESSES) as pool:
         results = pool.map(lambda case: run(program, case, case.matrix(by_name)), cases)
         return JudgedResults(source=dict(source), results=tuple(results))

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 import pytest
-from moefabric_studies.oracle.mixnet.cases import JudgedCase, Network, judged_cases
+from moefabric_studies.oracle.mixnet.cases import JudgedCase, Network, judged_cases, rotated_cases
 from moefabric_studies.oracle.mixnet.model import answer
 from moefabric_studies.oracle.mixnet.runs import run, run_all
 from moefabric_studies.oracle.processes import SimulatorError
@@ -36,6 +36,10 @@ def _program(folder: Path, *lines: str) -> Path:
     return program
 
 
+def _log(folder: Path) -> list[str]:
+    return (folder / "program.log").read_text().splitlines()
+
+
 def test_program_is_given_whole_bytes_and_its_circuits_and_ends_are_read(tmp_path: Path) -> None:
     program = _program(
         tmp_path,
@@ -48,7 +52,7 @@ def test_program_is_given_whole_bytes_and_its_circuits_and_ends_are_read(tmp_pat
     assert result.ends_s == {13: 13e-6, 14: 14e-6, 15: 15e-6}
     assert result.last_s == pytest.approx(14e-6)
     assert result.counts(2).tolist() == [[0, 2], [2, 0]]
-    given = (tmp_path / "program.log").read_text().splitlines()
+    given = _log(tmp_path)
     assert given[0].split()[0] == "mixnet"
     assert given[0].split()[2:] == ["100000", "6", "13"]
     assert given[1:4] == ["2", "0 7", "5 0"]
@@ -73,6 +77,8 @@ def test_all_cases_are_run(tmp_path: Path) -> None:
     program = _program(tmp_path, "echo LAST 5", "echo UNFINISHED 0")
     small = {"small": np.array([[0.0, 64.0], [64.0, 0.0]])}
     results = run_all(program, small, {"simulator": "none"})
-    assert [result.case for result in results.results] == list(judged_cases(small))
+    assert [r.case for r in results.results] == [*judged_cases(small), *rotated_cases(small)]
+    networks = [line.split()[0] for line in _log(tmp_path) if len(line.split()) == 5]
+    assert networks.count("one-switch-rotated") == 3
     one_switch = [r for r in results.results if r.case.network is Network.ONE_SWITCH]
     assert {tuple(r.ends_s) for r in one_switch} == {(13,)}
