@@ -81,6 +81,9 @@ class EpsSpec(section.Section):
     """Number of spines. Default: two, or as many as the leaves need if that is less."""
     oversubscription: float = Field(default=1.0, ge=1.0, le=64.0)
     """Capacity of a leaf's NICs over the capacity of its uplinks."""
+    hash_seed: int | None = Field(default=None, ge=0)
+    """Hash flows onto spines with this seed, as ECMP does: a pair's bytes on one NIC cross one
+    spine, and flows collide. Default: each pair's bytes spread evenly, and none collide."""
     link: EpsLinkSpec | None = None
     """Delay, queue, marks and losses of links. Default: links have no delay and lose nothing."""
 
@@ -92,6 +95,7 @@ class EpsSpec(section.Section):
             self.oversubscription,
             self.kind,
             self.link.build() if self.link is not None else None,
+            self.hash_seed,
         )
 
 
@@ -315,7 +319,7 @@ class WiringSpec(section.Section):
             yield f"{place}.forwarding", f"{need}: make regions smaller"
 
     def eps_errors(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[section.InputError]:
-        """Yield errors if an oversubscription has no effect or a rail's paths lack marks."""
+        """Yield errors if an oversubscription or a seed has no effect, or paths lack marks."""
         servers = self.server_count + self.backups
         names = tuple(f"s{i}" for i in range(servers))
         region, switches = Region("r0", 0, names, None), eps.build(servers)
@@ -323,7 +327,7 @@ class WiringSpec(section.Section):
             "errors", (region,), 1, nics.optical, nics.electrical, self.nic_rate, switches
         )
         if (marks := marks_needed(wired)) > MARKS:
-            ways = f"{len(spine_paths(wired))} ways by a rail and a spine"
+            ways = f"{len(spine_paths(wired))} ways by a NIC and a spine"
             need = f"need {marks} DSCP marks with those of the NICs, of {MARKS}"
             yield f"{place}.spines", f"{ways} {need}: give fewer spines or electrical NICs"
         one_leaf = (eps.servers_per_leaf or servers) >= servers
@@ -332,6 +336,9 @@ class WiringSpec(section.Section):
             effect = f"{leaf} has NICs of all {servers} servers, so that nothing is oversubscribed"
             remedy = f"give {place}.servers_per_leaf, less than {servers}"
             yield f"{place}.oversubscription", f"{effect}: {remedy}"
+        if nics.electrical and eps.hash_seed is not None and len(wired.spines) < 2:
+            effect = f"flows cross {len(wired.spines) or 'no'} spine, so that none is hashed"
+            yield f"{place}.hash_seed", f"{effect}: give servers_per_leaf and spines"
 
     def rate_errors(self, scale: Scale, place: str) -> Iterator[section.InputError]:
         """Yield errors if links of an emulated rate can't be shaped."""

@@ -38,6 +38,8 @@ class Eps:
         oversubscription: Downward rate of a leaf, relative to its upward rate.
         kind: The NICs that share a leaf.
         link: Behaviour of its links; None for links without delay and loss.
+        hash_seed: Seed with which flows are hashed onto spines, as by ECMP; None if each pair's
+            bytes spread evenly over them.
         pods: Number of servers of each pod, if some of a larger cluster's servers are missing
             (`moefabric.core.fabric_part`); empty if all pods but the last are full.
 
@@ -50,6 +52,7 @@ class Eps:
     oversubscription: float = 1.0
     kind: EpsKind = EpsKind.LEAF_SPINE
     link: EpsLink | None = None
+    hash_seed: int | None = None
     pods: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -31,7 +31,8 @@ def fabric_description(fabric: Fabric) -> str:
             text += f" and {spines} {'spine' if spines == 1 else 'spines'}"
         ratio = fabric.eps.oversubscription if spines else 1.0
         blocking = "non-blocking" if ratio == 1 else f"{ratio:g}:1 oversubscribed"
-        parts.append(f"{text}, {blocking}")
+        hashed = ", flows hashed" if spines > 1 and fabric.eps.hash_seed is not None else ""
+        parts.append(f"{text}, {blocking}{hashed}")
     if fabric.forwarding:
         parts.append(_forwarders(fabric))
     return " + ".join(parts)

@@ -3,7 +3,8 @@
 A pair of servers on different leaves spreads its bytes evenly over its NICs and evenly over all
 spines. If each NIC had one spine, 4 NICs would load one of 3 spines twice as much as the others.
 So a NIC whose bytes use several spines has a path for each: `e1.2` leaves by `e1` and crosses
-`spine2`. Evenly loaded uplinks of a leaf are full only if all of them are.
+`spine2`. Evenly loaded uplinks of a leaf are full only if all of them are. Where flows are hashed
+(`Eps.hash_seed`), all bytes of a pair on one NIC cross one spine, whatever else crosses it.
 
 A path over several circuits is named after its relay tree (`moefabric.core.forwarding`): `r3` takes
 the tree whose root is server number 3 of the region. Where circuits are parallel, a tree has lanes
@@ -13,6 +14,7 @@ that take different ones: `r3` is the first, `r3.1` the second.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from itertools import pairwise, product
 from math import gcd
 from types import MappingProxyType
@@ -120,9 +122,12 @@ def spine_number(path: str) -> int | None:
 
 def eps_paths(fabric: Fabric, src: str, dst: str) -> tuple[EpsPath, ...]:
     """Return the paths over which a pair of servers spreads its bytes on the EPS."""
-    if fabric.spines and fabric.eps_wiring.leaf_of(src) != fabric.eps_wiring.leaf_of(dst):
+    if not fabric.spines or fabric.eps_wiring.leaf_of(src) == fabric.eps_wiring.leaf_of(dst):
+        return _nic_paths(fabric.electrical)
+    if (seed := _hash_seed(fabric)) is None:
         return spine_paths(fabric) or _nic_paths(fabric.electrical)
-    return _nic_paths(fabric.electrical)
+    pair = seed, fabric.server_number[src], fabric.server_number[dst]
+    return _hashed_paths(pair, fabric.electrical, len(fabric.spines))
 
 
 def spine_of_mark(fabric: Fabric, path: str, dst: str | None = None) -> int:
@@ -144,7 +149,7 @@ def spine_of_mark(fabric: Fabric, path: str, dst: str | None = None) -> int:
 def spine_paths(fabric: Fabric) -> tuple[EpsPath, ...]:
     """Return the paths that name a spine; none if NICs select spines evenly."""
     eps = fabric.eps_wiring
-    return _spine_paths(eps.electrical, len(eps.spines), rail_optimised=eps.rail_optimised)
+    return _spine_paths(eps.electrical, len(eps.spines), all_pairs=_has_all_pairs(fabric))
 
 
 def dscp(fabric: Fabric, path: str) -> int:
@@ -160,8 +165,18 @@ def dscp(fabric: Fabric, path: str) -> int:
         return _free_marks(fabric.optical, fabric.electrical)[-1 - number]
     if spine is None:
         return (_OPTICAL_MARK if path[0] == "o" else _ELECTRICAL_MARK) + nic_number(path)
-    eps, rails = fabric.eps_wiring, fabric.eps_wiring.rail_optimised
-    return _spine_marks(fabric.optical, eps.electrical, len(eps.spines), rail_optimised=rails)[path]
+    eps, all_pairs = fabric.eps_wiring, _has_all_pairs(fabric)
+    return _spine_marks(fabric.optical, eps.electrical, len(eps.spines), all_pairs=all_pairs)[path]
+
+
+def _has_all_pairs(fabric: Fabric) -> bool:
+    """Return whether some flow may leave by any NIC and cross any spine."""
+    return fabric.eps_wiring.rail_optimised or _hash_seed(fabric) is not None
+
+
+def _hash_seed(fabric: Fabric) -> int | None:
+    """Return the seed with which flows are hashed onto spines, if there are several."""
+    return fabric.eps.hash_seed if fabric.eps is not None and len(fabric.spines) > 1 else None
 
 
 def marks_needed(fabric: Fabric) -> int:
@@ -178,16 +193,27 @@ def _nic_paths(electrical: int) -> tuple[EpsPath, ...]:
     return tuple(EpsPath(nic, None, 1 / electrical) for nic in range(electrical))
 
 
+@lru_cache(maxsize=1 << 16)
+def _hashed_paths(pair: tuple[int, int, int], electrical: int, spines: int) -> tuple[EpsPath, ...]:
+    """Return a path for each NIC, whose spine is a hash of seed, servers and the NIC's number."""
+    hashed = (blake2b(repr((*pair, nic)).encode(), digest_size=8) for nic in range(electrical))
+    return tuple(
+        EpsPath(nic, int.from_bytes(value.digest()) % spines, 1 / electrical)
+        for nic, value in enumerate(hashed)
+    )
+
+
 @lru_cache
-def _spine_paths(electrical: int, spines: int, *, rail_optimised: bool) -> tuple[EpsPath, ...]:
+def _spine_paths(electrical: int, spines: int, *, all_pairs: bool) -> tuple[EpsPath, ...]:
     """Divide a pair's bytes into parts that keep to one NIC and one spine.
 
     On rails, a leaf has one NIC of each server and its uplinks carry that NIC's bytes, so every NIC
-    uses every spine. Otherwise NICs and spines divide the bytes like two rulers laid side by side.
+    uses every spine; so it may where flows are hashed. Otherwise NICs and spines divide the bytes
+    like two rulers laid side by side.
     """
     if spines < 2 or not electrical:
         return ()
-    if rail_optimised:
+    if all_pairs:
         share = 1 / (electrical * spines)
         return tuple(EpsPath(n, s, share) for n, s in product(range(electrical), range(spines)))
     if electrical % spines == 0:
@@ -203,10 +229,10 @@ def _spine_paths(electrical: int, spines: int, *, rail_optimised: bool) -> tuple
 
 @lru_cache
 def _spine_marks(
-    optical: int, electrical: int, spines: int, *, rail_optimised: bool
+    optical: int, electrical: int, spines: int, *, all_pairs: bool
 ) -> Mapping[str, int]:
     """Return the marks of paths that name a spine; no NIC has these marks."""
-    paths = _spine_paths(electrical, spines, rail_optimised=rail_optimised)
+    paths = _spine_paths(electrical, spines, all_pairs=all_pairs)
     marks = _free_marks(optical, electrical)
     return MappingProxyType({path.name: mark for path, mark in zip(paths, marks, strict=False)})
 

@@ -16,6 +16,11 @@ from moefabric.api.commands import FILE, check_writable, progress_reporter, writ
 @click.option("--run", type=FILE, help="JSON of a run of prototype.yaml, to be set beside.")
 @click.option("--json", "json_file", type=FILE, help="Write the results as JSON.")
 @click.option("--page", type=FILE, help="Write the page, in Markdown, with its pictures beside it.")
+@click.option(
+    "--mixnet",
+    type=FILE,
+    help="Write the page of MixNet's simulator from stored results, no other.",
+)
 @click.option("--results", type=FILE, help="Take the results of an earlier run; simulate nothing.")
 def oracle(
     folder: Path,
@@ -24,9 +29,13 @@ def oracle(
     run: Path | None,
     json_file: Path | None,
     page: Path | None,
+    mixnet: Path | None,
     results: Path | None,
 ) -> None:
     """Run the examples' all-to-alls in ns-3 and SimGrid and compare. FOLDER holds the examples."""
+    if mixnet:
+        _write_mixnet(mixnet, folder)
+        return
     from moefabric_studies.oracle import processes
     from moefabric_studies.oracle.page import pictures, text
     from moefabric_studies.oracle.results import OracleResults
@@ -48,3 +57,11 @@ def oracle(
         for name, picture in pictures(outcome).items():
             write_output(page.with_name(name), picture)
     write_output(page or Path("-"), text(outcome))
+
+
+def _write_mixnet(page: Path, folder: Path) -> None:
+    from moefabric_studies.oracle.mixnet.cases import demands
+    from moefabric_studies.oracle.mixnet.page import text
+    from moefabric_studies.oracle.mixnet.runs import JudgedResults
+
+    write_output(page, text(JudgedResults.stored(), demands(folder)))

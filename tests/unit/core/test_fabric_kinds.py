@@ -222,6 +222,11 @@ def test_share_may_choose_the_rails_of_its_bytes() -> None:
         (fabric(0, 8), "one leaf, non-blocking"),
         (fabric(0, 8, eps=Eps(2, 2)), "leaf-spine of 2 leaves and 2 spines, non-blocking"),
         (
+            fabric(0, 8, eps=Eps(2, 2, hash_seed=1)),
+            "leaf-spine of 2 leaves and 2 spines, non-blocking, flows hashed",
+        ),
+        (fabric(0, 8, eps=Eps(4, hash_seed=1)), "one leaf, non-blocking"),
+        (
             fabric(0, 8, eps=Eps(2, 1, 3.0)),
             "leaf-spine of 2 leaves and 1 spine, 3:1 oversubscribed",
         ),

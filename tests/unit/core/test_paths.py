@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.eps import Eps, EpsKind
-from moefabric.core.paths import MARKS, dscp, eps_paths, marks_needed, spine_paths
+from moefabric.core.paths import MARKS, dscp, eps_paths, marks_needed, spine_of_mark, spine_paths
 from moefabric.core.topology import Fabric
 from tests.support.fabrics import fabric, fabrics
 
@@ -47,6 +47,28 @@ def test_nic_has_a_path_for_each_of_its_spines(electrical: int, spines: int, nam
 def test_every_nic_of_a_rail_uses_every_spine() -> None:
     wired = fabric(0, 2, eps=Eps(2, 2, kind=EpsKind.RAIL))
     assert [path.name for path in eps_paths(wired, "s0", "s2")] == ["e0.0", "e0.1", "e1.0", "e1.1"]
+
+
+@pytest.mark.parametrize("kind", EpsKind)
+def test_hashed_bytes_of_a_pair_and_nic_cross_one_spine(kind: EpsKind) -> None:
+    chosen = {}
+    for seed in range(20):
+        wired = fabric(0, 4, eps=Eps(2, 3, kind=kind, hash_seed=seed))
+        paths = eps_paths(wired, "s0", "s2")
+        assert [(path.nic, path.share) for path in paths] == [(nic, 0.25) for nic in range(4)]
+        assert {path.name for path in paths} <= {path.name for path in spine_paths(wired)}
+        assert {spine_of_mark(wired, path.name) for path in paths} <= {0, 1, 2}
+        assert paths == eps_paths(fabric(0, 4, eps=wired.eps), "s0", "s2")
+        chosen[seed] = tuple(path.spine for path in paths)
+    assert len(set(chosen.values())) > 10
+    assert {spine for spines in chosen.values() for spine in spines} == {0, 1, 2}
+
+
+def test_hashed_flows_of_servers_on_one_leaf_cross_no_spine() -> None:
+    wired = fabric(0, 2, eps=Eps(2, 3, hash_seed=1))
+    assert [path.name for path in eps_paths(wired, "s0", "s1")] == ["e0", "e1"]
+    alone = fabric(0, 2, eps=Eps(2, 1, hash_seed=1))
+    assert [path.name for path in eps_paths(alone, "s0", "s2")] == ["e0", "e1"]
 
 
 @given(st.integers(0, 16), st.integers(1, 16), st.integers(1, 16), st.sampled_from(EpsKind))

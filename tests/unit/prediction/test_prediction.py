@@ -1,6 +1,7 @@
 """Predictions of the examples: the paper's figures without root and without a packet."""
 
 import os
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -191,3 +192,18 @@ def test_fabric_kinds_against_a_non_blocking_one() -> None:
         },
         abs=0.006,
     )
+
+
+def test_hashed_flows_of_the_example_cost_what_the_guide_says() -> None:
+    """Circuits have no paths to choose from, so that hashing costs MixNet less than an EPS."""
+    hashed, mixnet = [], []
+    for seed in range(1, 6):
+        settings = [f"fabrics[{n}].eps.hash_seed={seed}" for n in (1, 2)]
+        spec = load_experiment(EXAMPLES / "hashed.yaml", settings)
+        fabrics = {f["fabric"]: f for f in predict_experiment(spec, EXAMPLES)["fabrics"]}
+        hashed.append(fabrics["hashed"]["all_to_all_vs_eps"])
+        mixnet.append(fabrics["mixnet"]["all_to_all_vs_eps"])
+    guide = (EXAMPLES.parent / "docs/guides/compare-fabrics.md").read_text()
+    assert f"{min(hashed):.2f} to {max(hashed):.2f} times" in guide
+    assert f"{min(mixnet):.2f} to {max(mixnet):.2f} times" in guide
+    assert 1.3 < mean(hashed) < 1.7

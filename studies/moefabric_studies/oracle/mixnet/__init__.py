@@ -1,0 +1,1 @@
+"""The model beside the packet simulator of MixNet's authors."""
