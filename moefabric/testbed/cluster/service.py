@@ -35,6 +35,7 @@ from moefabric.emulator.fabric.daemon_protocol import UpRequest, process_id, req
 from moefabric.emulator.fabric.datagrams import ServerSockets
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
+from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.processes import usage_of
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.cluster.connection import LONGEST_LINE, Connection, FrameKind, Message
@@ -65,6 +66,7 @@ async def run_program(message: dict[str, Any], connection: Connection) -> None:
             stdout=PIPE,
             stderr=PIPE,
             cwd=folder if folder.is_dir() else None,
+            env=passed_environment(),
             start_new_session=True,
         )
         connection.write({})

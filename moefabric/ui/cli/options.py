@@ -30,8 +30,14 @@ def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comman
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 name_option = click.option("--name", help="Name of the fabric. Needed if several are up.")
 ocs_option = click.option("--ocs", "ocs_name", default="ocs0", help="The OCS.")
+
 settings_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
+)
+open_cluster_option = click.option(
+    "--open-cluster",
+    is_flag=True,
+    help="With --cluster: it may do without a token, as nobody else reaches its network.",
 )
 placement_options = all_of(
     click.option(
@@ -45,6 +51,7 @@ placement_options = all_of(
         default=Strategy.PACK.value,
         help="With --cluster: how regions and EPS are spread over nodes.",
     ),
+    open_cluster_option,
     settings_option,
 )
 via_options = all_of(

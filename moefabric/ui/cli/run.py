@@ -13,7 +13,13 @@ import click
 
 from moefabric.api import commands
 from moefabric.report import formatting
-from moefabric.ui.cli.options import all_of, json_option, placement_options, settings_option
+from moefabric.ui.cli.options import (
+    all_of,
+    json_option,
+    open_cluster_option,
+    placement_options,
+    settings_option,
+)
 
 if TYPE_CHECKING:
     from moefabric.api.experiment import Experiment
@@ -139,6 +145,7 @@ def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **opt
 @click.argument("file", type=commands.FILE, metavar="SWEEP")
 @click.option("--out", type=commands.FILE, help="Folder of the results. Default: out/NAME.")
 @click.option("--cluster", metavar="ADDRESS", help="Use this Ray cluster; `auto` finds it.")
+@open_cluster_option
 @click.option("--resume", is_flag=True, help="Go on: keep the runs that the folder has.")
 @json_option
 @settings_option
