@@ -275,7 +275,7 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     monkeypatch.setenv("PYTHONPATH", str(site))
     spec = home.write("strangers.yaml", STRANGERS.format(repository=REPOSITORY))
     file = home.folder / "result.json"
-    process = home.call("run", spec, "--json", str(file), timeout_s=200)
+    process = home.call("run", spec, "--json", str(file), "--plugins", "any", timeout_s=200)
     fault = r".*policy strange_parts:\w+ failed: RuntimeError: no idea\)?"
     refused = r"r0: none of \d+ requests for circuits was granted: .*"
     run = finished_run(file, process.returncode, process.stderr, fault, refused)
