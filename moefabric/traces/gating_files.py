@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ _SCORES: Final = "scores"
 _LOGICAL: Final = "logical_count"
 MAX_ARRAY_BYTES: Final = 1 << 30
 """Bytes of an array of an archive, decompressed."""
-_BROKEN: Final = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError)
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, RuntimeError)
 """What `zipfile` raises for an archive that is damaged, encrypted or compressed otherwise."""
 
 MAX_EXPERTS: Final = 1 << 16
@@ -220,11 +221,8 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
     """
     try:
         with zipfile.ZipFile(path) as members:
-            size = max((one.file_size for one in members.infolist()), default=0)
-        if size > MAX_ARRAY_BYTES:
-            raise TraceError(
-                path, "", f"has an array of {size} bytes; the limit is {MAX_ARRAY_BYTES}"
-            )
+            for member in members.infolist():
+                _check_array(path, members, member)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {n: archive[n] for n in (_COUNTS, ROUTES, _SCORES) if n in archive.files}
             names = ", ".join(archive.files) or "nothing"
@@ -235,6 +233,32 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
     if _COUNTS not in arrays and ROUTES not in arrays:
         raise TraceError(path, "", f'has no array "{_COUNTS}", only {names}')
     return arrays
+
+
+def _check_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Check the size of an archive's array by its header, before there is memory for it.
+
+    Raises:
+        TraceError: If it is too large.
+        ValueError: If the member isn't a plain array, or has fewer or more bytes than its shape.
+    """
+    with archive.open(member) as file:
+        read_header = _HEADER_READERS[np.lib.format.read_magic(file)]
+        shape, _, dtype = read_header(file)
+        size = prod(shape) * dtype.itemsize
+        if max(size, member.file_size) > MAX_ARRAY_BYTES:
+            shown = " x ".join(map(str, shape))
+            fault = f"has an array of {size} bytes ({shown}); the limit is {MAX_ARRAY_BYTES}"
+            raise TraceError(path, "", fault)
+        if member.file_size - file.tell() != size:
+            raise ValueError("the header and the size of the array differ")
+
+
+_HEADER_READERS: Final = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""By version of the format. The third is that of structures, which no gating has."""
 
 
 def archived_routes(arrays: Mapping[str, NDArray[Any]], path: Path) -> TokenRoutes:

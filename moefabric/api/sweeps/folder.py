@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
 from moefabric.api.sweeps.results import RunRecord, result_figures
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
-from moefabric.runtime.atomic_file import output_error, write_whole
+from moefabric.runtime.atomic_file import append_whole, output_error, write_whole
 
 _RECORDS: Final = "runs.jsonl"
 _TABLE: Final = "table.jsonl"
@@ -161,13 +161,13 @@ def _lines(documents: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _append(path: Path, lines: str) -> None:
-    """Append lines with one system call.
+    """Append lines, whole or not at all.
 
     Raises:
         OutputError: If there is no room.
     """
     try:
         with path.open("ab", buffering=0) as file:
-            file.write(lines.encode())
+            append_whole(file, lines.encode())
     except OSError as error:
         raise output_error(path, error) from error
