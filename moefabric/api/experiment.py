@@ -185,6 +185,7 @@ class Experiment:
         reporter: ProgressReporter | None = None,
         flows: bool = False,
         journal: str | Path | None = None,
+        resume: bool = False,
         cluster: str | None = None,
         spread: str = "pack",
         open_cluster: bool = False,
@@ -195,6 +196,8 @@ class Experiment:
             reporter: Shows progress. Default: plain lines on standard error.
             flows: Whether the result keeps the record of every flow.
             journal: File to which results are appended while they arise (`.jsonl`).
+            resume: Whether to go on where the training of this journal was stopped: with the first
+                fabric that isn't finished.
             cluster: As in `run`. The program and its data have the same paths on all nodes.
             spread: As in `run`.
             open_cluster: As in `run`.
@@ -205,7 +208,7 @@ class Experiment:
         place = None
         if cluster is not None:
             place = placer(cluster, spread, open_cluster=open_cluster)
-        return self._run(reporter, journal, flows=flows, place=place, trains=True)
+        return self._run(reporter, journal, flows=flows, place=place, trains=True, resume=resume)
 
     def _run(
         self, reporter: ProgressReporter | None, journal: str | Path | None, **options: Any

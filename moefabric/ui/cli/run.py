@@ -44,6 +44,9 @@ _experiment_options = all_of(
         help="Write the results without their rows, at most 20 kB of JSON for a repository.",
     ),
 )
+_resume_option = click.option(
+    "--resume", is_flag=True, help="Go on where the run of this --json file was stopped."
+)
 _hosts_option = click.option(
     "--hosts", type=commands.FILE, help="Run on the real servers that this file lists."
 )
@@ -58,7 +61,7 @@ _hosts_option = click.option(
     help="Processes that something else starts: ocs, controller, or ocs,controller.",
 )
 @_hosts_option
-@click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
+@_resume_option
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
 @placement_options
 def run(
@@ -71,8 +74,6 @@ def run(
     """
     loaded = _load(experiment, settings, hosts)
     options["external"] = _external_processes(external)
-    if options["resume"] and options["json_file"] in (None, commands.STANDARD_OUTPUT):
-        raise click.UsageError("--resume: give the --json file of the run that was stopped")
     _carry_out(loaded.run, loaded.operations, **options)
 
 
@@ -100,6 +101,8 @@ def _carry_out(
     **options: Any,
 ) -> NoReturn:
     """Run or train an experiment, write its results, and exit with their status."""
+    if options["resume"] and json_file in (None, commands.STANDARD_OUTPUT):
+        raise click.UsageError("--resume: give the --json file of the run that was stopped")
     commands.check_writable(json_file, report, store, gating)
     journalled = commands.journalled(json_file, report)
     with journalled as journal, commands.progress_reporter(operations) as reporter:
@@ -129,6 +132,7 @@ def _external_processes(text: str) -> frozenset[str]:
     type=commands.FILE,
     help="Write what the gates chose as a NumPy archive, which `gating: {trace: FILE}` replays.",
 )
+@_resume_option
 @_hosts_option
 @placement_options
 def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **options: Any) -> None:
