@@ -98,6 +98,7 @@ def test_killed_training_goes_on_with_the_fabric_that_was_stopped(home: Home) ->
     result = finished_run(file, again.returncode, again.stderr)
     assert [one["fabric"] for one in result["results"]] == ["eps", "spill"]
     assert before is not None
+    assert before.training is not None
     assert losses(result["results"][0]) == [one.text for one in before.training.losses]
     assert len(result["results"][1]["training"]["losses"]) == ITERATIONS
     assert "eps: bringing" not in again.stderr
