@@ -136,7 +136,7 @@ class ParquetRoutesReader:
             try:
                 for experts in _parquet_experts(file, parquet.ParquetFile):
                     yield (iteration, layer, 0), experts
-            except (errors, KeyError) as error:
+            except (errors, OSError, KeyError, ValueError) as error:  # also for broken contents
                 raise TraceError(file, "", f"can't be read as Parquet: {error}") from error
 
 

@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -110,7 +110,8 @@ class SweepFolder:
                 raise SpecError([(f"{file}: line {number}", error.errors()[0]["msg"])]) from error
             planned, result = self._plan.runs.get(record.run), self.result_file(record.run)
             if planned is not None and not record.failed and result.is_file():
-                yield record.run, self._current(record, planned, result)
+                with suppress(ValidationError):  # a result that is no longer whole is made again
+                    yield record.run, self._current(record, planned, result)
 
     def _current(self, record: RunRecord, planned: PlannedRun, result: Path) -> RunRecord:
         """Return a record with the axes and the figures of the plan."""

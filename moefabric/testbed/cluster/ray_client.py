@@ -104,9 +104,7 @@ def connected(address: str, *, open_cluster: bool = False) -> Iterator[Any]:
         UnsupportedError: No cluster answers there, or one without a token, or Ray isn't installed.
     """
     where = f"{'this machine' if address == _ANY else address} has no Ray cluster"
-    remedy = (
-        f"start one with a token, {_VARIABLES}, and `ray start --head`, and join it on other "
-    )
+    remedy = f"start one with a token, {_VARIABLES}, and `ray start --head`, and join it on other "
     remedy += "machines with `ray start --address HEAD:6379`"
     with _session(f"{where}: {remedy}", address=address) as ray:
         if not open_cluster:

@@ -157,7 +157,7 @@ class MachineService:
         try:
             if await connection.authenticate(self._secret):
                 await self._serve_request(await connection.read(), connection)
-        except (MoefabricError, KeyError, ValueError) as error:
+        except (MoefabricError, KeyError, TypeError, ValueError) as error:  # of another form, too
             connection.write({"error": str(error)})
         except (OSError, EOFError):  # the client has gone
             return

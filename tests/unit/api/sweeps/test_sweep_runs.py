@@ -251,3 +251,11 @@ def test_resume_takes_a_folder_whose_last_record_is_cut(tmp_path: Path) -> None:
     _, carrier, _ = run(spec, out, resume=True)
     assert len(carrier.attempts) == 1
     assert len((out / "runs.jsonl").read_bytes().splitlines()) == 4
+
+
+def test_resume_repeats_a_run_whose_result_is_no_longer_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    folder, _, _ = run(sweep_spec(), out)
+    folder.result_file(folder.ordered()[1].run).write_text("")
+    _, carrier, _ = run(sweep_spec(figures=["iteration_s"]), out, resume=True)
+    assert len(carrier.attempts) == 1
