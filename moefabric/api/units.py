@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from moefabric.core.errors import SpecError
@@ -24,6 +25,8 @@ __all__ = ["Units", "finished_units", "folder_digests", "units_file"]
 class Units:
     """Results by the names of units; each is in a file as soon as its unit has ended.
 
+    Threads may add units at once.
+
     Attributes:
         kept: The results so far.
 
@@ -34,6 +37,7 @@ class Units:
 
     def __init__(self, file: Path | None = None, kept: Mapping[str, Any] | None = None) -> None:
         self._file, self.kept = file, dict(kept or {})
+        self._appending = Lock()
 
     def result(self, name: str, compute: Callable[[], Any]) -> Any:
         """Return the result of a unit, which `compute` returns if it hasn't ended before.
@@ -50,7 +54,7 @@ class Units:
             line = json.dumps([name, self.kept[name]]).encode() + b"\n"
             if self._file is not None:
                 try:
-                    with self._file.open("ab", buffering=0) as file:
+                    with self._appending, self._file.open("ab", buffering=0) as file:
                         append_whole(file, line)
                 except OSError as error:
                     raise output_error(self._file, error) from error
