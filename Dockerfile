@@ -9,7 +9,7 @@ ARG PIP_EXTRA_INDEX_URL
 ARG TIER=run
 
 WORKDIR /opt/moefabric
-COPY packaging/setup packaging/debian-run.txt packaging/requirements.lock packaging/
+COPY packaging/setup packaging/locked packaging/debian-run.txt packaging/requirements.lock packaging/
 RUN packaging/setup --dependencies-only ${TIER} && rm -rf /var/lib/apt/lists/* /root/.cache
 COPY . .
 RUN packaging/setup ${TIER}

@@ -16,13 +16,14 @@
 # make bench           prints the figures of docs/benchmarks.md and asserts their bounds
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
 # make conformance     runs Ryu's switch tests and writes docs/conformance.md
-# make chaos           random kills, stops, partitions and limits, 500 of them, an hour; SEED=1 repeats a run
+# make chaos           random kills, stops, partitions and limits, 500 of them, in two hours at most; SEED=1 repeats a run
 # make soak            changes circuits 10,000 times under traffic with faults, an hour: out/soak.json, .svg
 # make fuzz            searches inputs that break a reader, a million each, for hours; INPUTS=1000 for less
 # make coverage        branch coverage of the unit tests: out/coverage/index.html
 # make mutants         how many wrong changes of planner and simulator the tests notice, for hours; MUTANTS=NAMES for less
 # make lock            renews packaging/requirements.lock: versions and hashes of all Python packages
 # make audit           lists all packages in out/sbom.json and looks up known vulnerabilities
+# make wheel           builds the packages of moefabric and its studies, the same bits each time: out/wheels
 # make base-image      builds debian:bookworm-slim from Debian's archive where no image registry is reachable
 # make format          runs ruff's formatter
 # make clean           removes what these targets made in this folder
@@ -32,7 +33,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := test
 
 bin := .venv/bin
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated results test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit base-image format clean setup-run setup-training setup-test setup-all
+.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated results test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit wheel base-image format clean setup-run setup-training setup-test setup-all
 
 demo: setup-run
 	mkdir -p out
@@ -123,7 +124,7 @@ coverage: setup-all
 
 MUTANTS :=
 mutants: setup-test
-	$(bin)/pip install -qq -c packaging/constraints.txt -r packaging/mutation-requirements.txt
+	$(bin)/pip install -qq --no-deps --require-hashes -r <(packaging/locked mutation)
 	$(bin)/mutmut run $(MUTANTS)
 	$(bin)/mutmut export-cicd-stats
 
@@ -136,6 +137,9 @@ audit: setup-run
 FAULTS := 500
 chaos: setup-all
 	$(bin)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
+
+wheel: setup-run
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(bin)/pip wheel -q --no-deps --no-build-isolation -w out/wheels . ./studies
 
 base-image: setup-all
 	packaging/engine packaging/base-image

@@ -33,6 +33,7 @@ from moefabric.runtime.run_directory import (
     ManagementNetwork,
     RunDirectory,
     ServerInterfaces,
+    own_version,
 )
 
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
@@ -183,6 +184,7 @@ def _make(
             switch=datapath.value,
             switch_why=reason,
             identity=identity,
+            version=own_version(),
             placement=placement and placement.without_secrets(),
             region_processes=region_processes(len(fabric.regions)),
         )
@@ -291,16 +293,19 @@ def down(name: str, *, force: bool = False) -> bool:
 
     Args:
         name: the fabric.
-        force: kill a fabric process that doesn't answer.
+        force: kill a fabric process that doesn't answer, or that another version has started.
 
     Raises:
         SilentFabricError: if the fabric process doesn't answer.
+        FabricError: without `force`, if another version of moefabric has made the fabric.
     """
     run_dir = named_run_directory(name)
     process_logs.forget(name)
     if not run_dir.path.exists():
         return clear(run_dir) or remove_lost_containers(name)
     with run_directories.lock(run_dir):
+        if not force:
+            run_dir.check_version()
         remove(run_dir, force=force)
     return True
 
@@ -333,15 +338,24 @@ def _read_working(run_dir: RunDirectory) -> FabricWiring | None:
 
     Raises:
         SilentFabricError: if a fabric process runs, but doesn't answer.
+        FabricError: if another version of moefabric has made the fabric that runs, or its wiring
+            can't be read.
     """
+    run_dir.check_version()
     try:
         if _request(run_dir.name, "ping")["faults"]:
             return None
-        return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
     except SilentFabricError:
         raise
-    except (FabricError, OSError, ValueError):
+    except FabricError:  # none runs
         return None
+    try:
+        return FabricWiring.from_json(run_dir.wiring_file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FabricError(
+            f"{run_dir.name} runs, and this moefabric {own_version()} can't read "
+            f"{run_dir.wiring_file}: `moefabric down --force {run_dir.name}`"
+        ) from error
 
 
 def running_fabrics() -> list[str]:

@@ -157,6 +157,7 @@ def prepare(run_dir: RunDirectory, token: str = "") -> str:
     """
     for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
+    run_dir.write_version()
     run_dir.make_token(token)
     run_dir.make_identity()
     return run_dir.public_identity()

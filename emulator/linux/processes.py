@@ -16,6 +16,7 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.line_requests import ask_socket
 from moefabric.emulator.linux.marked_processes import mark_environment
+from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.processes import Process, adopt_orphans, end_processes, is_stopped
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
@@ -79,9 +80,12 @@ def nsenter_argv(namespaces: str | int, argv: Sequence[str]) -> list[str]:
 
 
 def module_environment() -> dict[str, str]:
-    """Return the environment of a `python -m` that finds this code, and none in its folder."""
+    """Return the environment of a `python -m` that finds this code, and none in its folder.
+
+    It has those of the caller's variables that pass (`moefabric.runtime.environment`).
+    """
     search_path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
+    return {**passed_environment(), "PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
 
 
 def prefork_argv(module: str, *, bare: bool = False) -> tuple[str, ...]:

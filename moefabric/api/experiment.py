@@ -147,6 +147,7 @@ class Experiment:
         resume: bool = False,
         cluster: str | None = None,
         spread: str = "pack",
+        open_cluster: bool = False,
     ) -> "Result":
         """Bring the fabrics up one after the other, replay the traffic, and judge the results.
 
@@ -162,6 +163,8 @@ class Experiment:
                 Default: this machine carries them.
             spread: How regions and EPS are spread over nodes: `pack`, `spread`, `strict-pack`,
                 `strict-spread`.
+            open_cluster: Whether the cluster may do without a token, by which whoever reaches its
+                ports runs programs on its nodes.
 
         Raises:
             MoefabricError: If the experiment can't run here. An experiment that ran but can't be
@@ -170,7 +173,9 @@ class Experiment:
         if unknown := set(external).difference(EXTERNAL_PROCESSES):
             known = ", ".join(EXTERNAL_PROCESSES)
             raise SpecError([("external", f"{', '.join(sorted(unknown))} is not one of {known}")])
-        place = None if cluster is None else placer(cluster, spread)
+        place = None
+        if cluster is not None:
+            place = placer(cluster, spread, open_cluster=open_cluster)
         roles = frozenset(external)
         return self._run(reporter, journal, flows=flows, place=place, external=roles, resume=resume)
 
@@ -180,8 +185,10 @@ class Experiment:
         reporter: ProgressReporter | None = None,
         flows: bool = False,
         journal: str | Path | None = None,
+        resume: bool = False,
         cluster: str | None = None,
         spread: str = "pack",
+        open_cluster: bool = False,
     ) -> "Result":
         """Train the experiment's program on the fabrics, one after the other, as `run` replays.
 
@@ -189,14 +196,19 @@ class Experiment:
             reporter: Shows progress. Default: plain lines on standard error.
             flows: Whether the result keeps the record of every flow.
             journal: File to which results are appended while they arise (`.jsonl`).
+            resume: Whether to go on where the training of this journal was stopped: with the first
+                fabric that isn't finished.
             cluster: As in `run`. The program and its data have the same paths on all nodes.
             spread: As in `run`.
+            open_cluster: As in `run`.
 
         Raises:
             MoefabricError: If the program can't train here, or one of its ranks fails for good.
         """
-        place = None if cluster is None else placer(cluster, spread)
-        return self._run(reporter, journal, flows=flows, place=place, trains=True)
+        place = None
+        if cluster is not None:
+            place = placer(cluster, spread, open_cluster=open_cluster)
+        return self._run(reporter, journal, flows=flows, place=place, trains=True, resume=resume)
 
     def _run(
         self, reporter: ProgressReporter | None, journal: str | Path | None, **options: Any

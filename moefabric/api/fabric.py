@@ -82,7 +82,9 @@ class EmulatedFabric:
         """Name of the fabric, of which one can be up at a time."""
         return self.spec.fabric
 
-    def up(self, *, cluster: str | None = None, spread: str = "pack") -> Lab:
+    def up(
+        self, *, cluster: str | None = None, spread: str = "pack", open_cluster: bool = False
+    ) -> Lab:
         """Start the fabric, or find it running, and return it. Needs root.
 
         It stays up until `Lab.down`, the end of the lab's `with`, or `moefabric down`. After a
@@ -93,6 +95,8 @@ class EmulatedFabric:
                 Default: this machine carries it.
             spread: How regions and EPS are spread over nodes: `pack`, `spread`, `strict-pack`,
                 `strict-spread`.
+            open_cluster: Whether the cluster may do without a token, by which whoever reaches its
+                ports runs programs on its nodes.
 
         Raises:
             FabricError: If the fabric can't be made, or another one has its name.
@@ -105,7 +109,7 @@ class EmulatedFabric:
         if lab.was_up:
             place = nullcontext(lab.wiring.placement)
         elif cluster is not None:
-            place = placer(cluster, spread, detached=True)(fabric)
+            place = placer(cluster, spread, detached=True, open_cluster=open_cluster)(fabric)
         with graceful_shutdown(), place as placement, ExitStack() as undo:
             if placement:
                 fabric = fitted_fabric(fabric, placement, PlainProgressReporter())

@@ -32,8 +32,9 @@ class FabricView:
         """The fabric as its controllers, agents and commands know it.
 
         Raises:
-            FabricError: If the fabric isn't up.
+            FabricError: If the fabric isn't up, or another version of moefabric has made it.
         """
+        self.run_directory.check_version()
         try:
             return FabricWiring.from_json(self.run_directory.wiring_file.read_text())
         except FileNotFoundError as error:

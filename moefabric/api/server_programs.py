@@ -18,6 +18,7 @@ from moefabric.execution.programs.rank_processes import (
     print_line,
     print_tagged_line,
 )
+from moefabric.runtime.environment import passed_environment
 
 if TYPE_CHECKING:
     from moefabric.execution.programs.exchange_loop import CarriedExchange
@@ -50,6 +51,8 @@ class ServerPrograms(FabricView):
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program on a server, or in the namespace of an OCS, and return its output.
 
+        It gets the caller's variables that pass to servers (`docs/security.md`).
+
         Args:
             node: The server (`s0`) or OCS (`ocs0`).
             command: The program and its arguments; text is split as a shell does.
@@ -64,7 +67,13 @@ class ServerPrograms(FabricView):
         argv = self.exec_argv(node, command)
         try:
             completed = subprocess.run(
-                argv, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+                argv,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+                env=passed_environment(),
             )
         except subprocess.TimeoutExpired as error:
             message = f"{node}: {shlex.join(_words(command))} has not ended within {timeout_s:g} s"
@@ -82,17 +91,22 @@ class ServerPrograms(FabricView):
         Args:
             node: The server (`s0`) or OCS (`ocs0`).
             command: The program and its arguments; text is split as a shell does.
-            **options: Options of `subprocess.Popen`, such as `stdout=subprocess.PIPE`.
+            **options: Options of `subprocess.Popen`, such as `stdout=subprocess.PIPE`. Default of
+                `env`: the caller's variables that pass to programs of `exec`.
 
         Raises:
             FabricError: If the fabric has no such node.
         """
+        options.setdefault("env", passed_environment())
         program = subprocess.Popen(self.exec_argv(node, command), **options)
         self._programs.append(program)
         return program
 
     def exec_argv(self, node: str, command: str | Sequence[str]) -> list[str]:
-        """Return the argv that runs a command on a server or OCS, for other process libraries."""
+        """Return the argv that runs a command on a server or OCS, for other process libraries.
+
+        The command gets the environment that they give it.
+        """
         return node_commands.exec_argv(self.name, node, _words(command))
 
     def launch(

@@ -79,6 +79,7 @@ class Sweep:
         out: str | Path,
         *,
         cluster: str | None = None,
+        open_cluster: bool = False,
         resume: bool = False,
         reporter: ProgressReporter | None = None,
     ) -> SweepResult:
@@ -91,6 +92,8 @@ class Sweep:
             out: Folder of the results.
             cluster: Address of a Ray cluster, or `auto`. Default: one of this machine, for the time
                 of the sweep.
+            open_cluster: Whether the cluster may do without a token, by which whoever reaches its
+                ports runs programs on its nodes.
             resume: Whether to go on with a folder that has results: runs whose experiment and
                 version are the same are not repeated.
             reporter: Shows progress. Default: plain lines on standard error.
@@ -104,7 +107,7 @@ class Sweep:
             with sweep_folder(Path(out), plan, resume=resume) as results:
                 try:
                     if len(results.records) < len(plan.runs):
-                        with _engine(cluster, plan) as engine:
+                        with _engine(plan, cluster, open_cluster=open_cluster) as engine:
                             carry_out(plan, engine, results, reporter or PlainProgressReporter())
                 finally:
                     ended = results.ordered()
@@ -114,11 +117,9 @@ class Sweep:
 
 
 @contextmanager
-def _engine(cluster: str | None, plan: SweepPlan) -> Iterator[Engine]:
-    with (
-        connected(cluster) if cluster else local_cluster() as ray,
-        closing(RayEngine(ray, plan.archives)) as engine,
-    ):
+def _engine(plan: SweepPlan, cluster: str | None, *, open_cluster: bool) -> Iterator[Engine]:
+    ray_of = connected(cluster, open_cluster=open_cluster) if cluster else local_cluster()
+    with ray_of as ray, closing(RayEngine(ray, plan.archives)) as engine:
         yield engine
 
 

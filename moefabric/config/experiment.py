@@ -23,7 +23,7 @@ from moefabric.workload.iterations.iteration import DispatchLight
 from moefabric.workload.iterations.job import JobShape
 from moefabric.workload.iterations.split_demand import SplitDemandSource
 from moefabric.workload.models.model import Model, Training
-from moefabric.workload.models.payload import Payloads
+from moefabric.workload.models.payload import Payloads, PayloadTransform
 from moefabric.workload.placement.collective_order import CONCURRENT
 from moefabric.workload.placement.copy_rule import CopyRule, CopyUnit
 
@@ -106,8 +106,8 @@ class TrainingSpec(section.Section):
         sizes = (self.ep, self.tp, self.sequence, self.micro_batch)
         speeds = (gpu_flops, self.utilisation, self.nvlink_rate / 8)
         payloads = Payloads(
-            load_plugin(PAYLOAD_TRANSFORMS, self.dispatch_payload),
-            load_plugin(PAYLOAD_TRANSFORMS, self.combine_payload),
+            load_plugin(PAYLOAD_TRANSFORMS, self.dispatch_payload, PayloadTransform),
+            load_plugin(PAYLOAD_TRANSFORMS, self.combine_payload, PayloadTransform),
         )
         return Training(*sizes, *speeds, self.recomputation, payloads, self.gradient_sums)
 

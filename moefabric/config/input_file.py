@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import yaml
 
+from moefabric.config.plugins import trust_settings
 from moefabric.config.section import InputError
 from moefabric.core.errors import SpecError
 
@@ -271,4 +272,5 @@ def _apply(document: dict[str, Any], setting: str) -> InputError | None:
         return option, _yaml_problem(error)
     if not steps or not _set(document, steps, value):
         return option, f"there is no place {place}"
+    trust_settings(value)
     return None

@@ -7,16 +7,26 @@ of the group's Protocol, or a class or function that returns such an object when
 
 A reference may end with arguments of that call, as in `bigmac(r=0.25)`: keywords, each with a
 number, a word, true or false.
+
+Files may come from others. A part that no package registers is looked at before anything is called,
+and commands let files name modules of installed distributions only (`installed_modules_only`).
 """
 
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, EntryPoints, distributions, entry_points
-from inspect import isclass, isfunction
+from importlib.metadata import (
+    EntryPoint,
+    EntryPoints,
+    distributions,
+    entry_points,
+    packages_distributions,
+)
+from inspect import get_annotations, isclass, isfunction
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,19 +89,83 @@ def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any
         protocol: The Protocol whose members the part must have; None for any object.
 
     Returns:
-        The part; classes and functions are called once in a process for each reference.
+        The part; classes and functions are called once in a process for each reference. Of
+        references that no package registers, classes are called that have the methods of the
+        Protocol, and functions that return such a class by their annotation.
 
     Raises:
         SpecError: If no part has this name, its module can't be imported, or it lacks members.
     """
+    if ":" in reference:
+        _check_made(group, reference, protocol)
     part = _loaded(group, reference)
     if protocol is not None and (
         missing := [name for name in _members(protocol) if not hasattr(part, name)]
     ):
         lacks = f"{reference!r} has no {', '.join(missing)}"
-        remedy = f"a {GROUPS[group]} has the members of {protocol.__module__}.{protocol.__name__}"
+        remedy = f"a {GROUPS[group]} has the members of {_full_name(protocol)}"
         raise SpecError([(GROUPS[group], f"{lacks}: {remedy}")])
     return part
+
+
+_from_settings: ContextVar[set[str] | None] = ContextVar("from_settings", default=None)
+"""Texts of the command line, which may name any module; None if files may, too."""
+
+
+@contextmanager
+def installed_modules_only() -> Iterator[None]:
+    """Let files name modules of installed distributions only."""
+    earlier = _from_settings.set(set())
+    try:
+        yield
+    finally:
+        _from_settings.reset(earlier)
+
+
+@contextmanager
+def any_modules() -> Iterator[None]:
+    """Let files name all modules that Python finds, also in the current folder."""
+    earlier = _from_settings.set(None)
+    try:
+        yield
+    finally:
+        _from_settings.reset(earlier)
+
+
+def trust_settings(value: Any) -> None:
+    """Let the texts in a value of the command line name any module."""
+    match value:
+        case str():
+            trusted = _from_settings.get()
+            if trusted is not None:
+                trusted.add(value)
+        case Mapping():
+            trust_settings(list(value.values()))
+        case list():
+            for entry in value:
+                trust_settings(entry)
+
+
+def check_named_by_file(group: str, reference: str) -> None:
+    """Check that a file may name a part.
+
+    Raises:
+        SpecError: If the part is of a module that no installed distribution has.
+    """
+    trusted = _from_settings.get()
+    module, colon, _ = reference.partition("(")[0].partition(":")
+    if not colon or trusted is None or reference in trusted:
+        return
+    top = module.strip().partition(".")[0]
+    if top != "moefabric" and top not in packages_distributions():
+        raise SpecError([(GROUPS[group], _foreign(reference, top))])
+
+
+def _foreign(reference: str, module: str) -> str:
+    return (
+        f"{reference!r}: no installed package has the module {module}, and whoever wrote the file "
+        "may run any program by it: install it as a package, or name it by --set or --plugins any"
+    )
 
 
 def transport_named(reference: str) -> Transport:
@@ -163,8 +237,58 @@ def _value(text: str) -> int | float | bool | str:
     return text
 
 
+def _check_made(group: str, reference: str, protocol: type | None) -> None:
+    """Check that what a reference would call makes a part of the group.
+
+    Raises:
+        SpecError: If it is neither a class with the members of the Protocol, nor a function that
+            returns one by its annotation; or as `load_plugin`.
+    """
+    part = _found(group, reference)
+    if not (isclass(part) or isfunction(part) or "(" in reference):
+        return
+    made = part if isclass(part) else _returned(part)
+    if protocol is None:
+        wanted = f"a {GROUPS[group]} is an object, and nothing is called for it"
+    elif made is None:
+        wanted = f"a class with the members of {_full_name(protocol)} is called, or a function "
+        wanted += "whose annotation says that it returns one"
+    elif lacking := [name for name in _members(protocol) if not _sets(made, name)]:
+        wanted = f"{made.__qualname__} has no {', '.join(lacking)}: a {GROUPS[group]} has the "
+        wanted += f"members of {_full_name(protocol)}"
+    else:
+        return
+    raise SpecError([(GROUPS[group], f"{reference!r}: {wanted}")])
+
+
+def _returned(part: Any) -> type | None:
+    """Return the class that a function returns by its annotation; None if it has none."""
+    returned = None
+    if isfunction(part):
+        with suppress(Exception):  # an annotation may name what its module doesn't import
+            returned = get_annotations(part, eval_str=True).get("return")
+    return returned if isclass(returned) else None
+
+
+def _sets(kind: type, name: str) -> bool:
+    """Return whether objects of a class have a member, as far as the class tells."""
+    starts = (
+        vars(base).get(start) for base in kind.__mro__ for start in ("__init__", "__post_init__")
+    )
+    return (
+        hasattr(kind, name)
+        or any(name in vars(base).get("__annotations__", ()) for base in kind.__mro__)
+        or any(name in start.__code__.co_names for start in starts if isfunction(start))
+    )
+
+
+def _full_name(protocol: type) -> str:
+    return f"{protocol.__module__}.{protocol.__name__}"
+
+
 @cache
-def _loaded(group: str, reference: str) -> Any:
+def _found(group: str, reference: str) -> Any:
+    """Return the object that a reference names, before any call."""
     noun = GROUPS[group]
     part_name = reference.partition("(")[0].strip()
     module, colon, name = part_name.partition(":")
@@ -178,17 +302,32 @@ def _loaded(group: str, reference: str) -> Any:
         known = known or "(none: install moefabric again, by packaging/setup)"
         message = f"{part_name!r} is not one of {known}, nor package.module:Name"
         raise SpecError([(noun, message)])
-    try:
+    with _failures_named(group, reference, module):
+        part: Any = import_module(module)
+        for attribute in filter(None, name.split(".")):
+            part = getattr(part, attribute)
+        return part
+
+
+@cache
+def _loaded(group: str, reference: str) -> Any:
+    """Return the part that a reference names, made by a call of a class or function."""
+    part = _found(group, reference)
+    with _failures_named(group, reference, getattr(part, "__module__", reference)):
         arguments = _arguments(reference)
+        called = isclass(part) or isfunction(part) or arguments
+        return part(**arguments) if called else part
+
+
+@contextmanager
+def _failures_named(group: str, reference: str, module: str) -> Iterator[None]:
+    """Name the module of a reference in what its code raises; it may import its neighbours."""
+    try:
         with _current_folder_on_path():
-            part: Any = import_module(module)
-            for attribute in filter(None, name.split(".")):
-                part = getattr(part, attribute)
-            called = isclass(part) or isfunction(part) or arguments
-            return part(**arguments) if called else part
+            yield
     except (Exception, SystemExit) as error:  # code of others may raise anything
         reason = f"{type(error).__name__}: {error}"
-        raise SpecError([(noun, f"{reference!r}: {module} fails: {reason}")]) from error
+        raise SpecError([(GROUPS[group], f"{reference!r}: {module} fails: {reason}")]) from error
 
 
 @contextmanager

@@ -46,6 +46,7 @@ class _Reference:
         # The tests load built-in parts; importing them here would take time.
         if reference not in built_in_names(self.group):
             try:
+                plugins.check_named_by_file(self.group, reference)
                 load_plugin(self.group, reference, self.protocol)
             except SpecError as error:
                 raise ValueError(error.errors[0][1]) from error

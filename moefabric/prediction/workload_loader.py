@@ -110,17 +110,21 @@ def workload_of(choice: FabricChoice, work: Workload) -> Workload:
         work = _placed(work, choice.place, "place")
     if choice.transform is not None:
         transform: PayloadTransform = plugins.load_plugin(
-            plugins.PAYLOAD_TRANSFORMS, choice.transform
+            plugins.PAYLOAD_TRANSFORMS, choice.transform, PayloadTransform
         )
         payloads = Payloads(transform, transform)
         work = replace(work, training=replace(work.training, payloads=payloads))
     if choice.collective is not None:
-        order: CollectiveOrder = plugins.load_plugin(plugins.COLLECTIVE_ORDERS, choice.collective)
+        order: CollectiveOrder = plugins.load_plugin(
+            plugins.COLLECTIVE_ORDERS, choice.collective, CollectiveOrder
+        )
         work = replace(work, order=order)
     with _errors_at("copies", f"{choice.copies} "):
         work = work.with_copies(choice.copy_rule)
     if choice.experts is not None:
-        exchange: ExpertExchange = plugins.load_plugin(plugins.EXPERT_EXCHANGES, choice.experts)
+        exchange: ExpertExchange = plugins.load_plugin(
+            plugins.EXPERT_EXCHANGES, choice.experts, ExpertExchange
+        )
         work = replace(work, expert_exchange=exchange)
     split_demand = SplitDemand(choice.split_demand, choice.demand_error)
     return work.with_first_all_to_alls(choice.dispatch_light, split_demand)

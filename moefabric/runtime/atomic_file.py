@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, ENOSPC
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -75,6 +76,23 @@ def write_whole(path: Path, contents: str | bytes, *, durable: bool = True) -> N
     """
     with replaced_file(path, durable=durable) as file:
         file.write(contents.encode() if isinstance(contents, str) else contents)
+
+
+def append_whole(file: FileIO, data: bytes) -> None:
+    """Append bytes to a file that is opened for appending and unbuffered, or leave it as it was.
+
+    Raises:
+        OSError: If there is no room.
+    """
+    end = file.seek(0, os.SEEK_END)
+    unwritten = memoryview(data)
+    try:
+        while unwritten:  # a write stops where the file system or a limit ends
+            unwritten = unwritten[file.write(unwritten) :]
+    except OSError:
+        with suppress(OSError):
+            file.truncate(end)
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

@@ -3,14 +3,13 @@
 import fcntl
 import json
 import logging
-import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureEvent, FailurePhase
+from moefabric.runtime.atomic_file import append_whole
 from moefabric.runtime.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
@@ -55,15 +54,7 @@ def _append(run_dir: RunDirectory, line: bytes) -> None:
     """Append a line; raise OSError, and leave the log as it was, if it can't be written whole."""
     with (run_dir.path / FAILURE_LOG).open("ab", buffering=0) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        end = file.seek(0, os.SEEK_END)
-        try:
-            unwritten = memoryview(line)
-            while unwritten:
-                unwritten = unwritten[file.write(unwritten) :]
-        except OSError:
-            with suppress(OSError):
-                file.truncate(end)
-            raise
+        append_whole(file, line)
 
 
 def read_failure_log(run_dir: RunDirectory) -> list[FailureEvent]:

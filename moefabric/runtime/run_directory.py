@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
+from importlib.metadata import version
 from ipaddress import IPV4LENGTH, IPv4Network
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import ControlError, FabricError
 from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
@@ -117,6 +118,12 @@ def first_server(fabric: Fabric) -> int:
     return max(_FIRST_SERVER, 1 << (_FIRST_OCS + len(fabric.regions) - 1).bit_length())
 
 
+@cache
+def own_version() -> str:
+    """Return the version of this moefabric."""
+    return version("moefabric")
+
+
 def run_root() -> Path:
     """Return the parent of all run directories: MOEFABRIC_RUN_DIR, or /run/moefabric.
 
@@ -163,6 +170,8 @@ class RunDirectory:
     """Unix socket of the process that holds the parts on other machines, at the head."""
     identity_file = _Entry("identity")
     """The fabric's identity; it exists from before the first to after the last process."""
+    version_file = _Entry("version")
+    """Version of moefabric that has made the fabric; its form is that of all versions."""
     life_file = _Entry("life")
     """File that the fabric process keeps locked (flock(2)) until its end."""
     run_status_file = _Entry("run-status.json")
@@ -226,6 +235,27 @@ class RunDirectory:
         """Return a digest of the identity, for marks that everybody sees; empty without one."""
         identity = self.read_identity()
         return hashlib.sha256(identity.encode()).hexdigest()[: len(identity)]
+
+    def write_version(self) -> None:
+        """Note that this version of moefabric makes the fabric."""
+        self.version_file.write_text(own_version())
+
+    def check_version(self) -> None:
+        """Check that a fabric that runs here is of this version of moefabric.
+
+        Raises:
+            FabricError: If it isn't; names its version and the remedy.
+        """
+        try:
+            made = self.version_file.read_text()
+        except OSError:
+            made = ""
+        if made != own_version() and self.is_alive():
+            raise FabricError(
+                f"{self.name}: made by moefabric {made or 'of an unknown version'}, and this is "
+                f"{own_version()}: `moefabric down {self.name}` with that version, or `moefabric "
+                f"down --force {self.name}`"
+            )
 
     def has_died(self) -> bool:
         """Return whether a fabric process has run here and was killed."""
@@ -309,6 +339,7 @@ class FabricWiring:
         region_processes: number of processes that the controllers of all regions share, and of
             those that all OCSes share; 0 if each has its own.
         controller: whose controllers the packet switches follow.
+        version: version of moefabric that has made the fabric.
     """
 
     fabric: Fabric
@@ -326,6 +357,7 @@ class FabricWiring:
     shared_agents: bool = True
     region_processes: int = 0
     controller: ControlPlane = ControlPlane.OWN
+    version: str = ""
 
     @property
     def controlled(self) -> tuple[Region | None, ...]:

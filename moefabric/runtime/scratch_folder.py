@@ -26,10 +26,8 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """
     root = parent or Path(tempfile.gettempdir())
     for old in root.glob(f"{prefix}*"):
-        with suppress(OSError), (old / _LOCK).open() as lock:
-            if os.fstat(lock.fileno()).st_uid == os.geteuid():
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(old, ignore_errors=True)
+        with suppress(OSError):
+            _remove_left(old)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
     try:
         with (folder / "new").open("w") as lock:
@@ -38,3 +36,24 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left(old: Path) -> None:
+    """Remove a folder whose process has ended; raise OSError if there is none of this user.
+
+    Others may put folders, links and pipes of such names beside ours. Nothing of theirs is opened
+    but folders, and opening waits for nobody.
+    """
+    careful = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    folder = os.open(old, careful | os.O_DIRECTORY)
+    try:
+        if os.fstat(folder).st_uid != os.geteuid():
+            return
+        lock = os.open(_LOCK, careful, dir_fd=folder)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            os.close(lock)
+    finally:
+        os.close(folder)

@@ -11,7 +11,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
+from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Final
 
 import numpy as np
@@ -32,8 +34,11 @@ _SCORES: Final = "scores"
 _LOGICAL: Final = "logical_count"
 MAX_ARRAY_BYTES: Final = 1 << 30
 """Bytes of an array of an archive, decompressed."""
-_BROKEN: Final = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError)
-"""What `zipfile` raises for an archive that is damaged, encrypted or compressed otherwise."""
+_BROKEN: Final = (
+    *(zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, RuntimeError),
+    TokenError,
+)
+"""What `zipfile` and NumPy raise for an archive that is damaged, encrypted or of another kind."""
 
 MAX_EXPERTS: Final = 1 << 16
 """Bound of the number of an expert."""
@@ -220,11 +225,8 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
     """
     try:
         with zipfile.ZipFile(path) as members:
-            size = max((one.file_size for one in members.infolist()), default=0)
-        if size > MAX_ARRAY_BYTES:
-            raise TraceError(
-                path, "", f"has an array of {size} bytes; the limit is {MAX_ARRAY_BYTES}"
-            )
+            for member in members.infolist():
+                _check_array(path, members, member)
         with np.load(path, allow_pickle=False) as archive:
             arrays = {n: archive[n] for n in (_COUNTS, ROUTES, _SCORES) if n in archive.files}
             names = ", ".join(archive.files) or "nothing"
@@ -237,12 +239,54 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def _check_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Check the size of an archive's array by its header, before there is memory for it.
+
+    Raises:
+        TraceError: If it is too large.
+        ValueError: If the member isn't a plain array, or has fewer or more bytes than its shape.
+    """
+    with archive.open(member) as file:
+        read_header = _HEADER_READERS[np.lib.format.read_magic(file)]
+        shape, _, dtype = read_header(file)
+        size = prod(shape) * dtype.itemsize
+        if max(size, member.file_size) > MAX_ARRAY_BYTES:
+            shown = " x ".join(map(str, shape))
+            fault = f"has an array of {size} bytes ({shown}); the limit is {MAX_ARRAY_BYTES}"
+            raise TraceError(path, "", fault)
+        if member.file_size - file.tell() != size:
+            raise ValueError("the header and the size of the array differ")
+
+
+_HEADER_READERS: Final = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""By version of the format. The third is that of structures, which no gating has."""
+
+
 def archived_routes(arrays: Mapping[str, NDArray[Any]], path: Path) -> TokenRoutes:
-    """Return the routes of an archive's arrays `routes` and, if given, `scores`."""
+    """Return the routes of an archive's arrays `routes` and, if given, `scores`.
+
+    Raises:
+        TraceError: If they are wrong, or have too many experts to count tokens by expert.
+    """
     try:
-        return TokenRoutes(arrays[ROUTES], arrays.get(_SCORES))
+        routes = TokenRoutes(arrays[ROUTES], arrays.get(_SCORES))
     except ValueError as error:
         raise TraceError(path, ROUTES, str(error)) from error
+    experts = int(routes.experts.max()) + 1
+    if experts > MAX_EXPERTS:
+        raise TraceError(path, ROUTES, f"expert {experts - 1} is not below {MAX_EXPERTS}")
+    _check_cells(path, (*routes.experts.shape[:3], experts))
+    return routes
+
+
+def _check_cells(path: Path, shape: tuple[int, ...]) -> None:
+    """Raise TraceError if counts of a shape don't fit into memory."""
+    if prod(shape) > MAX_CELLS:
+        sizes = " x ".join(map(str, shape))
+        raise TraceError(path, "", f"{sizes} counts are more than {MAX_CELLS}")
 
 
 _READERS: Final = {".json": _json, ".json.gz": _json, ".txt": _text, ".npz": _npz}
@@ -313,9 +357,7 @@ def counted_trace(path: Path, cells: Iterable[GatingCells]) -> GatingTrace:
     ranks = max(key[2] for key in sums) + 1
     experts = max(map(len, sums.values()))
     shape = len(iterations), len(layers), ranks, experts
-    if np.prod(shape, dtype=np.float64) > MAX_CELLS:
-        sizes = " x ".join(map(str, shape))
-        raise TraceError(path, "", f"{sizes} counts are more than {MAX_CELLS}")
+    _check_cells(path, shape)
     tokens = np.zeros(shape, dtype=np.int64)
     places = [{number: n for n, number in enumerate(axis)} for axis in (iterations, layers)]
     for (iteration, layer, rank), counts in sums.items():

@@ -136,7 +136,7 @@ class ParquetRoutesReader:
             try:
                 for experts in _parquet_experts(file, parquet.ParquetFile):
                     yield (iteration, layer, 0), experts
-            except (errors, KeyError) as error:
+            except (errors, OSError, KeyError, ValueError) as error:  # also for broken contents
                 raise TraceError(file, "", f"can't be read as Parquet: {error}") from error
 
 
@@ -228,6 +228,10 @@ def _parquet_experts(file: Path, open_file: Callable[[Path], Any]) -> Iterator[_
         if _PARQUET_COLUMN not in parquet.schema_arrow.names:
             names = ", ".join(parquet.schema_arrow.names)
             raise TraceError(file, "", f"there is no column {_PARQUET_COLUMN}, only {names}")
+        chosen = _values_of(parquet.metadata, _PARQUET_COLUMN)
+        if chosen > MAX_CHOICES:
+            fault = f"has {chosen} choices of experts; the limit is {MAX_CHOICES}"
+            raise TraceError(file, _PARQUET_COLUMN, fault)
         yield nothing, nothing
         for batch in parquet.iter_batches(columns=[_PARQUET_COLUMN], batch_size=PARQUET_ROWS):
             column = batch.column(0)
@@ -243,3 +247,10 @@ def _parquet_experts(file: Path, open_file: Callable[[Path], Any]) -> Iterator[_
             yield experts.astype(np.int64), lengths.astype(np.int64)
     finally:
         parquet.close()
+
+
+def _values_of(metadata: Any, column: str) -> int:
+    """Return how many values a column of a Parquet file has by the file's footer."""
+    groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+    columns = [group.column(n) for group in groups for n in range(group.num_columns)]
+    return sum(one.num_values for one in columns if one.path_in_schema.split(".")[0] == column)

@@ -4,12 +4,15 @@ import os
 import signal
 import sys
 
+from moefabric.controller.client import wait_for_controllers
 from moefabric.emulator.fabric import lifecycle
-from moefabric.testbed.fabric_processes import fabric_processes
+from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from tests.kernel.fabric_lab import small_fabric
 
 if __name__ == "__main__":
     fabric = small_fabric(sys.argv[1])
-    lifecycle.up(fabric, fabric_processes, setup=lifecycle.FabricSetup("bpf"), owner=os.getpid())
+    setup = lifecycle.FabricSetup("bpf")
+    wiring = lifecycle.up(fabric, fabric_processes, setup=setup, owner=os.getpid())
+    wait_for_controllers(wiring, UP_TIMEOUT_S)
     print("up", flush=True)
     signal.pause()

@@ -1,4 +1,4 @@
-"""Rounds: a fabric comes up, has faults, ends in one of several ways, and leaves nothing."""
+"""Rounds: a fabric comes up, works, has faults, ends in one of several ways, and leaves nothing."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
+from subprocess import PIPE
 from typing import Final
 
 from moefabric.core.errors import MoefabricError
@@ -91,7 +92,7 @@ class Chaos:
                 "down", partial(self.machine.run, partial(lifecycle.down, name, force=True))
             )
         if left := traces(self.machine) - self._before:
-            raise LeakError(f"{name}: left: {', '.join(sorted(left))}")
+            raise LeakError(f"{name}: left: {'; '.join(sorted(left))}")
 
     def _live(self, name: str, owner: "subprocess.Popen[str]") -> int:
         """Let a fabric come up and have faults, or kill it while it comes up."""
@@ -103,11 +104,31 @@ class Chaos:
             raise LeakError(f"{name}: `up` hangs")
         if owner.stdout.read(3) != "up\n":
             raise LeakError(f"{name}: `up` failed")
+        for kind, refusal in self._work(name).items():
+            if refusal:
+                raise LeakError(f"{name}: without a fault, no {kind}: {refusal}")
         faults = 0
         while faults < MOST_FAULTS and self._is_answering(name):
             faults += self._fault(name)
             time.sleep(self.random.choice(PAUSES_S))
+        for kind, refusal in self._work(name).items():
+            self.counts[f"{kind} {'refused' if refusal else 'done'} after faults"] += 1
         return faults + self._end(name, owner)
+
+    def _work(self, name: str) -> dict[str, str]:
+        """Have a fabric work; return by kind why it refuses, or nothing where it did the work.
+
+        Raises:
+            LeakError: if it neither works nor names a reason in time.
+        """
+        argv = [sys.executable, "-m", "tests.chaos.work", name]
+        start = partial(subprocess.Popen, argv, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
+        with self.machine.run(start) as work:
+            output, errors = work.communicate()
+        if work.returncode:
+            raise LeakError(f"{name}: its work hangs, or fails without a reason: {errors}")
+        outcomes: dict[str, str] = json.loads(output)
+        return outcomes
 
     def _fault(self, name: str) -> int:
         victims = marked_pids(name)

@@ -1,37 +1,212 @@
-"""What a fabric may leave on its machine: processes, links, mounts, sockets and files."""
+"""What a fabric may leave on its machine, as texts that are compared before and after.
 
+The tester has PID, mount, IPC, UTS and network namespaces of its own (`alone_argv`), so that /proc,
+/tmp, /run and /dev/shm show what it and its fabrics have made, and nothing of others.
+"""
+
+import json
 import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
+from moefabric.core.errors import FabricError
+from moefabric.emulator.linux import namespaces
 from moefabric.runtime.run_directory import run_root
 from tests.kernel.fabric_lab import Machine
 
+_FOLDERS: Final = tuple(map(Path, ("/tmp", "/run", "/dev/shm")))
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_NAMESPACE: Final = re.compile(r"(net|mnt|pid|uts|ipc|user|cgroup|time):\[\d+\]")
+_BPF: Final = re.compile(rb"^(prog_id|map_id|link_id):\t(\d+)$", re.MULTILINE)
+_SYSCTLS: Final = ("net", "kernel", "fs", "vm", "user")
+_RESTLESS: Final = re.compile(
+    r"kernel/random/|kernel/ns_last_pid|kernel/pty/nr|kernel/tainted|-nr$|-state$|"
+    r"/nf_conntrack_count$|/netdev_max_backlog$|/tcp_(allowed|available)_congestion_control$"
+)
+"""Sysctls that change by themselves, the backlog, which `up` raises for good, and lists of the
+whole machine: congestion controls are links of BPF, which end with their processes."""
+_ROOT_DEPTH: Final = 2
+"""Depth of groups in the root of a hierarchy; version 1 has several hierarchies."""
+_LISTENS: Final = "0A"
+_OF_STREAMS: Final = ("tcp", "tcp6")
+_OTHER_SOCKETS: Final = ("udp", "udp6", "raw", "raw6", "packet")
+_OTHER_NAMESPACE: Final = "0"
+"""Process id of a process outside of the reader's PID namespace."""
+
+
+_ALONE: Final = """
+for folder in /tmp /run /dev/shm; do mount -t tmpfs tmpfs $folder || exit; done
+mkdir /run/netns && mount -t tmpfs tmpfs /run/netns && mount --make-shared /run/netns || exit
+"$@"
+exit $?
+"""
+"""The shell is the first process of its PID namespace, and reaps orphans."""
+
+
+def alone_argv(*arguments: str) -> list[str]:
+    """Return the argv that runs Python with these arguments where it sees nothing of others."""
+    namespaces_ = ("--pid", "--mount", "--ipc", "--uts", "--net", "--mount-proc")
+    python = (sys.executable, *arguments)
+    return ["unshare", *namespaces_, "--fork", "--kill-child", "sh", "-c", _ALONE, "sh", *python]
+
 
 def traces(machine: Machine) -> set[str]:
-    """Return what exists on a machine, besides the logs of failed starts.
-
-    BPF objects need no look of their own: none is pinned, so they end with their processes and
-    links.
-    """
-    root = run_root()
-    sockets = machine.run(Path("/proc/thread-self/net/unix").read_text).splitlines()
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    """Return what exists on a machine, besides the logs of failed starts."""
+    networks = dict(_networks())
     return {
-        *(f"process {pid}" for pid in _processes(root)),
-        *(f"link {name}" for name in machine.links()),
-        *(f"mount {line}" for line in mounts if str(root) in line),
-        *(f"socket {line.split()[-1]}" for line in sockets if str(root) in line),
-        *(f"file {path}" for path in root.glob("[!.]*")),
+        *_processes(),
+        *_own_descriptors_and_threads(),
+        *(f"namespace {name}" for name in _namespaces()),
+        *(trace for name, path in networks.items() for trace in _in_network(name, path)),
+        *machine.run(lambda: set(_sysctls())),
+        *_bpf_objects(),
+        *_cgroups(),
+        *(f"mount {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        *_files(),
     }
 
 
-def _processes(root: Path) -> list[int]:
-    """Return the pids of living processes, but the caller, that use these run directories."""
-    variable, found = f"MOEFABRIC_RUN_DIR={root}".encode(), []
+def _running() -> Iterator[Path]:
     for process in Path("/proc").iterdir():
-        if process.name.isdecimal() and int(process.name) != os.getpid():
+        if process.name.isdecimal():
+            yield process
+
+
+def _processes() -> Iterator[str]:
+    """Yield all processes, with their start, since numbers are used again."""
+    for process in _running():
+        with suppress(OSError):
+            name, _, fields = (process / "stat").read_text().partition(" (")[2].rpartition(") ")
+            if fields.split()[0] != "Z" or process.name != str(os.getpid()):
+                yield f"process {process.name} {name} {fields.split()[19]}"
+
+
+def _own_descriptors_and_threads() -> Iterator[str]:
+    for thread in Path("/proc/self/task").iterdir():
+        if thread.name != str(os.getpid()):
+            yield f"thread {thread.name}"
+    for entry in sorted(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):
+            target = str(entry.readlink())
+            if not target.startswith("/proc/"):  # that of this listing
+                yield f"descriptor {entry.name} {target}"
+
+
+def _held() -> Iterator[tuple[str, Path]]:
+    """Yield each namespace that a process is in or has open, and a path that leads there."""
+    for process in _running():
+        for folder in (*process.glob("task/*/ns"), process / "fd"):
             with suppress(OSError):
-                if variable in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
-    return found
+                for entry in folder.iterdir():
+                    with suppress(OSError):
+                        yield str(entry.readlink()), entry
+
+
+def _bound() -> Iterator[tuple[str, Path]]:
+    """Yield each namespace that is bound to a name, and the name."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        words = line.split()
+        yield words[3], Path(words[4])
+
+
+def _namespaces() -> set[str]:
+    return {name for name, _ in (*_held(), *_bound()) if _NAMESPACE.fullmatch(name)}
+
+
+def _networks() -> Iterator[tuple[str, Path]]:
+    for name, path in (*_held(), *_bound()):
+        if name.startswith("net:["):
+            yield name, path
+
+
+def _in_network(name: str, path: Path) -> Iterator[str]:
+    """Yield links, addresses, queues, filters and sockets of a network namespace."""
+    with suppress(FabricError):  # it has just ended
+        for trace in namespaces.run_in(str(path), lambda: list(_network_traces())):
+            yield f"{trace} in {name}"
+
+
+def _network_traces() -> Iterator[str]:
+    links = json.loads(_output("ip", "-j", "-d", "addr"))
+    for link in links:
+        yield f"link {link['ifname']} {link.get('xdp', {}).get('prog', {}).get('id', '')}"
+        for address in link["addr_info"]:
+            yield f"address {address['local']}/{address['prefixlen']} of {link['ifname']}"
+    yield from (f"queue {line}" for line in _output("tc", "qdisc").splitlines())
+    for name in (link["ifname"] for link in links):
+        places = "".join(f"filter show dev {name} {p}\n" for p in ("", "ingress", "egress"))
+        filters = _output("tc", "-force", "-batch", "-", given=places)
+        yield from (f"filter {name} {line}" for line in filters.splitlines())
+    net = Path("/proc/thread-self/net")
+    for line in (net / "unix").read_text().splitlines()[1:]:
+        if len(words := line.split()) > 7:
+            yield f"socket unix {words[7]}"
+    for kind in (*_OF_STREAMS, *_OTHER_SOCKETS):
+        with suppress(FileNotFoundError):
+            for line in (net / kind).read_text().splitlines()[1:]:
+                words = line.split()
+                if kind not in _OF_STREAMS or words[3] == _LISTENS:
+                    yield f"socket {kind} {words[1]} {words[-1] if kind == 'packet' else ''}"
+
+
+def _output(*argv: str, given: str = "") -> str:
+    """Return what a program prints; one whose interface has just gone prints nothing."""
+    return subprocess.run(
+        argv, input=given, capture_output=True, text=True, timeout=30, check=False
+    ).stdout
+
+
+def _sysctls() -> Iterator[str]:
+    """Yield the sysctls of the calling thread's namespace."""
+    for group in _SYSCTLS:
+        for folder, _, files in os.walk(f"/proc/sys/{group}"):
+            for path in (f"{folder}/{file}" for file in files):
+                with suppress(OSError, UnicodeDecodeError):
+                    if not _RESTLESS.search(path):
+                        yield f"sysctl {path} {Path(path).read_text().strip()}"
+
+
+def _bpf_objects() -> Iterator[str]:
+    """Yield BPF programs, maps and links that processes hold or that are pinned.
+
+    Those that an interface holds are in the filters and links of its namespace.
+    """
+    for process in _running():
+        with suppress(OSError):
+            for entry in (process / "fdinfo").iterdir():
+                with suppress(OSError):
+                    for kind, number in _BPF.findall(entry.read_bytes()):
+                        yield f"bpf {kind.decode()} {number.decode()}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith("bpf "):
+            yield from (f"bpf {path}" for path in Path(before.split()[4]).rglob("*"))
+
+
+def _cgroups() -> Iterator[str]:
+    """Yield control groups with processes that are seen here, and empty ones at their root.
+
+    Services and engines of the machine come and go in folders of theirs.
+    """
+    for folder, _, files in os.walk(_CGROUPS):
+        if "cgroup.procs" in files:
+            with suppress(OSError):
+                members = set(Path(folder, "cgroup.procs").read_text().split())
+                depth = len(Path(folder).relative_to(_CGROUPS).parts)
+                if members - {_OTHER_NAMESPACE} or (not members and depth <= _ROOT_DEPTH):
+                    yield f"cgroup {folder}"
+
+
+def _files() -> Iterator[str]:
+    """Yield files and folders, hidden ones too; logs of failed starts stay on purpose."""
+    kept = str(run_root() / ".failed")
+    for root in _FOLDERS:
+        for folder, folders, files in os.walk(root):
+            for path in (f"{folder}/{name}" for name in (*folders, *files)):
+                if not path.startswith(kept):
+                    yield f"file {path}"

@@ -33,7 +33,7 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         cluster = utilities.Cluster(initialize_head=True, head_node_args=size)
         cluster.add_node(**size)
     try:
-        with connected(cluster.address) as ray:
+        with connected(cluster.address, open_cluster=True) as ray:
             yield ray
     finally:
         cluster.shutdown()

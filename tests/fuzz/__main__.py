@@ -4,7 +4,7 @@
 
 Each target runs in a process of its own. An input that finds a defect ends it and is written to
 `out/fuzz/TARGET/`; copy it to the corpus once the defect is mended. `--keep` merges new inputs that
-reach further code into the corpus.
+reach further code into the corpus. A target without a defect gets its line in `ledger.csv`.
 """
 
 import argparse
@@ -14,8 +14,10 @@ from pathlib import Path
 
 import atheris
 
+from tests.fuzz.ledger import FuzzRun, note
 from tests.support.fuzzing import CORPUS, LONGEST_INPUT
 
+_OUTPUT_LETTERS = 1 << 14
 _PATIENCE = 10
 """How much longer an input may take than in the short form: hours of fuzzing share a machine."""
 
@@ -49,9 +51,21 @@ def _options() -> argparse.Namespace:
 def _runs_clean(name: str, options: argparse.Namespace) -> bool:
     argv = [sys.executable, "-m", "tests.fuzz", "--one", name, "--inputs", str(options.inputs)]
     print(f"{name}: {options.inputs} inputs", flush=True)
-    return not subprocess.run(
-        [*argv, *(["--keep"] if options.keep else [])], check=False
-    ).returncode
+    if options.keep:
+        return not subprocess.run([*argv, "--keep"], check=False).returncode
+    output = ""
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, errors="replace") as fuzzing:
+        assert fuzzing.stderr is not None
+        for line in fuzzing.stderr:
+            output = (output + line)[-_OUTPUT_LETTERS:]
+            if not line.startswith("#"):  # the fuzzer's progress
+                sys.stderr.write(line)
+    if fuzzing.returncode:
+        return False
+    run = FuzzRun.of_output(name, output)
+    note(run)
+    print(f"{name}: {run.inputs} inputs reach {run.coverage} edges", flush=True)
+    return True
 
 
 def _fuzz_one(name: str, inputs: int, *, keep: bool) -> None:
@@ -65,7 +79,7 @@ def _fuzz_one(name: str, inputs: int, *, keep: bool) -> None:
     folders = [CORPUS / name, found / "new"] if keep else [found / "new", CORPUS / name]
     slow_s = _PATIENCE * target.limit_s
     limits = [f"-runs={inputs}", f"-max_len={LONGEST_INPUT}", f"-timeout={slow_s:.0f}"]
-    mode = ["-merge=1"] if keep else [*limits, "-print_final_stats=1", "-verbosity=0"]
+    mode = ["-merge=1"] if keep else [*limits, "-print_final_stats=1"]
     argv = [sys.argv[0], *mode, f"-artifact_prefix={found}/", *map(str, folders)]
     atheris.Setup(argv, target.read)
     atheris.Fuzz()

@@ -1,20 +1,27 @@
 """A few random faults: `make chaos` has hundreds."""
 
-from random import Random
+import subprocess
+import sys
 
 import pytest
 
-from tests.chaos.rounds import Chaos
-from tests.kernel.fabric_lab import isolated_machine
+from tests.support.paths import REPOSITORY
 
-pytestmark = [pytest.mark.ovs, pytest.mark.nightly]
-FAULTS = 12
+pytestmark = [pytest.mark.ovs, pytest.mark.nightly, pytest.mark.timeout(600)]
+
+
+def chaos(*options: str) -> "subprocess.CompletedProcess[str]":
+    argv = [sys.executable, "-m", "tests.chaos", "--seed", "1", *options]
+    return subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
 def test_random_faults_leave_nothing_and_nothing_hangs() -> None:
-    with isolated_machine() as machine:
-        chaos = Chaos(machine, Random(1))
-        faults = 0
-        while faults < FAULTS:
-            faults += chaos.round()
-    assert sum(chaos.counts.values()) >= FAULTS
+    done = chaos("--faults", "12")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done after faults" in done.stdout
+
+
+def test_too_few_faults_in_the_time_are_a_failure() -> None:
+    done = chaos("--faults", "500", "--seconds", "1")
+    assert done.returncode == 1
+    assert "of 500 faults in 1 s" in done.stderr

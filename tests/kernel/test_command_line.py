@@ -92,6 +92,19 @@ def test_light_names_the_fault_of_a_policy(lab: Home) -> None:
     assert f"policy {reference} failed: ValueError: no idea" in refused
 
 
+def test_exec_gives_a_program_the_variables_that_it_names(
+    lab: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "unguessed")
+    monkeypatch.setenv("OWN", "of the shell")
+    printed = lab.must("exec", "--env", "OWN", "--env", "A=1", "s0", "--", "env").splitlines()
+    assert {"OWN=of the shell", "A=1"} <= set(printed)
+    assert not [line for line in printed if "unguessed" in line]
+    refused = lab.call("exec", "--env", "NONE_OF_THIS", "s0", "--", "env")
+    assert refused.returncode == 2
+    assert "'NONE_OF_THIS' is not NAME=VALUE, nor a variable of this shell" in refused.stderr
+
+
 def rules_used(home: Home, forwarding: str) -> set[str]:
     """Return the rules by which pings leave and pass servers on a fabric with or without trees."""
     text = FORWARDING.format(name=f"cli-{forwarding}", forwarding=forwarding)
@@ -262,7 +275,7 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     monkeypatch.setenv("PYTHONPATH", str(site))
     spec = home.write("strangers.yaml", STRANGERS.format(repository=REPOSITORY))
     file = home.folder / "result.json"
-    process = home.call("run", spec, "--json", str(file), timeout_s=200)
+    process = home.call("run", spec, "--json", str(file), "--plugins", "any", timeout_s=200)
     fault = r".*policy strange_parts:\w+ failed: RuntimeError: no idea\)?"
     refused = r"r0: none of \d+ requests for circuits was granted: .*"
     run = finished_run(file, process.returncode, process.stderr, fault, refused)

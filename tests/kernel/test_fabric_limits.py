@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from moefabric.api.lab import Lab
 from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs, OcsControl
@@ -268,3 +269,35 @@ def test_only_controllers_get_the_password_of_the_optical_switch(
         assert have[False]
     finally:
         machine.down("secret")
+
+
+def test_variables_of_the_shell_reach_no_process_of_a_fabric(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "unguessed")
+    monkeypatch.setenv("SOME_PASSWORD", "unguessed")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    machine.run(partial(lifecycle.up, small_fabric("clean"), fabric_processes))
+    try:
+        environments = [Path(f"/proc/{pid}/environ") for pid in marked_pids("clean")]
+        # The servers that fork processes end about now.
+        texts = [text for one in environments if (text := environment_text(one))]
+        assert len(texts) >= 5
+        assert not [text for text in texts if "unguessed" in text]
+        assert any("NCCL_DEBUG=INFO" in text for text in texts)
+        lab = Lab("clean")
+        program = lab.popen("s1", "env", stdout=subprocess.PIPE, text=True)
+        for printed in (lab.exec("s0", "env").stdout, program.communicate(timeout=20)[0]):
+            assert "unguessed" not in printed
+            assert "NCCL_DEBUG=INFO" in printed
+        own = lab.popen("s1", "env", env={"OWN": "given"}, stdout=subprocess.PIPE, text=True)
+        assert "OWN=given" in own.communicate(timeout=20)[0]
+    finally:
+        machine.down("clean")
+
+
+def environment_text(file: Path) -> str:
+    """Return the environment of a process; nothing if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return file.read_bytes().replace(b"\0", b"\n").decode()
+    return ""

@@ -1,5 +1,6 @@
 """A fabric comes up completely or not at all, is found by name, and goes without a trace."""
 
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from moefabric.api.fabric_view import FabricView
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
@@ -32,6 +34,39 @@ def test_second_up_is_no_op_and_refuses_other_spec(machine: Machine, small: Fabr
     assert lifecycle.inspect(small.name)["processes"] == pids
     with pytest.raises(FabricError, match="small: a fabric of this name runs with another spec"):
         machine.up(small_fabric("small", rate_bps=20e6))
+
+
+def test_living_fabric_of_another_version_is_neither_cleared_nor_touched(
+    machine: Machine, small: Fabric
+) -> None:
+    run_dir, pids = RunDirectory.of_fabric(small.name), lifecycle.inspect(small.name)["processes"]
+    own, wiring = run_dir.version_file.read_text(), run_dir.wiring_file.read_text()
+    assert json.loads(wiring)["version"] == own
+    made = r"small: made by moefabric {}, and this is .*: `moefabric down small` with that version"
+    for version, text in (("9.1", "9.1"), ("", "of an unknown version")):
+        run_dir.version_file.write_text(version)
+        run_dir.wiring_file.write_text('{"a later": "form"}')
+        for refused in (partial(machine.up, small), partial(machine.down, small.name)):
+            with pytest.raises(FabricError, match=made.format(text)):
+                refused()
+        with pytest.raises(FabricError, match=made.format(text)):
+            _ = FabricView(small.name).wiring
+    run_dir.version_file.write_text(own)
+    with pytest.raises(
+        FabricError, match=r"small runs, and this moefabric .* can't read .*--force"
+    ):
+        machine.up(small)
+    run_dir.wiring_file.write_text(wiring)
+    assert machine.up(small).fabric == small
+    assert lifecycle.inspect(small.name)["processes"] == pids
+
+
+def test_forced_down_removes_a_fabric_of_another_version(machine: Machine) -> None:
+    machine.up(small_fabric("older"))
+    RunDirectory.of_fabric("older").version_file.write_text("0.0.1")
+    assert machine.run(partial(lifecycle.down, "older", force=True))
+    assert "older" not in lifecycle.running_fabrics()
+    assert not marked_pids("older")
 
 
 def test_two_fabrics_run_side_by_side(machine: Machine, small: Fabric) -> None:

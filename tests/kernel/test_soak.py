@@ -13,7 +13,7 @@ pytestmark = pytest.mark.nightly
 def test_reconfigurations_under_traffic_lose_nothing(tmp_path: Path) -> None:
     with own_machine():
         report = soak("soak-short", 120, tmp_path)
-    assert report.reconfigurations + report.refused >= 100
+    assert report.reconfigurations >= 120
     assert report.failed == 0
     assert report.faults > 0
     assert report.lost_frames == 0

@@ -79,3 +79,24 @@ def test_interrupted_run_writes_what_it_has_and_goes_on(tmp_path: Path) -> None:
     assert not after.get("incomplete")
     assert len(after["manifest"]["resumed"]) == 1
     assert after["manifest"]["started"] == before["manifest"]["started"]
+
+
+def test_killed_run_with_failures_keeps_the_fabrics_before(tmp_path: Path) -> None:
+    """Broken components have a state that no journal holds: the fabric under way begins anew."""
+    experiment, file = tmp_path / "killed.yaml", tmp_path / "run.json"
+    journal = file.with_suffix(".jsonl")
+    failure = "failures: [{kind: nic, targets: [s0/e0], iteration: 1, collective: 0}]\n"
+    experiment.write_text(EXPERIMENT.replace("stopped", "killed") + failure)
+    first = moefabric("run", experiment, "--json", file)
+    await_iterations(first, journal, "mixnet")
+    first.kill()
+    first.communicate()
+    before = JournalReader(journal).result("eps")
+    last = moefabric("run", experiment, "--json", file, "--resume")
+    _, errors = last.communicate()
+    assert "eps:" not in errors, "a finished fabric is not brought up again"
+    results = json.loads(file.read_text())["results"]
+    assert [len(one["iterations"]) for one in results] == [4, 4]
+    assert before is not None
+    assert results[0]["iterations"] == before.to_json()["iterations"]
+    assert [one["kind"] for one in results[1]["failures"]] == ["nic"]

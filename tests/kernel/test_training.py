@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from moefabric.core.errors import SpecError
+from moefabric.results.journal import JournalReader
 from moefabric.runtime.waiting import Deadline
 from tests.support.command_home import NEEDS_COMMAND, Home, new_home
 from tests.support.machine_namespaces import machine_namespaces
@@ -80,6 +82,35 @@ def trained(home: Home) -> dict[str, Any]:
     gating = str(home.folder / "gating.npz")
     process = start(home, f"{JOB}{TRAINS}fabrics: [{EPS}, {SPILL}]", "train", "--gating", gating)
     return finish(home, process)
+
+
+def test_killed_training_goes_on_with_the_fabric_that_was_stopped(home: Home) -> None:
+    file = home.folder / "stopped.json"
+    journal = file.with_suffix(".jsonl")
+    text = f"{JOB}{TRAINS}fabrics: [{EPS}, {SPILL}]".replace("learns", "stopped")
+    words = ["train", home.write("stopped.yaml", text), "--json", str(file)]
+    first = subprocess.Popen(home.argv(*words), env=home.env, stderr=subprocess.DEVNULL)
+    Deadline.after(250).wait_for(lambda: bool(finished(journal)), "the end of the first fabric")
+    first.kill()
+    first.wait()
+    before = JournalReader(journal).result("eps")
+    again = home.call(*words, "--resume", timeout_s=250)
+    result = finished_run(file, again.returncode, again.stderr)
+    assert [one["fabric"] for one in result["results"]] == ["eps", "spill"]
+    assert before is not None
+    assert before.training is not None
+    assert losses(result["results"][0]) == [one.text for one in before.training.losses]
+    assert len(result["results"][1]["training"]["losses"]) == ITERATIONS
+    assert "eps: bringing" not in again.stderr
+
+
+def finished(journal: Path) -> list[str]:
+    """Return the fabrics that a journal has results of."""
+    try:
+        fabrics = JournalReader(journal).fabrics
+    except SpecError:  # it has no header yet
+        return []
+    return [name for name, lines in fabrics.items() if lines.result]
 
 
 def losses(fabric: dict[str, Any]) -> list[str]:

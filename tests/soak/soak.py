@@ -9,7 +9,7 @@ import os
 import resource
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -158,17 +158,22 @@ def soak_tasks(fabric: Fabric) -> Sequence[Task]:
 
 
 class _Faults:
-    """Light that fails on a port in some iterations, and comes back in the next."""
+    """Light that fails on a port in some iterations, and comes back in the next.
 
-    def __init__(self, run_dir: RunDirectory, iterations: int) -> None:
-        self._run_dir, self._last, self.count = run_dir, iterations - 1, 0
+    Attributes:
+        last: The last iteration, in which none fails.
+        count: How many have failed.
+    """
+
+    def __init__(self, run_dir: RunDirectory) -> None:
+        self._run_dir, self.last, self.count = run_dir, 0, 0
         self._broken: Failure | None = None
 
     def iteration_began(self, number: int) -> None:
         if self._broken is not None:
             failure_injection.clear(self._run_dir, self._broken)
             self._broken = None
-        elif number % FAULT_EVERY == 1 and number < self._last:
+        elif number % FAULT_EVERY == 1 and number < self.last:
             server = SERVERS[self.count % len(SERVERS)]
             self._broken = Failure(FailureKind.OCS_PORT, (f"{server}/o0",))
             failure_injection.inject(self._run_dir, self._broken)
@@ -180,10 +185,10 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
 
     Args:
         name: Name of the fabric.
-        reconfigurations: How many changes are requested.
+        reconfigurations: How many changes are made; those that are refused don't count.
         folder: Receives `soak.jsonl`, and `soak.json` with the report.
     """
-    iterations, fabric = -(-reconfigurations // CHANGES), soak_fabric(name)
+    fabric = soak_fabric(name)
     path, report = folder / "soak.jsonl", SoakReport()
     samples = defaultdict[str, list[Sample]](list)
     with ExitStack() as undo:
@@ -193,12 +198,12 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
         journal = undo.enter_context(Journal(path))
         journal.append(
             HeaderLine(run_id="soak", experiment="soak", version="", manifest=Manifest(), spec={}),
-            FabricLine(fabric="soak", policy="mixnet", iterations=iterations),
+            FabricLine(fabric="soak", policy="mixnet"),
         )
         monitor = undo.enter_context(closing(FailureMonitor(run_dir)))
         counters = undo.enter_context(port_counters(fabric))
         recorder = FabricRecorder(fabric, "soak", "mixnet", journal)
-        faults = _Faults(run_dir, iterations)
+        faults = _Faults(run_dir)
         pids = {one["name"]: one["pid"] for one in lifecycle.inspect(name)["processes"]}
         pids |= {"fabric": _parent(pids["switches"]), "run": os.getpid()}
 
@@ -233,7 +238,11 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
         cpu = undo.enter_context(CpuSampler())
         recorder.executor, recorder.cpu, recorder.monitor = executor, cpu, monitor
         before, tasks = counters.read(), soak_tasks(fabric)
-        executor.run({Job(0, JobShape(), fabric.regions): lambda _n, _s: tasks}, iterations)
+        first, job = 0, Job(0, JobShape(), fabric.regions)
+        for iterations in _rounds(path, reconfigurations):
+            faults.last = first + iterations - 1
+            executor.run({job: lambda _n, _s: tasks}, iterations, first=first)
+            first += iterations
         frames = (counters.read().frames - before.frames).sum(axis=0)
         recorder.finish(recorder.failures())
     report.lost_frames = int(frames[INTO_OCS] - frames[OUT_OF_OCS])
@@ -241,14 +250,27 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
     return report
 
 
+def _rounds(path: Path, wanted: int) -> Iterator[int]:
+    """Yield numbers of iterations until so many changes are made, or none is made any more."""
+    made, before = 0, -1
+    while before < made < wanted:
+        yield -(-(wanted - made) // CHANGES)
+        before, made = made, sum(not error for error, _ in _changes(path))
+
+
+def _changes(path: Path) -> Iterator[tuple[str, float]]:
+    """Yield the error of each request for circuits, empty if it was granted, and its time."""
+    for outcome in JournalReader(path).outcomes("soak"):
+        yield from ((c.error, c.control_s or 0.0) for c in outcome.reconfigurations)
+
+
 def _report(
     path: Path, report: SoakReport, samples: dict[str, list[Sample]], faults: int, folder: Path
 ) -> None:
     """Fill in what the journal holds, and write the report."""
-    totals, changes = FabricTotals(1500), list[tuple[str, float]]()
+    totals, changes = FabricTotals(1500), list(_changes(path))
     for outcome in JournalReader(path).outcomes("soak"):
         totals.add(outcome)
-        changes += [(c.error, c.control_s or 0.0) for c in outcome.reconfigurations]
     report.latency_s = [seconds for error, seconds in changes if not error]
     report.reconfigurations = len(report.latency_s)
     report.refused = sum(error == UNDER_WAY for error, _ in changes)

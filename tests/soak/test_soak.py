@@ -26,7 +26,7 @@ def test_thousands_of_reconfigurations_lose_nothing_and_nothing_grows() -> None:
     folder.mkdir(exist_ok=True)
     report = soak("soak", RECONFIGURATIONS, folder)
     write_whole(folder / "soak.svg", soak_picture(report))
-    assert report.reconfigurations + report.refused >= RECONFIGURATIONS
+    assert report.reconfigurations >= RECONFIGURATIONS
     assert report.failed == 0
     assert report.faults > 0
     assert (report.lost_transfers, report.corrupt, report.lost_frames) == (0, 0, 0)

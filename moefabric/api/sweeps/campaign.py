@@ -32,6 +32,7 @@ class _Pending:
         self.attempts.append(Attempt(node=node, host=host, wall_s=wall_s, error=ended.error))
         mode, result = self.run.task.mode, ended.result
         record = RunRecord(
+            version=self.run.task.version,
             run=self.run.task.id,
             point=self.run.point.number,
             values=dict(self.run.point.values),

@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
 from moefabric.api.sweeps.results import RunRecord, result_figures
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
-from moefabric.runtime.atomic_file import output_error, write_whole
+from moefabric.runtime.atomic_file import append_whole, output_error, write_whole
 
 _RECORDS: Final = "runs.jsonl"
 _TABLE: Final = "table.jsonl"
@@ -110,7 +110,8 @@ class SweepFolder:
                 raise SpecError([(f"{file}: line {number}", error.errors()[0]["msg"])]) from error
             planned, result = self._plan.runs.get(record.run), self.result_file(record.run)
             if planned is not None and not record.failed and result.is_file():
-                yield record.run, self._current(record, planned, result)
+                with suppress(ValidationError):  # a result that is no longer whole is made again
+                    yield record.run, self._current(record, planned, result)
 
     def _current(self, record: RunRecord, planned: PlannedRun, result: Path) -> RunRecord:
         """Return a record with the axes and the figures of the plan."""
@@ -161,13 +162,13 @@ def _lines(documents: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _append(path: Path, lines: str) -> None:
-    """Append lines with one system call.
+    """Append lines, whole or not at all.
 
     Raises:
         OutputError: If there is no room.
     """
     try:
         with path.open("ab", buffering=0) as file:
-            file.write(lines.encode())
+            append_whole(file, lines.encode())
     except OSError as error:
         raise output_error(path, error) from error

@@ -115,6 +115,8 @@ class Attempt(ResultPart):
 class RunRecord(ResultPart):
     """A run that has ended, with a result or without."""
 
+    version: str = ""
+    """Version of moefabric that has carried it out."""
     run: str
     """Its id, which names the file of its result."""
     point: int

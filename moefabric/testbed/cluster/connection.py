@@ -110,7 +110,13 @@ class Connection:
         line = await self.reader.readline()
         if not line.endswith(b"\n"):
             raise EOFError("the connection ended")
-        return dict(json.loads(line))
+        try:
+            message = json.loads(line)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+        if not isinstance(message, dict):
+            raise ValueError("not a JSON object")  # noqa: TRY004 - as for other invalid lines
+        return message
 
     async def request(self, message: Mapping[str, Any]) -> Message:
         """Write a message, and return the reply; raises FabricError if that is an error."""

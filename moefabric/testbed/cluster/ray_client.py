@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from moefabric.core.errors import UnsupportedError
+from moefabric.runtime.environment import RAY_SECRETS
 from moefabric.runtime.scratch_folder import scratch_folder
 
 NAMESPACE: Final = "moefabric"
@@ -20,6 +23,24 @@ _QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_
 _PARENT: Final = Path("/tmp")  # noqa: S108 - Ray's sockets need a short path; the folder is ours
 _STORE_BYTES: Final = 128 << 20
 """Memory for objects that processes share: input files, and results on their way."""
+_VARIABLES: Final = (
+    "`export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(openssl rand -hex 32)`, the same on all machines "
+    "and for moefabric"
+)
+_ASK: Final = """
+import os, sys
+from ray._raylet import GcsClient
+print("asks", flush=True)
+try:
+    GcsClient(address=sys.argv[1])
+except Exception as error:
+    print("refused" if "InvalidAuthToken" in str(error) else error, flush=True)
+else:
+    print("open", flush=True)
+os._exit(0)
+"""
+"""Program that asks the head of a cluster for the cluster's identity."""
+_ASK_S: Final = 30.0
 
 
 def load_ray() -> ModuleType:
@@ -70,22 +91,68 @@ def _session(failure: str, **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Any]:
+def connected(address: str, *, open_cluster: bool = False) -> Iterator[Any]:
     """Connect to an existing cluster, and yield Ray until the end of the `with`.
 
     Actors that the process has started there without `lifetime="detached"` end with the `with`.
 
     Args:
         address: HOST:PORT of the cluster's head, or `auto` for the cluster of this machine.
+        open_cluster: Whether the cluster may do without a token.
 
     Raises:
-        UnsupportedError: No cluster answers there, or Ray isn't installed.
+        UnsupportedError: No cluster answers there, or one without a token, or Ray isn't installed.
     """
     where = f"{'this machine' if address == _ANY else address} has no Ray cluster"
-    remedy = "start one with `ray start --head`, and join it on other machines with "
-    remedy += "`ray start --address HEAD:6379`"
+    remedy = f"start one with a token, {_VARIABLES}, and `ray start --head`, and join it on other "
+    remedy += "machines with `ray start --address HEAD:6379`"
     with _session(f"{where}: {remedy}", address=address) as ray:
+        if not open_cluster:
+            check_token(ray.get_runtime_context().gcs_address)
         yield ray
+
+
+def check_token(head: str) -> None:
+    """Check that a cluster answers nobody who lacks its token.
+
+    Args:
+        head: HOST:PORT of its head.
+
+    Raises:
+        UnsupportedError: It does, or it can't be asked.
+    """
+    reply = _reply_without_token(head)
+    if reply == "refused":
+        return
+    if reply == "open":
+        raise UnsupportedError(
+            f"the Ray cluster {head} has no token, so that whoever reaches its ports runs programs "
+            f"on its nodes: start Ray again after {_VARIABLES}; or give --open-cluster if nobody "
+            "else reaches its network"
+        )
+    raise UnsupportedError(
+        f"whether the Ray cluster {head} demands a token is not known (Ray: {reply or 'no answer'})"
+        ": give --open-cluster if nobody else reaches its network"
+    )
+
+
+def _reply_without_token(head: str) -> str:
+    """Return how a head answers a process that has no token: `open`, `refused`, or an error."""
+    environment = {name: value for name, value in os.environ.items() if name not in RAY_SECRETS}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK, head],
+            env=environment | {"RAY_AUTH_MODE": "disabled"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"nothing within {_ASK_S:.0f} s"
+    _, _, reply = done.stdout.partition("\n")
+    return " ".join(reply.split())[:200]
 
 
 @contextmanager

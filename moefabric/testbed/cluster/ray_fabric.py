@@ -17,7 +17,11 @@ _SECRET_BYTES: Final = 32
 
 
 def placer(
-    address: str, strategy: str = Strategy.PACK, *, detached: bool = False
+    address: str,
+    strategy: str = Strategy.PACK,
+    *,
+    detached: bool = False,
+    open_cluster: bool = False,
 ) -> Callable[[Fabric], AbstractContextManager[MachinePlacement]]:
     """Return a function that places a fabric on a Ray cluster while its context lasts (`placed`).
 
@@ -25,18 +29,30 @@ def placer(
         address: HOST:PORT of the cluster's head, or `auto` for the cluster of this machine.
         strategy: How regions and EPS are spread over nodes.
         detached: Whether the nodes stay reserved after the context.
+        open_cluster: Whether the cluster may do without a token.
 
     Raises:
         SpecError: There is no such strategy.
     """
     if strategy not in list(Strategy):
         raise SpecError([("spread", f"{strategy} is not one of {', '.join(Strategy)}")])
-    return partial(placed, address=address, strategy=Strategy(strategy), detached=detached)
+    return partial(
+        placed,
+        address=address,
+        strategy=Strategy(strategy),
+        detached=detached,
+        open_cluster=open_cluster,
+    )
 
 
 @contextmanager
 def placed(
-    fabric: Fabric, *, address: str, strategy: Strategy, detached: bool = False
+    fabric: Fabric,
+    *,
+    address: str,
+    strategy: Strategy,
+    detached: bool = False,
+    open_cluster: bool = False,
 ) -> Iterator[MachinePlacement]:
     """Reserve nodes for a fabric, and start a machine service on each but this one.
 
@@ -46,6 +62,7 @@ def placed(
         strategy: How regions and EPS are spread over nodes.
         detached: Whether the nodes stay reserved after the `with`, until the fabric ends. After an
             exception they don't.
+        open_cluster: Whether the cluster may do without a token.
 
     Yields:
         The machines with their parts; this one is the head.
@@ -55,7 +72,7 @@ def placed(
         FabricError: A node failed.
     """
     needs = head_needs(fabric), fabric_needs(fabric)
-    with connected(address) as ray:
+    with connected(address, open_cluster=open_cluster) as ray:
         reservation = Reservation(ray, fabric.name, *needs, strategy, detached=detached)
         try:
             yield _placement(fabric, reservation)
@@ -102,7 +119,7 @@ def remove_fabric(address: str, name: str) -> str:
     Raises:
         FabricError: The cluster has no such fabric, or its head doesn't remove it.
     """
-    with connected(address) as ray:
+    with connected(address, open_cluster=True) as ray:  # nothing new runs there
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         try:

@@ -27,6 +27,7 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.core.machines import Strategy
 from moefabric.core.resource_needs import ResourceNeeds, total_needs
+from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.cluster.ray_client import last_line, load_ray
 
@@ -96,7 +97,10 @@ def _faults(head: NodeFacts, node: NodeFacts) -> Iterator[str]:
             "install the same build"
         )
     if not node.is_root:
-        yield f"{node.node}: Ray doesn't run as root, which fabrics need: `sudo ray start` there"
+        yield (
+            f"{node.node}: Ray doesn't run as root, which fabrics need: `sudo -E ray start` there, "
+            "with RAY_AUTH_TOKEN"
+        )
 
 
 def _source_digest() -> str:
@@ -250,6 +254,7 @@ class NodeActor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=passed_environment(),
         )
         assert self._service.stdin is not None
         assert self._service.stdout is not None

@@ -36,6 +36,7 @@ from moefabric.emulator.fabric.datagrams import ServerSockets
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.runtime.connection_limit import ConnectionLimit
+from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.processes import usage_of
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.cluster.connection import LONGEST_LINE, Connection, FrameKind, Message
@@ -68,6 +69,7 @@ async def run_program(message: dict[str, Any], connection: Connection) -> None:
             stdout=PIPE,
             stderr=PIPE,
             cwd=folder if folder.is_dir() else None,
+            env=passed_environment(),
             start_new_session=True,
         )
         connection.write({})
@@ -163,7 +165,7 @@ class MachineService:
             proved = await connection.authenticate(self._secret)
             if proved and self._limit.begin_request(writer):
                 await self._serve_request(await connection.read(), connection)
-        except (MoefabricError, KeyError, ValueError) as error:
+        except (MoefabricError, KeyError, TypeError, ValueError) as error:  # of another form, too
             connection.write({"error": str(error)})
         except (OSError, EOFError):  # the client has gone
             return

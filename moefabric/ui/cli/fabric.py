@@ -11,6 +11,7 @@ from moefabric.api.commands import FILE, print_result
 from moefabric.core.errors import FabricError
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.topology import Fabric, Region, nic_at
+from moefabric.runtime.environment import named_variables, passed_environment
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.ui.cli.options import json_option, name_option, placement_options, running_lab
 
@@ -47,7 +48,11 @@ def _summary(wiring: FabricWiring) -> str:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--force", is_flag=True, help="Kill the fabric's process if it doesn't answer.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Kill the fabric's process, if it is silent or of another version.",
+)
 @click.option(
     "--cluster",
     metavar="ADDRESS",
@@ -106,12 +111,29 @@ def check(context: click.Context, as_json: bool, name: str | None) -> None:
 @click.command(name="exec", context_settings={"ignore_unknown_options": True})
 @click.argument("server")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Give COMMAND this variable too; without a value, the caller's. Only on servers that are "
+    "neither containers nor elsewhere: `exec s0 -- env NAME=VALUE COMMAND` works on all.",
+)
 @name_option
-def exec_(server: str, command: tuple[str, ...], name: str | None) -> None:
-    """Run COMMAND on the emulated SERVER or OCS: `moefabric exec s0 -- iperf3 -c 10.0.1.1`."""
+def exec_(
+    server: str, command: tuple[str, ...], variables: tuple[str, ...], name: str | None
+) -> None:
+    """Run COMMAND on the emulated SERVER or OCS: `moefabric exec s0 -- iperf3 -c 10.0.1.1`.
+
+    COMMAND gets variables such as PATH, PYTHONPATH, LANG and NCCL_DEBUG, and those of --env.
+    """
+    try:
+        environment = {**passed_environment(), **named_variables(variables)}
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--env") from error
     argv = running_lab(name).exec_argv(server, command)
     try:
-        os.execvp(argv[0], argv)
+        os.execvpe(argv[0], argv, environment)
     except OSError as error:
         raise FabricError(f"{argv[0]}: {error.strerror}") from error
 

@@ -169,10 +169,14 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 @click.group(cls=_ErrorReportingGroup, context_settings=_SETTINGS)
 @click.version_option(package_name="moefabric")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Emulate optically switched networks for training Mixture-of-Experts models.
 
     Start with `doctor`. Then `run` an experiment such as examples/prototype.yaml, or `predict` its
     results without root. To work with a fabric yourself, start it with `up`, use `inspect`, `exec`,
     `light`, `ocs` and `fault`, and remove it with `down`.
     """
+    from moefabric.config.plugins import installed_modules_only
+
+    context.with_resource(installed_modules_only())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from moefabric.api.commands import FILE
+from moefabric.config.plugins import any_modules
 from moefabric.core.machines import Strategy
 from moefabric.core.units import rate_bps
 
@@ -30,8 +31,30 @@ def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comman
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 name_option = click.option("--name", help="Name of the fabric. Needed if several are up.")
 ocs_option = click.option("--ocs", "ocs_name", default="ocs0", help="The OCS.")
-settings_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
+
+
+def _choose_plugins(context: click.Context, _option: click.Parameter, choice: str) -> None:
+    if choice == "any":
+        context.with_resource(any_modules())
+
+
+settings_option = all_of(
+    click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
+    ),
+    click.option(
+        "--plugins",
+        type=click.Choice(["installed", "any"]),
+        default="installed",
+        callback=_choose_plugins,
+        expose_value=False,
+        help="Modules that the file may name, each of which runs as a program. --set names any.",
+    ),
+)
+open_cluster_option = click.option(
+    "--open-cluster",
+    is_flag=True,
+    help="With --cluster: it may do without a token, as nobody else reaches its network.",
 )
 placement_options = all_of(
     click.option(
@@ -45,6 +68,7 @@ placement_options = all_of(
         default=Strategy.PACK.value,
         help="With --cluster: how regions and EPS are spread over nodes.",
     ),
+    open_cluster_option,
     settings_option,
 )
 via_options = all_of(

@@ -13,7 +13,13 @@ import click
 
 from moefabric.api import commands
 from moefabric.report import formatting
-from moefabric.ui.cli.options import all_of, json_option, placement_options, settings_option
+from moefabric.ui.cli.options import (
+    all_of,
+    json_option,
+    open_cluster_option,
+    placement_options,
+    settings_option,
+)
 
 if TYPE_CHECKING:
     from moefabric.api.experiment import Experiment
@@ -38,6 +44,9 @@ _experiment_options = all_of(
         help="Write the results without their rows, at most 20 kB of JSON for a repository.",
     ),
 )
+_resume_option = click.option(
+    "--resume", is_flag=True, help="Go on where the run of this --json file was stopped."
+)
 _hosts_option = click.option(
     "--hosts", type=commands.FILE, help="Run on the real servers that this file lists."
 )
@@ -52,7 +61,7 @@ _hosts_option = click.option(
     help="Processes that something else starts: ocs, controller, or ocs,controller.",
 )
 @_hosts_option
-@click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
+@_resume_option
 @click.option("--flows", is_flag=True, help="Keep the record of every flow in the JSON.")
 @placement_options
 def run(
@@ -65,8 +74,6 @@ def run(
     """
     loaded = _load(experiment, settings, hosts)
     options["external"] = _external_processes(external)
-    if options["resume"] and options["json_file"] in (None, commands.STANDARD_OUTPUT):
-        raise click.UsageError("--resume: give the --json file of the run that was stopped")
     _carry_out(loaded.run, loaded.operations, **options)
 
 
@@ -94,6 +101,8 @@ def _carry_out(
     **options: Any,
 ) -> NoReturn:
     """Run or train an experiment, write its results, and exit with their status."""
+    if options["resume"] and json_file in (None, commands.STANDARD_OUTPUT):
+        raise click.UsageError("--resume: give the --json file of the run that was stopped")
     commands.check_writable(json_file, report, store, gating)
     journalled = commands.journalled(json_file, report)
     with journalled as journal, commands.progress_reporter(operations) as reporter:
@@ -123,6 +132,7 @@ def _external_processes(text: str) -> frozenset[str]:
     type=commands.FILE,
     help="Write what the gates chose as a NumPy archive, which `gating: {trace: FILE}` replays.",
 )
+@_resume_option
 @_hosts_option
 @placement_options
 def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **options: Any) -> None:
@@ -139,6 +149,7 @@ def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **opt
 @click.argument("file", type=commands.FILE, metavar="SWEEP")
 @click.option("--out", type=commands.FILE, help="Folder of the results. Default: out/NAME.")
 @click.option("--cluster", metavar="ADDRESS", help="Use this Ray cluster; `auto` finds it.")
+@open_cluster_option
 @click.option("--resume", is_flag=True, help="Go on: keep the runs that the folder has.")
 @json_option
 @settings_option

@@ -18,6 +18,7 @@ from moefabric.api import commands
 @click.option(
     "--results", type=commands.FILE, help="Take the results of an earlier run; compute nothing."
 )
+@click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
 @click.option(
     "--stored",
     type=commands.FILE,
@@ -25,9 +26,15 @@ from moefabric.api import commands
     help="Folder of stored results of examples/forwarding-*.yaml, which the page shows.",
 )
 def frontier(
-    folder: Path, json_file: Path | None, page: Path | None, results: Path | None, stored: Path
+    folder: Path,
+    json_file: Path | None,
+    page: Path | None,
+    results: Path | None,
+    stored: Path,
+    resume: bool,
 ) -> None:
     """Predict iterations of the jobs in FOLDER on every network, and compare with its cost."""
+    from moefabric.api.units import finished_units, folder_digests
     from moefabric_studies.paper.frontier.page import page_text, text_lines
     from moefabric_studies.paper.frontier.pictures import pictures
     from moefabric_studies.paper.frontier.results import FrontierResults
@@ -37,9 +44,15 @@ def frontier(
     if results:
         outcome = FrontierResults.read(results)
     else:
-        with commands.progress_reporter(step_count(folder)) as reporter:
-            outcome = run_study(folder, reporter)
-    commands.write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
+        identity = {"command": "frontier", "files": folder_digests(folder)}
+        with (
+            finished_units(json_file, identity, resume=resume) as units,
+            commands.progress_reporter(step_count(folder)) as reporter,
+        ):
+            outcome = run_study(folder, reporter, units=units)
+            commands.write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
+    if results:
+        commands.write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
     if page:
         for name, picture in pictures(outcome).items():
             commands.write_output(page.with_name(name), picture)

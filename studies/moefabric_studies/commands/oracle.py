@@ -21,6 +21,7 @@ from moefabric.api.commands import FILE, check_writable, progress_reporter, writ
     type=FILE,
     help="Write the page of MixNet's simulator from stored results, no other.",
 )
+@click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
 @click.option("--results", type=FILE, help="Take the results of an earlier run; simulate nothing.")
 def oracle(
     folder: Path,
@@ -31,11 +32,13 @@ def oracle(
     page: Path | None,
     mixnet: Path | None,
     results: Path | None,
+    resume: bool,
 ) -> None:
     """Run the examples' all-to-alls in ns-3 and SimGrid and compare. FOLDER holds the examples."""
     if mixnet:
         _write_mixnet(mixnet, folder)
         return
+    from moefabric.api.units import finished_units
     from moefabric_studies.oracle import processes
     from moefabric_studies.oracle.page import pictures, text
     from moefabric_studies.oracle.results import OracleResults
@@ -48,8 +51,13 @@ def oracle(
         study = Study.of(folder)
         ns3 = processes.ns3(ns3_python or processes.NS3_PYTHON)
         simgrid = processes.simgrid(simgrid_python or processes.SIMGRID_PYTHON)
-        with progress_reporter(len(study.simulations)) as reporter:
-            outcome = compare(study, ns3, simgrid, reporter)
+        identity = {"command": "oracle", "ns3": str(ns3.python)}
+        with (
+            finished_units(json_file, identity, resume=resume) as units,
+            progress_reporter(len(study.simulations)) as reporter,
+        ):
+            outcome = compare(study, ns3, simgrid, reporter, units)
+            write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
     if run:
         outcome = outcome.model_copy(update={"emulated": emulated_results(run)})
     write_output(json_file, outcome.model_dump_json(indent=1) + "\n")

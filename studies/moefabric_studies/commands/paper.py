@@ -1,8 +1,11 @@
 """`moefabric paper`: tables of the MixNet paper, predicted or emulated."""
 
 import json
+import os
+import platform
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +15,7 @@ from moefabric.api import commands
 from moefabric.api.signals import graceful_shutdown
 
 if TYPE_CHECKING:
+    from moefabric.api.units import Units
     from moefabric_studies.paper.results import PaperResults
 
 
@@ -38,6 +42,11 @@ if TYPE_CHECKING:
     help="With --emulated: measure only this model, on this network, at this NIC rate; or"
     " `reconfiguration`.",
 )
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="With --emulated: go on where the run of this --json file was stopped.",
+)
 def paper(
     folder: Path,
     json_file: Path | None,
@@ -45,6 +54,7 @@ def paper(
     document: Path | None,
     emulated: bool,
     only: tuple[str, ...],
+    resume: bool,
 ) -> None:
     """Print the paper's tables with predicted or emulated values. FOLDER holds their definition."""
     from moefabric_studies.paper.document import document_text
@@ -53,14 +63,15 @@ def paper(
     from moefabric_studies.paper.results import predict_tables
     from moefabric_studies.paper.text import text_lines
 
-    if only and not emulated:
-        raise click.UsageError("--only needs --emulated")
+    if (only or resume) and not emulated:
+        raise click.UsageError(f"{'--only' if only else '--resume'} needs --emulated")
     commands.check_writable(json_file, report, document)
     predicted = predict_tables(folder)
-    results = _emulate(predicted, only) if emulated else predicted
+    with _units(folder, json_file, resume=resume) if emulated else nullcontext() as units:
+        results = _emulate(predicted, only, units) if units else predicted
+        commands.write_output(json_file, json.dumps(results.to_json(), indent=1) + "\n")
     if json_file != commands.STANDARD_OUTPUT:
         click.echo("\n".join(text_lines(results)))
-    commands.write_output(json_file, json.dumps(results.to_json(), indent=1) + "\n")
     if report:
         commands.write_output(report, page(predicted, results if emulated else None))
     if document:
@@ -71,8 +82,18 @@ def paper(
         sys.exit(commands.INVALID)
 
 
+def _units(
+    folder: Path, json_file: Path | None, *, resume: bool
+) -> "AbstractContextManager[Units]":
+    from moefabric.api.units import finished_units, folder_digests
+
+    machine = {"kernel": platform.release(), "cores": os.cpu_count()}
+    identity = {"command": "paper", "files": folder_digests(folder), **machine}
+    return finished_units(json_file, identity, resume=resume)
+
+
 @graceful_shutdown()
-def _emulate(predicted: "PaperResults", only: Sequence[str]) -> "PaperResults":
+def _emulate(predicted: "PaperResults", only: Sequence[str], units: "Units") -> "PaperResults":
     from moefabric_studies.paper import emulated
 
     evaluation = predicted.evaluation
@@ -80,5 +101,5 @@ def _emulate(predicted: "PaperResults", only: Sequence[str]) -> "PaperResults":
     filters = [emulated.CellFilter.parse(text) for text in only if text != emulated.RECONFIGURATION]
     cells = emulated.select_cells(evaluation, filters) if filters or not only else []
     with commands.progress_reporter(emulated.step_count(cells, waits=waits)) as reporter:
-        measurements = emulated.measure_cells(evaluation, cells, reporter, waits=waits)
+        measurements = emulated.measure_cells(evaluation, cells, reporter, waits=waits, units=units)
     return emulated.emulated_tables(predicted, measurements)

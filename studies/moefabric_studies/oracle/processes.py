@@ -27,6 +27,10 @@ class SimulatorError(MoefabricError):
     """Another simulator failed; the message has the last line that it printed."""
 
 
+Ended = Callable[[Mapping[str, Any], Completion], object]
+"""Function that takes a scenario that has ended, and its completion."""
+
+
 @dataclass(frozen=True)
 class SimulatorProcess:
     """A simulator in a Python of its own.
@@ -65,13 +69,17 @@ class SimulatorProcess:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def run(
-        self, documents: Sequence[Mapping[str, Any]], show: Callable[[str], None] = lambda _: None
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        show: Callable[[str], None] = lambda _: None,
+        ended: Ended = lambda _document, _completion: None,
     ) -> list[Completion]:
         """Simulate scenarios in JSON form, one after the other.
 
         Args:
             documents: The scenarios.
             show: Is called when a scenario has ended, with the name of the next one.
+            ended: Is called before that, with the scenario and its completion.
 
         Raises:
             SimulatorError: If the simulator fails.
@@ -89,6 +97,8 @@ class SimulatorProcess:
                 assert process.stdout is not None
                 for answer in process.stdout:
                     completions.append(completion_of(json.loads(answer)))
+                    for document in documents[len(completions) - 1 :][:1]:
+                        ended(document, completions[-1])
                     show(
                         " ".join(document["name"] for document in documents[len(completions) :][:1])
                     )
@@ -105,11 +115,14 @@ class SimulatorProcess:
         documents: Sequence[Mapping[str, Any]],
         processes: int,
         show: Callable[[str], None] = lambda _: None,
+        ended: Ended = lambda _document, _completion: None,
     ) -> list[Completion]:
         """Simulate scenarios as `run` does, in several processes; results keep their order."""
         shares = [documents[first::processes] for first in range(processes)]
         with ThreadPoolExecutor(processes) as pool:
-            answered = list(pool.map(partial(self.run, show=show), filter(None, shares)))
+            answered = list(
+                pool.map(partial(self.run, show=show, ended=ended), filter(None, shares))
+            )
         return [answered[n % processes][n // processes] for n in range(len(documents))]
 
 

@@ -1,13 +1,16 @@
 """Runs all cases in all simulators."""
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from moefabric import UnsupportedError
 from moefabric.api.results import ProgressReporter, read_run
+from moefabric.api.units import Units
 from moefabric_studies.oracle import results
 from moefabric_studies.oracle.cases import Case, cases, sharing_cases
 from moefabric_studies.oracle.own_simulators import alone_ends_s, max_min_ends_s
@@ -57,7 +60,11 @@ class Study:
 
 
 def compare(
-    study: Study, ns3: SimulatorProcess, simgrid: SimulatorProcess, reporter: ProgressReporter
+    study: Study,
+    ns3: SimulatorProcess,
+    simgrid: SimulatorProcess,
+    reporter: ProgressReporter,
+    units: Units | None = None,
 ) -> results.OracleResults:
     """Run a study.
 
@@ -66,6 +73,7 @@ def compare(
         ns3: The packet simulator.
         simgrid: The simulator of max-min flows.
         reporter: Shows progress, a step for each simulation of ns-3.
+        units: Keeps simulations of ns-3 that have ended. Default: nothing does.
 
     Raises:
         UnsupportedError: If a simulator is missing.
@@ -77,7 +85,7 @@ def compare(
     flows = simgrid.run([scenario.to_json() for scenario in study.sharing])
     documents = [packet_document(case.scenario, how) for case, how in study.simulations]
     reporter.show_message(f"ns-3: {len(study.cases)} all-to-alls, {len(documents)} simulations")
-    completions = iter(ns3.run_side_by_side(documents, _PROCESSES, reporter.advance))
+    completions = iter(_simulated(ns3, documents, reporter, units or Units()))
     return results.OracleResults(
         ns3=ns3.version,
         simgrid=simgrid.version,
@@ -93,6 +101,31 @@ def compare(
             for scenario, completion in zip(study.sharing, flows, strict=True)
         ),
     )
+
+
+def _simulated(
+    ns3: SimulatorProcess,
+    documents: Sequence[Mapping[str, Any]],
+    reporter: ProgressReporter,
+    units: Units,
+) -> list[results.Completion]:
+    """Return the completions of scenarios: those that are kept, and simulated ones."""
+    names = [_digest(document) for document in documents]
+    missing = {
+        name: one for name, one in zip(names, documents, strict=True) if name not in units.kept
+    }
+
+    def keep(document: Mapping[str, Any], completion: results.Completion) -> None:
+        units.result(_digest(document), lambda: completion.model_dump(mode="json"))
+
+    for _ in range(len(documents) - len(missing)):
+        reporter.advance("simulated before")
+    ns3.run_side_by_side([*missing.values()], _PROCESSES, reporter.advance, keep)
+    return [results.Completion.model_validate(units.kept[name]) for name in names]
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def emulated_results(file: Path) -> tuple[results.EmulatedResult, ...]:

@@ -12,7 +12,8 @@ import moefabric
 from moefabric.api import testbeds
 from moefabric.api.networks import PACED, circuit_matrix
 from moefabric.api.networks import SplitPolicy as Policy
-from moefabric.api.results import ProgressReporter, fabric_result
+from moefabric.api.results import Json, ProgressReporter, fabric_result
+from moefabric.api.units import Units
 from moefabric_studies.paper.emulation_setup import (
     WARM_UP_OPERATIONS,
     NetworkEmulation,
@@ -50,20 +51,26 @@ class CellRunner:
     Attributes:
         jobs: jobs by name.
         reporter: receives progress, a step for each cell.
+        units: keeps the measurements of cells that have ended.
         measurements: measurements by cell.
         lost: errors by cell.
     """
 
     jobs: Mapping[str, PaperJob]
     reporter: ProgressReporter
+    units: Units = field(default_factory=Units)
     measurements: dict[Cell, CellMeasurement] = field(default_factory=dict)
     lost: dict[Cell, str] = field(default_factory=dict)
 
-    def run_all(self, cells: Iterable[Cell]) -> None:
+    def run_all(self, chosen: Iterable[Cell]) -> None:
         """Measure cells, again if other programs used the machine, or after an error."""
-        for _, group in groupby(sorted(cells, key=self._wiring), key=self._wiring):
-            remaining = list(group)
-            for _ in range(_ATTEMPTS):
+        for _, group in groupby(sorted(chosen, key=self._wiring), key=self._wiring):
+            cells = list(group)
+            for cell in cells:
+                if record := self.units.kept.get(str(cell)):
+                    self._take(cell, record)
+            remaining = [cell for cell in cells if cell not in self.measurements]
+            for _ in range(_ATTEMPTS if remaining else 0):
                 try:
                     self._run_on_one_fabric(remaining)
                 except moefabric.AgentError as error:
@@ -72,6 +79,13 @@ class CellRunner:
                     self.reporter.show_message(str(error))
                 else:
                     break
+
+    def _take(self, cell: Cell, record: Json) -> None:
+        """Take the measurement of a cell."""
+        self.measurements[cell] = CellMeasurement.of_record(record)
+        self.lost.pop(cell, None)
+        rate = moefabric.rate_text(cell.rate_bps)
+        self.reporter.advance(f"{cell.job} on {cell.network} at {rate}")
 
     def _wiring(self, cell: Cell) -> tuple[str, str]:
         return cell.job, repr(network_emulation(self.jobs[cell.job], cell.network).wiring)
@@ -89,10 +103,7 @@ class CellRunner:
             for network, emulation in networks.items():
                 region = _EmulatedRegion(job, fabric, emulation, fleet, controllers, wiring.remarks)
                 for cell in (cell for cell in cells if cell.network == network):
-                    self.measurements[cell] = region.measure(cell.rate_bps)
-                    self.lost.pop(cell, None)
-                    rate = moefabric.rate_text(cell.rate_bps)
-                    self.reporter.advance(f"{job.name} on {network} at {rate}")
+                    self._take(cell, self.units.result(str(cell), partial(region.record, cell)))
 
 
 def _set_circuits(
@@ -136,6 +147,10 @@ class _EmulatedRegion:
         with closing(self._executor(scaled)) as executor:
             executor.iteration(0, layer_operations(job, scaled)[:WARM_UP_OPERATIONS])
 
+    def record(self, cell: Cell) -> Json:
+        """Return the record of a cell's measurement."""
+        return self.measure(cell.rate_bps).to_record()
+
     def measure(self, rate_bps: float) -> CellMeasurement:
         """Measure the all-to-alls at this NIC rate, twice if disturbed or invalid."""
         scaled = at_nic_rate(self._fabric, self._job, rate_bps)
@@ -174,7 +189,7 @@ class _EmulatedRegion:
 
 
 def measure_waits(
-    job: PaperJob, settle_times_ns: Iterable[int], reporter: ProgressReporter
+    job: PaperJob, settle_times_ns: Iterable[int], reporter: ProgressReporter, units: Units
 ) -> dict[int, WaitTimes]:
     """Measure how long traffic waits for new circuits, in real time.
 
@@ -182,20 +197,28 @@ def measure_waits(
         job: job whose demand the circuits are for.
         settle_times_ns: settle times of the OCS.
         reporter: receives progress, a step for each settle time.
+        units: keeps the times of settle times that have ended.
 
     Returns:
         Times from the demand to traffic on all circuits, starting without light, by settle time.
     """
-    emulation, waits = network_emulation(job, _RECONFIGURED), dict[int, WaitTimes]()
+    waits = dict[int, WaitTimes]()
     for settle_ns in settle_times_ns:
-        fabric = region_fabric(_fabric_name(), job, emulation, settle_ns)
-        demand = moefabric.DemandMatrix(fabric.servers, job.dispatch_bytes)
-        with testbeds.running_testbed(fabric, transport=PACED) as (_, _, controllers):
-            (controller,) = controllers.under_policy(emulation.policy).values()
-            times_s = []
-            for _ in range(_LONG_CHANGES if settle_ns >= _LONG_NS else _CHANGES):
-                controllers.clear_circuits()
-                times_s.append(controller.reconfigure(demand).phases.total_s)
-            waits[settle_ns] = WaitTimes(tuple(times_s))
-        reporter.advance(f"circuits that settle in {moefabric.duration_text(settle_ns)}")
+        name = f"circuits that settle in {moefabric.duration_text(settle_ns)}"
+        waits[settle_ns] = WaitTimes(tuple(units.result(name, partial(_waits_s, job, settle_ns))))
+        reporter.advance(name)
     return waits
+
+
+def _waits_s(job: PaperJob, settle_ns: int) -> list[float]:
+    """Return how long traffic waits for new circuits of an OCS with this settle time, each time."""
+    emulation = network_emulation(job, _RECONFIGURED)
+    fabric = region_fabric(_fabric_name(), job, emulation, settle_ns)
+    demand = moefabric.DemandMatrix(fabric.servers, job.dispatch_bytes)
+    with testbeds.running_testbed(fabric, transport=PACED) as (_, _, controllers):
+        (controller,) = controllers.under_policy(emulation.policy).values()
+        times_s = []
+        for _ in range(_LONG_CHANGES if settle_ns >= _LONG_NS else _CHANGES):
+            controllers.clear_circuits()
+            times_s.append(controller.reconfigure(demand).phases.total_s)
+    return times_s

@@ -6,6 +6,7 @@ from typing import Final, Self
 
 from moefabric import NS_PER_S, SpecError, rate_bps
 from moefabric.api.results import ProgressReporter
+from moefabric.api.units import Units
 from moefabric_studies.paper import tables
 from moefabric_studies.paper.aims import aims_table
 from moefabric_studies.paper.cell_runner import CellRunner, measure_waits
@@ -94,7 +95,12 @@ def step_count(cells: Sequence[Cell], *, waits: bool) -> int:
 
 
 def measure_cells(
-    evaluation: Evaluation, cells: Sequence[Cell], reporter: ProgressReporter, *, waits: bool
+    evaluation: Evaluation,
+    cells: Sequence[Cell],
+    reporter: ProgressReporter,
+    *,
+    waits: bool,
+    units: Units | None = None,
 ) -> Measurements:
     """Measure cells on emulated fabrics.
 
@@ -103,13 +109,15 @@ def measure_cells(
         cells: cells to measure.
         reporter: receives progress.
         waits: whether to measure reconfiguration times, too.
+        units: keeps what has been measured; default: nothing does.
 
     Raises:
         FabricError: if a fabric can't be started.
     """
     job = evaluation.jobs[_OVERSUBSCRIBED_JOB]
-    measured_waits = measure_waits(job, _SETTLE_TIMES_NS, reporter) if waits else {}
-    runner = CellRunner(evaluation.jobs_by_full_name, reporter)
+    units = units or Units()
+    measured_waits = measure_waits(job, _SETTLE_TIMES_NS, reporter, units) if waits else {}
+    runner = CellRunner(evaluation.jobs_by_full_name, reporter, units)
     runner.run_all(cells)
     return Measurements(runner.measurements, measured_waits, runner.lost)
 

@@ -4,26 +4,39 @@ import tomllib
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
 from moefabric.config import plugins
-from moefabric.config.plugins import GROUPS, POLICIES, load_plugin, plugin_names
+from moefabric.config.loader import load_experiment
+from moefabric.config.plugins import (
+    GROUPS,
+    OCS_DRIVERS,
+    OCS_PROFILES,
+    POLICIES,
+    TRANSPORTS,
+    load_plugin,
+    plugin_names,
+)
 from moefabric.core.errors import SpecError
+from moefabric.core.ocs_dialect import OcsDriverFactory
+from moefabric.core.transport import Transport
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.policy import EpsOnly, Policy
-from tests.support.paths import REPOSITORY
+from tests.support.paths import EXAMPLES, REPOSITORY
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty current folder, with nothing in the caches of plug-ins."""
     monkeypatch.chdir(tmp_path)
-    for cached in (plugins._built_in, plugins._registered, plugins._loaded):
-        cached.cache_clear()
+    cached = (plugins._built_in, plugins._registered, plugins._found, plugins._loaded)
+    for cache in cached:
+        cache.cache_clear()
     yield tmp_path
-    for cached in (plugins._built_in, plugins._registered, plugins._loaded):
-        cached.cache_clear()
+    for cache in cached:
+        cache.cache_clear()
 
 
 def test_installed_entry_points_are_those_of_the_project_file() -> None:
@@ -50,11 +63,17 @@ def test_a_class_is_called_and_an_object_is_itself() -> None:
     assert load_plugin(POLICIES, "moefabric.planner.mixnet:MIXNET") is MIXNET
 
 
+class Sized(Protocol):
+    """A part of the tests below."""
+
+    given: dict[str, Any]
+
+
 def test_arguments_of_a_reference_are_passed_on(folder: Path) -> None:
     (folder / "sized.py").write_text("class Sized:\n    def __init__(self, **a): self.given = a\n")
-    part = load_plugin(POLICIES, "sized:Sized(size=4, share=0.25, kind=fast, deep=true)")
+    part = load_plugin(POLICIES, "sized:Sized(size=4, share=0.25, kind=fast, deep=true)", Sized)
     assert part.given == {"size": 4, "share": 0.25, "kind": "fast", "deep": True}
-    assert load_plugin(POLICIES, "sized:Sized()").given == {}
+    assert load_plugin(POLICIES, "sized:Sized()", Sized).given == {}
     assert load_plugin(POLICIES, "eps()") == EpsOnly()
 
 
@@ -77,9 +96,9 @@ def test_wrong_arguments_are_named(reference: str, message: str) -> None:
 
 def test_modules_are_found_in_the_current_folder(folder: Path) -> None:
     (folder / "nearby_policy.py").write_text(
-        "class Box:\n    class Nearby:\n        name = 'here'\n"
+        "class Box:\n    class Nearby:\n        given = {'here': 1}\n"
     )
-    assert load_plugin(POLICIES, "nearby_policy:Box.Nearby").name == "here"
+    assert load_plugin(POLICIES, "nearby_policy:Box.Nearby", Sized).given == {"here": 1}
 
 
 def test_registered_package_is_found_and_does_not_replace_a_built_in_one(
@@ -120,18 +139,85 @@ def test_registered_package_is_found_and_does_not_replace_a_built_in_one(
         pytest.param("needy:A", "needy fails: TypeError: .*'speed'", id="needs-arguments"),
         pytest.param(
             "partial:A",
-            "'partial:A' has no reconfigures, splits_by_demand, suits_patch_panel: a policy has "
+            "'partial:A': A has no reconfigures, splits_by_demand, suits_patch_panel: a policy has "
             "the members of moefabric.planner.policy.Policy",
-            id="lacks-members",
+            id="class-lacks-members",
         ),
+        pytest.param(
+            "partial:OBJECT",
+            "'partial:OBJECT' has no reconfigures, splits_by_demand, suits_patch_panel: a policy "
+            "has the members of moefabric.planner.policy.Policy",
+            id="object-lacks-members",
+        ),
+        pytest.param("partial:make", "is called, or a function whose annotation", id="no-promise"),
     ],
 )
 def test_reason_why_a_plugin_cannot_be_used(folder: Path, reference: str, message: str) -> None:
     (folder / "broken.py").write_text("1 / 0\n")
     (folder / "leaving.py").write_text("raise SystemExit(3)\n")
-    (folder / "needy.py").write_text("class A:\n    def __init__(self, speed): ...\n")
+    (folder / "needy.py").write_text(
+        "from moefabric.planner.policy import EpsOnly\n"
+        "class A(EpsOnly):\n    def __init__(self, speed): ...\n"
+    )
     (folder / "partial.py").write_text(
         "class A:\n    name = 'a'\n    forwards = False\n    circuits = split = print\n"
+        "OBJECT = A()\ndef make(): return OBJECT\n"
     )
     with pytest.raises(SpecError, match=message):
         load_plugin(POLICIES, reference, Policy)
+
+
+@pytest.mark.parametrize(
+    ("group", "reference", "protocol"),
+    [
+        pytest.param(TRANSPORTS, "subprocess:Popen(args=SCRIPT)", Transport, id="class"),
+        pytest.param(TRANSPORTS, "os:system(command=SCRIPT)", Transport, id="built-in-function"),
+        pytest.param(TRANSPORTS, "subprocess:call(args=SCRIPT)", Transport, id="function"),
+        pytest.param(
+            OCS_DRIVERS, "zipfile:ZipFile(file=VICTIM, mode=w)", OcsDriverFactory, id="same-method"
+        ),
+        pytest.param(OCS_PROFILES, "subprocess:Popen(args=SCRIPT)", None, id="no-protocol"),
+    ],
+)
+def test_what_makes_no_part_is_not_called(
+    folder: Path, group: str, reference: str, protocol: type | None
+) -> None:
+    script, victim = folder / "script", folder / "victim"
+    script.write_text(f"#!/bin/sh\ntouch {folder}/ran\n")
+    script.chmod(0o755)
+    victim.write_text("whole")
+    called = reference.replace("SCRIPT", str(script)).replace("VICTIM", str(victim))
+    with pytest.raises(SpecError, match=r"members of|nothing is called"):
+        load_plugin(group, called, protocol)
+    assert not (folder / "ran").exists()
+    assert victim.read_text() == "whole"
+
+
+def test_function_is_called_whose_annotation_promises_the_part(folder: Path) -> None:
+    (folder / "factory.py").write_text(
+        "from moefabric.core.transport import TcpTransport\n"
+        "def made(name: str = 'x') -> TcpTransport:\n    return TcpTransport(name, 'reno')\n"
+    )
+    assert load_plugin(TRANSPORTS, "factory:made(name=own)", Transport).name == "own"
+
+
+def test_files_name_modules_of_installed_packages_and_settings_any(folder: Path) -> None:
+    (folder / "lab_policy.py").write_text(
+        "import pathlib\n"
+        "pathlib.Path('imported').touch()\n"
+        "from moefabric.planner.policy import EpsOnly\n"
+        "class Own(EpsOnly): ...\n"
+    )
+    text = (EXAMPLES / "prototype.yaml").read_text()
+    foreign = folder / "foreign.yaml"
+    foreign.write_text(text.replace("policy: mixnet}", "policy: 'lab_policy:Own'}"))
+    own = EXAMPLES / "prototype.yaml"
+    with plugins.installed_modules_only():
+        with pytest.raises(SpecError, match="no installed package has the module lab_policy"):
+            load_experiment(foreign)
+        assert not (folder / "imported").exists()
+        load_experiment(own, ["fabrics[1].policy=moefabric.planner.joint:Joint"])
+        load_experiment(own, ["fabrics[1].policy=lab_policy:Own"])
+        with plugins.any_modules():
+            load_experiment(foreign)
+    load_experiment(foreign)

@@ -236,10 +236,12 @@ def test_error_of_the_callback_ends_the_ranks() -> None:
 
 def test_ranks_keep_the_callers_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OF_THE_CALLER", "kept")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "kept from them")
     monkeypatch.chdir(tmp_path)
     lines = Lines()
-    script = "import json, os; print(json.dumps([os.environ['OF_THE_CALLER'], os.getcwd()]))"
+    script = "import json, os; print(json.dumps([os.environ['OF_THE_CALLER'], os.getcwd(), "
+    script += "'RAY_AUTH_TOKEN' in os.environ]))"
     one = job(sys.executable, "-c", script, servers=1, ranks_per_server=1)
     with RankProcesses(one, lines.add) as ranks:
         ranks.wait(WAIT_S)
-    assert json.loads(lines[0][2]) == ["kept", str(tmp_path)]
+    assert json.loads(lines[0][2]) == ["kept", str(tmp_path), False]

@@ -1,6 +1,7 @@
 """The lock of all Python packages."""
 
 import re
+import subprocess
 from collections.abc import Sequence
 
 import pytest
@@ -10,6 +11,8 @@ from tests.support.paths import REPOSITORY
 PACKAGING = REPOSITORY / "packaging"
 LOCK = (PACKAGING / "requirements.lock").read_text()
 SECTIONS = ("run", "training", "cluster", "test", "all", "build")
+APART = ("torch", "audit", "oracle", "mutation")
+"""PyTorch's build for CPUs, and environments of other tools."""
 
 
 def _key(name: str) -> str:
@@ -27,7 +30,7 @@ def _section(name: str) -> dict[str, tuple[str, list[str]]]:
 
 
 def test_every_package_has_hashes() -> None:
-    for section in SECTIONS:
+    for section in (*SECTIONS, *APART):
         packages = _section(section)
         assert packages
         assert all(hashes for _, hashes in packages.values()), section
@@ -53,6 +56,8 @@ def test_versions_are_those_that_the_tests_pass_with() -> None:
         ("packaging/requirements-test", ["run", "test"]),
         ("packaging/requirements-all", SECTIONS[:-1]),
         ("packaging/requirements-parquet", SECTIONS[:-1]),
+        ("packaging/requirements-torch", ["torch"]),
+        *((f"packaging/{name}-requirements", [name]) for name in APART[1:]),
     ],
 )
 def test_every_requirement_is_locked(file: str, sections: Sequence[str]) -> None:
@@ -67,3 +72,33 @@ def test_entry_for_windows_is_locked_for_linux_where_a_section_needs_it() -> Non
     (section,) = re.findall(r"(?ms)^# all\n(.*?)(?=^# |\Z)", LOCK)
     assert re.search(r"(?m)^mkdocs-material==", section)
     assert re.search(r"(?m)^colorama==\S+ \\$", section)
+
+
+def test_pytorch_is_that_of_its_requirements() -> None:
+    (wanted,) = re.findall(
+        r"(?m)^torch==(\S+)$", (PACKAGING / "requirements-torch.txt").read_text()
+    )
+    assert _section("torch")["torch"][0] == f"{wanted}+cpu", "run `packaging/lock torch`"
+
+
+def test_nothing_is_installed_without_a_hash() -> None:
+    """Only PyTorch for a Python that the lock doesn't know is, and setup says so."""
+    for script in ("setup", "audit", "oracle"):
+        lines = re.sub(r"\\\n\s*", "", (PACKAGING / script).read_text()).splitlines()
+        for line in lines:
+            if re.search(r'/pip" (--python \S+ )?install', line) and "-e " not in line:
+                hashed = "--require-hashes" in line or "${wanted[@]}" in line
+                assert hashed or "wheels/ryu-" in line, f"{script}: {line}"
+
+
+def test_sections_are_printed_once() -> None:
+    printed = subprocess.run(
+        [PACKAGING / "locked", "run", "cluster", "torch"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    names = re.findall(r"(?m)^([\w.-]+)==\S+", printed)
+    assert "torch" in names
+    assert "ray" in names
+    assert len(names) == len(set(re.findall(r"(?m)^[\w.-]+==.*$", printed)))

@@ -14,7 +14,7 @@ def test_packages_of_a_list_are_installed_with_hashes() -> None:
     script = (REPOSITORY / "packaging/setup").read_text().replace("\\\n", "")
     lists = re.findall(r"(?m)^.* -r \S+", script)
     assert [line for line in lists if "--require-hashes" not in line] == []
-    assert len(lists) == 4
+    assert len(lists) == 5
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +211,41 @@ def test_parquet_in_flame_moes_layout_is_counted(
     broken.write_bytes(b"PAR1 and nothing else")
     with pytest.raises(TraceError, match=r"iter_0300/layer_02\.parquet: can't be read as Parquet"):
         load_gating(tmp_path)
+
+
+def archive(path: Path, header: str, contents: bytes) -> Path:
+    """Write an archive with one array, `counts`, whose header and contents may differ."""
+    text = header.ljust(117) + "\n"
+    with zipfile.ZipFile(path, "w") as members:
+        head = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
+        members.writestr("counts.npy", head + contents)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shape", "contents", "message"),
+    [
+        ("(1000000000000, 1000)", b"", "array of 8000000000000000 bytes .* the limit is"),
+        ("(2, 2, 2, 2)", bytes(100), "is not an archive of plain arrays"),
+        ("(-4, 4)", bytes(128), "is not an archive of plain arrays"),
+    ],
+)
+def test_array_is_judged_by_its_header(
+    tmp_path: Path, shape: str, contents: bytes, message: str
+) -> None:
+    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}"
+    path = archive(tmp_path / "g.npz", header, contents)
+    with pytest.raises(TraceError, match=message):
+        load_gating(path)
+
+
+def test_parquet_with_too_many_choices_is_refused_by_its_footer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    column = arrow.array([[1, 2]] * 600, type=arrow.list_(arrow.int64()))
+    parquet.write_table(arrow.table({"indices": column}), tmp_path / "layer.parquet")
+    assert load_gating(tmp_path / "layer.parquet").tokens.sum() == 1200
+    monkeypatch.setattr(route_files, "MAX_CHOICES", 1000)
+    with pytest.raises(TraceError, match="has 1200 choices of experts; the limit is 1000"):
+        load_gating(tmp_path / "layer.parquet")

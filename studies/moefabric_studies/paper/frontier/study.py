@@ -1,16 +1,19 @@
 """The frontier study: every policy on every network, and the effect of limited forwarding."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import mean
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
+from pydantic import BaseModel
 
 from moefabric.api.results import ProgressReporter
+from moefabric.api.units import Units
 from moefabric_studies.paper import loader
 from moefabric_studies.paper.evaluation import RATES, load_evaluation
 from moefabric_studies.paper.frontier import results
@@ -62,6 +65,7 @@ _GPUS: Final = {
 """Dense bfloat16 peak of NVIDIA's data sheets."""
 _GPU_UTILISATION: Final = 0.4
 _EXAMPLE: Final = "mixtral-8x22b"
+_Kind = TypeVar("_Kind", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,10 @@ def _trace_sizes(sizes: Sequence[int]) -> list[int]:
 
 
 def run_study(
-    folder: Path, reporter: ProgressReporter, sizes: Sequence[int] = REGION_SIZES
+    folder: Path,
+    reporter: ProgressReporter,
+    sizes: Sequence[int] = REGION_SIZES,
+    units: Units | None = None,
 ) -> results.FrontierResults:
     """Compute the study.
 
@@ -105,31 +112,36 @@ def run_study(
         folder: Folder of the paper's jobs: `examples/paper`.
         reporter: Receives progress, `step_count` steps.
         sizes: Servers of the regions.
+        units: Keeps the steps that have ended. Default: nothing does.
 
     Raises:
         SpecError: If a file of the folder can't be used.
     """
-    start = time.monotonic()
+    start, keep = time.monotonic(), partial(_kept, units or Units())
     evaluation = load_evaluation(folder)
     regions = [_Region.of(job) for job in region_jobs(folder, evaluation.jobs, sizes)]
     points, limits = list[results.Point](), list[results.Limit]()
     for region in regions:
-        points += _points(region)
-        reporter.advance(f"{region.job.model}, {region.job.servers} servers")
+        name = f"{region.job.model}, {region.job.servers} servers"
+        points += keep(name, results.Point, partial(_points, region))
+        reporter.advance(name)
     for region in regions:
-        limits.append(_limit(region.job))
-        reporter.advance(f"{region.job.model}, {region.job.servers} servers: limits")
+        name = f"{region.job.model}, {region.job.servers} servers: limits"
+        limits += keep(name, results.Limit, partial(_limits, region.job))
+        reporter.advance(name)
     mixes, moves = list[results.Mix](), list[results.Move]()
     for job in (region.job for region in regions if region.job.model == _EXAMPLE):
         for kind in _PERMUTATIONS:
-            mixes += [_mix(job, kind, share) for share in _SHARES]
-            reporter.advance(f"{job.servers} servers: permutation, {kind}")
+            name = f"{job.servers} servers: permutation, {kind}"
+            mixes += keep(name, results.Mix, partial(_mixes, job, kind))
+            reporter.advance(name)
         if job.servers == results.SMALLEST:
-            moves += list(_moves(job))
-    traces = []
+            moves += keep("moves", results.Move, partial(_moves, job))
+    traces = list[results.TraceTimes]()
     for servers in _trace_sizes(sizes):
-        traces.append(_trace(evaluation.trace, servers))
-        reporter.advance(f"{servers} servers: training trace")
+        name = f"{servers} servers: training trace"
+        traces += keep(name, results.TraceTimes, partial(_traces, evaluation.trace, servers))
+        reporter.advance(name)
     speeds = [
         speed
         for region in regions
@@ -145,6 +157,14 @@ def run_study(
         gpu_speeds=tuple(speeds),
         wall_s=time.monotonic() - start,
     )
+
+
+def _kept(
+    units: Units, name: str, kind: type[_Kind], compute: Callable[[], Iterator[_Kind]]
+) -> list[_Kind]:
+    """Return the results of a step: those that are kept, or computed ones."""
+    rows = units.result(name, lambda: [row.model_dump(mode="json") for row in compute()])
+    return [kind.model_validate(row) for row in rows]
 
 
 # --- points --------------------------------------------------------------------------------------
@@ -238,12 +258,12 @@ def _settling_s(
 # --- limits of forwarding, other demands, GPUs ---------------------------------------------------
 
 
-def _limit(job: RegionJob) -> results.Limit:
-    """Return the effect of limited forwarding on the first layer."""
+def _limits(job: RegionJob) -> Iterator[results.Limit]:
+    """Yield the effect of limited forwarding on the first layer."""
     comparison = Comparison(job.demands[0], CORNER)
     base = comparison.nic_bytes(EPS)
     by_nics = {f"{n:g}": comparison.limited_nic_bytes(n) / base for n in FORWARDING_NICS}
-    return results.Limit(
+    yield results.Limit(
         model=job.model,
         servers=job.servers,
         by_nics=by_nics,
@@ -253,11 +273,12 @@ def _limit(job: RegionJob) -> results.Limit:
     )
 
 
-def _mix(job: RegionJob, kind: str, share: float) -> results.Mix:
-    """Return the times of a demand, a share of which is a permutation."""
+def _mixes(job: RegionJob, kind: str) -> Iterator[results.Mix]:
+    """Yield the times of demands, a growing share of which is a permutation."""
     policies = (MIXNET, JOINT, EVEN_SPILL, MULTIHOP, MOVED_MULTIHOP)
-    times = _relative(Comparison(_mixed(job, kind, share), CORNER), policies)
-    return results.Mix(servers=job.servers, kind=kind, share=share, all_to_all=times)
+    for share in _SHARES:
+        times = _relative(Comparison(_mixed(job, kind, share), CORNER), policies)
+        yield results.Mix(servers=job.servers, kind=kind, share=share, all_to_all=times)
 
 
 def _mixed(job: RegionJob, kind: str, share: float) -> FloatArray:
@@ -298,13 +319,14 @@ def _relative(comparison: Comparison, policies: Sequence[FrontierPolicy]) -> dic
     return {policy.name: comparison.nic_bytes(policy) / base for policy in policies}
 
 
-def _trace(file: Path, servers: int) -> results.TraceTimes:
+def _traces(file: Path, servers: int) -> Iterator[results.TraceTimes]:
+    """Yield the all-to-alls of the training trace."""
     policies = (MIXNET, SPILL, JOINT, EVEN_SPILL, MULTIHOP)
     comparisons = [
         Comparison(demand, CORNER) for demand in training_trace_demands(file, servers, _TRACE_STEPS)
     ]
     times = [_relative(comparison, policies) for comparison in comparisons]
-    return results.TraceTimes(
+    yield results.TraceTimes(
         servers=servers,
         all_to_all={p.name: tuple(one[p.name] for one in times) for p in policies},
         forwarded=tuple(comparison.multihop_split.forwarded for comparison in comparisons),

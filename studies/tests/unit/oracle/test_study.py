@@ -14,6 +14,7 @@ from moefabric_studies.oracle.results import FORWARDING
 from moefabric_studies.oracle.scenario import Cable, FlowStep, RoutedFlow, Scenario
 from moefabric_studies.oracle.study import WARM_BYTES, Study, compare
 
+from moefabric.api.units import Units
 from moefabric.core.errors import UnsupportedError
 from moefabric.testbed.testbed import WARM_UP_BYTES
 
@@ -82,3 +83,19 @@ def test_missing_simulators_are_named_at_once(simulator: SimulatorProcess) -> No
     absent = replace(simulator, module="no_such_module", remedy="install it")
     with pytest.raises(UnsupportedError, match=r"fake is not in .*: install it"):
         compare(Study((), ()), simulator, absent, Progress())
+
+
+def test_simulations_that_have_ended_are_kept_and_not_repeated(
+    simulator: SimulatorProcess, tmp_path: Path
+) -> None:
+    case = Case("prototype", "0.0 dispatch", "eps", 0.1, SCENARIO, 1.0)
+    study, units = Study((case,), (SCENARIO,)), Units(tmp_path / "units")
+    whole = compare(study, simulator, simulator, Progress(), units)
+    assert len(units.kept) == len((tmp_path / "units").read_text().splitlines()) == 5
+    name = next(iter(units.kept))
+    kept = units.kept | {name: {**units.kept[name], "sent_packets": 77}}
+    progress = Progress()
+    again = compare(study, simulator, simulator, progress, Units(kept=kept))
+    assert again.cases[0].packets[0].sent_packets == 77
+    assert again.cases[0].packets[1:] == whole.cases[0].packets[1:]
+    assert progress.steps == 5

@@ -1,9 +1,12 @@
 """Emulated tables, in memory: sent flows stand for predictions, and measurements become rows."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from moefabric_studies.paper.cell_runner import CellRunner
 from moefabric_studies.paper.emulated import (
     EMULATED_NETWORKS,
     CellFilter,
@@ -29,12 +32,13 @@ from moefabric_studies.paper.measurements import (
     cell_measurement,
     less_disturbed,
 )
-from moefabric_studies.paper.network import NETWORKS
+from moefabric_studies.paper.network import NETWORKS, AllToAll
 from moefabric_studies.paper.page import page
 from moefabric_studies.paper.results import PaperResults
 from moefabric_studies.paper.rows import CALIBRATED, INVALID, OUTSIDE
 from moefabric_studies.paper.text import summary_lines, text_lines
 
+from moefabric.api.units import Units
 from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
@@ -43,6 +47,7 @@ from moefabric.core.topology import Fabric
 from moefabric.execution.executor import Executor, Instruments
 from moefabric.planner.sending.flow_pacing import planned_flows
 from moefabric.results.parts import Json
+from moefabric.results.progress import PlainProgressReporter
 from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.simulator.fluid import predict_regions
 from tests.support.memory_testbed import (
@@ -313,3 +318,25 @@ def test_measured_wait_is_zero_without_delay() -> None:
     assert measured.error_quantile(50) is None
     with pytest.raises(UnmeasuredError, match=r"settles in 0\.1 s"):
         measured.wait_s(0.1)
+
+
+def test_measurement_comes_back_from_its_record() -> None:
+    circuits = np.array([[0, 2], [2, 0]])
+    one = CellMeasurement(
+        AllToAll(0.1, 0.2, circuits), 0.6, (0.1, -0.2), 0.0, 0.01, "pass", ("none",), 0.5
+    )
+    record = json.loads(json.dumps(one.to_record()))
+    back = CellMeasurement.of_record(record)
+    assert np.array_equal(back.all_to_all.circuits, circuits)
+    assert back.to_json() == one.to_json()
+
+
+def test_cells_that_are_kept_are_not_measured_again() -> None:
+    cell = Cell("mixtral-8x22b", "mixnet", RATE)
+    one = CellMeasurement(
+        AllToAll(0.1, 0.2, np.zeros((2, 2), np.int64)), 0.6, (), 0.0, 0.0, "pass", (), None
+    )
+    units = Units(kept={str(cell): one.to_record()})
+    runner = CellRunner(JOBS, PlainProgressReporter(), units)
+    runner.run_all([cell])  # it would need root, and a minute
+    assert runner.measurements[cell].to_json() == one.to_json()

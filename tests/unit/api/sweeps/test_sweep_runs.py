@@ -1,7 +1,9 @@
 """A sweep in memory: results as they end, further attempts, and what a second start repeats."""
 
 import json
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -215,3 +217,45 @@ def test_columns_of_mixed_types_become_text() -> None:
     ]
     expected = [{"a": "1", "b": 1, "c": None}, {"a": "auto", "b": 2.5, "c": True}]
     assert uniform_rows(rows) == expected
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file of this process become larger, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_full_disk_leaves_whole_records_and_resume_goes_on(tmp_path: Path) -> None:
+    spec, out = sweep_spec(), tmp_path / "out"
+    folder, _, _ = run(spec, out)
+    whole = (out / "runs.jsonl").read_bytes()
+    record, size = folder.ordered()[0], len(whole)
+    for room in (1, size // 8):  # a part of the line would have room
+        with largest_file(size + room), pytest.raises(OutputError, match="free some room"):
+            folder.add(record.model_copy(update={"attempts": record.attempts * 50}), "")
+        assert (out / "runs.jsonl").read_bytes() == whole
+    _, carrier, _ = run(spec, out, resume=True)
+    assert carrier.attempts == []
+
+
+def test_resume_takes_a_folder_whose_last_record_is_cut(tmp_path: Path) -> None:
+    spec, out = sweep_spec(), tmp_path / "out"
+    run(spec, out)
+    whole = (out / "runs.jsonl").read_bytes()
+    (out / "runs.jsonl").write_bytes(whole[:-20])
+    _, carrier, _ = run(spec, out, resume=True)
+    assert len(carrier.attempts) == 1
+    assert len((out / "runs.jsonl").read_bytes().splitlines()) == 4
+
+
+def test_resume_repeats_a_run_whose_result_is_no_longer_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    folder, _, _ = run(sweep_spec(), out)
+    folder.result_file(folder.ordered()[1].run).write_text("")
+    _, carrier, _ = run(sweep_spec(figures=["iteration_s"]), out, resume=True)
+    assert len(carrier.attempts) == 1

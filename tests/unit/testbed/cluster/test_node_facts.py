@@ -40,5 +40,8 @@ def test_all_faults_of_all_nodes_are_reported_with_remedies() -> None:
         "b: moefabric 0.0.9, and 0.1.0 on a: install the same version",
         "c: Python 3.12, and 3.11 on a: start Ray there from an environment with the same Python",
         "c: moefabric 0.1.0 with other source files than on a: install the same build",
-        "d: Ray doesn't run as root, which fabrics need: `sudo ray start` there",
+        (
+            "d: Ray doesn't run as root, which fabrics need: `sudo -E ray start` there, "
+            "with RAY_AUTH_TOKEN"
+        ),
     ]

@@ -1,12 +1,15 @@
-"""The study of the smallest region: of one model, and of all, which takes half a minute."""
+"""The study of the smallest region: of one model, stopped once, and of all, in half a minute."""
 
 import shutil
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import yaml
 from moefabric_studies.paper.frontier.results import FrontierResults
 from moefabric_studies.paper.frontier.study import run_study
 
+from moefabric.api.units import finished_units, folder_digests
 from moefabric.results.progress import PlainProgressReporter
 from tests.support.paths import EXAMPLES
 
@@ -26,4 +29,24 @@ def study(
         jobs = yaml.safe_load((folder / "jobs.yaml").read_text())
         jobs["jobs"] = [job for job in jobs["jobs"] if job["name"] == "mixtral-8x22b"]
         (folder / "jobs.yaml").write_text(yaml.safe_dump(jobs))
-        return run_study(folder, PlainProgressReporter(), sizes=(8,))
+        return stopped_study(folder, copy / "frontier.json")
+
+
+class Stop(PlainProgressReporter):
+    """Stops a study at its third step."""
+
+    def advance(self, text: str) -> None:
+        if text.endswith("permutation, exchange"):
+            raise KeyboardInterrupt
+
+
+def stopped_study(folder: Path, json_file: Path) -> FrontierResults:
+    """Return the results of a study that was stopped and went on."""
+    identity = {"files": folder_digests(folder)}
+    with suppress(KeyboardInterrupt), finished_units(json_file, identity, resume=False) as units:
+        run_study(folder, Stop(), sizes=(8,), units=units)
+    with finished_units(json_file, identity, resume=True) as units:
+        assert len(units.kept) == 3
+        results = run_study(folder, PlainProgressReporter(), sizes=(8,), units=units)
+        assert len(units.kept) == 6
+    return results

@@ -1,0 +1,121 @@
+"""Parts of a long command that have ended, kept while the others are under way.
+
+Example:
+    A study that goes on where it was stopped::
+
+        with finished_units(json_file, identity, resume=resume) as units:
+            rows = [units.result(name, partial(measure, name)) for name in names]
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from moefabric.core.errors import SpecError
+from moefabric.runtime.atomic_file import append_whole, output_error, write_whole
+from moefabric.runtime.run_directory import own_version
+
+__all__ = ["Units", "finished_units", "folder_digests", "units_file"]
+
+
+class Units:
+    """Results by the names of units; each is in a file as soon as its unit has ended.
+
+    Threads may add units at once.
+
+    Attributes:
+        kept: The results so far.
+
+    Args:
+        file: The file; None for none.
+        kept: Results of an earlier run.
+    """
+
+    def __init__(self, file: Path | None = None, kept: Mapping[str, Any] | None = None) -> None:
+        self._file, self.kept = file, dict(kept or {})
+        self._appending = Lock()
+
+    def result(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return the result of a unit, which `compute` returns if it hasn't ended before.
+
+        Args:
+            name: Name of the unit, which no other one has.
+            compute: Returns the result, as JSON types.
+
+        Raises:
+            OutputError: If there is no room for it.
+        """
+        if name not in self.kept:
+            self.kept[name] = compute()
+            line = json.dumps([name, self.kept[name]]).encode() + b"\n"
+            if self._file is not None:
+                try:
+                    with self._appending, self._file.open("ab", buffering=0) as file:
+                        append_whole(file, line)
+                except OSError as error:
+                    raise output_error(self._file, error) from error
+        return self.kept[name]
+
+
+def units_file(json_file: Path | None) -> Path | None:
+    """Return the file of units beside that of a command's JSON; None if that is no file."""
+    if json_file is None or str(json_file) == "-":
+        return None
+    return json_file.with_name(f"{json_file.name}.units")
+
+
+def folder_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file in a folder, by name."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@contextmanager
+def finished_units(
+    json_file: Path | None, identity: Mapping[str, Any], *, resume: bool
+) -> Iterator[Units]:
+    """Keep the results of units beside a command's JSON until the end of the `with`.
+
+    After an exception, and after a crash at any instant, the file stays for `resume`.
+
+    Args:
+        json_file: The command's JSON.
+        identity: What the results depend on: digests of files, options. This version of moefabric
+            belongs to it, too.
+        resume: Whether to keep the results of a run that was stopped.
+
+    Raises:
+        SpecError: With `resume`, if there is no such run, or it is another one's.
+        OutputError: If the file can't be written.
+    """
+    file, head = units_file(json_file), {"version": own_version(), **identity}
+    if resume and file is None:
+        raise SpecError([("--resume", "give the --json file of the run that was stopped")])
+    results = _earlier(file, head) if resume and file is not None else {}
+    if file is not None:
+        lines = [head, *map(list, results.items())]
+        write_whole(file, "".join(f"{json.dumps(line)}\n" for line in lines))
+    yield Units(file, results)
+    if file is not None:
+        file.unlink(missing_ok=True)
+
+
+def _earlier(file: Path, head: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of a run that was stopped; a last line that was cut off is left out."""
+    try:
+        lines = file.read_bytes().split(b"\n")[:-1]
+        first, *others = (json.loads(line) for line in lines)
+        results = {str(name): result for name, result in others}
+    except FileNotFoundError:
+        message = "there is no run to resume: leave out --resume"
+        raise SpecError([(str(file), message)]) from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise SpecError([(str(file), f"is no record of units: {error}")]) from error
+    if first != head:
+        names = ", ".join(sorted(k for k in {*first, *head} if first.get(k) != head.get(k)))
+        raise SpecError([(str(file), f"is of another run ({names} differ): leave out --resume")])
+    return results
