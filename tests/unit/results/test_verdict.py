@@ -429,7 +429,11 @@ def test_remedy_names_key_and_number(reason: Reason, value: float, remedy: str) 
 
 
 def test_findings_share_the_remedy_of_the_worst() -> None:
-    findings = [*LATENESS.judge(0.06, place="s0"), *BUSY.judge(0.05), *LATENESS.judge(0.1, place="s1")]
+    findings = [
+        *LATENESS.judge(0.06, place="s0"),
+        *BUSY.judge(0.05),
+        *LATENESS.judge(0.1, place="s1"),
+    ]
     remedies = {one.remedy for one in with_remedies(findings, RunSetting(50, 100))}
     assert len(remedies) == 1
     assert remedies.pop().endswith("scale: {bytes: 50, dilation: 220}")
