@@ -18,6 +18,7 @@ from moefabric.execution.programs.placed_programs import (
     program_scale,
 )
 from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramOptions, ProgramResult
+from moefabric.traces.summary import NOTHING_SENT, sends_bytes
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
 from moefabric.workload.collectives.schedule import CollectiveSchedule
@@ -171,6 +172,8 @@ class TraceReplay:
         fabric = programs.fabric
         if options.operations is not None:
             graph = leading_operations(graph, options.operations)
+        if not sends_bytes(graph):
+            raise SpecError([(graph.name or "trace", NOTHING_SENT)])
         gpus = len(fabric.primary_servers) * fabric.gpus
         ranks = min(len(graph.ranks), gpus) if options.ranks is None else options.ranks
         self.placement = RankPlacement.spread(fabric, ranks)
