@@ -5,6 +5,7 @@ from moefabric.core.errors import ControlError
 from moefabric.core.topology import Region
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
+from moefabric.report.formatting import wrapped
 from moefabric.results.parts import Json
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed.fabric_reader import FabricReader
@@ -70,14 +71,17 @@ def _server_line(server: Json) -> str:
     )
     addresses = f"{server['addresses'][0]}..{server['addresses'][-1].rsplit('.', 1)[1]}"
     place = f"  container {container['name']}" if (container := server.get("container")) else ""
-    return f"  {server['name']}  {addresses}  management {server['management']}  {nics}{place}"
+    head = f"  {server['name']}  "
+    told = f"{addresses}  management {server['management']}  {nics}{place}"
+    return head + wrapped(told, len(head))
 
 
 def _ocs_line(ocs: Json) -> str:
     lit, dark = (" ".join("~".join(ends) for ends in ocs[key]) for key in ("circuits", "dark"))
     scpi = f"SCPI {ocs['management']}:{ocs['scpi_port']}"
     circuits = f"lit: {lit or 'no circuits'}" + (f"  dark: {dark}" if dark else "")
-    return f"  {ocs['name']}  {ocs['ports']} ports, {scpi}  {circuits}"
+    head = f"  {ocs['name']}  "
+    return head + wrapped(f"{ocs['ports']} ports, {scpi}  {circuits}", len(head))
 
 
 def _process_line(process: Json) -> str:
@@ -88,4 +92,5 @@ def _process_line(process: Json) -> str:
 def _controller_line(controller: Json) -> str:
     state = controller.get("fault") or f"{len(controller['rules'])} rules"
     endpoints = f"OpenFlow {controller['openflow']}, {controller['northbound']}"
-    return f"  controller of {controller['region']}  {endpoints}  {state}"
+    head = f"  controller of {controller['region']}  "
+    return head + wrapped(f"{endpoints}  {state}", len(head))
