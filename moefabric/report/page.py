@@ -19,6 +19,7 @@ from moefabric.report import (
     svg,
     timelines,
 )
+from moefabric.report.chart import responsive
 from moefabric.report.formatting import MISSING, counted, printable
 from moefabric.report.outcome import outcome
 from moefabric.report.summary import FabricSummary, overall_verdict, summaries
@@ -80,7 +81,11 @@ def page_template(package: str, name: str = "page.html.j2") -> Template:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        style=page_style(), html=html_table, pill=verdict_pill, fmt=formatting
+        style=page_style(),
+        html=html_table,
+        responsive=responsive,
+        pill=verdict_pill,
+        fmt=formatting,
     )
     return environment.get_template(name)
 
