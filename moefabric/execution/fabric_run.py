@@ -34,14 +34,13 @@ from moefabric.planner.policy import Policy
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of
-from moefabric.report import formatting
+from moefabric.report.summary import FabricSummary
 from moefabric.results import model as result_model
 from moefabric.results.journal import HeaderLine, Journal, JournalReader
 from moefabric.results.parts import LinkLateness
 from moefabric.results.progress import ProgressReporter
 from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.records.spine_traffic import spine_traffic, uplink_payload
-from moefabric.results.statistics import median_of
 from moefabric.results.verdict import fabric_result, reasons
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
 from moefabric.results.verdict.iteration_outcome import IterationOutcome
@@ -410,8 +409,7 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     fabric, choice = context.fabric, context.choice
     if replay.iterations:
         result = context.result(replay)
-        seconds = median_of(iteration.measured_s for iteration in result.iterations)
-        outcome = f"iteration {formatting.seconds(seconds, 4)}"
+        outcome = f"iteration {FabricSummary(result).text('iteration_s')}"
     else:
         result = fabric_result.summed_outcomes(
             fabric_result.wiring_summary(fabric), choice.name, choice.policy, ()
