@@ -49,9 +49,14 @@ class FabricSummary:
     base: "FabricSummary | None" = None
 
     def __getitem__(self, column: str) -> float | None:
-        """Return a figure by the name of its column."""
+        """Return a figure by the name of its column.
+
+        Raises:
+            KeyError: If there is no such column, by which templates tell columns from attributes.
+        """
+        known = COLUMNS[column]
         if not (stored := self.result.figures):
-            return COLUMNS[column].measured(self)
+            return known.measured(self)
         return stored.get(column) if self.is_comparable or column not in _COMPARED else None
 
     def text(self, column: str) -> str:
