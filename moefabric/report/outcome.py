@@ -25,7 +25,7 @@ def _sentences(ranked: Sequence[FabricSummary], fabrics: Sequence[FabricSummary]
     fastest = ranked[0]
     lead = f"{fastest.name}: iteration {fastest.text('iteration_s')}"
     if len(ranked) == 1:
-        yield f"{lead}, and no other fabric to compare it with"
+        yield f"{lead}, and no other valid fabric to compare it with"
     else:
         yield f"Fastest is {lead}, {_gain(fastest, _rival(ranked))}"
         yield from _doubt(fastest, ranked[1])
