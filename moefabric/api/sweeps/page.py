@@ -165,7 +165,7 @@ def _horizontal_axis(columns: Sequence[Value | None], title: str) -> tuple[list[
     """
     texts = [printable("" if value is None else value) for value in columns]
     numbers = _numbers(columns)
-    if numbers is None or min(numbers) == max(numbers):
+    if not numbers or min(numbers) == max(numbers):
         places = [float(k) for k in range(len(columns))]
         ticks = dict(zip(places, texts, strict=True))
         return places, Axis(-0.5, len(columns) - 0.5, ticks, printable(title), grid="")

@@ -137,3 +137,10 @@ def test_page_is_one_file_that_lists_failures(tmp_path: Path) -> None:
     assert "<script" not in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert sweep_page(summary(baseline="eps")) == page
+
+
+def test_page_of_failures_alone_has_no_picture() -> None:
+    failed = record(0, {RATES: "100Gb/s"}, {}, attempts=[{"error": "no room"}])
+    page = sweep_page(SweepResult(sweep_spec(), "1.0", 2, [failed]))
+    assert "no room" in page
+    assert "<figure" not in page
