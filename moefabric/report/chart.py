@@ -20,8 +20,8 @@ NARROW_WIDTH: Final = 360.0
 """Width of a figure for a phone."""
 _HEADING, _NOTE, _LEGEND, _TICKS, _TITLE = 22.0, 16.0, 22.0, 22.0, 18.0
 """Heights of a panel's heading, of a line of its note, its legend, tick labels, axis title."""
-_HEADING_SIZE: Final = 18.0
-"""Size of a face that is as wide as headings are in the widest usual face."""
+_NARROW_SIZE: Final = 18.0
+"""Size with which a heading is as wide as in the widest usual face, where there is no room."""
 _SWATCHES: Final = {"": 0.0, "target": 3.0, "heat": 72.0}
 """Widths of swatches in a legend that aren't squares."""
 _SHADES: Final = 12
@@ -84,7 +84,8 @@ class Panel:
         """Yield the elements of the panel, whose axes are at a place."""
         y = place.top - self.head
         if self.heading:
-            x = self._start(place, svg.text_width(self.heading, _HEADING_SIZE))
+            size = _NARROW_SIZE if place.left + place.width < NARROW_WIDTH else 16.0
+            x = self._start(place, svg.text_width(self.heading, size))
             yield svg.label(x, y + 12, self.heading, "strong")
             y += _HEADING
         for line in self.note.splitlines():

@@ -78,10 +78,10 @@ def _server_line(server: Json) -> str:
 
 def _ocs_line(ocs: Json) -> str:
     lit, dark = (" ".join("~".join(ends) for ends in ocs[key]) for key in ("circuits", "dark"))
-    scpi = f"SCPI {ocs['management']}:{ocs['scpi_port']}"
-    circuits = f"lit: {lit or 'no circuits'}" + (f"  dark: {dark}" if dark else "")
     head = f"  {ocs['name']}  "
-    return head + wrapped(f"{ocs['ports']} ports, {scpi}  {circuits}", len(head))
+    light = [f"lit: {lit or 'no circuits'}", *([f"dark: {dark}"] if dark else [])]
+    told = [f"{ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}", *light]
+    return head + f"\n{' ' * len(head)}".join(wrapped(text, len(head)) for text in told)
 
 
 def _process_line(process: Json) -> str:
