@@ -84,21 +84,27 @@ if TYPE_CHECKING:
     from moefabric.workload.graphs.execution_graph import ExecutionGraph
     from moefabric.workload.graphs.folding import fold
     from moefabric.workload.iterations.iteration import Layer, moe_layer
-    from moefabric.workload.models.model import GroupedAttention, LatentAttention, Model, Training
+    from moefabric.workload.models.model import (
+        GroupedAttention,
+        HybridAttention,
+        LatentAttention,
+        Model,
+        Training,
+    )
     from moefabric.workload.models.model_summary import ModelSummary
 
 __all__ = [
     "NS_PER_S", "AgentError", "Circuit", "CircuitSet", "ControlError", "DemandMatrix",
     "EmulatedFabric", "Eps", "EpsKind", "ExecutionGraph", "Experiment", "Fabric", "FabricError",
-    "Flow", "GatingGenerator", "GatingParameters", "GatingTrace", "GroupedAttention", "Lab",
-    "LatentAttention", "Layer", "Model", "ModelSummary", "MoefabricError", "Nic", "Ocs",
-    "PairOrderPolicy", "Placement", "Plan", "Policy", "PolicyTraits", "Prediction",
-    "RankFailedError", "Region", "Result", "Runs", "Scale", "Share", "SpecError", "Split",
-    "Step", "StepTimes", "Stream", "Sweep", "SweepResult", "Training", "Transition",
-    "UnsupportedError", "bound_s", "check_policy", "duration_ns", "duration_text", "flows",
-    "fold", "inventory", "load_fabric", "load_model", "moe_layer", "network_usd", "plan",
-    "policy_named", "predict", "rate_bps", "rate_text", "read_gating", "read_trace", "route",
-    "simulate", "simulate_streams", "size_text",
+    "Flow", "GatingGenerator", "GatingParameters", "GatingTrace", "GroupedAttention",
+    "HybridAttention", "Lab", "LatentAttention", "Layer", "Model", "ModelSummary", "MoefabricError",
+    "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan", "Policy", "PolicyTraits", "Prediction",
+    "RankFailedError", "Region", "Result", "Runs", "Scale", "Share", "SpecError", "Split", "Step",
+    "StepTimes", "Stream", "Sweep", "SweepResult", "Training", "Transition", "UnsupportedError",
+    "bound_s", "check_policy", "duration_ns", "duration_text", "flows", "fold", "inventory",
+    "load_fabric", "load_model", "moe_layer", "network_usd", "plan", "policy_named", "predict",
+    "rate_bps", "rate_text", "read_gating", "read_trace", "route", "simulate", "simulate_streams",
+    "size_text",
 ]  # fmt: skip
 
 _MODULES = {
@@ -137,7 +143,7 @@ _MODULES = {
     "workload.gating.traces": "GatingTrace",
     "workload.gating.generator": "GatingGenerator GatingParameters",
     "workload.iterations.iteration": "Layer moe_layer",
-    "workload.models.model": "GroupedAttention LatentAttention Model Training",
+    "workload.models.model": "GroupedAttention HybridAttention LatentAttention Model Training",
     "workload.models.model_summary": "ModelSummary",
 }
 """Public names by the module below `moefabric` that has them."""

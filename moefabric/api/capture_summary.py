@@ -64,7 +64,9 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
     Raises:
         FabricError: If the file can't be read, or isn't pcapng.
     """
-    from scapy.layers.l2 import Ether  # takes half a second
+    # Frames are read down to IP only after `inet` has bound it to Ethernet; takes half a second.
+    from scapy.layers.inet import IP
+    from scapy.layers.l2 import Ether
 
     names = server_names(wiring) if wiring else {}
     summary, first_ns = CaptureSummary(), None
@@ -80,7 +82,9 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
                 summary.bytes += packet.length
                 if comment := packet.comment:
                     summary.circuits[comment] += 1
-                _count_frame(summary, Ether(packet.data), packet.length, names)
+                frame = Ether(packet.data)
+                if IP in frame:
+                    _count_packet(summary, frame[IP], packet.length, names)
     except OSError as error:
         raise FabricError(f"{path}: {error.strerror}") from error
     except pcapng.PcapngError as error:
@@ -101,14 +105,11 @@ def server_names(wiring: FabricWiring) -> dict[str, str]:
     return names | {management.host_address: "controllers", management.switches_address: "switches"}
 
 
-def _count_frame(
-    summary: CaptureSummary, frame: Any, length: int, names: Mapping[str, str]
+def _count_packet(
+    summary: CaptureSummary, header: Any, length: int, names: Mapping[str, str]
 ) -> None:
-    from scapy.layers.inet import IP, TCP, UDP
+    from scapy.layers.inet import TCP, UDP
 
-    if IP not in frame:
-        return
-    header = frame[IP]
     sender, receiver = (names.get(address, address) for address in (header.src, header.dst))
     summary.pairs[sender, receiver] += length
     transport = next((header[layer] for layer in (TCP, UDP) if layer in header), None)

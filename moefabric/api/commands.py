@@ -41,7 +41,8 @@ FILE: Final = click.Path(path_type=Path)
 """Type of arguments and options that name files."""
 STANDARD_OUTPUT: Final = Path("-")
 INVALID: Final = 3
-"""Exit status of measurements that can't be trusted."""
+"""Exit status of figures that can't be trusted."""
+_UNBOUNDED: Final = 10_000
 
 
 def print_result(result: object, lines: Iterable[str], *, as_json: bool) -> None:
@@ -163,7 +164,13 @@ def print_tables(run: "RunResult") -> None:
 
 
 def print_renderable(renderable: "RenderableType") -> None:
-    """Print a table in the width of the terminal."""
+    """Print a table in the width of the terminal; a file or a pipe gets all of its columns."""
     from rich.console import Console
+    from rich.table import Table
 
-    Console().print(renderable)
+    console = Console()
+    if isinstance(renderable, Table) and not console.is_terminal:
+        unbounded = console.options.update(max_width=_UNBOUNDED)
+        whole = console.measure(renderable, options=unbounded).maximum
+        console.width = max(console.width, whole)
+    console.print(renderable)

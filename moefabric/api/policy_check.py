@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any, Final
 
-from moefabric.planner.laws import LAWS, Law, Situation, broken, situations
+from moefabric.planner.laws import LAWS, Law, Situation, situations, tried
 from moefabric.planner.policy import Policy
+from moefabric.report.formatting import wrapped
 
 SERVERS: Final = (2, 3, 4, 5, 8, 16)
 """Servers of the regions in which laws are tried."""
@@ -24,9 +25,11 @@ class LawResult:
     Attributes:
         law: Name of the law.
         text: The law.
-        outcome: `kept`, `broken`, or `warning` where the law is advice.
+        outcome: `kept`, `broken`, `warning` where the law is advice, or `not tried` if each trial
+            ended before this law.
         breaches: In how many situations the law was broken.
         first: What was wrong in the first of these, and the situation; empty if there is none.
+        tried: In how many situations the law was tried.
     """
 
     law: str
@@ -34,6 +37,7 @@ class LawResult:
     outcome: str
     breaches: int
     first: str
+    tried: int
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,11 @@ class PolicyReport:
         """Yield the report as a table."""
         yield f"{self.policy}: {self.situations} situations"
         for result in self.laws:
-            yield f"  {result.outcome:<8} {result.law:<15} {result.text}"
+            yield _line(result.text, result.outcome, result.law)
             if result.breaches:
-                yield f"  {'':<8} {'':<15} {result.breaches} times; first: {result.first}"
+                yield _line(f"{result.breaches} times; first: {result.first}")
+            elif 0 < result.tried < self.situations:
+                yield _line(f"tried in {result.tried} of them: the other trials ended before")
         if self.seconds:
             yield "  time     " + "".join(f"{servers:>10}" for servers in self.seconds) + " servers"
             cells = (
@@ -79,6 +85,12 @@ class PolicyReport:
                 for seconds in self.seconds.values()
             )
             yield "           " + "".join(cells) + " ms"
+
+
+def _line(text: str, outcome: str = "", law: str = "") -> str:
+    """Return a text that is wrapped beside an outcome and a law."""
+    head = f"  {outcome:<9} {law:<15} "
+    return head + wrapped(text, len(head))
 
 
 def check_policy(
@@ -99,26 +111,31 @@ def check_policy(
         The report; the same laws are kept or broken for equal arguments.
     """
     first: dict[str, str] = {}
-    breaches = dict.fromkeys((law.name for law in LAWS), 0)
+    trials = dict.fromkeys((law.name for law in LAWS), 0)
+    breaches = dict(trials)
     forwarding = bool(policy.forwards)
-    tried = [one for size in servers for one in situations(size, seed, forwarding=forwarding)]
-    for situation in tried:
-        found: dict[str, str] = {}
-        for law, fault in broken(policy, situation):
-            found.setdefault(law.name, fault)
-        for name, fault in found.items():
-            breaches[name] += 1
-            first.setdefault(name, f"{fault} ({situation})")
-    laws = tuple(_law_result(law, breaches[law.name], first.get(law.name, "")) for law in LAWS)
-    report = PolicyReport(str(policy.name), len(tried), laws, {})
+    asked = [one for size in servers for one in situations(size, seed, forwarding=forwarding)]
+    for situation in asked:
+        for law, faults in tried(policy, situation):
+            trials[law.name] += 1
+            if faults:
+                breaches[law.name] += 1
+                first.setdefault(law.name, f"{faults[0]} ({situation})")
+    laws = tuple(
+        _law_result(law, trials[law.name], breaches[law.name], first.get(law.name, ""))
+        for law in LAWS
+    )
+    report = PolicyReport(str(policy.name), len(asked), laws, {})
     if not report.keeps_all_laws:
         return report
     return replace(report, seconds=dict(_times(policy, timed_servers, seed)))
 
 
-def _law_result(law: Law, breaches: int, first: str) -> LawResult:
-    outcome = "kept" if not breaches else "warning" if law.is_advice else "broken"
-    return LawResult(law.name, law.text, outcome, breaches, first)
+def _law_result(law: Law, trials: int, breaches: int, first: str) -> LawResult:
+    outcome = "kept" if trials else "not tried"
+    if breaches:
+        outcome = "warning" if law.is_advice else "broken"
+    return LawResult(law.name, law.text, outcome, breaches, first, trials)
 
 
 def _times(policy: Policy, servers: Sequence[int], seed: int) -> Iterator[tuple[int, float | None]]:

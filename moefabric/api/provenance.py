@@ -36,7 +36,8 @@ def provenance(
         command: Subcommand of `moefabric` that runs it.
     """
     model = spec.model.build()
-    sizes = json.dumps(asdict(model), sort_keys=True, default=str)
+    values = {name: value for name, value in asdict(model).items() if name != "notes"}
+    sizes = json.dumps(values, sort_keys=True, default=str)
     source = provenance_of(file, settings, command, _inputs(spec, file.parent))
     digest = hashlib.sha256(sizes.encode()).hexdigest()
     return source.model_copy(update={"inputs": source.inputs | {f"model {model.name}": digest}})

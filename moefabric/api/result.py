@@ -196,10 +196,9 @@ class Result(RunPictures):
         return page(self)
 
     def _repr_html_(self) -> str:
-        from moefabric.report import run_tables
-        from moefabric.report.tables import html_table
+        from moefabric.report.page import tables_html
 
-        return str(html_table(run_tables.completion(summaries(self))))
+        return tables_html(self)
 
 
 class Runs:

@@ -18,7 +18,7 @@ from moefabric.config.plugins import POLICIES, built_in_names
 from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, code_place
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.horizon import Horizon
@@ -125,6 +125,8 @@ class GuardedPolicy:
             why = f"it took longer than {self.limit_s:g} s"
         except Exception as error:  # noqa: BLE001 - a policy of others may raise anything
             why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            if place := code_place(error):
+                why += f", {place}"
         fault = f"policy {self.reference} failed: {' '.join(why.split())}"
         if not fabric.leaves:
             raise SpecError([("", f"{fault}; there is no EPS to take its bytes")])

@@ -14,7 +14,12 @@ from moefabric.config.section import Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.workload.models.hugging_face import model_from_configuration
-from moefabric.workload.models.model import GroupedAttention, LatentAttention, Model
+from moefabric.workload.models.model import (
+    GroupedAttention,
+    HybridAttention,
+    LatentAttention,
+    Model,
+)
 
 _PRESETS: Final = files("moefabric.config.models")
 
@@ -27,23 +32,27 @@ ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.-]{0,62}$")
 def _attention_kind(value: Any) -> str | None:
     """Return the kind of attention, given as a mapping or as a section."""
     kind = value.get("kind", "grouped") if isinstance(value, dict) else getattr(value, "kind", None)
-    return kind if kind in ("grouped", "latent") else None
+    return kind if kind in ("grouped", "latent", "hybrid") else None
 
 
 AttentionSpec = Annotated[
     Annotated[GroupedAttention, AsSection(), Tag("grouped")]
-    | Annotated[LatentAttention, AsSection(kind=Required[Literal["latent"]]), Tag("latent")],
+    | Annotated[LatentAttention, AsSection(kind=Required[Literal["latent"]]), Tag("latent")]
+    | Annotated[HybridAttention, AsSection(kind=Required[Literal["hybrid"]]), Tag("hybrid")],
     Discriminator(
         _attention_kind,
         custom_error_type="attention_kind",
-        custom_error_message="a mapping is needed whose kind is 'grouped' or 'latent'",
+        custom_error_message="a mapping is needed whose kind is 'grouped', 'latent' or 'hybrid'",
     ),
 ]
 """Attention of one of the kinds."""
 
 
 @with_fields_of(
-    Model, {"name"}, optional="that of the preset or configuration", attention=AttentionSpec
+    Model,
+    {"name", "notes"},
+    optional="that of the preset or configuration",
+    attention=AttentionSpec,
 )
 class ModelSpec(Section):
     """Model that is trained: a preset, a configuration, or sizes.
@@ -102,7 +111,7 @@ class ModelSpec(Section):
             raise SpecError(errors)
 
 
-_SIZES: Final = tuple(one.name for one in fields(Model) if one.name != "name")
+_SIZES: Final = tuple(one.name for one in fields(Model) if one.name not in ("name", "notes"))
 _REQUIRED: Final = tuple(
     one.name for one in fields(Model) if one.default is MISSING and one.name != "name"
 )

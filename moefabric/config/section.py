@@ -23,6 +23,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 from moefabric.core import units
 
@@ -35,7 +36,13 @@ _UNKNOWN: Final = object()
 
 
 def _parsed(
-    parse: Callable[[Any], float], example: str, above: float, refusal: str, *, finite: bool = True
+    parse: Callable[[Any], float],
+    example: str,
+    above: float,
+    refusal: str,
+    *,
+    bare: Callable[[float], str] | None = None,
+    finite: bool = True,
 ) -> BeforeValidator:
     """Return a validator that parses a quantity.
 
@@ -44,6 +51,7 @@ def _parsed(
         example: What is needed, for errors.
         above: The number must be greater.
         refusal: What a number is that isn't.
+        bare: Returns what is wrong with a number that has no unit, but for 0; None if it may.
         finite: Whether infinity is refused as no quantity at all.
     """
 
@@ -54,36 +62,47 @@ def _parsed(
         number = parse(value)
         if not above < number < inf:
             raise ValueError(f"{value!r} is {refusal}")
+        if bare is not None and isinstance(value, int | float) and value:
+            raise ValueError(bare(value))
         return number
 
     return BeforeValidator(validate)
 
 
-def _quantity_schema(unit: str, pattern: str, example: str) -> WithJsonSchema:
+def _quantity_schema(pattern: str, example: str, *numbers: JsonDict) -> WithJsonSchema:
+    """Return the schema of a quantity: text with a unit, or one of the given numbers without."""
     number = r"^\s*\+?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?\s*"
-    branches = [
-        {"type": "string", "pattern": f"{number}{pattern}\\s*$", "examples": [example]},
-        {"type": "number", "minimum": 0, "description": f"A bare number is in {unit}."},
-    ]
-    return WithJsonSchema({"anyOf": branches})
+    text = {"type": "string", "pattern": f"{number}{pattern}\\s*$", "examples": [example]}
+    return WithJsonSchema({"anyOf": [text, *numbers]} if numbers else text)
 
 
 Rate = Annotated[
     float,
-    _parsed(units.rate_bps, "a rate such as 100Gb/s", 0, "not a rate above zero", finite=False),
-    _quantity_schema("bits per second", "([kmgtKMGT]?(b/s|bps|bit|bit/s))?", "100Gb/s"),
+    _parsed(
+        units.rate_bps,
+        "a rate such as 100Gb/s",
+        0,
+        "not a rate above zero",
+        bare=units.bare_rate,
+        finite=False,
+    ),
+    _quantity_schema("[kmgtKMGT]?(b/s|bps|bit|bit/s)", "100Gb/s"),
 ]
 """Bits per second, written as `100Gb/s`."""
 DurationNs = Annotated[
     int,
-    _parsed(units.duration_ns, "a duration such as 25ms", -1, "negative"),
-    _quantity_schema("seconds", "(ns|us|µs|μs|ms|s|min)?", "25ms"),
+    _parsed(units.duration_ns, "a duration such as 25ms", -1, "negative", bare=units.bare_duration),
+    _quantity_schema("(ns|us|µs|μs|ms|s|min)", "25ms", {"const": 0}),
 ]
 """Nanoseconds, written as `25ms`."""
 ByteSize = Annotated[
     int,
     _parsed(units.size_bytes, "a size such as 2GB", 0, "not a size above zero"),
-    _quantity_schema("bytes", "(B|[kMGT]i?B)?", "2GB"),
+    _quantity_schema(
+        "(B|[kMGT]i?B)?",
+        "2GB",
+        {"type": "number", "minimum": 0, "description": "A bare number is in bytes."},
+    ),
 ]
 """Bytes, written as `2GB` or `512MiB`."""
 

@@ -19,6 +19,11 @@ MoefabricError
 """
 
 from collections.abc import Iterable, Sequence
+from traceback import walk_tb
+from typing import Final
+
+_LIBRARIES: Final = {"moefabric", "functools", "numpy", "scipy"}
+"""Packages that call code of others on behalf of this one."""
 
 
 class MoefabricError(Exception):
@@ -168,3 +173,21 @@ class RanksLostError(AgentError):
 
 class TrainingProgramError(AgentError):
     """A training program made other all-to-alls than its experiment describes."""
+
+
+def code_place(error: BaseException) -> str:
+    """Return where in code of others, such as a plug-in, an exception came up.
+
+    The code is that of the package which this one called.
+
+    Returns:
+        The innermost line of that package, such as `/home/a/greedy.py:12`; empty if the exception
+        comes from elsewhere.
+    """
+    package = place = ""
+    for frame, line in walk_tb(error.__traceback__):
+        own = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        package = package or ("" if own in _LIBRARIES else own)
+        if own == package:
+            place = f"{frame.f_code.co_filename}:{line}"
+    return place

@@ -1,7 +1,7 @@
 """Quantities as text (`100Gb/s`, `25ms`), and the scale of an emulation."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Final
@@ -11,22 +11,13 @@ _QUANTITY: Final = re.compile(
 )
 _PREFIXES: Final = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 # Only prefixes may be of either case: a capital B would mean bytes.
-_RATES: Final = {"": 1.0} | {
+_RATES: Final = {
     f"{cased}{unit}": size
     for prefix, size in _PREFIXES.items()
     for cased in (prefix, prefix.upper())
     for unit in ("b/s", "bps", "bit", "bit/s")
 }
-_TIMES: Final = {
-    "": 1e9,
-    "ns": 1.0,
-    "us": 1e3,
-    "µs": 1e3,
-    "μs": 1e3,
-    "ms": 1e6,
-    "s": 1e9,
-    "min": 60e9,
-}
+_TIMES: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9}
 _QUEUES: Final = {"packet": 1.0, "packets": 1.0, "bytes": 1.0, "B": 1.0, "kB": 1e3, "MB": 1e6}
 _SIZES: Final = {"": 1.0, "B": 1.0} | {
     f"{prefix}{unit}": base ** (exponent + 1)
@@ -36,41 +27,62 @@ _SIZES: Final = {"": 1.0, "B": 1.0} | {
 NS_PER_S: Final = 1_000_000_000
 
 
-def _quantity(text: str, units: Mapping[str, float], example: str) -> float:
+def _quantity(
+    text: str, units: Mapping[str, float], example: str, bare: Callable[[float], str] | None = None
+) -> float:
+    """Parse a quantity; `bare` says what is wrong with a number that lacks a unit, but for 0."""
     number, unit = match.groups() if (match := _QUANTITY.fullmatch(text)) else ("", "?")
+    if bare is not None and not unit:
+        if float(number):
+            raise ValueError(bare(float(number)))
+        return 0.0
     if unit not in units:
         raise ValueError(f"{text!r} is not a quantity such as {example}")
     return float(number) * units[unit]
+
+
+def bare_rate(number: float) -> str:
+    """Return the error of a rate without a unit, with the remedy: `100Gb/s` for 1e11 and 100."""
+    remedy = rate_text(number) if number >= 1e6 else f"{number:g}Gb/s"
+    return f"{number:g}: a rate needs a unit: {remedy}"
+
+
+def bare_duration(number: float) -> str:
+    """Return the error of a duration without a unit, with the remedy: `25ms` for 0.025."""
+    remedy = duration_text(number * NS_PER_S) if number < 1 else f"{number:g}ms or {number:g}s"
+    return f"{number:g}: a time needs a unit: {remedy}"
 
 
 def rate_bps(text: str | float) -> float:
     """Parse a rate.
 
     Args:
-        text: `100Gb/s`, `50Mbit`, or a bare number of bits per second.
+        text: `100Gb/s`, `50Mbit`, or a number of bits per second, which is no text.
 
     Returns:
         Bits per second.
 
     Raises:
-        ValueError: If the text is no rate.
+        ValueError: If the text is no rate, or has no unit.
     """
-    return _quantity(text, _RATES, "100Gb/s") if isinstance(text, str) else float(text)
+    return _quantity(text, _RATES, "100Gb/s", bare_rate) if isinstance(text, str) else float(text)
 
 
 def duration_ns(text: str | float) -> int:
     """Parse a duration.
 
     Args:
-        text: `25ms`, `10us`, or a bare number of seconds.
+        text: `25ms`, `10us`, `0`, or a number of seconds, which is no text.
 
     Returns:
         Nanoseconds.
 
     Raises:
-        ValueError: If the text is no duration.
+        ValueError: If the text is no duration, or has no unit.
     """
-    return round(_quantity(text, _TIMES, "25ms") if isinstance(text, str) else text * NS_PER_S)
+    if isinstance(text, str):
+        return round(_quantity(text, _TIMES, "25ms", bare_duration))
+    return round(text * NS_PER_S)
 
 
 def size_bytes(text: str | float) -> int:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from moefabric.agents.fleet.fleet import Fleet
@@ -36,6 +35,7 @@ from moefabric.planner.policy import Policy
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of
+from moefabric.report.summary import FabricSummary
 from moefabric.results import model as result_model
 from moefabric.results.journal import HeaderLine, Journal, JournalReader
 from moefabric.results.parts import LinkLateness
@@ -419,8 +419,7 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     fabric, choice = context.fabric, context.choice
     if replay.iterations:
         result = context.result(replay)
-        seconds = fmean(iteration.measured_s or 0.0 for iteration in result.iterations)
-        outcome = f"{seconds:.3f} s an iteration"
+        outcome = f"iteration {FabricSummary(result).text('iteration_s')}"
     else:
         result = fabric_result.summed_outcomes(
             fabric_result.wiring_summary(fabric), choice.name, choice.policy, ()

@@ -26,6 +26,7 @@ from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.scaling import ProposedScale
 from moefabric.prediction.workload_loader import workload_of, workload_on
 from moefabric.results import model as result_model
+from moefabric.results.circuit_use import measured_use, with_circuit_use
 from moefabric.results.comparison import with_cost_ratios, with_ratios
 from moefabric.results.journal import (
     FabricLine,
@@ -86,6 +87,8 @@ def run(
     proposed, faults = proposed_scale(spec, folder, switches)
     for fault in faults:
         reporter.show_message(f"warning: {fault}")
+    for note in spec.model.build().notes:
+        reporter.show_message(f"note: {note}")
     inputs = experiment_inputs(spec, folder)
     header = HeaderLine(
         run_id=secrets.token_hex(8),
@@ -123,7 +126,9 @@ def _run_result(
         experiment=spec.experiment,
         version=version("moefabric"),
         manifest=manifest,
-        results=with_cost_ratios(with_ratios(results)),
+        results=with_circuit_use(
+            with_cost_ratios(with_ratios(results)), [measured_use(result) for result in results]
+        ),
         verdict=worst_verdict(result.fidelity.verdict for result in results),
     )
 

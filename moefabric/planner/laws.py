@@ -15,6 +15,7 @@ import numpy as np
 from moefabric.core.circuits import CircuitConflictError, CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
+from moefabric.core.errors import code_place
 from moefabric.core.flows import Split
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
@@ -244,21 +245,28 @@ LAWS: Final = (
 """Every law, in the order in which it helps to look at them, and then the advice."""
 
 
-def broken(policy: Policy, situation: Situation) -> Iterator[tuple[Law, str]]:
-    """Yield the laws that a policy breaks in a situation, each with a fault.
+def tried(policy: Policy, situation: Situation) -> Iterator[tuple[Law, list[str]]]:
+    """Yield the laws that are tried on a policy in a situation, each with its faults.
 
-    An exception that a policy raises breaks the law that was being tried, and ends the trial.
+    An exception that a policy raises breaks the law that was being tried, and ends the trial, as do
+    circuits that are no matching: the laws after it are not tried.
     """
     trial = Trial(policy, situation)
     for law in LAWS:
         try:
             faults = list(law.faults(trial))
         except Exception as error:  # noqa: BLE001 - a policy of others may raise anything
-            yield law, f"{type(error).__name__}: {error}"
+            place = code_place(error)
+            yield law, [f"{type(error).__name__}: {error}{f', {place}' if place else ''}"]
             return
-        yield from ((law, fault) for fault in faults)
+        yield law, faults
         if faults and law.name == "matching":
             return
+
+
+def broken(policy: Policy, situation: Situation) -> Iterator[tuple[Law, str]]:
+    """Yield the laws that a policy breaks in a situation, each with a fault."""
+    return ((law, fault) for law, faults in tried(policy, situation) for fault in faults)
 
 
 def situations(servers: int, seed: int = 1, *, forwarding: bool = False) -> Iterator[Situation]:

@@ -1,10 +1,11 @@
 """Predictions of an experiment by fluid model and event simulation, without a fabric."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
@@ -12,6 +13,7 @@ from moefabric.config.inputs import input_digests
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
 from moefabric.planner.known_demand import known_demand
+from moefabric.prediction.control_time import ControlPrediction
 from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.job_prediction import JobPrediction, TaskPlanner, predict_jobs
@@ -19,13 +21,16 @@ from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.scaling import PlannedLoad, ProposedScale, propose_scale, scale_remarks
 from moefabric.prediction.simulated_regions import simulated_regions
 from moefabric.prediction.workload_loader import workload_of, workload_on
-from moefabric.results.comparison import baseline, network_cost, with_cost_ratios
+from moefabric.report.formatting import seconds
+from moefabric.results.circuit_use import CircuitUse, condensed, joined, with_circuit_use
+from moefabric.results.comparison import baseline, is_invalid, network_cost, with_cost_ratios
 from moefabric.results.model import (
     ExperimentPrediction,
     FabricPrediction,
     InputDigest,
     SimulatedRegionCount,
 )
+from moefabric.results.statistics import median_ratio
 from moefabric.results.verdict.fabric_result import wiring_summary
 from moefabric.workload.iterations.substitution import Substitutions
 
@@ -37,15 +42,49 @@ def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
         spec: The experiment.
         folder: Folder of the experiment's file; relative paths start there.
     """
-    fabrics = [_fabric_prediction(spec, choice, folder) for choice in spec.fabrics]
-    base = baseline(fabrics)
-    base_s = base.all_to_all_s if base else None
-    entries = []
-    for entry in with_cost_ratios(fabrics):
-        ratio = entry.all_to_all_s / base_s if base_s is not None else None
-        entries.append(entry.model_copy(update={"all_to_all_vs_eps": ratio}))
+    predicted = [_fabric_prediction(spec, choice, folder) for choice in spec.fabrics]
+    entries = with_cost_ratios([one.entry for one in predicted])
+    entries = with_circuit_use(entries, [one.circuits for one in predicted])
+    base = baseline(entries)
+    base_s = predicted[entries.index(base)].all_to_alls_s if base and not is_invalid(base) else {}
+    fabrics = []
+    for entry, own in zip(entries, predicted, strict=True):
+        ratio = None if is_invalid(entry) else median_ratio(own.all_to_alls_s, base_s)
+        fabrics.append(entry.model_copy(update={"all_to_all_vs_eps": ratio}))
     inputs = experiment_inputs(spec, folder)
-    return ExperimentPrediction(experiment=spec.experiment, inputs=inputs, fabrics=entries)
+    notes = [*_notes(spec, moving=any(one.reconfigurations for one in fabrics))]
+    return ExperimentPrediction(
+        experiment=spec.experiment, inputs=inputs, notes=notes, fabrics=fabrics
+    )
+
+
+def _notes(spec: ExperimentSpec, *, moving: bool) -> Iterator[str]:
+    """Yield what a prediction assumes: what a run measures instead, and training."""
+    control_s = ControlPrediction.fixed(spec.control_s).changed_s
+    control = f"{seconds(control_s)} of control time for each change of circuits and " * moving
+    yield (
+        f"assumed: {control}the planned rates; the prediction beside a run takes the control times "
+        "that it measured and the paces that it ordered"
+    )
+    yield from spec.model.build().notes
+    source = spec.gating.generator or (spec.gating.file.name if spec.gating.file else "")
+    if "decode" in source:
+        yield f"{source}: an iteration holds a backward pass, since moefabric models training only"
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """The prediction of a fabric.
+
+    Attributes:
+        entry: Its figures.
+        all_to_alls_s: Seconds of each all-to-all by region and request.
+        circuits: The circuits that each of them had.
+    """
+
+    entry: FabricPrediction
+    all_to_alls_s: Mapping[tuple[str, Hashable], float]
+    circuits: CircuitUse
 
 
 def experiment_inputs(spec: ExperimentSpec, folder: Path) -> list[InputDigest]:
@@ -64,9 +103,7 @@ def changed_inputs(spec: ExperimentSpec, folder: Path, before: Sequence[InputDig
     return [f"{was.key}: {was.file} was changed during the run" for was, one in pairs if was != one]
 
 
-def _fabric_prediction(
-    spec: ExperimentSpec, choice: FabricChoice, folder: Path
-) -> FabricPrediction:
+def _fabric_prediction(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> _Predicted:
     fabric, some = spec.build_fabric(choice, "predict", Scale()), simulated_regions(spec, choice)
     simulated = some.part.build_fabric(choice, "predict", Scale())
     work = workload_of(choice, workload_on(some.part, simulated, folder))
@@ -83,14 +120,19 @@ def _fabric_prediction(
 
     dispatches = [prediction.dispatches for prediction in predictions]
     spine_share = total("spine_bytes") / max(1.0, total("sent_bytes"))
-    return FabricPrediction(
+    all_to_alls_s: dict[tuple[str, Hashable], float] = {
+        (region, (n, *key)): took_s
+        for n, one in enumerate(predictions)
+        for (*key, region), took_s in one.all_to_alls_s.items()
+    }
+    entry = FabricPrediction(
         fabric=choice.name,
         policy=choice.policy,
         wiring=wiring_summary(fabric),
         iteration_s=estimate.iteration_s,
         compute_s=estimate.compute_s,
-        exposed_comm_s=estimate.iteration_s - estimate.compute_s,
-        all_to_all_s=_all_to_all_s(predictions),
+        exposed_comm_s=estimate.exposed_comm_s,
+        all_to_all_s=median(all_to_alls_s.values()),
         light_share=total("optical_bytes") / max(1.0, total("bytes")),
         spine_share=spine_share if fabric.spines else None,
         reconfigurations=some.count_in_all(total("reconfigurations")),
@@ -107,18 +149,19 @@ def _fabric_prediction(
             iteration_error_s=estimate.error_s,
         ),
     )
+    return _Predicted(entry, all_to_alls_s, _circuit_use(predictions))
 
 
-def _all_to_all_s(predictions: Sequence[JobPrediction]) -> float:
-    """Return the seconds of an all-to-all: the mean over kinds of the median of each kind.
-
-    Kinds differ: if a dispatch is in FP8, its combine has about twice its bytes.
-    """
-    by_kind: dict[tuple[str, str], list[float]] = {}
-    for prediction in predictions:
-        for kind, seconds in prediction.collectives_s.items():
-            by_kind.setdefault(kind, []).extend(seconds)
-    return fmean(map(median, by_kind.values()))
+def _circuit_use(predictions: Sequence[JobPrediction]) -> CircuitUse:
+    """Return the circuits of all all-to-alls by region and number."""
+    pairs = cache(lambda circuits: joined(circuit.pair for circuit in circuits))
+    return condensed(
+        {
+            (region, (n, *key)): pairs(circuits)
+            for n, prediction in enumerate(predictions)
+            for (*key, region), circuits in prediction.circuits.items()
+        }
+    )
 
 
 def proposed_scale(

@@ -1,6 +1,6 @@
 """Predictions of jobs by the event simulation: the flows, start and end of each task."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -104,20 +104,26 @@ class DispatchPrediction:
     lost_s: float
 
 
+AllToAll = tuple[str, str, int, str]
+"""Kind, direction, number among those of this kind and direction in the iteration, and region."""
+
+
 @dataclass
 class JobPrediction:
     """Prediction of an iteration of a job under a policy, in model seconds and bytes.
 
-    `collectives_s` holds the seconds of all collectives by kind and direction, each with all of its
-    phases; `bytes` and `optical_bytes` are theirs. `transfers_s` holds those of transfers and
-    all-reduces, each without others. `sent_bytes` and `spine_bytes` are of all of them.
-    `region_ends_s` is when each region has ended all but all-reduces, from the iteration's start;
-    `region_compute_s` holds these ends without transfers. `sendings` are its tasks that send.
+    `all_to_alls_s` holds the seconds of each region's part of each all-to-all, with all of its
+    phases, and `circuits` its circuits; `bytes` and `optical_bytes` are those of all of them.
+    `transfers_s` holds the seconds of transfers and all-reduces, each without others. `sent_bytes`
+    and `spine_bytes` are of all of them. `region_ends_s` is when each region has ended all but
+    all-reduces, from the iteration's start; `region_compute_s` holds these ends without transfers.
+    `sendings` are its tasks that send.
     """
 
     seconds: float
     compute_s: float
-    collectives_s: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    all_to_alls_s: dict[AllToAll, float] = field(default_factory=dict)
+    circuits: dict[AllToAll, CircuitSet] = field(default_factory=dict)
     transfers_s: list[float] = field(default_factory=list)
     dispatches: list[DispatchPrediction] = field(default_factory=list)
     bytes: float = 0.0
@@ -147,8 +153,9 @@ class Sending:
 class PlannedTask:
     """A task with its step, its flows and the regions that it reconfigures.
 
-    `late` are flows that wait for new circuits. `ideal_s` holds, for a first all-to-all, the model
-    seconds of each region on the circuits that its demand deserves.
+    `late` are flows that wait for new circuits. `lit` holds the circuits of each region at the end
+    of an all-to-all. `ideal_s` holds, for a first all-to-all, the model seconds of each region on
+    the circuits that its demand deserves.
     """
 
     task: Task
@@ -157,6 +164,7 @@ class PlannedTask:
     late: tuple[Flow, ...] = ()
     reconfigured: tuple[str, ...] = ()
     ideal_s: Mapping[str, float] = field(default_factory=dict)
+    lit: Mapping[str, CircuitSet] = field(default_factory=dict)
 
     @property
     def sent(self) -> tuple[Flow, ...]:
@@ -240,6 +248,9 @@ class TaskPlanner:
         """Return the circuits of a task's regions."""
         return merge_circuits(self.circuits[region] for region in task.regions)
 
+    def _lit_in(self, task: Task) -> dict[str, CircuitSet]:
+        return {region: self.circuits[region] for region in task.regions}
+
     def _reconfigure(self, task: Task, demand: DemandMatrix, regions: Sequence[str]) -> PlannedTask:
         changed, seconds = [], 0.0
         policy = self._policy_with_horizon if self._after_s else self.policy
@@ -267,16 +278,16 @@ class TaskPlanner:
                 if not task.barrier:
                     streams += rest.streams_from(offload.parts[region].after_s)
         step = Step(task.after, offload.early.seconds if task.barrier else 0.0, streams)
-        return PlannedTask(
-            task, step, offload.early, tuple(late), offload.reconfigured_regions, ideal
-        )
+        reconfigured, circuits = offload.reconfigured_regions, self._lit_in(task)
+        return PlannedTask(task, step, offload.early, tuple(late), reconfigured, ideal, circuits)
 
     def _send(self, task: Task, ideal: Mapping[str, float]) -> PlannedTask:
         flows = self._flows(task)
         if flows is None:
             return PlannedTask(task, Step(task.after))
         seconds, streams = (flows.seconds, ()) if task.barrier else (0.0, flows.streams)
-        return PlannedTask(task, Step(task.after, seconds, streams), flows, ideal_s=ideal)
+        step, circuits = Step(task.after, seconds, streams), self._lit_in(task)
+        return PlannedTask(task, step, flows, ideal_s=ideal, lit=circuits)
 
     def _flows(self, task: Task) -> TaskFlows | None:
         """Return the flows of a task; tasks of equal demand on the same circuits share them."""
@@ -312,7 +323,7 @@ def _job_prediction(
         region_ends_s=_region_ends_s(iteration, simulated.tasks, order),
         region_compute_s=_region_ends_s(iteration, simulated.computing, order),
     )
-    all_to_alls: defaultdict[tuple[str, str], list[defaultdict[str, float]]] = defaultdict(list)
+    counts = Counter[tuple[str, str]]()
     for planned, times in zip(iteration, simulated.tasks, strict=True):
         predicted.reconfigurations += len(planned.reconfigured)
         for stream in planned.step.streams:
@@ -333,11 +344,13 @@ def _job_prediction(
         if planned.task.barrier:
             seconds = {name: own.seconds for name, own in planned.flows.predictions.items()}
         work = planned.task.work
-        of_kind = all_to_alls[work.kind, work.direction]
-        if not work.phase:  # the phases of an all-to-all follow each other
-            of_kind.append(defaultdict(float))
+        counts[work.kind, work.direction] += not work.phase  # its phases follow each other
+        number = counts[work.kind, work.direction]
         for region, phase_s in seconds.items():
-            of_kind[-1][region] += work.pause_s + phase_s
+            key = work.kind, work.direction, number, region
+            before_s = predicted.all_to_alls_s.get(key, 0.0)
+            predicted.all_to_alls_s[key] = before_s + work.pause_s + phase_s
+            predicted.circuits[key] = planned.lit.get(region, CircuitSet())
         predicted.bytes += sum(flow.bytes for flow in planned.sent)
         predicted.optical_bytes += sum(flow.bytes for flow in planned.sent if flow.is_optical)
         works = {n: iteration[n].task.work for n in planned.task.after}
@@ -349,8 +362,6 @@ def _job_prediction(
                 predicted.dispatches.append(
                     DispatchPrediction(work.layer, wait_s, wait_s + own_s, ideal_s, own_s - ideal_s)
                 )
-    for kind, listed in all_to_alls.items():
-        predicted.collectives_s[kind] = [s for regions in listed for s in regions.values()]
     return predicted
 
 

@@ -73,7 +73,7 @@ class PlannedLoad:
         for _, change in sorted(changes):
             link_bps += change
             busiest_bps = max(busiest_bps, link_bps)
-        seconds = (chain(*job.collectives_s.values(), job.transfers_s) for job in jobs)
+        seconds = (chain(job.all_to_alls_s.values(), job.transfers_s) for job in jobs)
         shortest_s = min(chain.from_iterable(seconds), default=0.0)
         return cls(fabric, shortest_s, busiest_bps, starts)
 

@@ -10,8 +10,8 @@ mean and the deviation of the sample, as if they were normal.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, lcm, log, pi, sqrt
-from statistics import NormalDist, fmean, stdev
-from typing import Final
+from statistics import NormalDist, fmean, median, stdev
+from typing import Final, Self
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.core.errors import SpecError
@@ -21,18 +21,26 @@ MOST_DIFFERENT: Final = 64
 """Regions with different demands that are simulated; of more, this many are a sample."""
 MOST_SIMULATED: Final = 256
 """Regions that are simulated if none stands for others: as many as can be emulated."""
+_ERROR_OF_MEDIAN: Final = sqrt(pi / 2)
+"""Standard error of the median of normal numbers over that of their mean."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Means over jobs and iterations, in model seconds.
+    """Medians over the iterations of all jobs, in model seconds.
 
     `error_s` is the standard error of `iteration_s` as estimated from a sample; None without one.
     """
 
     iteration_s: float
     compute_s: float
+    exposed_comm_s: float
     error_s: float | None = None
+
+    @classmethod
+    def of(cls, iteration_s: float, compute_s: float, error_s: float | None = None) -> Self:
+        """Return the times of one iteration."""
+        return cls(iteration_s, compute_s, iteration_s - compute_s, error_s)
 
 
 @dataclass(frozen=True)
@@ -76,10 +84,16 @@ class SimulatedRegions:
             own = [_of_more_replicas(one, stages, replicas) for one in predictions]
             error_s = sqrt(sum((one.error_s or 0.0) ** 2 for one in own)) / len(own)
         else:
-            own = [Estimate(one.seconds, one.compute_s) for one in predictions]
+            own = [Estimate.of(one.seconds, one.compute_s) for one in predictions]
             error_s = self._error_of_jobs_s(predictions) if self.is_sample else None
-        iteration_s = fmean(one.iteration_s for one in own)
-        return Estimate(iteration_s, fmean(one.compute_s for one in own), error_s)
+        if error_s is not None and len(own) > 2:
+            error_s *= _ERROR_OF_MEDIAN
+        return Estimate(
+            median(one.iteration_s for one in own),
+            median(one.compute_s for one in own),
+            median(one.exposed_comm_s for one in own),
+            error_s,
+        )
 
     def _error_of_jobs_s(self, predictions: Sequence[JobPrediction]) -> float:
         """Return the standard error of the mean over a sample of the jobs."""
@@ -156,7 +170,7 @@ def _of_more_replicas(prediction: JobPrediction, stages: int, replicas: int) -> 
 
     iteration_s, error_s = extrapolated(prediction.seconds, prediction.region_ends_s)
     compute_s, _ = extrapolated(prediction.compute_s, prediction.region_compute_s)
-    return Estimate(iteration_s, compute_s, error_s)
+    return Estimate.of(iteration_s, compute_s, error_s)
 
 
 def _with_regions(spec: ExperimentSpec, jobs: int, replicas: int) -> ExperimentSpec:

@@ -6,7 +6,7 @@ the units of the axes.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from markupsafe import Markup
@@ -16,8 +16,12 @@ from moefabric.report.marks import Axis, Mark, Place, Rule, opacity
 
 WIDTH: Final = 1120.0
 """Width of a figure that spans the page, in CSS pixels at full size."""
+NARROW_WIDTH: Final = 360.0
+"""Width of a figure for a phone."""
 _HEADING, _NOTE, _LEGEND, _TICKS, _TITLE = 22.0, 16.0, 22.0, 22.0, 18.0
 """Heights of a panel's heading, of a line of its note, its legend, tick labels, axis title."""
+_NARROW_SIZE: Final = 18.0
+"""Size with which a heading is as wide as in the widest usual face, where there is no room."""
 _SWATCHES: Final = {"": 0.0, "target": 3.0, "heat": 72.0}
 """Widths of swatches in a legend that aren't squares."""
 _SHADES: Final = 12
@@ -80,18 +84,24 @@ class Panel:
         """Yield the elements of the panel, whose axes are at a place."""
         y = place.top - self.head
         if self.heading:
-            beyond = svg.text_width(self.heading, 16) - place.width - self.right
-            yield svg.label(place.left - max(0.0, beyond), y + 12, self.heading, "strong")
+            size = _NARROW_SIZE if place.left + place.width < NARROW_WIDTH else 16.0
+            x = self._start(place, svg.text_width(self.heading, size))
+            yield svg.label(x, y + 12, self.heading, "strong")
             y += _HEADING
         for line in self.note.splitlines():
             yield svg.label(place.left, y + 8, line, "small")
             y += _NOTE
         if self.legend:
-            yield from _swatches(place.left, y + 10, self.legend)
+            width = sum(_entry_width(*entry) for entry in self.legend)
+            yield from _swatches(self._start(place, width), y + 10, self.legend)
         yield from _top_ticks(self.top, place)
         yield from _vertical_axis(place)
         yield from _horizontal_axis(place)
         yield from (mark.draw(place) for mark in self.marks)
+
+    def _start(self, place: Place, width: float) -> float:
+        """Return where a text above the axes starts: left of them if it is too wide for them."""
+        return max(0.0, place.left - max(0.0, width - place.width - self.right))
 
 
 def _top_ticks(texts: Mapping[float, str], place: Place) -> Iterator[Markup]:
@@ -173,6 +183,24 @@ def _legend_lines(legend: Legend, room: float) -> list[list[tuple[str, str]]]:
     return lines
 
 
+class Figure(Markup):
+    """An SVG of panels side by side.
+
+    Attributes:
+        narrow: The same panels one below the other, for a page that is as narrow as a phone.
+    """
+
+    narrow: Markup
+
+
+def responsive(drawn: Markup) -> Markup:
+    """Return a picture for a page, which shows a narrow one where there is no room."""
+    if not isinstance(drawn, Figure):
+        return drawn
+    narrow = svg.tag("div", drawn.narrow, class_="narrow")
+    return svg.tag("div", drawn, class_="broad") + narrow
+
+
 def plot(
     heading: str, x: Axis, y: Axis, curves: Iterable[Iterable[Mark]],
     reference: float | None = None,
@@ -188,6 +216,8 @@ def figure(
     title: str = "", width: float = WIDTH, gap: float = 24.0,
 ) -> Markup:  # fmt: skip
     """Return an SVG of panels side by side and in rows; empty if there are none.
+
+    One with several columns is a `Figure`, which has a narrow version.
 
     Example:
         >>> from moefabric.report.marks import Line
@@ -205,14 +235,37 @@ def figure(
     """
     if not panels:
         return Markup()
+    wide = _picture(label, panels, columns, legend, title, width, gap)
+    if columns == 1:
+        return wide
+    drawn = Figure(wide)
+    stacked = list(_with_names(panels, columns))
+    drawn.narrow = _picture(label, stacked, 1, legend, title, NARROW_WIDTH, gap)
+    return drawn
+
+
+def _with_names(panels: Sequence[Panel], columns: int) -> Iterator[Panel]:
+    """Yield panels that have the texts of the first one of their row, which names them all."""
+    for n, panel in enumerate(panels):
+        first, own = panels[n - n % columns].y, panel.y
+        bare = not any(own.ticks.values()) and own.ticks.keys() == first.ticks.keys()
+        yield replace(panel, y=first) if bare else panel
+
+
+def _picture(
+    label: str, panels: Sequence[Panel], columns: int, legend: Legend, title: str, width: float,
+    gap: float,
+) -> Markup:  # fmt: skip
+    """Return an SVG of at least one panel."""
     drawn, y = list[Markup](), 4.0
     if title:
         drawn.append(svg.label(0, 14, title, "strong"))
         y += 24
     own = [panels[column::columns] for column in range(columns)]
     sides = [max((panel.side for panel in column), default=0.0) for column in own]
-    for line in _legend_lines(legend, width):
-        drawn += _swatches(sides[0], y + 10, line)
+    start = sides[0] if width > NARROW_WIDTH else 0.0
+    for line in _legend_lines(legend, width - start):
+        drawn += _swatches(start, y + 10, line)
         y += _LEGEND
     y += 10 * bool(legend)
     for row in range(0, len(panels), columns):

@@ -1,6 +1,7 @@
 """Formatting of times, sizes, shares and ratios for the table and the page."""
 
 import math
+from textwrap import fill
 
 MISSING = "\N{EN DASH}"
 """Text for a figure that a run lacks."""
@@ -93,3 +94,12 @@ def counted(count: int, noun: str) -> str:
 def printable(text: object) -> str:
     """Return `text` on one line without control characters, so that it can't steer a terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+
+
+def wrapped(text: str, indent: int = 0, width: int = 80) -> str:
+    """Return text with line breaks that follows a head of `indent` columns; no word is cut."""
+    margin = " " * indent
+    return fill(
+        text, width, initial_indent=margin, subsequent_indent=margin,
+        break_long_words=False, break_on_hyphens=False,
+    )[indent:]  # fmt: skip

@@ -16,12 +16,16 @@ from moefabric.report import (
     pictures,
     remarks,
     run_tables,
+    svg,
     timelines,
 )
+from moefabric.report.chart import responsive
 from moefabric.report.formatting import MISSING, counted, printable
+from moefabric.report.outcome import outcome
 from moefabric.report.summary import FabricSummary, overall_verdict, summaries
 from moefabric.report.tables import html_table, verdict_pill
 from moefabric.results.model import Manifest, RunResult
+from moefabric.results.statistics import MEANINGS
 
 
 def page(run: RunResult) -> str:
@@ -30,6 +34,8 @@ def page(run: RunResult) -> str:
     return page_template("moefabric.report").render(
         run=run,
         verdict=overall_verdict(run),
+        outcome=outcome(fabrics),
+        meanings=MEANINGS,
         fabrics=fabrics,
         pictures=pictures.DRAWINGS,
         diagrams=diagrams,
@@ -42,6 +48,18 @@ def page(run: RunResult) -> str:
         wiring=[text for fabric in fabrics for text in _wiring(fabric)],
         json=_embedded(run),
     )
+
+
+def tables_html(run: RunResult) -> str:
+    """Return the result of a run in sentences and the tables of its page, for a notebook."""
+    fabrics = summaries(run)
+    tables = (
+        run_tables.comparison(fabrics, wide=True),
+        run_tables.costs(fabrics),
+        run_tables.errors(fabrics),
+    )
+    shown = [html_table(table) for table in tables if table.rows]
+    return str(Markup().join([svg.tag("p", outcome(fabrics)), *shown]))
 
 
 @cache
@@ -63,7 +81,11 @@ def page_template(package: str, name: str = "page.html.j2") -> Template:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        style=page_style(), html=html_table, pill=verdict_pill, fmt=formatting
+        style=page_style(),
+        html=html_table,
+        responsive=responsive,
+        pill=verdict_pill,
+        fmt=formatting,
     )
     return environment.get_template(name)
 

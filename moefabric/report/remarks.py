@@ -5,7 +5,7 @@ from typing import Final
 
 from moefabric.report.formatting import counted, percentage, printable
 from moefabric.report.summary import FabricSummary
-from moefabric.results.model import FabricResult
+from moefabric.results.model import FabricPrediction, FabricResult
 from moefabric.results.parts import HybridResult, QueueDrops
 
 _SHOWN_PORTS: Final = 3
@@ -24,6 +24,29 @@ def remarks(fabric: FabricSummary) -> Iterator[str]:
         yield spine_text(result)
     if result.queues is not None:
         yield queue_text(result.queues)
+
+
+def circuit_lines(entries: Sequence[FabricResult] | Sequence[FabricPrediction]) -> Iterator[str]:
+    """Yield a line for each group of fabrics with the same circuits in all all-to-alls.
+
+    A fabric whose circuits could not move, because they are a full mesh, is named also if it is
+    alone.
+    """
+    told = set[str]()
+    for entry in entries:
+        if entry.fabric in told or not (entry.same_circuits or entry.full_mesh):
+            continue
+        names = [entry.fabric, *entry.same_circuits]
+        told.update(names)
+        line = f"{', '.join(map(printable, names))}: "
+        if len(names) > 1:
+            line += "the same circuits in all all-to-alls"
+        if entry.full_mesh:
+            servers = counted(max(map(len, entry.wiring.regions.values())), "server")
+            nics = counted(entry.wiring.optical_nics, "optical NIC")
+            line += ", and " if len(names) > 1 else ""
+            line += f"once lit, none moves: {servers} with {nics} each are a full mesh"
+        yield line
 
 
 def spine_text(result: FabricResult) -> str:

@@ -16,7 +16,9 @@ from typing import Final, Literal
 
 from moefabric.core.errors import SpecError
 from moefabric.report.formatting import printable
+from moefabric.report.remarks import circuit_lines
 from moefabric.report.summary import FabricSummary, summaries
+from moefabric.results.circuit_use import measured_use
 from moefabric.results.comparison import collective_key
 from moefabric.results.model import RunResult, Verdict
 from moefabric.results.parts import Json
@@ -99,7 +101,7 @@ class RunChanges:
         fabrics: The fabrics of the earlier runs, then new ones.
         threshold: Change that is no regression yet.
         earlier: Number of earlier runs.
-        remarks: Why the runs may not be comparable.
+        remarks: Why the runs may not be comparable, and which fabrics had the same circuits.
     """
 
     fabrics: tuple[FabricChange, ...]
@@ -282,6 +284,21 @@ def _remarks(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
         if before != [after]:
             yield f"the {name} differ: {', '.join(before)} before, {after} now"
     yield from _other_inputs(earlier, later)
+    yield from circuit_lines(later.results)
+    yield from _same_circuits(earlier[-1], later)
+
+
+def _same_circuits(earlier: RunResult, later: RunResult) -> Iterator[str]:
+    """Yield the fabrics whose circuits are the same in both runs although the policy is another."""
+    before = {one.fabric: one for one in earlier.results}
+    for now in later.results:
+        was = before.get(now.fabric)
+        if was is None or was.policy == now.policy:
+            continue
+        use = measured_use(now)
+        if any(use.values()) and measured_use(was) == use:
+            policies = f"{printable(was.policy)} before and {printable(now.policy)} now"
+            yield f"{printable(now.fabric)}: the same circuits in all all-to-alls by {policies}"
 
 
 def _other_inputs(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:

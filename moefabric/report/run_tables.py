@@ -9,6 +9,7 @@ from moefabric.report import formatting, summary
 from moefabric.report.formatting import MISSING, counted, deviation, percentage, printable, seconds
 from moefabric.report.summary import FabricSummary
 from moefabric.report.tables import Cell, Row, Table
+from moefabric.results.comparison import is_invalid
 from moefabric.results.model import ExperimentPrediction, HostRecord, Manifest, Verdict
 from moefabric.results.parts import DemandPrediction, TrainingResult
 
@@ -17,7 +18,7 @@ _COMPLETION: Final = (
 )  # fmt: skip
 _PREDICTION: Final = (
     "iteration_s", "compute_s", "exposed_comm_s", "all_to_all_s", "vs_eps", "optical_share",
-    "reconfigurations",
+    "moves",
 )  # fmt: skip
 _COSTS: Final = ("network_usd", "performance_per_million_usd", "perf_per_dollar_vs_eps")
 _PHASES: Final = tuple(phase for phase in summary.PHASES if phase not in ("demand", "plan"))
@@ -296,11 +297,13 @@ def _names(servers: Sequence[str]) -> str:
 
 
 def prediction(predicted: ExperimentPrediction) -> Table:
-    """Return the figures of a prediction."""
+    """Return the figures of a prediction. Those of a policy that failed are crossed out."""
     columns = [summary.COLUMNS[name] for name in _PREDICTION]
     rows = list[Row]()
     for fabric in predicted.fabrics:
-        figures = (one.predicted(fabric) if one.predicted else None for one in columns)
-        texts = [one.text(figure) for one, figure in zip(columns, figures, strict=True)]
-        rows.append([printable(fabric.fabric), *texts])
+        values = (one.predicted(fabric) if one.predicted else None for one in columns)
+        texts = [one.text(value) for one, value in zip(columns, values, strict=True)]
+        failed, name = is_invalid(fabric), printable(fabric.fabric)
+        figures = map(_crossed_out, texts) if failed else texts
+        rows.append([f"{name} (failed)" if failed else name, *figures])
     return Table(["fabric", *(one.heading for one in columns)], rows)

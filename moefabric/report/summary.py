@@ -3,12 +3,10 @@
 Times are model seconds and sizes are the model's bytes. A figure that a run lacks is None.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from statistics import median
 from typing import Final
 
 from moefabric.report import formatting
@@ -22,6 +20,7 @@ from moefabric.results.model import (
     Verdict,
     VerdictFinding,
 )
+from moefabric.results.statistics import median_of
 
 PHASES = ("demand", "plan", "divert", "command", "settle", "verify", "admit")
 """Phases of a reconfiguration in their order; `<phase>_s` in the JSON."""
@@ -50,9 +49,14 @@ class FabricSummary:
     base: "FabricSummary | None" = None
 
     def __getitem__(self, column: str) -> float | None:
-        """Return a figure by the name of its column."""
+        """Return a figure by the name of its column.
+
+        Raises:
+            KeyError: If there is no such column, by which templates tell columns from attributes.
+        """
+        known = COLUMNS[column]
         if not (stored := self.result.figures):
-            return COLUMNS[column].measured(self)
+            return known.measured(self)
         return stored.get(column) if self.is_comparable or column not in _COMPARED else None
 
     def text(self, column: str) -> str:
@@ -338,11 +342,12 @@ COLUMNS: Final[Mapping[str, Column]] = {
     ),
     "reconfigurations": Column(
         "reconfigurations", "Reconfigurations", formatting.count,
-        lambda f: len(f.result.reconfigurations), attrgetter("reconfigurations"),
+        lambda f: len(f.result.reconfigurations),
     ),
     "moves": Column(
         "moves", "Reconfigurations that changed circuits", formatting.count,
         lambda f: sum(map(changes_circuits, f.result.reconfigurations)),
+        attrgetter("reconfigurations"),
     ),
     "reconfiguration_s": Column(
         "reconfig.\nmedian", "Reconfiguration time", seconds,
@@ -411,12 +416,6 @@ def overall_verdict(run: RunResult) -> Verdict:
     """Return the worst verdict of a run's fabrics; a run without results is invalid."""
     verdicts = (result.fidelity.verdict for result in run.results)
     return max(verdicts, key=list(Verdict).index, default=Verdict.INVALID)
-
-
-def median_of(values: Iterable[float | None]) -> float | None:
-    """Return the median of the finite values."""
-    finite = [value for value in values if value is not None and math.isfinite(value)]
-    return median(finite) if finite else None
 
 
 def _quotient(above: float | None, below: float | None) -> float | None:

@@ -10,7 +10,8 @@ from rich.text import Text
 from moefabric.report import run_tables, summary
 from moefabric.report.diagrams import wirings
 from moefabric.report.formatting import printable, seconds
-from moefabric.report.remarks import remarks
+from moefabric.report.outcome import outcome
+from moefabric.report.remarks import circuit_lines, remarks
 from moefabric.report.tables import VERDICT_STYLES, Table, rich_table
 from moefabric.results.model import RunResult, Verdict
 
@@ -57,6 +58,8 @@ class RunTables:
         yield Text.assemble(experiment, "  ", (verdict, VERDICT_STYLES[verdict]))
         if self._run.incomplete:
             yield Text(f"incomplete: {printable(self._run.incomplete)}", "yellow")
+        if result := outcome(fabrics):
+            yield Text(result)
         whole = rich_table(run_tables.comparison(fabrics))
         unbounded = options.update(max_width=_UNBOUNDED)
         if console.measure(whole, options=unbounded).maximum <= options.max_width:
@@ -73,6 +76,8 @@ class RunTables:
         yield Text(_LEGEND, style="dim")
         for names, wiring in wirings(fabrics).items():
             yield Text(f"{names}: {printable(wiring.kind)}", style="dim")
+        for line in circuit_lines(self._run.results):
+            yield Text(line, style="dim")
         for fabric in fabrics:
             for line in remarks(fabric):
                 yield Text(f"{fabric.name}: {line}", style="dim")

@@ -10,6 +10,7 @@ from moefabric.report import svg
 from moefabric.results.model import Verdict
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
     from rich.table import Table as RichTable
 
 VERDICT_STYLES: Final = dict(zip(Verdict, ("green", "yellow", "bold red"), strict=True))
@@ -64,7 +65,8 @@ def rich_table(table: Table) -> "RichTable":
     drawn = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for n in shown:
         is_text = n == 0 or table.headings[n] in table.texts
-        drawn.add_column(table.headings[n], justify="left" if is_text else "right")
+        justify: JustifyMethod = "left" if is_text else "right"
+        drawn.add_column(table.headings[n], justify=justify, overflow="fold")
     for row in table.rows:
         cells = []
         for n in shown:
@@ -72,7 +74,7 @@ def rich_table(table: Table) -> "RichTable":
             if isinstance(cell, Verdict):
                 cells.append(Text(cell, style=VERDICT_STYLES[cell]))
             elif isinstance(cell, str):
-                cells.append(Text(cell, style="" if n else "bold", overflow="fold"))
+                cells.append(Text(cell, style="" if n else "bold"))
             else:
                 crossed = " strike" * cell.void
                 below = [("\n" + cell.below, f"dim{crossed}")] if cell.below else []

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from statistics import median
 from typing import Any, Final, TypeVar
 
 from moefabric.core.errors import SpecError
@@ -16,8 +15,11 @@ from moefabric.core.topology import Fabric
 from moefabric.results import model
 from moefabric.results.model import CPU_STEAL_LIMIT, FabricResult
 from moefabric.results.parts import CollectiveResult
+from moefabric.results.statistics import median_ratio
 
 Entry = TypeVar("Entry", FabricResult, model.FabricPrediction)
+Key = tuple[object, ...]
+"""Key of a collective."""
 
 
 def baseline(entries: Iterable[Entry]) -> Entry | None:
@@ -46,26 +48,28 @@ def with_ratios(results: Sequence[FabricResult]) -> list[FabricResult]:
             compared.append(result)
             continue
         own_s = _undisturbed_s(result)
-        pairs = [(own, base_s[key]) for key, own in own_s.items() if key in base_s]
-        ratios = ([own[n] / before[n] for own, before in pairs if before[n]] for n in (0, 1))
-        measured, predicted = (median(each) if each else None for each in ratios)
+        measured, predicted = map(median_ratio, own_s, base_s)
         update = model.BaselineRatios(measured_vs_eps=measured, predicted_vs_eps=predicted)
         compared.append(result.model_copy(update={"ratios": update}))
     return compared
 
 
 def is_invalid(entry: FabricResult | model.FabricPrediction) -> bool:
-    """Return whether the measurements of a result can't be trusted; predictions have none."""
-    return isinstance(entry, FabricResult) and entry.fidelity.verdict is model.Verdict.INVALID
+    """Return whether the figures of an entry can't be trusted.
+
+    Measurements can't if their verdict is `invalid`, predictions if a policy failed.
+    """
+    if isinstance(entry, FabricResult):
+        return entry.fidelity.verdict is model.Verdict.INVALID
+    return bool(entry.policy_faults)
 
 
-def _undisturbed_s(result: FabricResult) -> dict[tuple[object, ...], tuple[float, float]]:
+def _undisturbed_s(result: FabricResult) -> tuple[dict[Key, float], dict[Key, float]]:
     """Return measured and predicted times of the all-to-alls that nothing disturbed, by key."""
-    return {
-        collective_key(c): (c.measured_s, c.predicted_s or 0.0)
-        for c in joined_phases(result.collectives)
-        if c.cpu_steal <= CPU_STEAL_LIMIT and not c.failures
-    }
+    joined = joined_phases(result.collectives)
+    calm = [c for c in joined if c.cpu_steal <= CPU_STEAL_LIMIT and not c.failures]
+    measured_s = {collective_key(c): c.measured_s for c in calm}
+    return measured_s, {collective_key(c): c.predicted_s or 0.0 for c in calm}
 
 
 def joined_phases(collectives: Iterable[CollectiveResult]) -> list[CollectiveResult]:
@@ -104,7 +108,7 @@ def _joined(phases: Sequence[CollectiveResult]) -> CollectiveResult:
     return first.model_copy(update=sums | whole)
 
 
-def collective_key(collective: CollectiveResult) -> tuple[object, ...]:
+def collective_key(collective: CollectiveResult) -> Key:
     """Return the key of a collective, which is equal in every fabric and run."""
     c = collective
     return c.region, c.iteration, c.layer, c.kind, c.direction, c.micro_batch

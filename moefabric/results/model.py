@@ -357,11 +357,15 @@ class FabricEntry(result_parts.ResultPart):
     """Servers, NICs, switches and scale."""
     cost: NetworkCost = NetworkCost()
     """Cost of the network."""
+    same_circuits: list[str] = Field(default_factory=list)
+    """Other fabrics whose circuits joined the same servers in all all-to-alls."""
+    full_mesh: bool = False
+    """Whether circuits joined each pair of servers of a region all the time, so that none moved."""
 
     @staticmethod
     def choices(choice: object) -> Json:
         """Return the fields that repeat those of a fabric in the experiment."""
-        others = ("fabric", "policy", "wiring", "cost")
+        others = ("fabric", "policy", "wiring", "cost", "same_circuits", "full_mesh")
         names = (name for name in FabricEntry.model_fields if name not in others)
         return {name: getattr(choice, name) for name in names}
 
@@ -469,12 +473,13 @@ class SimulatedRegionCount(result_parts.ResultPart):
 
 
 class FabricPrediction(FabricEntry):
-    """Prediction of one fabric in the fluid model; seconds are means over the iterations.
+    """Prediction of one fabric in the fluid model.
 
-    `all_to_all_s` is the mean over kinds (dispatch and combine, forward and backward) of the median
-    of each kind. `spine_share` is the share of all bytes, transfers' too, whose routes cross a
-    spine; null without spines. `policy_faults` says why a policy of another package failed, so that
-    bytes take the EPS. `knows` is as in the result of a run.
+    Figures are the statistics of a run (`moefabric.results.statistics`): medians over iterations
+    and over all-to-alls, and the median of ratios. `spine_share` is the share of all bytes,
+    transfers' too, whose routes cross a spine; null without spines. `policy_faults` says why a
+    policy of another package failed, so that bytes take the EPS; its figures mean nothing.
+    `reconfigurations` counts those that changed circuits. `knows` is as in the result of a run.
     """
 
     knows: str | None = None
@@ -498,4 +503,6 @@ class ExperimentPrediction(result_parts.ResultPart):
     experiment: str
     inputs: list[InputDigest] | None = None
     """The experiment and the files that it names, as in the manifest of a run."""
+    notes: list[str] = Field(default_factory=list)
+    """What the prediction assumes, in sentences."""
     fabrics: list[FabricPrediction]

@@ -4,7 +4,7 @@ Times are model seconds and sizes are the model's bytes, except where a field sa
 figure that a run lacks is None.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,10 +12,17 @@ Json = dict[str, Any]
 """A JSON object."""
 
 
+_PYDANTIC_NAMES: Final = {name for name in dir(BaseModel) if not name.startswith("_")}
+
+
 class ResultPart(BaseModel):
     """Base of every object of the run's JSON."""
 
     model_config = ConfigDict(extra="allow", frozen=True, validate_by_name=True, defer_build=True)
+
+    def __dir__(self) -> list[str]:
+        """Return the names of fields and methods without those of pydantic."""
+        return sorted(set(super().__dir__()) - _PYDANTIC_NAMES)
 
     def to_json(self) -> Json:
         """Return the object as JSON types, without the fields that were never set."""

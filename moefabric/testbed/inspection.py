@@ -6,6 +6,7 @@ from moefabric.core.topology import Region, nic_at
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.ocs import client as ocs_client
+from moefabric.report.formatting import wrapped
 from moefabric.results.parts import Json
 from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
 from moefabric.testbed.fabric_reader import FabricReader
@@ -94,14 +95,17 @@ def _server_line(server: Json) -> str:
     )
     addresses = f"{server['addresses'][0]}..{server['addresses'][-1].rsplit('.', 1)[1]}"
     place = f"  container {container['name']}" if (container := server.get("container")) else ""
-    return f"  {server['name']}  {addresses}  management {server['management']}  {nics}{place}"
+    head = f"  {server['name']}  "
+    told = f"{addresses}  management {server['management']}  {nics}{place}"
+    return head + wrapped(told, len(head))
 
 
 def _ocs_line(ocs: Json) -> str:
     lit, dark = (" ".join("~".join(ends) for ends in ocs[key]) for key in ("circuits", "dark"))
-    scpi = f"SCPI {ocs['management']}:{ocs['scpi_port']}"
-    circuits = f"lit: {lit or 'no circuits'}" + (f"  dark: {dark}" if dark else "")
-    return f"  {ocs['name']}  {ocs['ports']} ports, {scpi}  {circuits}"
+    head = f"  {ocs['name']}  "
+    light = [f"lit: {lit or 'no circuits'}", *([f"dark: {dark}"] if dark else [])]
+    told = [f"{ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}", *light]
+    return head + f"\n{' ' * len(head)}".join(wrapped(text, len(head)) for text in told)
 
 
 def _process_line(process: Json) -> str:
@@ -110,8 +114,10 @@ def _process_line(process: Json) -> str:
 
 
 def _controller_line(controller: Json) -> str:
-    place = f"  controller of {controller['region']}  OpenFlow {controller['openflow']}"
+    head = f"  controller of {controller['region']}  "
+    endpoints = f"OpenFlow {controller['openflow']}"
     if "external" in controller:
-        return f"{place}  not the fabric's own"
+        return head + wrapped(f"{endpoints}  not the fabric's own", len(head))
     state = controller.get("fault") or f"{len(controller['rules'])} rules"
-    return f"{place}, {controller['northbound']}  {state}"
+    endpoints += f", {controller['northbound']}"
+    return head + wrapped(f"{endpoints}  {state}", len(head))

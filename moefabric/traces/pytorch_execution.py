@@ -1,8 +1,9 @@
 """PyTorch execution traces (`ExecutionTraceObserver`), versions 1.0.1 to 1.1.1, as graphs.
 
-The calls `record_param_comms` are communication; their order and waits give the order of the
-operations. An execution trace has no times. A profile of the same run in the same folder
-(`pytorch_profile`) gives the computation between the calls; without it, computation takes no time.
+The calls `record_param_comms` are communication, or, where a backend other than NCCL has left none,
+the operators of c10d; their order and waits give the order of the operations. An execution trace
+has no times. A profile of the same run in the same folder (`pytorch_profile`) gives the computation
+between the calls; without it, computation takes no time.
 Formats: PyTorch's ExecutionTraceObserver and PARAM's `et_replay/execution_trace.py`.
 """
 
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from moefabric.core.errors import TraceError
 from moefabric.traces import recorded_calls as recorded
+from moefabric.traces.c10d_calls import GUESSED, Arguments, arguments_of, group_size, likely_group
 from moefabric.traces.files import (
     Entry,
     as_time,
@@ -32,7 +34,9 @@ _GROUPS: Final = "process_group:init"
 _SECONDS: Final = "duration_s"
 """Attribute of this project: seconds of a computation, which only its own files have."""
 _NO_TIMES: Final = "the trace has no times: computation takes none"
-_SILENT: Final = "a rank has no calls of communication (record_param_comms): it does nothing"
+_SILENT: Final = (
+    "a rank has no calls of communication (record_param_comms or c10d): it does nothing"
+)
 
 
 class PytorchExecutionReader:
@@ -80,6 +84,7 @@ def _graph(
             nodes[number] = recorded.ordered_nodes(calls)
             if not any(call.node.duration_s for call in calls):
                 notes.append(_NO_TIMES if calls else _SILENT)
+        notes += rank.notes
     named = {names[name]: of for name, of in groups.items() if names[name] != WORLD}
     return recorded.job_graph(path, nodes, world, named, notes)
 
@@ -112,6 +117,7 @@ class _Rank:
         unlisted: Groups that are called and not listed.
         names: Names of groups in the graph that was written as this file.
         world: Number of ranks of the job, as far as the file says; 0 if it doesn't.
+        notes: What was assumed.
     """
 
     path: Path
@@ -121,6 +127,7 @@ class _Rank:
     unlisted: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
     world: int = 0
+    notes: list[str] = field(default_factory=list)
     _aliases: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,13 +141,20 @@ class _Rank:
         for entry in entries:
             if _GROUPS in entry.name:
                 self._read_groups(entry)
+        operators = not any(entry.name == _COMMUNICATION for entry in entries)
         number = entries[-1].number if entries else 0
         end: float | None = None
         for entry in entries:
             if entry.seconds is not None:
                 node = Node(entry.number, "compute", entry.name, duration_s=entry.seconds)
                 self.calls.append(RecordedCall(node))
-            if entry.name != _COMMUNICATION or not (call := self._call(entry)):
+            if entry.name == _COMMUNICATION:
+                call = self._call(entry)
+            elif operators and (arguments := arguments_of(entry.name)):
+                call = self._operator(entry, arguments)
+            else:
+                continue
+            if call is None:
                 continue
             if end is not None and entry.start_us is not None and entry.start_us > end:
                 number += 1
@@ -201,6 +215,39 @@ class _Rank:
             node = replace(node, collective=kind, root=peer if rooted else 0)
         return RecordedCall(self._sized(entry, node, splits), (group_name, number))
 
+    def _operator(self, entry: "_Entry", arguments: Arguments) -> RecordedCall:
+        """Return the call of an operator of c10d."""
+        kind = recorded.call_kind(entry.name)
+        assert kind is not None
+        assert kind != "wait"
+        assert kind != "init"
+        splits = entry.argument(arguments.splits)
+        splits = splits if isinstance(splits, list) else []
+        elements = [sum(one[3] for one in entry.tensors(n)) for n in arguments.whole or ()]
+        ranks = group_size(splits, *elements) if elements else len(splits) or None
+        group, is_guess = likely_group(self.groups, ranks)
+        if is_guess:
+            self.notes.append(GUESSED)
+        members = self.groups.get(group, ())
+        if not members:
+            self.unlisted.add(group)
+            self.sizes[group] = max(ranks or 0, self.sizes.get(group, 0))
+        root = entry.argument(arguments.root)
+        root = root if is_count(root, recorded.MAX_RANKS) else 0
+        root = members[root] if root < len(members) else root
+        size = sum(one[3] * one[4] for one in entry.tensors(arguments.sent))
+        node = Node(entry.number, "collective", name=entry.name, group=group)
+        if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
+            node = replace(node, kind=kind, group=WORLD, peer=root, size=size)
+            return RecordedCall(node, (group, entry.number))
+        node = replace(node, collective=kind, root=root)
+        if kind == "all_to_all":
+            rows = splits or [one[3] for one in entry.tensors(arguments.sent)]
+            node = self._split(entry, replace(node, size=size), rows if len(rows) > 1 else [])
+        elif kind != "barrier":
+            node = replace(node, size=size * (len(members) or 1 if kind == "scatter" else 1))
+        return RecordedCall(node, (group, entry.number))
+
     def _remember_size(self, entry: "_Entry", group: str, splits: Any) -> None:
         default = len(splits) if isinstance(splits, list) else 0
         if size := _group_size(entry, entry.attributes.get("pg_size", default)):
@@ -216,7 +263,11 @@ class _Rank:
         node = replace(node, size=size)
         if node.collective != "all_to_all":
             return node
-        splits = splits or entry.part_elements()
+        return self._split(entry, node, splits or entry.part_elements())
+
+    def _split(self, entry: "_Entry", node: Node, splits: Any) -> Node:
+        """Return an all-to-all with the bytes for each rank, given the rows for each."""
+        size = node.size
         if not splits:
             return node
         if not isinstance(splits, list) or not all(is_count(one) for one in splits):
@@ -269,6 +320,15 @@ class _Entry(Entry):
         if not isinstance(values, list):
             raise self.error("a list of values is needed", key)
         return values
+
+    def argument(self, position: int | None) -> Any:
+        """Return an input by its position; None if there is none."""
+        values = self.items("inputs")
+        return values[position] if position is not None and position < len(values) else None
+
+    def tensors(self, position: int) -> list[list[int]]:
+        """Return the tensors in an input."""
+        return _tensors(self.argument(position))
 
     def document(self, text: Any) -> Any:
         """Return the document of a JSON text, or None if it is no text."""

@@ -1,6 +1,7 @@
 """PyTorch profiles (Kineto, Chrome's trace format) as graphs.
 
-Kernels of computation and copies become computation, NCCL's kernels collectives. A profile says
+Kernels of computation and copies become computation, NCCL's kernels collectives. In a profile of
+the CPU alone, operators are computation, and calls of c10d (gloo) collectives. A profile says
 when kernels ran, not why. Computation that starts after the GPU idled while collectives ran waits
 for those that have ended by then; a collective waits for the computation before its start and for
 the collective before it on its stream. What the GPU idles otherwise is time of the host, and
@@ -18,8 +19,9 @@ from typing import Any, Final
 from moefabric.core.errors import TraceError
 from moefabric.core.spans import merged
 from moefabric.traces import recorded_calls as recorded
+from moefabric.traces.c10d_calls import ProfiledCalls
 from moefabric.traces.files import as_time, is_count, json_list, rank_files, read_json
-from moefabric.traces.recorded_calls import RecordedCall
+from moefabric.traces.recorded_calls import Activity, RecordedCall
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
 _GPU_WORK: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -29,39 +31,20 @@ _NO_SIZES: Final = "NCCL kernels without sizes (PyTorch before 2.3) are computat
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
-    """Work of a GPU: a kernel or a copy.
-
-    Attributes:
-        start_s: Start.
-        end_s: End.
-        name: Name of the kernel.
-        stream: CUDA stream.
-        facts: What the profile says of it.
-        place: Where in the file it is.
-    """
-
-    start_s: float
-    end_s: float
-    name: str
-    stream: int
-    facts: dict[str, Any]
-    place: str
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """Activities on the GPU of a rank, ordered by start.
 
     Attributes:
         path: The file.
-        compute: Kernels and copies.
-        collectives: NCCL's kernels.
+        compute: Kernels and copies, or operators.
+        collectives: NCCL's kernels, or calls of c10d.
+        notes: What was left out or assumed.
     """
 
     path: Path
     compute: tuple[Activity, ...]
     collectives: tuple[Activity, ...]
+    notes: tuple[str, ...] = ()
 
 
 def is_profile(head: bytes) -> bool:
@@ -86,6 +69,7 @@ class PytorchProfileReader:
         ranks, notes = {}, list[str]()
         for rank, file in files.items():
             profile = _with_sizes_only(read_profile(file), notes)
+            notes += profile.notes
             calls = [_call(profile, n, one, groups) for n, one in enumerate(profile.collectives)]
             ranks[rank] = timed_nodes(calls, profile)
         world = max([len(files), *(rank + 1 for of in groups.values() for rank in of)])
@@ -106,11 +90,16 @@ def read_profile(path: Path) -> Profile:
     Raises:
         TraceError: If the file is no profile.
     """
-    events = json_list(path, read_json(path), "traceEvents", "events")
-    activities = sorted(_activities(path, events), key=lambda one: (one.start_s, one.end_s))
-    collectives = [one for one in activities if _is_nccl(one)]
-    compute = [one for one in activities if not _is_nccl(one)]
-    return Profile(path, tuple(compute), tuple(collectives))
+    document = read_json(path)
+    events = json_list(path, document, "traceEvents", "events")
+    activities, notes = [*_activities(path, events)], list[str]()
+    if not any(map(_is_call, activities)) and (calls := ProfiledCalls(document)).has_calls:
+        activities += calls.activities
+        notes += dict.fromkeys(calls.notes)
+    activities.sort(key=lambda one: (one.start_s, one.end_s))
+    collectives = [one for one in activities if _is_call(one)]
+    compute = [one for one in activities if not _is_call(one)]
+    return Profile(path, tuple(compute), tuple(collectives), tuple(notes))
 
 
 def _activities(path: Path, events: list[Any]) -> Iterator[Activity]:
@@ -130,7 +119,7 @@ def _activities(path: Path, events: list[Any]) -> Iterator[Activity]:
         )  # fmt: skip
 
 
-def _is_nccl(activity: Activity) -> bool:
+def _is_call(activity: Activity) -> bool:
     return activity.name.startswith(("ncclKernel", "ncclDevKernel")) or (
         "Collective name" in activity.facts
     )
@@ -143,13 +132,13 @@ def _with_sizes_only(profile: Profile, notes: list[str]) -> Profile:
     if others:
         notes.append(_NO_SIZES)
     compute = sorted([*profile.compute, *others], key=lambda one: (one.start_s, one.end_s))
-    return Profile(profile.path, tuple(compute), tuple(sized))
+    return replace(profile, compute=tuple(compute), collectives=tuple(sized))
 
 
 def _call(
     profile: Profile, number: int, activity: Activity, groups: dict[str, tuple[int, ...]]
 ) -> RecordedCall:
-    """Return the call of an NCCL kernel, which PyTorch describes since 2.3."""
+    """Return the call of an NCCL kernel, which PyTorch describes since 2.3, or of c10d."""
     facts = activity.facts
 
     def fault(key: str) -> TraceError:
@@ -176,7 +165,8 @@ def _call(
         peer = count("Dst Rank" if kind == "send" else "Src Rank")
         size = count("In msg nelems") * width
         return RecordedCall(Node(number, kind, activity.name, size=size, peer=peer))
-    node = Node(number, "collective", activity.name, collective=kind, group=group)
+    root = count("Root") if "Root" in facts else 0
+    node = Node(number, "collective", activity.name, collective=kind, group=group, root=root)
     if kind == "barrier":
         return RecordedCall(node)
     size = count("In msg nelems") * width

@@ -9,7 +9,7 @@ at once, as PARAM's replay does.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, TypeGuard
+from typing import Any, Final, Literal, TypeGuard
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.files import is_count
@@ -33,13 +33,13 @@ CallKind = CollectiveKind | Literal["send", "receive", "wait", "init"]
 _NAMES: Final[Mapping[CallKind, str]] = {
     "all_to_all": "alltoall alltoallv alltoallbase alltoallsingle",
     "all_reduce": "allreduce allreducecoalesced",
-    "all_gather": "allgather allgatherbase allgatherintotensorcoalesced",
+    "all_gather": "allgather allgatherbase allgathercoalesced allgatherintotensorcoalesced",
     "reduce_scatter": "reducescatter reducescatterbase reducescattertensorcoalesced",
     "broadcast": "broadcast",
     "reduce": "reduce",
     "gather": "gather",
     "scatter": "scatter",
-    "barrier": "barrier",
+    "barrier": "barrier monitoredbarrier",
     "send": "send isend",
     "receive": "recv irecv recvanysource",
     "wait": "wait",
@@ -49,6 +49,7 @@ _NAMES: Final[Mapping[CallKind, str]] = {
 _KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 TYPE_BYTES: Final[Mapping[str, int]] = {
+    "signed char": 1, "unsigned char": 1, "short int": 2, "long int": 8,
     "bool": 1, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "short": 2, "int16": 2, "uint16": 2,
     "half": 2, "float16": 2, "bfloat16": 2, "int": 4, "int32": 4, "uint32": 4, "float": 4,
     "float32": 4, "long": 8, "int64": 8, "uint64": 8, "double": 8, "float64": 8,
@@ -73,6 +74,27 @@ class RecordedCall:
     waits: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Work that a profile recorded: a kernel, a copy, or an operator on the CPU.
+
+    Attributes:
+        start_s: Start.
+        end_s: End.
+        name: Name of the kernel.
+        stream: CUDA stream, or the number of a group.
+        facts: What the profile says of it.
+        place: Where in the file it is.
+    """
+
+    start_s: float
+    end_s: float
+    name: str
+    stream: int
+    facts: dict[str, Any]
+    place: str
+
+
 def are_ranks(value: object) -> TypeGuard[list[int]]:
     """Return whether a value of JSON is a list of ranks."""
     return isinstance(value, list) and all(is_count(rank, MAX_RANKS) for rank in value)
@@ -84,8 +106,12 @@ def call_kind(name: str) -> CallKind | None:
     Args:
         name: A name such as `all_to_allv`, `_allgather_base` or `nccl:all_reduce`.
     """
-    letters = "".join(letter for letter in name.lower().rpartition(":")[2] if letter.isalpha())
-    return _KINDS.get(letters)
+    return _KINDS.get(letters(name))
+
+
+def letters(name: str) -> str:
+    """Return the letters of a recorded name after its prefix: `alltoallbase`."""
+    return "".join(letter for letter in name.lower().rpartition(":")[2] if letter.isalpha())
 
 
 def ordered_nodes(calls: Sequence[RecordedCall]) -> tuple[Node, ...]:

@@ -4,7 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,13 @@ from moefabric.workload.gating.statistics import gating_statistics
 from moefabric.workload.gating.traces import GatingTrace
 from moefabric.workload.graphs.execution_graph import ExecutionGraph
 from moefabric.workload.graphs.timeline import lengths_s, sent_bytes
+
+NOTHING_SENT: Final = "there are no collectives and no messages: nothing can be replayed"
+
+
+def sends_bytes(graph: ExecutionGraph) -> bool:
+    """Return whether any rank takes part in a collective or sends a message."""
+    return any(node.kind != "compute" for nodes in graph.ranks.values() for node in nodes)
 
 
 def summary_document(
@@ -54,7 +61,7 @@ def _of_graph(graph: ExecutionGraph, rate_bps: float) -> dict[str, Any]:
         "critical_path_s": critical_path_s,
         "ideal_s": ideal_s,
         "rate_bps": rate_bps,
-        "notes": graph.notes,
+        "notes": (*graph.notes, *([] if sends_bytes(graph) else [NOTHING_SENT])),
     }
 
 

@@ -276,7 +276,7 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     spec = home.write("strangers.yaml", STRANGERS.format(repository=REPOSITORY))
     file = home.folder / "result.json"
     process = home.call("run", spec, "--json", str(file), "--plugins", "any", timeout_s=200)
-    fault = r".*policy strange_parts:\w+ failed: RuntimeError: no idea\)?"
+    fault = r".*policy strange_parts:\w+ failed: RuntimeError: no idea, .*strange_parts.py:\d+\)?"
     refused = r"r0: none of \d+ requests for circuits was granted: .*"
     run = finished_run(file, process.returncode, process.stderr, fault, refused)
     assert run["manifest"]["transport"] == "strange_parts:GENTLE"
@@ -290,9 +290,10 @@ def test_run_takes_parts_of_other_packages_and_survives_their_faults(
     assert raising["fidelity"]["verdict"] == "invalid", "a policy without any light is no result"
     fault = "policy strange_parts:Raising failed: RuntimeError: no idea"
     assert any(fault in reason for reason in raising["fidelity"]["reasons"])
-    assert {change["error"] for change in raising["reconfigurations"]} == {fault}
+    (error,) = {change["error"] for change in raising["reconfigurations"]}
+    assert error.startswith(fault)
     fault = "r0: policy strange_parts:RaisingOnce failed: RuntimeError: no idea"
-    assert fault in once["fidelity"]["reasons"]
+    assert any(reason.startswith(fault) for reason in once["fidelity"]["reasons"])
     assert sum(part["bytes_by_light"] for part in once["collectives"]) == 0
 
 

@@ -4,14 +4,18 @@ A picture shows the figure over one axis, by fabric, with confidence intervals.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import isclose
 from typing import Final
 
 import yaml
 from markupsafe import Markup
 
+from moefabric.api.sweeps.engine import Value
 from moefabric.api.sweeps.results import column
 from moefabric.api.sweeps.summary import PointFabric, Sample, SweepResult
+from moefabric.core import units
 from moefabric.report import formatting
 from moefabric.report.chart import Panel, figure
 from moefabric.report.formatting import counted, printable
@@ -25,8 +29,10 @@ _MOST_CHARTS: Final = 24
 """Charts of one figure; the table has all points."""
 _MOST_SAMPLES: Final = 10
 """Most runs of a point that are drawn one by one."""
-_DODGE: Final = 0.07
-"""Distance of fabrics at one value of the axis, which keeps their intervals apart."""
+_WIDE: Final = 50.0
+"""Ratio of the greatest to the least value from which on a horizontal axis is logarithmic."""
+_ROOM: Final = 0.05
+"""Part of a horizontal axis that is free at each end."""
 _ZOOM: Final = 0.6
 """Ratio of the least to the greatest value above which a vertical axis doesn't start at 0."""
 
@@ -121,11 +127,7 @@ def sweep_pictures(
     legend = [(f"t{k % COLOURS}", printable(name)) for k, name in enumerate(fabrics)]
     facets = _facets(points, further_axes)
     columns = list(dict.fromkeys(point.values.get(across) for point in points))
-    x = Axis(
-        -0.5, len(columns) - 0.5,
-        {k: printable("" if value is None else value) for k, value in enumerate(columns)},
-        printable(across), grid="",
-    )  # fmt: skip
+    places, x = _horizontal_axis(columns, across)
     for name in figures:
         if not any(point.figures[name].n for point in points):
             continue
@@ -133,13 +135,19 @@ def sweep_pictures(
         y = _y_axis(points, name, text.text)
         panels = []
         for title, facet in list(facets.items())[:_MOST_CHARTS]:
+            curves = dict[str, dict[float, Sample]]()
+            for point in facet:
+                if point.figures[name].n:
+                    place = places[columns.index(point.values.get(across))]
+                    curves.setdefault(point.fabric, {})[place] = point.figures[name]
+            equal = _equal_curves(curves)
             marks = list[Mark]()
-            for k, fabric in enumerate(fabrics):
-                own = [point for point in facet if point.fabric == fabric and point.figures[name].n]
-                samples = {columns.index(p.values.get(across)): p.figures[name] for p in own}
-                shift = (k - (len(fabrics) - 1) / 2) * _DODGE
-                marks += _marks(k, fabric, shift, samples, text.text)
-            panels.append(Panel(x, y, marks, heading=title))
+            for fabric in (fabric for fabric in fabrics if fabric in curves):
+                covers = any(fabric in own[1:] for own in equal)
+                number = fabrics.index(fabric)
+                marks += _marks(number, fabric, curves[fabric], text.text, covers=covers)
+            note = "\n".join(printable(" = ".join(own)) for own in equal)
+            panels.append(Panel(x, y, marks, heading=title, note=note))
         drawn = figure(text.title, panels, columns=min(3, len(panels)), legend=legend)
         yield SweepPicture(text.title, drawn, max(0, len(facets) - _MOST_CHARTS))
 
@@ -148,6 +156,55 @@ def _horizontal(points: Sequence[PointFabric], axes: Sequence[str]) -> str:
     """Return the first axis with several values; empty if there is no axis."""
     several = (axis for axis in axes if len({point.values[axis] for point in points}) > 1)
     return next(several, axes[0] if axes else "")
+
+
+def _horizontal_axis(columns: Sequence[Value | None], title: str) -> tuple[list[float], Axis]:
+    """Return the place of each value on the horizontal axis, and the axis.
+
+    Numbers, times, rates and sizes are at their true distances, other values side by side.
+    """
+    texts = [printable("" if value is None else value) for value in columns]
+    numbers = _numbers(columns)
+    if not numbers or min(numbers) == max(numbers):
+        places = [float(k) for k in range(len(columns))]
+        ticks = dict(zip(places, texts, strict=True))
+        return places, Axis(-0.5, len(columns) - 0.5, ticks, printable(title), grid="")
+    low, high = min(numbers), max(numbers)
+    logarithmic = low > 0 and high / low >= _WIDE
+    if logarithmic:
+        ends = low * (low / high) ** _ROOM, high * (high / low) ** _ROOM
+    else:
+        ends = low - _ROOM * (high - low), high + _ROOM * (high - low)
+    ticks = dict(zip(numbers, texts, strict=True))
+    return numbers, Axis(*ends, ticks, printable(title), logarithmic, grid="")
+
+
+def _numbers(values: Sequence[Value | None]) -> list[float] | None:
+    """Return values as numbers of one kind; None if they aren't."""
+    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return [float(v) for v in values if isinstance(v, int | float)]
+    for parse in (units.duration_ns, units.rate_bps, units.size_bytes):
+        with suppress(ValueError):
+            parsed = [parse(v) for v in values if isinstance(v, str)]
+            if len(parsed) == len(values):
+                return [*map(float, parsed)]
+    return None
+
+
+def _equal_curves(curves: Mapping[str, Mapping[float, Sample]]) -> list[list[str]]:
+    """Return the fabrics whose means are equal everywhere, group by group."""
+    groups: list[list[str]] = []
+    for fabric, own in curves.items():
+        for group in groups:
+            other = curves[group[0]]
+            if own.keys() == other.keys() and all(
+                isclose(own[place].mean or 0.0, other[place].mean or 0.0) for place in own
+            ):
+                group.append(fabric)
+                break
+        else:
+            groups.append([fabric])
+    return [group for group in groups if len(group) > 1]
 
 
 def _facets(
@@ -176,28 +233,32 @@ def _y_axis(points: Sequence[PointFabric], name: str, text: Callable[[float], st
 def _marks(
     number: int,
     fabric: str,
-    shift: float,
-    samples: Mapping[int, Sample],
+    samples: Mapping[float, Sample],
     text: Callable[[float], str],
+    *,
+    covers: bool,
 ) -> Iterator[Mark]:
     """Yield the curve of a fabric with its intervals and its single runs.
 
     Args:
         number: Position of the fabric among all.
         fabric: Its name.
-        shift: Distance of its marks from their places on the horizontal axis.
-        samples: Its values by place.
+        samples: Its values by place on the horizontal axis.
         text: Format of values.
+        covers: Whether it lies on the curve of another fabric, which shows between its dashes.
     """
     colour, name = number % COLOURS, printable(fabric)
-    points = [(k + shift, s.mean or 0.0, _tooltip(fabric, s, text)) for k, s in samples.items()]
-    yield from curve(colour, points, dashed=number >= COLOURS)
-    for k, sample in samples.items():
+    ordered = sorted(samples.items())
+    points = [(place, s.mean or 0.0, _tooltip(fabric, s, text)) for place, s in ordered]
+    yield from curve(colour, points, dashed=covers or number >= COLOURS, marks=not covers)
+    if covers:
+        yield from (Dot(x, y, f"t{colour}", title, 1.6) for x, y, title in points)
+    for place, sample in ordered:
         if sample.interval:
-            yield Interval(k + shift, *sample.interval, f"curve c{colour}")
+            yield Interval(place, *sample.interval, f"curve c{colour}")
         for value in sample.values if 1 < sample.n <= _MOST_SAMPLES else ():
             title = f"{name}: {text(value)}"
-            yield Dot(k + shift, value, f"t{colour} sample", title, 2.0)
+            yield Dot(place, value, f"t{colour} sample", title, 2.0)
 
 
 def _tooltip(fabric: str, sample: Sample, text: Callable[[float], str]) -> str:

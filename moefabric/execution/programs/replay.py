@@ -18,6 +18,7 @@ from moefabric.execution.programs.placed_programs import (
     program_scale,
 )
 from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramOptions, ProgramResult
+from moefabric.traces.summary import NOTHING_SENT, sends_bytes
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
 from moefabric.workload.collectives.schedule import CollectiveSchedule
@@ -152,6 +153,18 @@ class ReplayResult:
         return {**asdict(self), "error": self.error}
 
 
+def replayed_operations(graph: ExecutionGraph, count: int | None = None) -> ExecutionGraph:
+    """Return the first operations of each rank of a trace, or all of them.
+
+    Raises:
+        SpecError: If nothing of them is sent.
+    """
+    chosen = graph if count is None else leading_operations(graph, count)
+    if not sends_bytes(chosen):
+        raise SpecError([(graph.name or "trace", NOTHING_SENT)])
+    return chosen
+
+
 class TraceReplay:
     """A trace on its way onto a fabric.
 
@@ -169,8 +182,7 @@ class TraceReplay:
     ) -> None:
         self.programs, self.options = programs, options
         fabric = programs.fabric
-        if options.operations is not None:
-            graph = leading_operations(graph, options.operations)
+        graph = replayed_operations(graph, options.operations)
         gpus = len(fabric.primary_servers) * fabric.gpus
         ranks = min(len(graph.ranks), gpus) if options.ranks is None else options.ranks
         self.placement = RankPlacement.spread(fabric, ranks)

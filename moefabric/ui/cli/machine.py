@@ -7,6 +7,7 @@ import click
 
 from moefabric import SpecError, duration_ns, duration_text
 from moefabric.api.commands import print_result
+from moefabric.report.formatting import wrapped
 from moefabric.ui.cli.options import json_option, parse_option
 
 _MIN_SPACING_NS: Final = 10_000
@@ -74,5 +75,5 @@ def doctor(as_json: bool) -> None:
     for finding in findings:
         mark = click.style("ok  ", fg="green") if finding.ok else click.style("no  ", fg="yellow")
         remedy = f"; {finding.remedy}" if finding.remedy and not finding.ok else ""
-        lines.append(f"{mark} {finding.what}: {finding.why}{remedy}")
+        lines.append(f"{mark} {wrapped(f'{finding.what}: {finding.why}{remedy}', 5)}")
     print_result([asdict(finding) for finding in findings], lines, as_json=as_json)

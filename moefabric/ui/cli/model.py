@@ -6,6 +6,7 @@ import click
 
 from moefabric import SpecError, size_text
 from moefabric.api.commands import print_result
+from moefabric.report.formatting import wrapped
 from moefabric.ui.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def _lines(summary: "ModelSummary") -> list[str]:
         "  each copy": _all_to_all_text(summary.each_copy),
         "  once a rank": _all_to_all_text(summary.once_a_rank),
     }
-    return [model.name, *(f"{name:<{width}}{text}" for name, text in rows.items())]
+    lines = [f"{name:<{width}}{wrapped(text, width)}" for name, text in rows.items()]
+    return [model.name, *lines, *(wrapped(f"note: {note}") for note in model.notes)]
 
 
 def _all_to_all_text(all_to_all: "AllToAllBytes") -> str:

@@ -13,6 +13,7 @@ import click
 
 from moefabric.api import commands
 from moefabric.report import formatting
+from moefabric.report.formatting import wrapped
 from moefabric.ui.cli.options import (
     all_of,
     json_option,
@@ -188,22 +189,28 @@ def sweep(
 @json_option
 @settings_option
 def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
-    """Print what the fluid model predicts for the file EXPERIMENT. Needs no root."""
+    """Print what the fluid model predicts for the file EXPERIMENT. Needs no root.
+
+    Exit status 3: a policy of another package failed, so that its fabric's figures mean nothing.
+    """
     predicted = _load(experiment, settings).predict()
+    fabrics = predicted.fabrics
+    faults = [f"{one.fabric}: {fault}" for one in fabrics for fault in one.policy_faults]
     if as_json:
         click.echo(json.dumps(predicted.to_json()))
-        return
-    from rich.console import Console
+    else:
+        from moefabric.report import remarks, run_tables, tables
 
-    from moefabric.report import run_tables, tables
-
-    console, fabrics = Console(), predicted.fabrics
-    console.print(f"{predicted.experiment}: fluid prediction", highlight=False, markup=False)
-    console.print(tables.rich_table(run_tables.prediction(predicted)))
-    faults = [f"{one.fabric}: {fault}" for one in fabrics for fault in one.policy_faults]
-    described = (_dispatch_lines, _spine_lines, _cost_lines, _simulated_lines)
-    for line in (*chain.from_iterable(lines(fabrics) for lines in described), *faults):
-        console.print(line, highlight=False)
+        click.echo(f"{predicted.experiment}: prediction of the model, without packets")
+        commands.print_renderable(tables.rich_table(run_tables.prediction(predicted)))
+        described = (_dispatch_lines, _spine_lines, _cost_lines, _simulated_lines)
+        told = chain.from_iterable(lines(fabrics) for lines in described)
+        for line in (*told, *remarks.circuit_lines(fabrics), *predicted.notes):
+            click.echo(wrapped(line))
+        for fault in faults:
+            click.echo(fault)
+    if faults:
+        sys.exit(commands.INVALID)
 
 
 def _dispatch_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:

@@ -2,28 +2,41 @@
 
 `architectures.json` has the keys of each architecture's class in Transformers:
 
+* `class`: the model's class, by which it is told if `model_type` isn't known (`architectures`);
 * `ffn`, `experts`, `dense_ffn`: names of the keys with these sizes of `Model`;
 * `without_size`: keys that change no size, and `required`: the values of keys that are modelled;
-* `attention_bias`: whether the class has this key;
+* `attention_bias`: whether the class has this key, and for which matrices (`all`, `qkv`);
 * `attention`, `sizes`: what the architecture says of attention, and of the model.
 
 Its `without_size` of any configuration are keys that change neither matrices nor the tokens to
 which a token attends: names, token numbers, positions, initial values, precision of weights, and
-text generation. Keys that are `absent` there change sizes in ways that aren't modelled. Any other
-key that isn't read here is a fault: sizes are never guessed.
+text generation. Keys that are `absent` there change sizes in ways that aren't modelled. Of other
+keys that aren't read here, those that look like a size are faults, because sizes are never guessed,
+and the rest are notes of the model.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.models.model import Attention, GroupedAttention, LatentAttention, Model
+from moefabric.workload.models.model import (
+    Attention,
+    GroupedAttention,
+    HybridAttention,
+    LatentAttention,
+    Model,
+    QueryKeyNorm,
+)
 
 _TABLE: Final = json.loads((files("moefabric.workload.models") / "architectures.json").read_text())
 _WINDOWED: Final = frozenset({"sliding_attention", "chunked_attention"})
 _LAYER_TYPES: Final = _WINDOWED | {"full_attention"}
+_SIZE: Final = re.compile("size|dim|rank|heads|layers|experts|vocab|width|num_|^n_")
+"""What names of keys with sizes have."""
 
 
 class _Configuration:
@@ -96,28 +109,40 @@ class _Configuration:
             self.fault("layer_types", f"{', '.join(unknown)}: not modelled")
         return kinds
 
-    def check(self) -> None:
-        """Find keys that nothing has read, and those that aren't modelled."""
+    def check(self) -> tuple[str, ...]:
+        """Find keys that nothing has read, and those that aren't modelled.
+
+        Returns:
+            The keys that aren't known and don't look like a size.
+        """
         for key in _TABLE["absent"]:
             if self.given(key):
                 self.fault(key, "is not modelled")
-        for key in self._values:
-            if key not in self._known:
-                self.fault(key, "isn't known: leave it out if it changes no size")
+        unknown = [key for key in self._values if key not in self._known]
+        sizes = {key for key in unknown if _looks_like_size(key, self._values[key])}
+        for key in sizes:
+            self.fault(key, "isn't known: leave it out if it changes no size")
+        return tuple(f"{self._section}{key}" for key in unknown if key not in sizes)
+
+
+def _looks_like_size(key: str, value: object) -> bool:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return is_count and bool(_SIZE.search(key))
 
 
 def model_from_configuration(document: Mapping[str, Any], name: str) -> Model:
     """Return the model that a configuration describes.
 
     Numbers on the wire are bfloat16, which a configuration doesn't say. Layers for multi-token
-    prediction and encoders of images aren't part of the model.
+    prediction and encoders of images aren't part of the model. Its notes have the keys that aren't
+    known, and the class by which it was told.
 
     Args:
         document: Contents of `config.json`.
         name: Name of the model.
 
     Raises:
-        SpecError: With each key that is missing, wrong or not known.
+        SpecError: With each key that is missing or wrong, or looks like a size and isn't known.
     """
     section = ""
     if document.get("model_type") == "llama4":
@@ -126,20 +151,37 @@ def model_from_configuration(document: Mapping[str, Any], name: str) -> Model:
             raise SpecError([("text_config", "a mapping of keys is needed")])
         tied = {"tie_word_embeddings": document.get("tie_word_embeddings")}
         document, section = tied | dict(text), "text_config."
-    kind = str(document.get("model_type"))
-    if kind not in ARCHITECTURES:
-        known = f"isn't known; known are {', '.join(ARCHITECTURES)}"
-        description = f"{kind!r} {known}" if "model_type" in document else "is missing"
-        fault = f"{description}: give the model's sizes instead"
-        raise SpecError([(f"{section}model_type", fault)])
+    kind, notes = _architecture(document, section)
     configuration = _Configuration(document, section, kind)
     model = ARCHITECTURES[kind](configuration, name)
-    configuration.check()
+    if unknown := configuration.check():
+        notes += (f"keys that aren't known and were taken to change no size: {', '.join(unknown)}",)
     if not configuration.faults:
         configuration.faults += model.errors()
     if configuration.faults:
         raise SpecError(list(dict.fromkeys(configuration.faults)))
-    return model
+    return replace(model, notes=notes)
+
+
+def _architecture(document: Mapping[str, Any], section: str) -> tuple[str, tuple[str, ...]]:
+    """Return the `model_type`, or that of the class in `architectures`, with a note on it.
+
+    Raises:
+        SpecError: If neither is known.
+    """
+    kind = str(document.get("model_type"))
+    if kind in ARCHITECTURES:
+        return kind, ()
+    named = document.get("architectures")
+    for class_name in named if isinstance(named, list) else ():
+        for known, entry in _TABLE["architectures"].items():
+            if entry["class"] == class_name:
+                note = f"model_type {kind} was read as {known}, because of its {class_name}"
+                return known, (note,)
+    known = f"isn't known, nor are its architectures; known are llama4, {', '.join(ARCHITECTURES)}"
+    description = f"{kind!r} {known}" if "model_type" in document else "is missing"
+    fault = f"{description}: give the model's sizes instead"
+    raise SpecError([(f"{section}model_type", fault)])
 
 
 def _grouped(keys: _Configuration, **options: Any) -> GroupedAttention:
@@ -148,8 +190,9 @@ def _grouped(keys: _Configuration, **options: Any) -> GroupedAttention:
     if not given and hidden % heads:
         keys.fault("head_dim", f"is missing: {heads} heads don't share {hidden} evenly")
     kv_heads = keys.count("num_key_value_heads")
-    if keys.architecture.get("attention_bias"):
-        options["qkv_bias"] = options["output_bias"] = keys.flag("attention_bias")
+    if biased := keys.architecture.get("attention_bias"):
+        options["qkv_bias"] = keys.flag("attention_bias")
+        options["output_bias"] = options["qkv_bias"] and biased == "all"
     options |= keys.architecture.get("attention", {})
     return GroupedAttention(heads, kv_heads, given or hidden // heads, **options)
 
@@ -224,8 +267,41 @@ def _qwen3_moe(keys: _Configuration, name: str) -> Model:
     return _model(keys, name, attention, _qwen_moe_layers(keys))
 
 
+def _qwen3_next(keys: _Configuration, name: str) -> Model:
+    """Return Qwen3-Next: each fourth layer has attention with a gate, the others a delta rule."""
+    layers, period = keys.count("num_hidden_layers"), keys.count("full_attention_interval", 4)
+    default = ["linear_attention" if (n + 1) % period else "full_attention" for n in range(layers)]
+    if (keys.entries("layer_types", str, layers) or default) != default:
+        keys.fault("layer_types", f"only each {period}. layer may have full_attention")
+    attention = HybridAttention(
+        _grouped(keys, output_gate=True),
+        period,
+        keys.count("linear_num_key_heads"),
+        keys.count("linear_key_head_dim"),
+        keys.count("linear_num_value_heads"),
+        keys.count("linear_value_head_dim"),
+        keys.count("linear_conv_kernel_dim"),
+    )
+    shared_ffn = keys.count("shared_expert_intermediate_size", least=0)
+    return _model(keys, name, attention, _qwen_moe_layers(keys), shared_ffn=shared_ffn)
+
+
+def _glm4_moe(keys: _Configuration, name: str) -> Model:
+    norm: QueryKeyNorm = "head" if keys.flag("use_qk_norm") else "none"
+    return _with_shared_experts(keys, name, _grouped(keys, query_key_norm=norm))
+
+
+def _minimax_m2(keys: _Configuration, name: str) -> Model:
+    kinds = keys.entries("attn_type_list", int, keys.count("num_hidden_layers"))
+    if kinds and set(kinds) != {1}:
+        keys.fault("attn_type_list", "only 1 is modelled: attention over all earlier tokens")
+    norm: QueryKeyNorm = "all" if keys.flag("use_qk_norm") else "none"
+    router_bias = keys.flag("use_routing_bias")
+    return _model(keys, name, _grouped(keys, query_key_norm=norm), router_bias=router_bias)
+
+
 def _deepseek(keys: _Configuration, name: str) -> Model:
-    """Return DeepSeek-V2, -V3 or -R1."""
+    """Return DeepSeek-V2, -V3 or -R1, or Kimi-K2."""
     attention = LatentAttention(
         keys.count("num_attention_heads"),
         keys.count_or_null("q_lora_rank"),
@@ -234,6 +310,11 @@ def _deepseek(keys: _Configuration, name: str) -> Model:
         keys.count("qk_rope_head_dim"),
         keys.count("v_head_dim"),
     )
+    return _with_shared_experts(keys, name, attention)
+
+
+def _with_shared_experts(keys: _Configuration, name: str, attention: Attention) -> Model:
+    """Return a model with the keys of DeepSeek for groups of experts and shared experts."""
     groups, chosen = keys.count("n_group", 1), keys.count("topk_group", 1)
     limited = groups > 1 and keys.given("topk_method") != "greedy"
     kinds = keys.entries("mlp_layer_types", str, layers := keys.count("num_hidden_layers"))
@@ -273,6 +354,9 @@ ARCHITECTURES: Final[Mapping[str, Callable[[_Configuration, str], Model]]] = {
     "qwen3_moe": _qwen3_moe,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
+    "glm4_moe": _glm4_moe,
+    "minimax_m2": _minimax_m2,
+    "qwen3_next": _qwen3_next,
     "olmoe": _model,
     "llama4_text": _llama4,
     "gpt_oss": _gpt_oss,

@@ -33,6 +33,8 @@ class GroupedAttention:
     """Whether the output has a bias."""
     query_key_norm: QueryKeyNorm = "none"
     """Norms of queries and keys: `none`, one for a `head`, or one over `all` heads."""
+    output_gate: bool = False
+    """Whether a gate of each head, a matrix as large as that of queries, weighs its output."""
     sinks: bool = False
     """Whether each head has a learnt score to which it may attend instead of a token.
 
@@ -49,7 +51,8 @@ class GroupedAttention:
 
     def weights(self, hidden: int) -> int:
         """Return the weights of the matrices: queries, keys, values and output."""
-        return 2 * hidden * self.head_size * (self.heads + self.kv_heads)
+        matrices = 2 * (self.heads + self.kv_heads) + self.output_gate * self.heads
+        return hidden * self.head_size * matrices
 
     def vector_weights(self, hidden: int) -> int:
         """Return the weights of biases, norms and sinks."""
@@ -121,7 +124,63 @@ class LatentAttention:
         return sequence / 2
 
 
-Attention = GroupedAttention | LatentAttention
+@dataclass(frozen=True)
+class HybridAttention:
+    """Layers with a gated delta rule, and grouped attention in each `period`-th layer.
+
+    A layer with a delta rule keeps a matrix of keys and values instead of earlier tokens (Gated
+    Delta Networks, arXiv 2412.06464; Qwen3-Next). Weights and work are means over the layers.
+    """
+
+    grouped: GroupedAttention
+    """Attention of each `period`-th layer."""
+    period: Size
+    """Layers from one with attention to the next."""
+    key_heads: Size
+    """Heads of queries and of keys in the other layers."""
+    key_size: Size
+    """Size of these heads."""
+    value_heads: Size
+    """Heads of values, and matrices of state, in the other layers."""
+    value_size: Size
+    """Size of a head of values."""
+    convolution: Size
+    """Tokens over which queries, keys and values are convolved."""
+    kind: Literal["hybrid"] = "hybrid"
+    """Kind of attention."""
+
+    def weights(self, hidden: int) -> int:
+        """Return the weights of the matrices: queries, keys, values, gates and output."""
+        keys, values = self.key_heads * self.key_size, self.value_heads * self.value_size
+        linear = hidden * (2 * keys + 3 * values + 2 * self.value_heads)
+        return self._mean(linear, self.grouped.weights(hidden))
+
+    def vector_weights(self, hidden: int) -> int:
+        """Return the weights of convolutions, decays and norms."""
+        channels = 2 * self.key_heads * self.key_size + self.value_heads * self.value_size
+        linear = channels * self.convolution + 2 * self.value_heads + self.value_size
+        return self._mean(linear, self.grouped.vector_weights(hidden))
+
+    def _mean(self, linear: int, grouped: int) -> int:
+        return ((self.period - 1) * linear + grouped) // self.period
+
+    @property
+    def score_width(self) -> int:
+        """Multiplications of a token with one earlier token in layers with attention."""
+        return self.grouped.score_width
+
+    def attended_tokens(self, sequence: int) -> float:
+        """Return the mean number of tokens to which a token attends.
+
+        A layer with a delta rule reads its state, corrects it and reads it again: it counts as the
+        tokens with which attention has as many multiplications.
+        """
+        state = 3 * self.value_heads * self.key_size * self.value_size
+        linear = (self.period - 1) * state / self.score_width
+        return (linear + self.grouped.attended_tokens(sequence)) / self.period
+
+
+Attention = GroupedAttention | LatentAttention | HybridAttention
 
 
 BYTES_BF16: Final = 2
@@ -183,6 +242,8 @@ class Model:
 
     Source: DeepSeek-V3, sections 2.1.2 and 3.2.2.
     """
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What the configuration of which the model was read leaves open, in sentences."""
 
     @property
     def token_bytes(self) -> int:
@@ -308,6 +369,8 @@ class Model:
         if self.node_limit > self.top_k:
             yield "node_limit", f"{self.node_limit} servers of a token with {self.top_k} experts"
         attention = self.attention
+        if isinstance(attention, HybridAttention):
+            attention = attention.grouped
         if isinstance(attention, GroupedAttention) and attention.heads % attention.kv_heads:
             heads = f"{attention.heads} heads don't share {attention.kv_heads} keys evenly"
             yield "attention.kv_heads", heads

@@ -20,7 +20,7 @@ def bench() -> Iterator[LayerBench]:
     document = {
         "fabric": f"hybridep-{os.getpid()}",
         "gpus_per_server": 1,
-        "nic_rate": 1e9,
+        "nic_rate": "1Gb/s",
         "regions": [{"servers": 4}],
         "eps": {"servers_per_leaf": 2, "spines": 1, "oversubscription": 8},
         "nics": {"electrical": 1},

@@ -1,10 +1,12 @@
 """Captures: the light at an instant, comments, summaries, and when a capture ends."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
 from moefabric.api.capture import light_history
@@ -102,6 +104,23 @@ def test_summary_counts_pairs_light_and_commands(tmp_path: Path) -> None:
     assert "  s0 -> s1  2,000 bytes  4kb/s  1 flows" in list(summary.lines())
 
 
+def test_first_frame_is_counted_by_a_process_that_reads_no_other_file(tmp_path: Path) -> None:
+    """A frame is read down to IP from the first one on."""
+    names = [FABRIC.addressing.addresses(server)[0] for server in ("s0", "s1")]
+    ping = IP(src=names[0], dst=names[1]) / ICMP() / bytes(56)
+    head = pcapng.section("m") + pcapng.interface("s0/o0", "", 2000)
+    file = tmp_path / "pings.pcap"
+    file.write_bytes(head + b"".join(frame(ping, second) for second in range(3)))
+    program = (
+        "import sys; from pathlib import Path; from moefabric.api.capture_summary import summarize;"
+        "summary = summarize(Path(sys.argv[1])); print(summary.bytes, *summary.pairs.values())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, file], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["294", "294"]
+
+
 def test_malformed_control_messages_end_the_search() -> None:
     zero_length = bytes([4, 0, 0, 0]) * 4
     assert len(list(control_messages(6653, 1, zero_length))) == 2
@@ -123,7 +142,7 @@ def test_summary_refuses_other_files(tmp_path: Path) -> None:
         ("100frames", Until(frames=100)),
         ("3 MB", Until(bytes=3_000_000)),
         ("250ms", Until(seconds=0.25)),
-        ("5", Until(seconds=5.0)),
+        ("5s", Until(seconds=5.0)),
         ("reconfiguration", Until(reconfiguration=True)),
     ],
 )

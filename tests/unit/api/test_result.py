@@ -36,6 +36,23 @@ def test_result_is_the_run_with_methods(result: Result, tmp_path: Path) -> None:
         result["other"]
 
 
+def test_names_of_a_result_are_those_of_the_project(result: Result) -> None:
+    names = [name for name in dir(result) if not name.startswith("_")]
+    assert {"results", "experiment", "save", "to_frame", "plot_timeline", "to_json"} <= {*names}
+    assert not {"construct", "parse_file", "from_orm", "model_dump", "copy"} & {*names}
+    assert not {"construct", "model_dump"} & {*dir(result["mixnet"].iterations[0])}
+
+
+def test_notebook_shows_the_tables_of_the_report(result: Result) -> None:
+    html = result._repr_html_()
+    assert html.startswith("<p>Fastest is eps: iteration 2.682 s")
+    assert html.count("<table>") == 1
+    assert "divert / command" in html
+    document = result.to_json()
+    document["results"][0]["cost"] = {"network_usd": 42e3}
+    assert Result.of(RunResult.model_validate(document))._repr_html_().count("<table>") == 2
+
+
 @pytest.mark.nightly
 def test_frames_have_a_row_for_each_part(result: Result) -> None:
     pytest.importorskip("pandas", reason="nightly: needs pandas: packaging/setup all")

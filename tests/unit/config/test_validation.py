@@ -108,7 +108,7 @@ def test_read_demand_refuses_other_number_of_servers(tmp_path: Path) -> None:
             id="a-mapping",
         ),
         pytest.param(
-            "wiring.nic_rate=50e9", lambda spec: spec.wiring.nic_rate == 50e9, id="a-bare-rate"
+            "wiring.nic_rate=50Gb/s", lambda spec: spec.wiring.nic_rate == 50e9, id="a-rate"
         ),
         pytest.param(
             "wiring.switch=ovs",
@@ -124,3 +124,33 @@ def test_setting_changes_one_key(
     experiment = load_experiment(example, [setting])
     assert experiment != load_experiment(example)
     assert is_changed(experiment)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"wiring.nic_rate": 400}, "wiring.nic_rate: 400: a rate needs a unit: 400Gb/s"),
+        ({"wiring.nic_rate": "400"}, "wiring.nic_rate: 400: a rate needs a unit: 400Gb/s"),
+        ({"training.nvlink_rate": 9e11}, "nvlink_rate: 9e+11: a rate needs a unit: 900Gb/s"),
+        (
+            {"wiring.regions[0].ocs.settle": 10},
+            "wiring.regions[0].ocs.settle: 10: a time needs a unit: 10ms or 10s",
+        ),
+        ({"control_time": 0.025}, "control_time: 0.025: a time needs a unit: 25ms"),
+    ],
+)
+def test_bare_rates_and_times_are_refused_with_the_remedy(
+    change: dict[str, object], fault: str
+) -> None:
+    example = EXAMPLES / "prototype.yaml"
+    with pytest.raises(SpecError) as by_text:
+        load_experiment(example, [f"{key}={value}" for key, value in change.items()])
+    with pytest.raises(SpecError) as by_value:
+        load_experiment(example, [], change)
+    assert fault in str(by_text.value)
+    assert fault in str(by_value.value)
+
+
+def test_no_time_at_all_needs_no_unit() -> None:
+    spec = load_experiment(EXAMPLES / "prototype.yaml", ["control_time=0"])
+    assert spec.control_s == 0

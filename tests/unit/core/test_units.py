@@ -1,5 +1,8 @@
 """Quantities are parsed as people write them, and other text is refused."""
 
+import re
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +26,7 @@ from moefabric.core.units import (
         pytest.param("50 Mbit/s", 50e6, id="space-and-per-second"),
         pytest.param("1.5tbps", 1.5e12, id="lower-case-prefix"),
         pytest.param("2e2kb/s", 200e3, id="exponent"),
-        pytest.param("9600", 9600, id="bare-text-is-bits-per-second"),
+        pytest.param("0", 0, id="nothing-needs-no-unit"),
         pytest.param(9600, 9600, id="bare-number-is-bits-per-second"),
         pytest.param("-5Gb/s", -5e9, id="negative-is-the-callers-affair"),
     ],
@@ -50,7 +53,7 @@ def test_rate_refuses_other_text(text: str) -> None:
         pytest.param("10μs", 10_000, id="greek-mu"),
         pytest.param("5.67s", 5_670_000_000, id="seconds"),
         pytest.param("2min", 120_000_000_000, id="minutes"),
-        pytest.param("0.5", 500_000_000, id="bare-text-is-seconds"),
+        pytest.param("0", 0, id="nothing-needs-no-unit"),
         pytest.param(2, 2_000_000_000, id="bare-number-is-seconds"),
     ],
 )
@@ -62,6 +65,22 @@ def test_duration_is_parsed_to_nanoseconds(text: str | float, ns: int) -> None:
 def test_duration_refuses_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity such as 25ms"):
         duration_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        pytest.param(rate_bps, "400", "400: a rate needs a unit: 400Gb/s", id="gigabits"),
+        pytest.param(rate_bps, "1e11", "1e+11: a rate needs a unit: 100Gb/s", id="bits"),
+        pytest.param(duration_ns, "10", "10: a time needs a unit: 10ms or 10s", id="either"),
+        pytest.param(duration_ns, "0.025", "0.025: a time needs a unit: 25ms", id="seconds"),
+    ],
+)
+def test_text_without_unit_is_refused_with_the_remedy(
+    parse: Callable[[str], float], text: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        parse(text)
 
 
 @pytest.mark.parametrize(

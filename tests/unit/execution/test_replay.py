@@ -3,6 +3,7 @@
 import pytest
 
 from moefabric.core.eps import Eps
+from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.execution.programs.placed_programs import (
@@ -12,10 +13,17 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
 )
 from moefabric.execution.programs.program_fabric import ProgramResult
-from moefabric.execution.programs.replay import OperationTimes, operation_spans, operation_times
+from moefabric.execution.programs.replay import (
+    OperationTimes,
+    operation_spans,
+    operation_times,
+    replayed_operations,
+)
+from moefabric.traces.formats import read_trace
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import lower
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from tests.support.paths import REPOSITORY
 
 FABRIC = Fabric("lab", (Region("r0", 0, ("s0", "s1"), None),), 1, 0, 1, 8e9, Eps(2))
 SIZE = 1_000_000
@@ -33,6 +41,28 @@ def placed() -> PlacedProgram:
     paths = MessagePaths(FABRIC, placement)
     program = lower(ExecutionGraph(ranks), DEFAULTS, paths.rank_places)
     return PlacedProgram(program, paths, Scale())
+
+
+def test_trace_that_sends_nothing_is_refused() -> None:
+    graph = ExecutionGraph({0: (Node(0, "compute", duration_s=1.0),), 1: ()}, name="silent")
+    with pytest.raises(SpecError, match="silent: there are no collectives and no messages"):
+        replayed_operations(graph)
+    exchange = Node(1, "collective", "exchange", (0,), collective="all_to_all", size=2 * SIZE)
+    sending = ExecutionGraph(dict.fromkeys((0, 1), (*graph.ranks[0], exchange)), name="first")
+    assert replayed_operations(sending) == sending
+    with pytest.raises(SpecError, match="first: there are no collectives"):
+        replayed_operations(sending, 1)
+
+
+@pytest.mark.parametrize("prefix", ["et_", "kineto_"])
+def test_trace_of_gloo_has_steps_that_end(prefix: str) -> None:
+    graph = read_trace(REPOSITORY / "tests/data/traces/pytorch/gloo" / prefix)
+    assert isinstance(graph, ExecutionGraph)
+    paths = MessagePaths(FABRIC, RankPlacement(("s0", "s0", "s1", "s1"), (0, 1, 0, 1)))
+    program = lower(replayed_operations(graph), DEFAULTS, paths.rank_places)
+    model = ProgramModel(PlacedProgram(program, paths, Scale()))
+    assert model.seconds > 0
+    assert len({call.call.kind for call in program.calls}) == 7
 
 
 def test_operation_starts_when_its_first_rank_could_start_it(placed: PlacedProgram) -> None:

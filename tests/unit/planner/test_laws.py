@@ -177,7 +177,30 @@ def test_exception_breaks_a_law_and_is_named(fault: Exception) -> None:
     situation = next(situations(3))
     ((law, why),) = broken(Wrong(choose=choose), situation)
     assert law is LAWS[0]
-    assert why == f"{type(fault).__name__}: {fault}"
+    line = choose.__code__.co_firstlineno + 1
+    assert why == f"{type(fault).__name__}: {fault}, {__file__}:{line}"
+
+
+def test_laws_after_an_exception_are_not_tried() -> None:
+    def choose(_fabric: Fabric, demand: DemandMatrix, _lit: CircuitSet) -> CircuitSet:
+        return CircuitSet() if len(demand.servers) > 2 else 1 / 0  # type: ignore[return-value]
+
+    report = check_policy(Wrong(choose=choose), servers=[2])
+    assert [law.outcome for law in report.laws] == ["broken", *["not tried"] * (len(LAWS) - 1)]
+    assert "not tried bytes" in str(report)
+    assert str(report).count("ZeroDivisionError: division by zero") == 1
+
+    partly = check_policy(Wrong(choose=choose), servers=[2, 4])
+    bytes_law = next(law for law in partly.laws if law.law == "bytes")
+    half = partly.situations // 2
+    assert (bytes_law.outcome, bytes_law.tried) == ("kept", half)
+    assert f"tried in {half} of them" in str(partly)
+
+
+def test_report_of_a_check_fits_80_columns() -> None:
+    report = check_policy(POLICIES["mixnet"], servers=[4, 8], timed_servers=[2, 4, 8, 16, 32])
+    assert max(map(len, report.lines())) > 60
+    assert all(len(row) <= 80 for line in report.lines() for row in line.splitlines())
 
 
 def test_wrong_types_are_named() -> None:

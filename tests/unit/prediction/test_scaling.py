@@ -97,7 +97,9 @@ def test_load_is_that_of_the_busiest_instant_on_the_servers_of_the_fabric() -> N
         Sending(1.0, 2.0, 1.0, (Stream(2e9, near),)),
         Sending(0.0, 0.5, 0.5, (Stream(9e9, far),)),
     ]
-    job = JobPrediction(2.0, 0.0, {("dispatch", "forward"): [1.0]}, [0.5], sendings=sendings)
+    job = JobPrediction(
+        2.0, 0.0, {("dispatch", "forward", 1, "r0"): 1.0}, transfers_s=[0.5], sendings=sendings
+    )
     load = PlannedLoad.of(wired, [job])
     assert load.link_bps == pytest.approx(2 * 8e9 + 2 * 2 * 16e9)
     assert (load.shortest_s, load.starts) == (0.5, {1: 1.0, 2: 0.5})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.report import svg
-from moefabric.report.chart import Panel, figure
+from moefabric.report.chart import NARROW_WIDTH, Figure, Panel, figure, responsive
 from moefabric.report.marks import Axis, Box, Dot, Line, Mark, Rule, cell, curve
 
 UNIT = Axis(0, 10), Axis(0, 1)
@@ -51,6 +51,30 @@ def test_axis_places_values(axis: Axis, value: float, share: float) -> None:
 
 def test_axis_of_times_names_its_unit_once() -> None:
     assert list(Axis.seconds(0, 0.02, 4).ticks.values()) == ["0", "5", "10", "15", "20 ms"]
+
+
+def test_narrow_figure_has_its_panels_one_below_the_other_with_their_names() -> None:
+    names = Axis.rows(["a name", "another"], class_="strong")
+    legend = [(f"t{n}", f"an entry of the legend {n}") for n in range(5)]
+    x = Axis.numbers(0, 1)
+    panels = [
+        Panel(x, axis, [], heading=f"A heading of some length {n}", legend=legend[:2])
+        for n, axis in enumerate((names, names.untitled, names.untitled))
+    ]
+    picture = figure("test", panels, columns=3, legend=legend)
+    assert isinstance(picture, Figure)
+    wide, narrow = ET.fromstring(picture), ET.fromstring(picture.narrow)
+    assert texts(wide).count("another") == 1
+    assert texts(narrow).count("another") == 3
+    assert float(narrow.get("width") or 0) == NARROW_WIDTH
+    for text in (e for e in narrow.iter() if e.tag.endswith("text")):
+        x1, width = numbers(text, "x")[0], svg.text_width(text.text or "", 12)
+        left = {"end": x1 - width, "middle": x1 - width / 2}.get(text.get("text-anchor") or "", x1)
+        assert left >= 0, text.text
+        assert left + width <= NARROW_WIDTH, text.text
+    both = str(responsive(picture))
+    assert both.index('class="broad"') < both.index('class="narrow"')
+    assert responsive(figure("test", panels[:1])) == figure("test", panels[:1])
 
 
 def test_box_stands_at_its_values() -> None:

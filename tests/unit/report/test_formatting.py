@@ -58,3 +58,10 @@ def test_percentage_deviation_and_ratio_have_their_signs() -> None:
 
 def test_printable_removes_control_characters() -> None:
     assert formatting.printable("a\x1b[31m\nb\u202e") == "a [31m b"
+
+
+def test_wrapped_text_fits_beside_its_head_and_keeps_words_whole() -> None:
+    text = formatting.wrapped("one two three four", 5, 14)
+    assert ("head " + text).splitlines() == ["head one two", "     three", "     four"]
+    path = "/a/path/that/is/longer/than/the/line"
+    assert formatting.wrapped(f"see {path}", 0, 10) == f"see\n{path}"

@@ -209,3 +209,13 @@ def test_page_omits_sections_without_data(run: dict[str, Any], emptied: str, mis
 )
 def test_page_of_an_incomplete_run_is_well_formed(run: dict[str, Any]) -> None:
     assert Outline(page(run)).open == []
+
+
+def test_page_begins_with_the_result_and_names_equal_circuits() -> None:
+    document = sample()
+    for result, other in zip(document["results"][1:3], ("mixnet-spill", "mixnet"), strict=True):
+        result["same_circuits"] = [other]
+    html = report_page.page(RunResult.model_validate(document))
+    assert '<p class="outcome">Fastest is eps: iteration 2.682 s' in html
+    assert "mixnet, mixnet-spill: the same circuits in all all-to-alls." in html
+    assert "+15.8 % against eps" in html

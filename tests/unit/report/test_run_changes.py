@@ -52,6 +52,13 @@ def test_equal_runs_have_no_change() -> None:
     assert {f.change for entry in changes.fabrics for f in entry.figures} == {0.0}
 
 
+def test_other_policy_with_the_same_circuits_is_remarked() -> None:
+    document = SAMPLE.to_json()
+    again = RunResult.model_validate(changed(document, "mixnet", policy="greedy"))
+    remark = "mixnet: the same circuits in all all-to-alls by mixnet before and greedy now"
+    assert run_changes([SAMPLE], again).remarks == (remark,)
+
+
 def test_slower_fabric_is_a_regression_with_its_amount() -> None:
     changes = run_changes([rerun(1)], rerun(2, slower=1.05))
     assert [entry.fabric for entry in changes.fabrics if entry.is_regression] == ["mixnet"]

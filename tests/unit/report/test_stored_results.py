@@ -95,3 +95,13 @@ def test_run_without_provenance_or_that_was_stopped_is_refused() -> None:
     del document["manifest"]["provenance"]
     with pytest.raises(SpecError, match="no provenance"):
         stored(document)
+
+
+@pytest.mark.parametrize(
+    "file", sorted(REPOSITORY.glob("docs/results/*.json")), ids=lambda f: f.stem
+)
+def test_stored_result_has_a_page_that_begins_with_its_result(file: Path) -> None:
+    html = Result.load(file).page()
+    assert '<p class="outcome">' in html
+    assert html.index("outcome") < html.index("Comparison of the fabrics")
+    assert "<h2>Glossary</h2>" in html

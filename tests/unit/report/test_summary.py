@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.report.summary import changes_circuits, control_s, median_of, overall_verdict
+from moefabric.report.summary import changes_circuits, control_s, overall_verdict
 from moefabric.results.model import RunResult
 from moefabric.results.parts import ServerInterval
+from moefabric.results.statistics import median_of
 from tests.support.report_sample import fabrics_of
 
 

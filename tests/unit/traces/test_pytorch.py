@@ -4,7 +4,7 @@ import gzip
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import assume, given
 
 from moefabric.core.errors import SpecError, TraceError
+from moefabric.traces.c10d_calls import group_size, likely_group
 from moefabric.traces.files import rank_files
 from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.traces.pytorch_execution import PytorchExecutionReader
@@ -275,6 +276,78 @@ def test_a_trace_without_communication_says_so(tmp_path: Path) -> None:
     assert any("no calls of communication" in note for note in graph_of(file).notes)
 
 
+GLOO_CALLS = (
+    ("all_to_all", 16384), ("all_to_all", 5120), ("all_reduce", 16384), ("all_reduce", 16384),
+    ("all_gather", 4000), ("reduce_scatter", 16000), ("broadcast", 16384), ("reduce", 16384),
+    ("all_gather", 40), ("barrier", 0),
+)  # fmt: skip
+"""Collectives of each rank of the recorded job, and the bytes of its tensors."""
+
+
+@pytest.mark.parametrize("prefix", ["et_", "kineto_"])
+def test_calls_of_gloo_are_collectives_with_their_sizes(prefix: str) -> None:
+    graph = shipped(DATA / "gloo" / prefix)
+    assert sorted(graph.ranks) == [0, 1, 2, 3]
+    for rank, nodes in graph.ranks.items():
+        found = [(node.collective, node.size) for node in collectives(nodes)]
+        assert tuple(found) == GLOO_CALLS
+        rows = [1 + (rank + other) % 4 for other in range(4)]
+        assert collectives(nodes)[1].splits == tuple(512 * row for row in rows)
+        roots = {node.collective: node.root for node in nodes if node.root}
+        assert roots == {"broadcast": 1, "reduce": 2}
+    (sent,) = [node for node in graph.ranks[0] if node.kind == "send"]
+    (received,) = [node for node in graph.ranks[1] if node.kind == "receive"]
+    assert (sent.size, sent.peer, received.size, received.peer) == (2000, 1, 2000, 0)
+    assert any("don't name their group" in note for note in graph.notes)
+
+
+def test_a_profile_of_gloo_takes_as_long_as_it_did() -> None:
+    for rank in range(4):
+        profile = read_profile(DATA / "gloo" / f"kineto_{rank}.json.gz")
+        own = PytorchProfileReader().read(DATA / "gloo" / "kineto_").ranks[rank]
+        lasted = [one.end_s - one.start_s for one in profile.collectives]
+        whole = (*profile.compute, *profile.collectives)
+        took_s = max(one.end_s for one in whole) - min(one.start_s for one in whole)
+        assert finish_s(own, lasted) == pytest.approx(took_s, abs=1e-6)
+
+
+def test_a_profile_of_gloo_gives_an_execution_trace_its_computation() -> None:
+    alone, timed = shipped(DATA / "gloo" / "et_"), PytorchExecutionReader().read(DATA / "gloo")
+    assert not any(node.kind == "compute" for node in alone.ranks[0])
+    assert any(node.duration_s for node in timed.ranks[0])
+    assert [one.size for one in collectives(timed.ranks[0])] == [size for _, size in GLOO_CALLS]
+
+
+def gloo_profile(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> ExecutionGraph:
+    """Return the graph of a recorded profile of rank 0 after a change of its document."""
+    document = json.loads(gzip.decompress((DATA / "gloo/kineto_0.json.gz").read_bytes()))
+    events = document["traceEvents"]
+    document["traceEvents"] = [e for e in events if "send" not in str(e.get("name"))]
+    change(document)
+    file = tmp_path / "kineto.json"
+    file.write_text(json.dumps(document))
+    return graph_of(file)
+
+
+def test_calls_without_shapes_are_computation(tmp_path: Path) -> None:
+    def forget(document: dict[str, Any]) -> None:
+        for event in document["traceEvents"]:
+            for name in ("Input Dims", "Input type", "Concrete Inputs"):
+                event.get("args", {}).pop(name, None)
+
+    graph = gloo_profile(tmp_path, forget)
+    assert [node.collective for node in collectives(graph.ranks[0])] == ["barrier"]
+    assert any("record_shapes=True" in note for note in graph.notes)
+
+
+def test_a_group_is_told_by_the_size_that_arguments_show() -> None:
+    groups = {"0": (0, 1, 2, 3), "1": (0, 1)}
+    assert likely_group(groups, group_size([1, 3], None, None)) == ("1", False)
+    assert likely_group(groups, group_size([], 4000, 1000)) == ("0", False)
+    assert likely_group(groups, group_size([], 4000, None)) == ("0", True)
+    assert likely_group({}, None) == ("0", False)
+
+
 def test_rows_of_splits_are_turned_into_bytes(tmp_path: Path) -> None:
     file = tmp_path / "t.json"
     node = call(TENSOR, 1, ["0", ""], 0, "all_to_allv", [3, 1], [2, 2])
@@ -405,13 +478,15 @@ def test_a_profile_of_another_run_is_a_fault(tmp_path: Path) -> None:
         PytorchExecutionReader().read(tmp_path)
 
 
-@pytest.mark.parametrize("source", ["execution", "profile"])
+@pytest.mark.parametrize("source", ["execution", "profile", "gloo"])
 def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> None:
     random, file, faults = Random(2), tmp_path / "t.json", 0
     if source == "execution":
         graph = shipped(DLRM / "dlrm_eg")
         PytorchExecutionWriter().write(graph, tmp_path / "all")
         data = (tmp_path / "all" / "rank-0.json").read_bytes()
+    elif source == "gloo":
+        data = gzip.decompress((DATA / "gloo/kineto_2.json.gz").read_bytes())
     else:
         document = json.loads(gzip.decompress(next(DLRM.glob("worker0*")).read_bytes()))
         events = [*document["traceEvents"][:10], nccl(0, 1), nccl(2, 3)]

@@ -39,3 +39,9 @@ def test_document_has_the_format_and_the_notes() -> None:
     document = summary_document(pairs(), "goal", 80.0)
     assert document["format"] == "goal"
     assert document["notes"] == ("A note.",)
+
+
+def test_trace_that_sends_nothing_says_so() -> None:
+    silent = ExecutionGraph({0: (Node(0, "compute", duration_s=1.0),)}, notes=("a note",))
+    notes = summary_document(silent, "kineto", 1e11)["notes"]
+    assert notes == ("a note", "there are no collectives and no messages: nothing can be replayed")

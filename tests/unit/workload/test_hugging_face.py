@@ -8,7 +8,12 @@ import pytest
 
 from moefabric.core.errors import SpecError
 from moefabric.workload.models.hugging_face import ARCHITECTURES, model_from_configuration
-from moefabric.workload.models.model import GroupedAttention, LatentAttention, Model
+from moefabric.workload.models.model import (
+    GroupedAttention,
+    HybridAttention,
+    LatentAttention,
+    Model,
+)
 from tests.support.paths import REPOSITORY
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = json.loads(
@@ -73,10 +78,20 @@ def test_parameters_are_those_of_the_published_weights(name: str, parameters: in
         ("gpt-oss-120b", 116.83),  # arXiv 2508.10925, table 1
         ("gpt-oss-20b", 20.91),  # arXiv 2508.10925, table 1
         ("granite-3b-a800m", 3.3),  # model card
+        ("glm-4.5", 355),  # arXiv 2508.06471, table 1: with the layer of multi-token prediction
+        ("glm-4.5-air", 106),  # arXiv 2508.06471, table 1
+        ("minimax-m2", 230),  # model card
+        ("qwen3-next-80b-a3b", 80),  # model card
     ],
 )
 def test_parameters_are_within_one_percent_of_publications(name: str, billions: float) -> None:
     assert read(name).parameters / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_parameters_of_kimi_k2_are_those_of_its_weights() -> None:
+    """1.03 T on Hugging Face; arXiv 2507.20534 writes 1.04 trillion."""
+    assert read("kimi-k2").parameters / 1e9 == pytest.approx(1_026, abs=1)
+    assert read("kimi-k2").parameters / 1e12 == pytest.approx(1.04, rel=0.015)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +113,11 @@ def test_parameters_are_within_one_percent_of_publications(name: str, billions: 
         ("gpt-oss-20b", 3.61, 0.01, False),  # arXiv 2508.10925, table 1
         ("granite-1b-a400m", 0.4, 0.1, False),  # model card
         ("granite-3b-a800m", 0.8, 0.1, False),  # model card
+        ("kimi-k2", 32, 1, True),  # arXiv 2507.20534
+        ("glm-4.5", 32, 1, False),  # arXiv 2508.06471, table 1
+        ("glm-4.5-air", 12, 1, False),  # arXiv 2508.06471, table 1
+        ("minimax-m2", 10, 1, False),  # model card
+        ("qwen3-next-80b-a3b", 3, 1, False),  # model card
     ],
 )
 def test_active_parameters_are_the_published_ones(
@@ -139,11 +159,51 @@ def test_model_without_preset_has_its_published_parameters() -> None:
 
 
 def test_every_architecture_has_a_configuration() -> None:
-    kinds = {
-        configuration.get("text_config", configuration)["model_type"]
-        for configuration in CONFIGURATIONS.values()
-    }
-    assert kinds == set(ARCHITECTURES)
+    texts = [values.get("text_config", values) for values in CONFIGURATIONS.values()]
+    classes = {name for values in texts for name in values.get("architectures", ())}
+    kinds = {values["model_type"] for values in texts}
+    table = json.loads((REPOSITORY / "moefabric/workload/models/architectures.json").read_text())
+    named = table["architectures"]
+    assert set(named) == set(ARCHITECTURES)
+    assert {kind for kind in named if kind in kinds or named[kind]["class"] in classes} == {*named}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "known"),
+    [("kimi-k2", "kimi_k2", "deepseek_v3"), ("minimax-m2", "minimax", "minimax_m2")],
+)
+def test_a_model_is_told_by_its_class_if_its_type_is_not_known(
+    name: str, kind: str, known: str
+) -> None:
+    model = read(name)
+    class_name = CONFIGURATIONS[name]["architectures"][0]
+    note = f"model_type {kind} was read as {known}, because of its {class_name}"
+    assert model.notes == (note,)
+    assert read(name, model_type=known) == model
+    assert read(name, model_type=known).notes == ()
+
+
+def test_keys_that_are_not_known_are_a_note_unless_they_look_like_a_size() -> None:
+    model = read("mixtral-8x7b", foo_a=True, mystery="x", embedding_bias_scale=1.5)
+    assert model == read("mixtral-8x7b")
+    (note,) = model.notes
+    assert note.endswith("taken to change no size: foo_a, mystery, embedding_bias_scale")
+    assert "index_n_heads: isn't known" in fault_of("deepseek-v3", index_n_heads=64)
+    text = CONFIGURATIONS["llama4-scout"]["text_config"] | {"foo_a": False}
+    (note,) = read("llama4-scout", text_config=text).notes
+    assert note.endswith("text_config.foo_a")
+
+
+def test_hybrid_attention_has_the_weights_of_both_kinds_of_layers() -> None:
+    attention = read("qwen3-next-80b-a3b").attention
+    assert isinstance(attention, HybridAttention)
+    linear = 2048 * (2 * 2048 + 2 * 4096 + 2 * 32) + 4096 * 2048
+    gated = 2048 * 256 * (2 * 16 + 2 * 2 + 16)
+    assert attention.weights(2048) == (3 * linear + gated) / 4
+    assert attention.attended_tokens(1 << 18) == pytest.approx((1 << 17) / 4, rel=0.01)
+    assert attention.attended_tokens(1) > 3 * attention.value_heads * attention.value_size / 8192
+    every = ["full_attention"] * 48
+    assert "layer_types: only each 4. layer" in fault_of("qwen3-next-80b-a3b", layer_types=every)
 
 
 def test_attention_of_the_architectures() -> None:
@@ -280,8 +340,17 @@ def read_or_fault(document: dict[str, Any], name: str) -> Model | SpecError:
         ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "linear_attention: not"),
         ("gpt-oss-20b", {"layer_types": "all"}, "layer_types: a list of str is needed"),
         ("llama4-scout", {"text_config": None}, "text_config: a mapping of keys is needed"),
-        ("olmoe-1b-7b", {"model_type": "mamba"}, "model_type: 'mamba' isn't known"),
-        ("olmoe-1b-7b", {"model_type": ["olmoe"]}, "model_type: \"['olmoe']\" isn't known"),
+        ("minimax-m2", {"attn_type_list": [0] * 62}, "attn_type_list: only 1 is modelled"),
+        (
+            "olmoe-1b-7b",
+            {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
+            "model_type: 'mamba' isn't known, nor are its architectures; known are llama4, mixtral",
+        ),
+        (
+            "olmoe-1b-7b",
+            {"model_type": ["olmoe"], "architectures": None},
+            "model_type: \"['olmoe']\" isn't known",
+        ),
     ],
 )
 def test_what_is_not_modelled_is_refused(name: str, changes: dict[str, Any], fault: str) -> None:
@@ -294,9 +363,9 @@ def test_faults_of_the_text_part_have_its_place() -> None:
 
 
 def test_all_faults_are_reported_once() -> None:
-    fault = fault_of("qwen3-30b-a3b", hidden_size="wide", vocab_size=None, extra=1)
+    fault = fault_of("qwen3-30b-a3b", hidden_size="wide", vocab_size=None, extra_size=1)
     places = [line.split(":")[0] for line in fault.splitlines()]
-    assert sorted(places) == ["extra", "hidden_size", "vocab_size"]
+    assert sorted(places) == ["extra_size", "hidden_size", "vocab_size"]
 
 
 Change = Callable[[Model], object]

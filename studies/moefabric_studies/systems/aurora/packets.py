@@ -158,7 +158,7 @@ def server_fabric(name: str, wiring: Mapping[str, Any], scale: Any, rates: Rates
         "nics": {"electrical": 1},
         "scale": scale,
         "servers": {
-            f"s{n}": {"nic_rate": rate} for n, rate in enumerate((rates * fastest).tolist())
+            f"s{n}": {"nic_rate": f"{rate}b/s"} for n, rate in enumerate((rates * fastest).tolist())
         },
     }
     return fabric_of(document).build()

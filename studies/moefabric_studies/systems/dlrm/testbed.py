@@ -84,7 +84,7 @@ def dlrm_ranks(name: str, rate_bps: float, lesson: Lesson) -> Iterator[DlrmRanks
         {
             "fabric": name,
             "gpus_per_server": 1,
-            "nic_rate": rate_bps,
+            "nic_rate": f"{rate_bps}b/s",
             "nics": {"optical": 0, "electrical": 1},
             "regions": [{"servers": lesson.ranks}],
             "scale": {"bytes": 1},

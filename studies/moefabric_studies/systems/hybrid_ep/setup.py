@@ -106,7 +106,7 @@ def _fabric(name: str, servers: int, rate_bps: float, byte_scale: float) -> dict
     return {
         "fabric": f"hybridep-{name}",
         "gpus_per_server": 1,
-        "nic_rate": rate_bps,
+        "nic_rate": f"{rate_bps}b/s",
         "regions": [{"servers": servers}],
         "nics": {"electrical": 1},
         "scale": {"bytes": byte_scale},

@@ -1,7 +1,10 @@
 """Means, intervals, ratios, and the page that shows them."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -84,6 +87,48 @@ def test_picture_has_a_chart_for_each_value_of_the_other_axes() -> None:
     assert "&lt;mixnet&gt;" in drawn
 
 
+def placed(values: Sequence[Any], **times: Sequence[float]) -> tuple[ET.Element, list[float]]:
+    """Return the picture of a sweep over one axis, and where the means of its first fabric are."""
+    records = [
+        record(n, {"axis": value}, {name: own[n] for name, own in times.items()})
+        for n, value in enumerate(values)
+    ]
+    points = point_fabrics(records, ["iteration_s"])
+    (picture,) = sweep_pictures(points, ["axis"], ["iteration_s"])
+    drawn = ET.fromstring(picture.svg)
+    dots = [e for e in drawn.iter() if e.tag.endswith("circle") and e.get("class") == "t0"]
+    return drawn, [float(dot.get("cx") or "nan") for dot in dots]
+
+
+@pytest.mark.parametrize(
+    ("values", "steps"),
+    [
+        pytest.param([0, 0.25, 0.5, 1, 2], [1, 1, 2, 4], id="numbers"),
+        pytest.param(["100Gb/s", "200Gb/s", "400Gb/s"], [1, 2], id="rates"),
+        pytest.param(["5ms", "0.01s", "25ms"], [1, 3], id="times"),
+        pytest.param(["10us", "1ms", "100ms"], [1, 1], id="logarithms"),
+        pytest.param(["mixnet", "joint", "static"], [1, 1], id="names"),
+        pytest.param([2, 1, 4], [1, 2], id="in-order-of-their-values"),
+    ],
+)
+def test_numbers_are_at_their_true_distances(values: Sequence[Any], steps: Sequence[float]) -> None:
+    _, xs = placed(values, eps=[1.0] * len(values))
+    distances = [b - a for a, b in pairwise(xs)]
+    assert [one / distances[0] for one in distances] == pytest.approx(
+        [step / steps[0] for step in steps], rel=0.01
+    )
+
+
+def test_equal_curves_are_drawn_on_each_other_and_named() -> None:
+    drawn, xs = placed([1, 2], eps=[2.0, 3.0], greedy=[2.0, 3.0], static=[2.0, 3.1])
+    lines = [e for e in drawn.iter() if str(e.get("class")).startswith("curve ")]
+    eps, greedy, static = (line.get("d") for line in lines)
+    assert eps == greedy != static
+    assert ["null" in str(line.get("class")) for line in lines] == [False, True, False]
+    assert len(xs) == 2
+    assert "eps = greedy" in [e.text for e in drawn.iter() if e.tag.endswith("text")]
+
+
 def test_page_is_one_file_that_lists_failures(tmp_path: Path) -> None:
     page = sweep_page(summary(baseline="eps"))
     assert "2.100 s ± 248.4 ms" in page
@@ -92,3 +137,10 @@ def test_page_is_one_file_that_lists_failures(tmp_path: Path) -> None:
     assert "<script" not in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert sweep_page(summary(baseline="eps")) == page
+
+
+def test_page_of_failures_alone_has_no_picture() -> None:
+    failed = record(0, {RATES: "100Gb/s"}, {}, attempts=[{"error": "no room"}])
+    page = sweep_page(SweepResult(sweep_spec(), "1.0", 2, [failed]))
+    assert "no room" in page
+    assert "<figure" not in page

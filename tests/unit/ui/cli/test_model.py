@@ -2,6 +2,7 @@
 
 import json
 from math import comb
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,9 +79,21 @@ def test_copies_that_go_once_to_a_rank() -> None:
 
 
 def test_fp8_and_node_limit_are_shown() -> None:
-    text = output("show", "deepseek-r1", "--ep", "64")
+    printed = output("show", "deepseek-r1", "--ep", "64")
+    assert all(len(line) <= 80 for line in printed.splitlines())
+    text = " ".join(printed.split())
     assert "dispatch 7,392 (fp8), combine 14,336 (bf16); at most 4 servers a token" in text
     assert "58 with experts, 3 without experts" in text
+
+
+def test_what_a_configuration_leaves_open_is_noted(tmp_path: Path) -> None:
+    values = json.loads((EXAMPLES / "data/olmoe-1b-7b.json").read_text())
+    values |= {"model_type": "olmoe_next", "for_llm_compressor": False}
+    file = tmp_path / "downloaded.json"
+    file.write_text(json.dumps(values))
+    text = " ".join(output("show", str(file)).split())
+    assert "note: model_type olmoe_next was read as olmoe, because of its OlmoeForCausalLM" in text
+    assert "taken to change no size: for_llm_compressor" in text
 
 
 def test_configuration_is_shown() -> None:

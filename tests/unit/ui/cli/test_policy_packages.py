@@ -27,8 +27,8 @@ print(json.dumps([(one.exit_code, one.output) for one in outcomes]))
 """
 
 
-def moefabric(site: Path, *commands: Sequence[object]) -> list[str]:
-    """Return what successful commands print, all run by a process that finds the package."""
+def moefabric(site: Path, *commands: Sequence[object], status: int = 0) -> list[str]:
+    """Return what commands print that exit alike, all run by a process that finds the package."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps([list(map(str, words)) for words in commands])],
         env={**os.environ, "PYTHONPATH": str(site)},
@@ -38,7 +38,7 @@ def moefabric(site: Path, *commands: Sequence[object]) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     outcomes = json.loads(done.stdout)
-    assert [code for code, _ in outcomes] == [0] * len(commands), outcomes
+    assert [code for code, _ in outcomes] == [status] * len(commands), outcomes
     return [output for _, output in outcomes]
 
 
@@ -76,6 +76,11 @@ def test_policy_that_fails_is_predicted_on_the_eps_and_named(tmp_path: Path) -> 
     )
     setting = "fabrics[1].policy=failing:Failing"
     words = ("predict", EXAMPLES / "prototype.yaml", "--set", setting)
-    text, document = moefabric(tmp_path, words, (*words, "--json"))
-    assert "mixnet: policy failing:Failing failed: RuntimeError: no idea" in text
-    assert json.loads(document)["fabrics"][1]["light_share"] == 0
+    text, document = moefabric(tmp_path, words, (*words, "--json"), status=3)
+    place = f"{tmp_path / 'failing.py'}:4"
+    assert f"mixnet: policy failing:Failing failed: RuntimeError: no idea, {place}" in text
+    assert "mixnet (failed)" in text
+    fabric = json.loads(document)["fabrics"][1]
+    assert fabric["light_share"] == 0
+    assert fabric["all_to_all_vs_eps"] is None
+    assert fabric["cost"]["perf_per_dollar_vs_eps"] is None

@@ -1,0 +1,93 @@
+"""The result of a run in sentences: what is fastest, what is best per dollar, how sure that is."""
+
+from collections.abc import Iterator, Sequence
+
+from moefabric.report import formatting
+from moefabric.report.formatting import counted, percentage
+from moefabric.report.summary import FabricSummary
+from moefabric.results.model import Verdict
+
+
+def outcome(fabrics: Sequence[FabricSummary]) -> str:
+    """Return the result of a run: who is fastest and best per dollar, by how much, how certain.
+
+    Invalid fabrics are not compared. Gains are compared iteration by iteration, since demands of
+    iterations differ.
+    """
+    judged = [fabric for fabric in fabrics if not fabric.is_invalid and fabric["iteration_s"]]
+    if not judged:
+        return "No result: no fabric has figures that can be trusted." if fabrics else ""
+    ranked = sorted(judged, key=lambda fabric: fabric["iteration_s"] or 0.0)
+    return " ".join(f"{sentence}." for sentence in _sentences(ranked, fabrics))
+
+
+def _sentences(ranked: Sequence[FabricSummary], fabrics: Sequence[FabricSummary]) -> Iterator[str]:
+    fastest = ranked[0]
+    lead = f"{fastest.name}: iteration {fastest.text('iteration_s')}"
+    if len(ranked) == 1:
+        yield f"{lead}, and no other valid fabric to compare it with"
+    else:
+        yield f"Fastest is {lead}, {_gain(fastest, _rival(ranked))}"
+        yield from _doubt(fastest, ranked[1])
+        yield from _best_buy(ranked)
+    if degraded := [one.name for one in ranked if one.verdict is Verdict.DEGRADED]:
+        yield f"Degraded, so mind the reasons: {', '.join(degraded)}"
+    if left := [one.name for one in fabrics if one.is_invalid]:
+        yield f"Invalid, so not compared: {', '.join(left)}"
+
+
+def _rival(ranked: Sequence[FabricSummary]) -> FabricSummary:
+    """Return the fabric with which the fastest is compared: the baseline, or else the next."""
+    return next((one for one in ranked[1:] if one.is_baseline), ranked[1])
+
+
+def _gains(fabric: FabricSummary, other: FabricSummary) -> list[float]:
+    """Return the part of the time that a fabric saves in each iteration that both have."""
+    own_s, other_s = (
+        {
+            (one.job, one.iteration, n): one.measured_s
+            for n, one in enumerate(each.result.iterations)
+        }
+        for each in (fabric, other)
+    )
+    pairs = [(own, other_s.get(key)) for key, own in own_s.items()]
+    return [1 - own / against for own, against in pairs if own and against]
+
+
+def _gain(fabric: FabricSummary, other: FabricSummary) -> str:
+    """Return by how much a fabric is faster than another, and in how many iterations it was."""
+    whole = 1 - (fabric["iteration_s"] or 0.0) / (other["iteration_s"] or 1.0)
+    gains = _gains(fabric, other)
+    text = f"{percentage(whole)} less than {other.name}"
+    if not gains:
+        return text
+    if len(gains) == 1:
+        return f"{text} (1 iteration: its spread is unknown)"
+    low, high = (f"{100 * gain:.1f}" for gain in (min(gains), max(gains)))
+    return f"{text} ({low} to {high} % in {len(gains)} iterations)"
+
+
+def _doubt(fastest: FabricSummary, second: FabricSummary) -> Iterator[str]:
+    """Yield a sentence if the second fabric was as fast as the first in some iteration."""
+    gains = _gains(fastest, second)
+    lost = sum(gain <= 0 for gain in gains)
+    if fastest.text("iteration_s") == second.text("iteration_s"):
+        yield f"{second.name} is as fast"
+    elif lost:
+        names = f"{fastest.name} and {second.name}"
+        often = f"{second.name} was in {lost} of {counted(len(gains), 'iteration')}"
+        yield f"Which of {names} is faster is not certain: {often}"
+
+
+def _best_buy(ranked: Sequence[FabricSummary]) -> Iterator[str]:
+    """Yield the fabric with the best performance per dollar, if networks have prices."""
+    ratios = {one.name: one["perf_per_dollar_vs_eps"] or 0.0 for one in ranked}
+    best = max(ratios, key=lambda name: ratios[name])
+    base = next((one.name for one in ranked if one.is_baseline), "")
+    if not base or not ratios[best]:
+        return
+    if best == base:
+        second = max((name for name in ratios if name != base), key=lambda name: ratios[name])
+        yield f"Best per dollar is {base}; {second} has {formatting.ratio(ratios[second])} of it"
+    else:
+        yield f"Best per dollar is {best}: {formatting.ratio(ratios[best])} of {base}"

@@ -1,0 +1,66 @@
+"""Which fabrics of an experiment had the same circuits, and whether these could move at all."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Final, TypeVar
+
+from moefabric.results.model import FabricPrediction, FabricResult, WiringSummary
+
+Entry = TypeVar("Entry", FabricResult, FabricPrediction)
+Pairs = tuple[tuple[str, str], ...]
+"""The servers that each circuit joins, sorted; which of their NICs it joins makes no difference."""
+CircuitUse = Mapping[tuple[str, Hashable], Pairs]
+"""Pairs by region and request; a single entry if they never change."""
+
+_ALWAYS: Final = ("", "always")
+
+
+def joined(ends: Iterable[tuple[str, str]]) -> Pairs:
+    """Return the pairs of servers, given the servers or NICs at both ends of each circuit."""
+    servers = ((a.partition("/")[0], b.partition("/")[0]) for a, b in ends)
+    return tuple(sorted((min(pair), max(pair)) for pair in servers))
+
+
+def condensed(use: CircuitUse) -> CircuitUse:
+    """Return one entry for all regions if the circuits of each region never change."""
+    by_region: dict[str, Pairs] = {}
+    for (region, _), pairs in use.items():
+        if by_region.setdefault(region, pairs) != pairs:
+            return use
+    return {_ALWAYS: tuple(sorted(pair for pairs in by_region.values() for pair in pairs))}
+
+
+def measured_use(result: FabricResult) -> CircuitUse:
+    """Return the circuits that requests left lit; those at the end if nothing was requested."""
+    granted = [one for one in result.reconfigurations if not one.error]
+    if not granted:
+        return {_ALWAYS: joined(result.circuits)}
+    use, requests = dict[tuple[str, Hashable], Pairs](), Counter[str]()
+    for one in granted:
+        requests[one.region] += 1
+        ends = ((a, b) for a, _, b in (name.partition("~") for name in one.circuits_after or ()))
+        use[one.region, requests[one.region]] = joined(ends)
+    return condensed(use)
+
+
+def with_circuit_use(entries: Sequence[Entry], uses: Sequence[CircuitUse]) -> list[Entry]:
+    """Add to each entry the others with the same circuits, and whether these are a full mesh.
+
+    Fabrics without circuits are compared with none.
+    """
+    compared = []
+    for entry, use in zip(entries, uses, strict=True):
+        lit = any(use.values())
+        pairs = zip(entries, uses, strict=True)
+        same = [one.fabric for one, other in pairs if lit and one is not entry and other == use]
+        update = {"same_circuits": same, "full_mesh": _is_full_mesh(entry.wiring, use)}
+        compared.append(entry.model_copy(update=update))
+    return compared
+
+
+def _is_full_mesh(wiring: WiringSummary, use: CircuitUse) -> bool:
+    """Return whether circuits always join each pair of servers of a region."""
+    lit = set(use.get(_ALWAYS, ()))
+    pairs = (pair for own in wiring.regions.values() for pair in combinations(sorted(own), 2))
+    return bool(lit) and lit.issuperset(pairs)

@@ -1,0 +1,59 @@
+"""`moefabric predict`: its table is whole in 80 columns and in a pipe, and its notes."""
+
+import json
+from typing import Any
+
+from click.testing import CliRunner
+
+from moefabric.ui.cli.main import main
+from tests.support.paths import EXAMPLES
+
+PROTOTYPE = str(EXAMPLES / "prototype.yaml")
+
+
+def predicted(*settings: str) -> str:
+    options = [word for setting in settings for word in ("--set", setting)]
+    result = CliRunner().invoke(main, ["predict", PROTOTYPE, *options], env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_table_fits_80_columns() -> None:
+    lines = predicted().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    (mixnet,) = (line.split() for line in lines if line.startswith("mixnet "))
+    assert mixnet[-3:] == ["1.41x", "100.0", "%"] or mixnet[-4:-1] == ["1.41x", "100.0", "%"]
+
+
+def test_long_names_are_whole_in_a_pipe() -> None:
+    name = "mixnet-with-a-very-long-name-31"
+    assert any(
+        line.startswith(f"{name} ") for line in predicted(f"fabrics[1].name={name}").splitlines()
+    )
+
+
+def test_assumptions_and_equal_circuits_are_said() -> None:
+    text = " ".join(predicted().split())
+    assert "assumed: 25.0 ms of control time for each change of circuits and the planned" in text
+    assert "3 optical NICs each are a full mesh" in text
+    assert "mixnet, mixnet-spill, static: the same circuits in all all-to-alls, and" in text
+    assert "backward pass" not in text
+
+
+def test_gating_of_decoding_says_that_a_backward_pass_is_included() -> None:
+    text = predicted("gating={generator: deepseek-decode}", "training.iterations=1")
+    note = (
+        "deepseek-decode: an iteration holds a backward pass, since moefabric models training only"
+    )
+    assert note in " ".join(text.split())
+
+
+def test_ratio_is_the_median_of_ratios_and_not_the_ratio_of_medians() -> None:
+    """Demands differ from layer to layer here."""
+    words = ["predict", str(EXAMPLES / "training.yaml"), "--json"]
+    document: dict[str, Any] = json.loads(CliRunner().invoke(main, words).output)
+    eps, mixnet = document["fabrics"][:2]
+    of_medians = mixnet["all_to_all_s"] / eps["all_to_all_s"]
+    assert abs(mixnet["all_to_all_vs_eps"] / of_medians - 1) > 0.005
+    assert eps["all_to_all_vs_eps"] == 1.0
