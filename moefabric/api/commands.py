@@ -44,9 +44,28 @@ INVALID: Final = 3
 """Exit status of measurements that can't be trusted."""
 
 
-def print_result(result: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print a result as JSON or as lines of text."""
-    click.echo(json.dumps(result) if as_json else "\n".join(lines))
+def print_result(result: object, lines: Iterable[str], *, as_json: Path | bool | None) -> None:
+    """Print a result as lines of text, unless its JSON takes their place.
+
+    Args:
+        result: The result.
+        lines: The result as text.
+        as_json: File of the JSON; `-`, or True, for standard output.
+    """
+    if print_json(result, STANDARD_OUTPUT if as_json is True else as_json or None):
+        click.echo("\n".join(lines))
+
+
+def print_json(result: object, file: Path | None) -> bool:
+    """Write a result as JSON, and return whether text is to be printed beside it.
+
+    Args:
+        result: The result.
+        file: The file; `-` for standard output, None for no JSON.
+    """
+    if file is not None:
+        write_output(file, json.dumps(result) + "\n")
+    return file != STANDARD_OUTPUT
 
 
 class _BarReporter:
@@ -77,7 +96,9 @@ def progress_reporter(total: int) -> Iterator[ProgressReporter]:
 
 
 def check_writable(*files: Path | None) -> None:
-    """Check before long work that its results can be written, and create the folders.
+    """Check before long work that its results can be written.
+
+    The folder of a file is created if the folder around it exists.
 
     Raises:
         click.UsageError: if a file can't be written.
@@ -85,8 +106,11 @@ def check_writable(*files: Path | None) -> None:
     for file in files:
         if file is None or file == STANDARD_OUTPUT:
             continue
+        if not (outer := file.absolute().parent.parent).is_dir():
+            remedy = f"make it by `mkdir -p {file.parent}`"
+            raise click.UsageError(f"{file}: there is no folder {outer}: {remedy}")
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(exist_ok=True)
             if file.is_dir():
                 raise IsADirectoryError(EISDIR, strerror(EISDIR))
             if not file.exists() or file.is_file():

@@ -1,23 +1,28 @@
 """`moefabric doctor` and `calibrate`: what this machine and the emulated hardware can do."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Final
 
 import click
 
 from moefabric import SpecError, duration_ns, duration_text
 from moefabric.api.commands import print_result
-from moefabric.ui.cli.options import json_option, parse_option
+from moefabric.ui.cli.command import CliCommand, CliGroup, json_option, name_option
+from moefabric.ui.cli.options import parse_option
 
 _MIN_SPACING_NS: Final = 10_000
 
 
-@click.group()
+@click.group(cls=CliGroup, examples=["moefabric calibrate ocs", "moefabric calibrate machine"])
 def calibrate() -> None:
     """Measure this machine and the emulated hardware."""
 
 
-@calibrate.command(short_help="Measure the dark time of OCSes.")
+@calibrate.command(
+    short_help="Measure the dark time of OCSes.",
+    examples=["moefabric calibrate ocs --settle 5ms", "moefabric calibrate ocs lab --moves 200"],
+)
 @click.option(
     "--settle",
     default="1ms,10ms,25ms,100ms",
@@ -30,12 +35,16 @@ def calibrate() -> None:
 @click.option(
     "--spacing", default="50us", callback=parse_option(duration_ns), help="Time between two frames."
 )
-@click.option(
-    "--name", help="Running fabric whose circuits change under traffic. Default: start OCSes."
-)
+@name_option
 @json_option
-def ocs(settle: list[int], moves: int, spacing: int, name: str | None, as_json: bool) -> None:
-    """Measure the dark time of OCSes with frames, and compare it with the configured one."""
+def ocs(
+    settle: list[int], moves: int, spacing: int, name: str | None, as_json: Path | None
+) -> None:
+    """Measure the dark time of OCSes with frames, and compare it with the configured one.
+
+    With NAME, they are those of a running fabric, whose circuits change under its traffic. Else
+    OCSes are started for the measurement.
+    """
     from moefabric.api.measurements import calibrate_new_ocses, calibrate_ocses, calibration_table
 
     if spacing < _MIN_SPACING_NS:
@@ -50,9 +59,12 @@ def ocs(settle: list[int], moves: int, spacing: int, name: str | None, as_json: 
     print_result(result, [calibration_table(calibrations)], as_json=as_json)
 
 
-@calibrate.command(short_help="Measure the speed of this machine.")
+@calibrate.command(
+    short_help="Measure the speed of this machine.",
+    examples=["moefabric calibrate machine", "moefabric calibrate machine --json"],
+)
 @json_option
-def machine(as_json: bool) -> None:
+def machine(as_json: Path | None) -> None:
     """Measure what frames and starts of transfers cost on this machine, in about ten seconds.
 
     `scale: auto` uses the result from then on. Other programs should be idle meanwhile.
@@ -63,9 +75,9 @@ def machine(as_json: bool) -> None:
     print_result({**asdict(speed), "file": str(path)}, machine_table(speed, path), as_json=as_json)
 
 
-@click.command()
+@click.command(cls=CliCommand, examples=["moefabric doctor", "moefabric doctor --json"])
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(as_json: Path | None) -> None:
     """Check what this machine can do, and print the remedy for what it can't."""
     from moefabric.api.measurements import probe_machine
 

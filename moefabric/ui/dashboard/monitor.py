@@ -3,17 +3,17 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from moefabric import NS_PER_S, Fabric, MoefabricError, Region, rate_text
+from moefabric.api.ocs_events import event_text
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import FailureEvent
 from moefabric.core.nic import NicKind
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
-from moefabric.core.topology import nic_at
 from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource
 
@@ -165,26 +165,8 @@ class FabricMonitor:
         }
 
     def _ocs_event(self, event: Json) -> Json:
-        fabric, ocs = self.source.fabric, event["ocs"]
-        region = next(region for region, known in fabric.ocses.items() if known.name == ocs)
-
-        def nic(port: int) -> str:
-            return str(nic_at(fabric, region, port) or f"port {port}")
-
-        def pairs(key: str) -> str:
-            listed: Sequence[Sequence[int]] = event.get(key, ())
-            ends = dict.fromkeys("~".join(sorted((nic(a), nic(b)))) for a, b in listed)
-            return " ".join(ends)
-
-        parts = [
-            f"removed {pairs('parted')}" * bool(event.get("parted")),
-            f"connected {pairs('made')}" * bool(event.get("made")),
-            " ".join(dict.fromkeys(map(nic, event.get("ports", ())))),
-            event.get("words", ""),
-        ]
-        text = "; ".join(filter(None, parts))
-        at = self._wall_time(event["at_ns"])
-        return {"at": at, "kind": event["kind"], "ocs": ocs, "text": text}
+        text, at = event_text(event, self.source.fabric), self._wall_time(event["at_ns"])
+        return {"at": at, "kind": event["kind"], "ocs": event["ocs"], "text": text}
 
 
 class PortRates:

@@ -20,8 +20,8 @@ def test_progress_reporter_prints_messages_only_without_terminal(
     assert captured.out == ""
 
 
-def test_check_writable_creates_missing_folders(tmp_path: Path) -> None:
-    file = tmp_path / "out" / "of" / "it.json"
+def test_check_writable_creates_the_folder_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "out" / "it.json"
     check_writable(file, None)
     write_output(file, "{}")
     assert file.read_text() == "{}"
