@@ -1,5 +1,6 @@
 """`moefabric doctor` and `calibrate`: what this machine and the emulated hardware can do."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -78,13 +79,20 @@ def machine(as_json: Path | None) -> None:
 @click.command(cls=CliCommand, examples=["moefabric doctor", "moefabric doctor --json"])
 @json_option
 def doctor(as_json: Path | None) -> None:
-    """Check what this machine can do, and print the remedy for what it can't."""
-    from moefabric.api.measurements import probe_machine
+    """Check what this machine can do, and print the remedy for what it can't.
+
+    The last line says what is possible. The exit status is 1 unless `run` and `up` are.
+    """
+    from moefabric.api.measurements import probe_machine, readiness
 
     findings = probe_machine()
     lines = []
     for finding in findings:
-        mark = click.style("ok  ", fg="green") if finding.ok else click.style("no  ", fg="yellow")
+        word, colour = ("ok", "green") if finding.ok else ("no", "yellow")
+        word = "unknown" if finding.is_unknown else word
         remedy = f"; {finding.remedy}" if finding.remedy and not finding.ok else ""
-        lines.append(f"{mark} {finding.what}: {finding.why}{remedy}")
+        lines.append(f"{click.style(f'{word:7}', fg=colour)} {finding.what}: {finding.why}{remedy}")
+    ready = readiness(findings)
+    lines.append(ready.text)
     print_result([asdict(finding) for finding in findings], lines, as_json=as_json)
+    sys.exit(not ready.is_ready)
