@@ -141,24 +141,37 @@ def write_result(result: "Result", json_file: Path | None, report: Path | None) 
 def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | None]:
     """Yield the path of a run's journal; write its partial result if the run is interrupted.
 
+    A run that is refused before it has written to its journal changes no file: the journal, if
+    there is one, is an earlier run's, or that of a run under way.
+
     Args:
         json_file: File of the run's JSON, next to which the journal is; None for no journal.
         report: File of the run's page.
     """
-    from moefabric.results.journal import JOURNAL_SUFFIX
+    from moefabric.results.journal import JOURNAL_SUFFIX, is_in_use
 
     journal = None
     if json_file is not None and json_file != STANDARD_OUTPUT:
         name = json_file.name if json_file.suffix == JOURNAL_SUFFIX else json_file.stem
         journal = json_file.with_name(name + JOURNAL_SUFFIX)
+    before = _version(journal)
     try:
         yield journal
     except JournalInUseError:  # what it has is the other run's
         raise
     except (KeyboardInterrupt, MoefabricError):
-        if journal is not None and journal.is_file():
+        if journal is not None and _version(journal) != before and not is_in_use(journal):
             _write_interrupted(journal, json_file, report)
         raise
+
+
+def _version(journal: Path | None) -> tuple[int, int, int] | None:
+    """Return what changes when a journal is written; None without one."""
+    try:
+        status = journal.stat() if journal is not None else None
+    except OSError:
+        return None
+    return status and (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _write_interrupted(journal: Path, json_file: Path | None, report: Path | None) -> None:
