@@ -110,6 +110,11 @@ _TRAITS: Final[Mapping[FailureKind, FailureTraits]] = {
         detected_as=(FailureKind.OPTICAL_NIC,),
         plan_avoids=True,
         plan_returns=True,
+        summary="Let the OCS ports of NICs fail.",
+        description="Let the OCS ports of optical NICs such as s0/o1 fail.\n\n"
+        "No light passes them, and the OCS rejects commands for them.",
+        components="nics",
+        example="s0/o1",
     ),
     FailureKind.OCS: FailureTraits(
         lambda fabric, name: any(r.ocs and r.ocs.name == name for r in fabric.regions),

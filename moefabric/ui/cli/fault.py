@@ -192,6 +192,7 @@ def ocs(
     if wrong := usage_fault(kind, arguments):
         raise click.UsageError(wrong)
     lab = running_lab(name)
+    reply: Json
     if clear is None:
         reply = lab.ocs_fault(kind, *arguments, ocs=ocs_name, **effect)
     else:

@@ -253,12 +253,12 @@ def test_run_that_is_refused_before_its_journal_is_open_touches_no_file(
         if not is_running:
             first.close()
         refused = SpecError([("experiment.seed", "differs from the run that was stopped")])
-        with pytest.raises(SpecError), journalled(result, tmp_path / "page.html"):
-            before = path.read_bytes()
-            if is_running:
-                lab.run(journal, 1)  # meanwhile
-                before = path.read_bytes()
-            raise refused
+        second = journalled(result, tmp_path / "page.html")
+        second.__enter__()
+        if is_running:
+            lab.run(journal, 1)  # meanwhile
+        before = path.read_bytes()
+        assert not second.__exit__(SpecError, refused, None)
         assert path.read_bytes() == before
     assert result.read_text() == "of an earlier run"
     assert {file.name for file in tmp_path.iterdir()} == {"run.jsonl", "run.json"}
@@ -267,9 +267,10 @@ def test_run_that_is_refused_before_its_journal_is_open_touches_no_file(
 def test_interrupted_run_writes_the_result_of_its_own_journal(tmp_path: Path) -> None:
     path, result = tmp_path / "run.jsonl", tmp_path / "run.json"
     recorded(path, 1)
-    with pytest.raises(KeyboardInterrupt), journalled(result, None):
-        recorded(path, 2, planned=5)
-        raise KeyboardInterrupt
+    run = journalled(result, None)
+    run.__enter__()
+    recorded(path, 2, planned=5)
+    assert not run.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert '"incomplete"' in result.read_text()
 
 
