@@ -218,13 +218,17 @@ def _units(node: _Schema) -> str:
 def _range(node: _Schema) -> str:
     least, most = node.get("minimum"), node.get("maximum")
     bounds = [
-        f"at least {least:g}" if least is not None and most is None else "",
-        f"{least:g} to {most:g}" if least is not None and most is not None else "",
-        f"at most {most:g}" if most is not None and least is None else "",
-        f"more than {node['exclusiveMinimum']:g}" if "exclusiveMinimum" in node else "",
-        f"less than {node['exclusiveMaximum']:g}" if "exclusiveMaximum" in node else "",
+        f"at least {_bound(least)}" if least is not None and most is None else "",
+        f"{_bound(least)} to {_bound(most)}" if least is not None and most is not None else "",
+        f"at most {_bound(most)}" if most is not None and least is None else "",
+        f"more than {_bound(node['exclusiveMinimum'])}" if "exclusiveMinimum" in node else "",
+        f"less than {_bound(node['exclusiveMaximum'])}" if "exclusiveMaximum" in node else "",
     ]
     return "".join(f", {bound}" for bound in bounds if bound)
+
+
+def _bound(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def _written(value: Any) -> str:

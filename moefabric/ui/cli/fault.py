@@ -76,7 +76,7 @@ _clear_option = click.option(
 def _add_hardware_command(kind: FailureKind) -> None:
     """Add the command that injects and clears failures of a kind of the hardware."""
     traits = kind.traits
-    metavar = f"{kind.upper()}..."
+    metavar = f"{traits.components.upper().removesuffix('S')}..."
 
     @fault.command(
         str(kind),

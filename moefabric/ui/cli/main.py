@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _INTERRUPTED: Final = 130
 _COMMANDS: Final = "moefabric.commands"
 """Group of entry points by which other distributions add commands."""
-_SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Experiments": {
         "run": ("run", "Run an experiment on emulated fabrics."),
         "predict": ("run", "Predict the results of an experiment."),
@@ -71,7 +71,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 """Commands by section of the help, with their module, which is imported when one of them is used,
 and with what lists say."""
 _MODULES: Final = {
-    name: module for names in _SECTIONS.values() for name, (module, _) in names.items()
+    name: module for names in SECTIONS.values() for name, (module, _) in names.items()
 }
 _OF_STUDIES: Final = ("frontier", "oracle", "paper", "system")
 """Commands of the distribution moefabric-studies."""
@@ -121,7 +121,7 @@ class _ErrorReportingGroup(click.Group):
         """Return the commands of each section of the help, and what lists say of each."""
         sections = {
             title: {name: text for name, (_, text) in names.items()}
-            for title, names in _SECTIONS.items()
+            for title, names in SECTIONS.items()
         }
         for name in sorted(_others(ctx).names - _MODULES.keys()):
             if command := self.get_command(ctx, name):

@@ -1,0 +1,29 @@
+"""The pages of commands and keys are those that `make reference` writes, and in the navigation."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moefabric.ui.reference import PAGES
+from tests.support.paths import REPOSITORY
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_current(page: str) -> None:
+    assert PAGES[page]() == (REPOSITORY / "docs" / page).read_text(), "run `make reference`"
+
+
+def test_module_writes_the_pages(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "moefabric.ui.reference", str(tmp_path)]
+    subprocess.run(words, check=True)
+    assert {file.name for file in tmp_path.iterdir()} == PAGES.keys()
+
+
+def test_reference_has_every_command_and_option_once() -> None:
+    text = PAGES["commands.md"]()
+    assert text.count("\n### moefabric run\n") == 1
+    assert text.count("#### moefabric policy check\n") == 1
+    assert "| `--set KEY=VALUE` | Change a key of the file. |" in text
+    assert "    moefabric inspect lab\n" in text
