@@ -82,12 +82,8 @@ def test_every_restconf_line_works() -> None:
     assert count > 10
 
 
-HEADERS = [
-    header
-    for header in re.findall(
-        r'^        \("([^"]+)", ', (REPOSITORY / "emulator/ocs/scpi/commands.py").read_text(), re.M
-    )
-]
+SOURCE = (REPOSITORY / "emulator/ocs/scpi/commands.py").read_text()
+HEADERS = re.findall(r'^        \("([^"]+)", ', SOURCE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("header", HEADERS)
