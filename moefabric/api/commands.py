@@ -68,14 +68,19 @@ def print_json(result: object, file: Path | None) -> bool:
     return file != STANDARD_OUTPUT
 
 
-class _BarReporter:
+class BarReporter:
+    """Shows a bar with what happens now; messages stay above it."""
+
     def __init__(self, progress: "Progress", total: int) -> None:
         self._progress, self._task = progress, progress.add_task("", total=total)
 
     def show_message(self, text: str) -> None:
+        """Show a line that stays, and say so beside the bar until the next step ends."""
         self._progress.console.print(text, highlight=False)
+        self._progress.update(self._task, description=text)
 
     def advance(self, text: str) -> None:
+        """Complete one step; `text` names the next one."""
         self._progress.update(self._task, advance=1, description=text)
 
 
@@ -88,11 +93,16 @@ def progress_reporter(total: int) -> Iterator[ProgressReporter]:
     if not console.is_terminal:
         yield PlainProgressReporter()
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (BarColumn(bar_width=30), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _BarReporter(progress, total)
+        yield BarReporter(progress, total)
 
 
 def check_writable(*files: Path | None) -> None:
