@@ -123,7 +123,9 @@ def inspect(as_json: Path | None, name: str | None) -> None:
     print_result(inspection, inspection_lines(inspection), as_json=as_json)
 
 
-@click.command(cls=CliCommand, examples=["moefabric check", "moefabric check lab --json=check.json"])
+@click.command(
+    cls=CliCommand, examples=["moefabric check", "moefabric check lab --json=check.json"]
+)
 @json_option
 @name_option
 @click.pass_context

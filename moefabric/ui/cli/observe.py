@@ -72,7 +72,9 @@ def _print_lines(lines: Iterable[str], file: Path | None) -> None:
             print(line, file=written, flush=True)
 
 
-@click.command(cls=CliCommand, examples=["moefabric events --follow", "moefabric events lab --json"])
+@click.command(
+    cls=CliCommand, examples=["moefabric events --follow", "moefabric events lab --json"]
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on with new events until interrupted.")
 @click.option("--words", is_flag=True, help="Print words in a pipe or file, too.")
 @json_option

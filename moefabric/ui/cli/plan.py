@@ -139,7 +139,9 @@ def _price_lines(servers: int, table: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
-@click.group(cls=CliGroup, examples=["moefabric policy list", "moefabric policy check mixnet-spill"])
+@click.group(
+    cls=CliGroup, examples=["moefabric policy list", "moefabric policy check mixnet-spill"]
+)
 def policy() -> None:
     """List, write and check policies, which choose circuits for a demand. Needs no root."""
 
