@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from moefabric.api import commands
+from moefabric_studies.commands.examples import examples_folder
 
 
 @click.command(short_help="Compare the cost and speed of fabrics with and without forwarding.")
@@ -37,7 +38,8 @@ def frontier(
     if results:
         outcome = FrontierResults.read(results)
     else:
-        with commands.progress_reporter(step_count(folder)) as reporter:
+        steps = step_count(examples_folder(folder))
+        with commands.progress_reporter(steps) as reporter:
             outcome = run_study(folder, reporter)
     commands.write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
     if page:

@@ -10,6 +10,7 @@ import click
 
 from moefabric.api import commands
 from moefabric.api.signals import graceful_shutdown
+from moefabric_studies.commands.examples import examples_folder
 
 if TYPE_CHECKING:
     from moefabric_studies.paper.results import PaperResults
@@ -56,7 +57,7 @@ def paper(
     if only and not emulated:
         raise click.UsageError("--only needs --emulated")
     commands.check_writable(json_file, report, document)
-    predicted = predict_tables(folder)
+    predicted = predict_tables(examples_folder(folder))
     results = _emulate(predicted, only) if emulated else predicted
     if json_file != commands.STANDARD_OUTPUT:
         click.echo("\n".join(text_lines(results)))
