@@ -12,6 +12,7 @@ import pytest
 from moefabric.api.running_fabrics import removable_fabric
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.emulator.fabric import node_commands
+from moefabric.emulator.fabric.daemon_protocol import NODES
 from moefabric.emulator.fabric.run_directories import hold, holder_pid
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.ui.cli.fabric import ocs_port_lines
@@ -118,7 +119,7 @@ def test_unknown_node_is_neither_server_nor_ocs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running_folders(tmp_path, monkeypatch, ["lab"]):
-        (tmp_path / "lab" / node_commands.NODES).write_text('{"s0": 1, "ocs0": 2}')
+        (tmp_path / "lab" / NODES).write_text('{"s0": 1, "ocs0": 2}')
         monkeypatch.setattr(node_commands, "request", lambda *_: {})
         with pytest.raises(FabricError) as error:
             node_commands.network_argv("lab", "s9", ["true"])

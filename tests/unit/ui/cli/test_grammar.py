@@ -149,6 +149,17 @@ def test_several_fabrics_name_the_three_ways_to_choose() -> None:
     assert refused.output == f"moefabric: lab, other are up: choose one {ways}\n"
 
 
+@pytest.mark.usefixtures("two_running")
+def test_fabric_of_a_file_excludes_a_name_but_not_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = moefabric("perf", "lab", "barrier", "--spec", "nowhere.yaml")
+    assert (both.exit_code, "either --spec or the NAME" in both.output) == (2, True)
+    monkeypatch.setenv("MOEFABRIC_FABRIC", "lab")
+    alone = moefabric("perf", "barrier", "--spec", "nowhere.yaml")
+    assert alone.output == "moefabric: nowhere.yaml: No such file or directory\n"
+
+
 def test_usage_shows_the_name() -> None:
     assert "Usage: main inspect [OPTIONS] [NAME]\n" in moefabric("inspect", "--help").output
     assert "exec [OPTIONS] [NAME] SERVER COMMAND..." in moefabric("exec", "--help").output
