@@ -12,6 +12,7 @@
 # make unit | kernel | system   one tier of tests
 # make oracle          compares the model with ns-3 and SimGrid, 15 minutes: docs/truth.md, out/oracle.json
 # make systems         measures claims of other systems, 30 minutes: docs/systems, out/systems.json
+# make reference       writes docs/commands.md and docs/keys.md from the commands and the schemas
 # make docs            documentation with the API reference: out/docs/index.html
 # make bench           prints the figures of docs/benchmarks.md and asserts their bounds
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
@@ -33,7 +34,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := test
 
 bin := .venv/bin
-.PHONY: demo demo-training paper paper-emulated frontier frontier-emulated results test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit wheel base-image format clean setup-run setup-training setup-test setup-all
+.PHONY: demo demo-training reference paper paper-emulated frontier frontier-emulated results test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit wheel base-image format clean setup-run setup-training setup-test setup-all
 
 demo: setup-run
 	mkdir -p out
@@ -89,6 +90,9 @@ systems: setup-training
 	mkdir -p out
 	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems --store docs/results || \
 		{ [ $$? = 3 ] && echo "some runs are invalid: the pages in docs/systems name them, with reasons"; }
+
+reference: setup-test
+	$(bin)/python -m moefabric.ui.reference docs
 
 docs: setup-all
 	$(bin)/python -m tests docs

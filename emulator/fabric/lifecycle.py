@@ -36,6 +36,7 @@ from moefabric.runtime.run_directory import (
     own_version,
 )
 
+running_fabrics = run_directories.running_fabrics
 ProcessList = Callable[[FabricWiring, RunDirectory], Sequence[ProcessSpec]]
 """Function that returns the processes of a fabric."""
 _PROGRAMS: Final = {"ip": "iproute2", "nsenter": "util-linux", "mnexec": "mininet"}
@@ -356,23 +357,6 @@ def _read_working(run_dir: RunDirectory) -> FabricWiring | None:
             f"{run_dir.name} runs, and this moefabric {own_version()} can't read "
             f"{run_dir.wiring_file}: `moefabric down --force {run_dir.name}`"
         ) from error
-
-
-def running_fabrics() -> list[str]:
-    """Return the names of the fabrics that run, also of those whose process doesn't answer."""
-    return [
-        run.name
-        for run in run_directories.run_directories()
-        if run.control_socket.exists() and run.is_alive()
-    ]
-
-
-def fabrics_in_use() -> dict[str, int]:
-    """Return the running fabrics that a process (a run) uses, with the pid of the process."""
-    holders = {
-        name: run_directories.holder_pid(named_run_directory(name)) for name in running_fabrics()
-    }
-    return {name: pid for name, pid in holders.items() if pid is not None}
 
 
 def own(name: str) -> None:

@@ -3,9 +3,9 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,12 +46,62 @@ class Finding:
         ok: whether the machine meets the requirement.
         why: description of what the check has found.
         remedy: what to do if the requirement isn't met.
+        is_unknown: whether it could not be checked; `ok` is false then.
+        needed: whether no fabric is possible without it.
+        instead: the check that stands in for this one if it is met.
     """
 
     what: str
     ok: bool
     why: str
     remedy: str = ""
+    is_unknown: bool = False
+    needed: bool = False
+    instead: str = ""
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What a machine can do, by its findings.
+
+    Attributes:
+        missing: checks without which no fabric is possible, and which aren't met.
+        unknown: the same, of which nobody knows whether they are met.
+        without: checks that aren't met, or are unknown, and that some fabrics need.
+    """
+
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+    without: tuple[str, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether fabrics are possible."""
+        return not self.missing and not self.unknown
+
+    @property
+    def text(self) -> str:
+        """One line that says what is possible."""
+        if self.is_ready:
+            return "ready for run, up" + _listed("without", self.without)
+        lacks = _listed("needs", self.missing) + _listed("unknown", self.unknown)
+        return f"ready for predict, plan; not for run, up{lacks}"
+
+
+def _listed(title: str, names: tuple[str, ...]) -> str:
+    return f"; {title}: {', '.join(names)}" if names else ""
+
+
+def readiness(findings: Sequence[Finding]) -> Readiness:
+    """Return what a machine can do, by the findings of all checks."""
+    met = {finding.what for finding in findings if finding.ok}
+    lacking = [one for one in findings if not one.ok]
+    needed = [one for one in lacking if one.needed and one.instead not in met]
+    return Readiness(
+        missing=tuple(one.what for one in needed if not one.is_unknown),
+        unknown=tuple(one.what for one in needed if one.is_unknown),
+        without=tuple(one.what for one in lacking if one not in needed),
+    )
 
 
 _CHECKS: Final[list[Callable[[], Finding]]] = []
@@ -62,25 +112,33 @@ def probe_machine() -> list[Finding]:
     return [check() for check in _CHECKS]
 
 
-def _check(what: str, remedy: str = "", *, needs_root: bool = False) -> Callable[[_Probe], None]:
+def _check(
+    what: str,
+    remedy: str = "",
+    *,
+    needs_root: bool = False,
+    needed: bool = False,
+    instead: str = "",
+) -> Callable[[_Probe], None]:
     """Return a decorator that makes a probe the next check of `probe_machine`."""
 
     def add(probe: _Probe) -> None:
-        _CHECKS.append(partial(_finding, what, remedy, needs_root, probe))
+        blank = Finding(what, False, "", remedy, needed=needed, instead=instead)
+        _CHECKS.append(partial(_finding, blank, probe, needs_root=needs_root))
 
     return add
 
 
-def _finding(what: str, remedy: str, needs_root: bool, probe: _Probe) -> Finding:  # noqa: FBT001
+def _finding(blank: Finding, probe: _Probe, *, needs_root: bool) -> Finding:
     if needs_root and os.geteuid() != 0:
         sudo = "run `moefabric doctor` with sudo"
-        return Finding(what, False, "unknown: only root can run this check", sudo)
+        return replace(blank, why="only root can run this check", remedy=sudo, is_unknown=True)
     try:
-        return Finding(what, True, probe(), remedy)
+        return replace(blank, ok=True, why=probe())
     except CommandFailedError as error:
-        return Finding(what, False, " ".join(error.output.split()), remedy)
+        return replace(blank, why=" ".join(error.output.split()))
     except MoefabricError as error:
-        return Finding(what, False, str(error), remedy)
+        return replace(blank, why=str(error))
 
 
 def _checked(ok: object, description: str) -> str:
@@ -96,30 +154,30 @@ def _proc_number(file: str, field: str, base: int = 10) -> int:
     return int(next(line for line in lines if line.startswith(field)).split()[1], base)
 
 
-def _check_programs(what: str, remedy: str, *names: str) -> None:
+def _check_programs(what: str, remedy: str, *names: str, needed: bool = False) -> None:
     """Add a check that programs are installed."""
 
-    @_check(what, remedy)
+    @_check(what, remedy, needed=needed)
     def _programs() -> str:
         missing = [name for name in names if shutil.which(name) is None]
         return _checked(not missing, f"lacks {', '.join(missing)}" if missing else ", ".join(names))
 
 
-def _check_qdisc(what: str, words: str, remedy: str) -> None:
+def _check_qdisc(what: str, words: str, remedy: str, *, needed: bool = False) -> None:
     """Add a check that puts a qdisc on the loopback of a new namespace."""
 
-    @_check(what, remedy, needs_root=True)
+    @_check(what, remedy, needs_root=True, needed=needed)
     def _qdisc() -> str:
         namespaces.run_in_new(lambda: run(["tc", *f"qdisc add dev lo root {words}".split()]))
         return "works"
 
 
-@_check("root", "run with sudo, or in a container")
+@_check("root", "run with sudo, or in a container", needed=True)
 def _root() -> str:
     return _checked(os.geteuid() == 0, f"user id {os.geteuid()}")
 
 
-@_check("capabilities", "docker: cap_add: [NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE]")
+@_check("capabilities", "docker: cap_add: [NET_ADMIN, NET_RAW, SYS_ADMIN, SYS_NICE]", needed=True)
 def _capabilities() -> str:
     effective = _proc_number("self/status", "CapEff", base=16)
     missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
@@ -139,7 +197,7 @@ def _memory() -> str:
     return _checked(megabytes >= _MIN_MB, f"{megabytes} MB available")
 
 
-@_check("controllers' framework", "pip install 'moefabric[fabric]'")
+@_check("controllers' framework", "pip install 'moefabric[fabric]'", needed=True)
 def _framework() -> str:
     for distribution in ("ryu", "os-ken"):
         with suppress(PackageNotFoundError):
@@ -147,14 +205,16 @@ def _framework() -> str:
     raise FabricError("neither Ryu nor os-ken is installed")
 
 
-@_check("Mininet", "apt install mininet")
+@_check("Mininet", "apt install mininet", needed=True)
 def _mininet() -> str:
     spec = mininet_spec()
     return _checked(spec, str(spec.origin) if spec else "no such module")
 
 
-_check_programs("Mininet's helpers", "apt install mininet net-tools", "mnexec", "ifconfig", "bash")
-_check_programs("network tools", "apt install iproute2 util-linux", "ip", "tc", "nsenter")
+_HELPERS: Final = "mnexec", "ifconfig", "bash"
+_check_programs("Mininet's helpers", "apt install mininet net-tools", *_HELPERS, needed=True)
+_TOOLS: Final = "ip", "tc", "nsenter"
+_check_programs("network tools", "apt install iproute2 util-linux", *_TOOLS, needed=True)
 
 
 @_check("Open vSwitch", "apt install openvswitch-switch")
@@ -172,6 +232,8 @@ _check_programs("Open vSwitch's tools", "apt install openvswitch-switch", *_OVS_
     "a kernel with CONFIG_NET_CLS_BPF, CAP_BPF (Linux 5.17 or later); "
     "with OVS in user space keep to 4 servers or so",
     needs_root=True,
+    needed=True,
+    instead="Open vSwitch",
 )
 def _switches() -> str:
     if reason := datapath.bpf_refusal():
@@ -181,9 +243,8 @@ def _switches() -> str:
 
 @_check("kernel module openvswitch", "`modprobe openvswitch` on the host, only for `switch: ovs`")
 def _module() -> str:
-    if datapath.has_kernel_module():
-        return "there"
-    return "not there: `switch: ovs` moves packets in user space"
+    is_there = datapath.has_kernel_module()
+    return _checked(is_there, "there" if is_there else "not there: `switch: ovs` is slow")
 
 
 @_check(
@@ -226,7 +287,7 @@ def _crossbar() -> str:
 _HTB: Final = "a kernel with CONFIG_NET_SCH_HTB: `modprobe sch_htb`"
 _BFIFO: Final = "a kernel with CONFIG_NET_SCH_FIFO; without it, no `queue: 400 kB`"
 _NETEM: Final = "`modprobe sch_netem`; without it links have no propagation delay"
-_check_qdisc("shaping (HTB)", "htb default 1", _HTB)
+_check_qdisc("shaping (HTB)", "htb default 1", _HTB, needed=True)
 _check_qdisc("queues of limited bytes (bfifo)", "bfifo limit 100000", _BFIFO)
 _check_qdisc("delay and loss (netem)", "netem delay 1ms", _NETEM)
 _check_programs("iperf3", "apt install iperf3", "iperf3")

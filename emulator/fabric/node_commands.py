@@ -87,7 +87,7 @@ def _node_pid(name: str, node: str) -> int:
     request(run_dir, {"do": "ping"})
     pids = json.loads((run_dir.path / NODES).read_text())
     if node not in pids:
-        raise FabricError(f"{node}: {name} has no such server; it has {', '.join(pids)}")
+        raise FabricError(f"{node}: {name} has no such server or OCS; it has {', '.join(pids)}")
     return int(pids[node])
 
 

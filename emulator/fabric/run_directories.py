@@ -136,6 +136,17 @@ def run_directories() -> list[RunDirectory]:
     return [RunDirectory(path) for path in sorted(run_root().iterdir()) if (path / _LOCK).exists()]
 
 
+def running_fabrics() -> list[str]:
+    """Return the names of the fabrics that run, also of those whose process doesn't answer."""
+    return [run.name for run in run_directories() if run.control_socket.exists() and run.is_alive()]
+
+
+def fabrics_in_use() -> dict[str, int]:
+    """Return the running fabrics that a process (a run) uses, with the pid of the process."""
+    holders = {name: holder_pid(named_run_directory(name)) for name in running_fabrics()}
+    return {name: pid for name, pid in holders.items() if pid is not None}
+
+
 @contextmanager
 def locked_remains(run_dir: RunDirectory) -> Iterator[bool]:
     """Hold the lock of a run directory if its fabric is dead.

@@ -57,8 +57,9 @@ def mark_environment(fabric: str) -> dict[str, str]:
 def marked_pids(fabric: str) -> list[int]:
     """Return the pids of all processes that carry the mark of a fabric, except the caller's.
 
-    Without a run directory the identity is unknown. Then processes count that have the fabric's
-    name, the caller's PID namespace and the caller's folder of run directories.
+    Without a run directory the identity is unknown. Then processes count that have any identity,
+    the fabric's name, the caller's PID namespace and the caller's folder of run directories. A
+    user's shell that names the fabric in its environment has no identity.
     """
     return _pids(_mark_of(fabric))
 
@@ -98,8 +99,12 @@ def _mark_of(fabric: str) -> Choice:
         line = f"{IDENTITY_VARIABLE}={identity}".encode()
         return lambda _pid, variables: line in variables
     lines = {f"{key}={value}".encode() for key, value in mark.items()}
-    root = run_root()
-    return lambda pid, variables: lines <= set(variables) and _has_our_view(pid, root)
+    any_identity, root = f"{IDENTITY_VARIABLE}=".encode(), run_root()
+    return lambda pid, variables: (
+        lines <= set(variables)
+        and any(variable.startswith(any_identity) for variable in variables)
+        and _has_our_view(pid, root)
+    )
 
 
 def _has_our_view(pid: int, folder: Path) -> bool:

@@ -45,19 +45,43 @@ INVALID: Final = 3
 _UNBOUNDED: Final = 10_000
 
 
-def print_result(result: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print a result as JSON or as lines of text."""
-    click.echo(json.dumps(result) if as_json else "\n".join(lines))
+def print_result(result: object, lines: Iterable[str], *, as_json: Path | bool | None) -> None:
+    """Print a result as lines of text, unless its JSON takes their place.
+
+    Args:
+        result: The result.
+        lines: The result as text.
+        as_json: File of the JSON; `-`, or True, for standard output.
+    """
+    if print_json(result, STANDARD_OUTPUT if as_json is True else as_json or None):
+        click.echo("\n".join(lines))
 
 
-class _BarReporter:
+def print_json(result: object, file: Path | None) -> bool:
+    """Write a result as JSON, and return whether text is to be printed beside it.
+
+    Args:
+        result: The result.
+        file: The file; `-` for standard output, None for no JSON.
+    """
+    if file is not None:
+        write_output(file, json.dumps(result) + "\n")
+    return file != STANDARD_OUTPUT
+
+
+class BarReporter:
+    """Shows a bar with what happens now; messages stay above it."""
+
     def __init__(self, progress: "Progress", total: int) -> None:
         self._progress, self._task = progress, progress.add_task("", total=total)
 
     def show_message(self, text: str) -> None:
+        """Show a line that stays, and say so beside the bar until the next step ends."""
         self._progress.console.print(text, highlight=False)
+        self._progress.update(self._task, description=text)
 
     def advance(self, text: str) -> None:
+        """Complete one step; `text` names the next one."""
         self._progress.update(self._task, advance=1, description=text)
 
 
@@ -70,15 +94,22 @@ def progress_reporter(total: int) -> Iterator[ProgressReporter]:
     if not console.is_terminal:
         yield PlainProgressReporter()
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (BarColumn(bar_width=30), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _BarReporter(progress, total)
+        yield BarReporter(progress, total)
 
 
 def check_writable(*files: Path | None) -> None:
-    """Check before long work that its results can be written, and create the folders.
+    """Check before long work that its results can be written.
+
+    The folder of a file is created if the folder around it exists.
 
     Raises:
         click.UsageError: if a file can't be written.
@@ -86,8 +117,11 @@ def check_writable(*files: Path | None) -> None:
     for file in files:
         if file is None or file == STANDARD_OUTPUT:
             continue
+        if not (outer := file.absolute().parent.parent).is_dir():
+            remedy = f"make it by `mkdir -p {file.parent}`"
+            raise click.UsageError(f"{file}: there is no folder {outer}: {remedy}")
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(exist_ok=True)
             if file.is_dir():
                 raise IsADirectoryError(EISDIR, strerror(EISDIR))
             if not file.exists() or file.is_file():
@@ -118,24 +152,37 @@ def write_result(result: "Result", json_file: Path | None, report: Path | None) 
 def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | None]:
     """Yield the path of a run's journal; write its partial result if the run is interrupted.
 
+    A run that is refused before it has written to its journal changes no file: the journal, if
+    there is one, is an earlier run's, or that of a run under way.
+
     Args:
         json_file: File of the run's JSON, next to which the journal is; None for no journal.
         report: File of the run's page.
     """
-    from moefabric.results.journal import JOURNAL_SUFFIX
+    from moefabric.results.journal import JOURNAL_SUFFIX, is_in_use
 
     journal = None
     if json_file is not None and json_file != STANDARD_OUTPUT:
         name = json_file.name if json_file.suffix == JOURNAL_SUFFIX else json_file.stem
         journal = json_file.with_name(name + JOURNAL_SUFFIX)
+    before = _version(journal)
     try:
         yield journal
     except JournalInUseError:  # what it has is the other run's
         raise
     except (KeyboardInterrupt, MoefabricError):
-        if journal is not None and journal.is_file():
+        if journal is not None and _version(journal) != before and not is_in_use(journal):
             _write_interrupted(journal, json_file, report)
         raise
+
+
+def _version(journal: Path | None) -> tuple[int, int, int] | None:
+    """Return what changes when a journal is written; None without one."""
+    try:
+        status = journal.stat() if journal is not None else None
+    except OSError:
+        return None
+    return status and (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _write_interrupted(journal: Path, json_file: Path | None, report: Path | None) -> None:

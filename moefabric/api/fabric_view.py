@@ -2,6 +2,7 @@
 
 from functools import cached_property
 
+from moefabric.api.running_fabrics import not_up
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.topology import Fabric, Region
 from moefabric.results.parts import Json
@@ -38,8 +39,7 @@ class FabricView:
         try:
             return FabricWiring.from_json(self.run_directory.wiring_file.read_text())
         except FileNotFoundError as error:
-            message = f"{self.name} is not up: start it with `moefabric up FABRIC.yaml`"
-            raise FabricError(message) from error
+            raise FabricError(not_up(self.name)) from error
 
     @property
     def fabric(self) -> Fabric:

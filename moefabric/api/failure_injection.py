@@ -1,11 +1,11 @@
 """Failures of a running fabric, the faults of its optical switches, and their events."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from moefabric.api.fabric_view import FabricView
-from moefabric.api.ocs_failures import LOSS_DB, ocs_request, region_of_ocs
+from moefabric.api.ocs_failures import LOSS_DB, OCS_FAULTS, ocs_request, region_of_ocs
 from moefabric.core.errors import SpecError
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.failures import ControllerFailureMode, Failure
@@ -24,7 +24,8 @@ class FailureInjection(FabricView):
         """Make components fail. In a `with`, the failure is cleared at the end.
 
         Args:
-            kind: `nic`, `ocs-port`, `ocs`, `gpu`, `server` or `controller`.
+            kind: `nic`, `ocs-port`, `ocs`, `gpu`, `server` or `controller`. `ocs_fault` has
+                further faults of OCSes.
             *what: NICs (`s0/e0`), optical NICs (`s0/o0`), OCSes, GPUs (`s1/3`), servers, or
                 controllers (`r0`, `eps`).
             mode: With `controller`: `kill` its process, which is started again, or `stop` it.
@@ -37,6 +38,9 @@ class FailureInjection(FabricView):
         failure = Failure(_one_of(INJECTABLE, kind), what, _one_of([*ControllerFailureMode], mode))
         if not what:
             raise SpecError([("fault", f"which {kind}?")])
+        if failure.kind is FailureKind.OCS and what[0] in OCS_FAULTS:
+            remedy = "`ocs` takes names of OCSes, whose power is lost; give ocs-port, or ocs_fault"
+            raise SpecError([("fault", f"{remedy}({', '.join(map(repr, what))})")])
         if failure.kind in failure_injection.LOGGED_KINDS:
             failure = failure_injection.inject(self.run_directory, failure)
         else:
@@ -87,8 +91,10 @@ class FailureInjection(FabricView):
         times: int | None = None,
         db: float = LOSS_DB,
         after: bool = False,
-    ) -> Json:
+    ) -> "InjectedOcsFailure":
         """Inject a fault into an OCS, and return its faults and whether it has power.
+
+        In a `with`, the fault is cleared at the end.
 
         Args:
             kind: `port`, `stuck`, `loss`, `reject`, `delay`, `drop-completion`, `reset`,
@@ -107,11 +113,16 @@ class FailureInjection(FabricView):
         region = region_of_ocs(self.fabric, ocs)
         request = ocs_request(kind, arguments, self.fabric, region, times=times, db=db, after=after)
         if kind == "down":
-            hardware_injection.inject(self.run_directory, "ocs", [ocs])
-        elif kind == "port" and times is None and not any(map(str.isdecimal, arguments)):
-            hardware_injection.inject(self.run_directory, hardware_injection.PORT, arguments)
-            request = {"do": "list"}
-        return self._ocs_faults(ocs, request)
+            failure = self.fault("ocs", ocs)
+            return InjectedOcsFailure(self._ocs_faults(ocs, request), failure.clear)
+        if kind == "port" and times is None and not any(map(str.isdecimal, arguments)):
+            failure = self.fault("ocs-port", *arguments)
+            return InjectedOcsFailure(self._ocs_faults(ocs, {"do": "list"}), failure.clear)
+        reply = self._ocs_faults(ocs, request)
+        if request["do"] != "inject":
+            return InjectedOcsFailure(reply)
+        number = max(fault["number"] for fault in reply["faults"])
+        return InjectedOcsFailure(reply, lambda: self.ocs_clear(number, ocs))
 
     def ocs_clear(self, number: int | None = None, ocs: str = "ocs0") -> Json:
         """Clear the fault of an OCS with this number, or all; return as `ocs_fault`."""
@@ -161,6 +172,21 @@ class InjectedFailure(AbstractContextManager["InjectedFailure"]):
         if self.failure.restarts:
             return
         self._fabric.clear(str(self.failure.kind), *self.failure.what)
+
+
+class InjectedOcsFailure(dict[str, Any], AbstractContextManager["InjectedOcsFailure"]):
+    """The faults of an OCS after one was injected; in a `with`, that one is cleared at the end."""
+
+    def __init__(self, reply: Json, clear: Callable[[], object] = lambda: None) -> None:
+        super().__init__(reply)
+        self._clear = clear
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Clear the fault; the dictionary stays as it is."""
+        self._clear()
 
 
 def _one_of(known: Sequence[T], word: str) -> T:

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Self
 
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import FabricError, SpecError
 from moefabric.runtime.structured_log import LEVELS, SUFFIX
 
 _OUTPUT_SUFFIX: Final = ".log"
@@ -100,6 +100,11 @@ def line_filter(
     return wanted
 
 
+def _process_of(file: Path) -> str:
+    """Return the process whose log a file is."""
+    return file.name.partition(SUFFIX)[0].removesuffix(_OUTPUT_SUFFIX)
+
+
 class LogFolder:
     """Reads the logs of all processes of a fabric, and follows them.
 
@@ -112,14 +117,27 @@ class LogFolder:
         self._read: dict[int, int] = {}
         """Bytes read of each file, by inode: a rotated file has a new name."""
 
+    def check_process(self, pattern: str) -> None:
+        """Check that a pattern such as `agents-*` is the name of a process that has logged.
+
+        Raises:
+            SpecError: If it is none; it lists the processes.
+        """
+        names = {line.process for line in LogFolder(self.folder).new_lines()}
+        names |= {_process_of(file) for file in self._files()}
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise SpecError([("--process", f"{pattern} is none of {', '.join(sorted(names))}")])
+
+    def _files(self) -> list[Path]:
+        patterns = f"*{SUFFIX}.1", f"*{SUFFIX}", f"*{_OUTPUT_SUFFIX}"
+        return [file for pattern in patterns for file in sorted(self.folder.glob(pattern))]
+
     def new_lines(self) -> list[LogLine]:
         """Return the lines since the last call, in order of time."""
-        patterns = f"*{SUFFIX}.1", f"*{SUFFIX}", f"*{_OUTPUT_SUFFIX}"
-        files = [file for pattern in patterns for file in sorted(self.folder.glob(pattern))]
-        return sorted(line for file in files for line in self._new_lines_of(file))
+        return sorted(line for file in self._files() for line in self._new_lines_of(file))
 
     def _new_lines_of(self, path: Path) -> Iterator[LogLine]:
-        process = path.name.partition(SUFFIX)[0].removesuffix(_OUTPUT_SUFFIX)
+        process = _process_of(path)
         try:
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())

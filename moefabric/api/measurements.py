@@ -8,7 +8,7 @@ from moefabric.api.signals import graceful_shutdown
 from moefabric.core.errors import SpecError
 from moefabric.core.machine_speed import MachineSpeed
 from moefabric.emulator.fabric import lifecycle
-from moefabric.emulator.fabric.machine_probe import probe_machine
+from moefabric.emulator.fabric.machine_probe import probe_machine, readiness
 from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.execution import machine_calibration
@@ -24,7 +24,7 @@ from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, cal
 __all__ = [
     "Calibration", "Perf", "PerfOptions", "PerfResult", "PerfRow", "ReplayOptions", "ReplayResult",
     "calibrate_machine", "calibrate_new_ocses", "calibrate_ocses", "calibration_table",
-    "machine_table", "probe_machine", "sizes_between",
+    "machine_table", "probe_machine", "readiness", "sizes_between",
 ]  # fmt: skip
 
 

@@ -1,13 +1,96 @@
-"""Fabrics that run on this machine: which one is meant, and their removal."""
+"""Fabrics that run on this machine: what they are, which one is meant, and their removal."""
 
+import pwd
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from moefabric.core.errors import SpecError
-from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.run_directories import (
+    fabrics_in_use,
+    holder_pid,
+    named_run_directory,
+    running_fabrics,
+)
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
-running_fabrics = lifecycle.running_fabrics
+if TYPE_CHECKING:
+    from moefabric.results.parts import Json
 
-__all__ = ["removable_fabric", "remove_fabric", "running_fabric", "running_fabrics"]
+__all__ = [
+    "RunningFabric", "listed_fabrics", "not_up", "removable_fabric", "remove_fabric",
+    "running_fabric", "running_fabrics", "running_names",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunningFabric:
+    """A fabric that runs, as `moefabric list` shows it.
+
+    Attributes:
+        name: Its name.
+        age_s: Seconds since its start.
+        owner: User who started it.
+        servers: Number of its servers; None while it comes up.
+        run: Experiment of the run that uses it, with the iteration; empty if none does.
+        pid: Process that uses it, such as a run, and takes it down; None if it stays until `down`.
+    """
+
+    name: str
+    age_s: float
+    owner: str
+    servers: int | None
+    run: str
+    pid: int | None
+
+    def to_json(self) -> "Json":
+        """Return the object of `moefabric list --json`."""
+        return asdict(self)
+
+
+def listed_fabrics() -> list[RunningFabric]:
+    """Return the fabrics that run on this machine, by name."""
+    listed = []
+    for name in running_fabrics():
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            listed.append(_listed(named_run_directory(name)))
+    return listed
+
+
+def _listed(run_dir: RunDirectory) -> RunningFabric:
+    from moefabric.runtime.run_status import read_run_status
+
+    token = run_dir.token_file.stat()
+    try:
+        owner = pwd.getpwuid(token.st_uid).pw_name
+    except KeyError:
+        owner = str(token.st_uid)
+    servers = None
+    with suppress(FileNotFoundError):
+        servers = len(FabricWiring.from_json(run_dir.wiring_file.read_bytes()).fabric.servers)
+    status, run = read_run_status(run_dir.run_status_file), ""
+    if status is not None:
+        iteration = f"iteration {status.iteration + 1} of {status.iterations}"
+        run = f"{status.experiment}: {status.fabric}, {iteration}"
+    age_s = max(0.0, time.time() - token.st_mtime)
+    return RunningFabric(run_dir.name, age_s, owner, servers, run, holder_pid(run_dir))
+
+
+def not_up(name: str) -> str:
+    """Return the message for a fabric that doesn't run, with those that do."""
+    others = f"; {running} up" if (running := running_names()) else ""
+    return f"{name} is not up: start it with `moefabric up FABRIC.yaml`{others}"
+
+
+def running_names() -> str:
+    """Return the names of the fabrics that run with a verb: `lab, other are`; empty if none do."""
+    return _names(running_fabrics())
+
+
+def _names(fabrics: Sequence[str]) -> str:
+    return f"{', '.join(fabrics)} {'is' if len(fabrics) == 1 else 'are'}" if fabrics else ""
 
 
 def running_fabric(name: str | None) -> str:
@@ -24,7 +107,8 @@ def running_fabric(name: str | None) -> str:
         case []:
             message = "no fabric is up: start one with `moefabric up FABRIC.yaml`"
         case running:
-            message = f"{', '.join(running)} are up: choose one with `--name NAME`"
+            remedy = "choose one by its NAME, by `--name NAME` or by MOEFABRIC_FABRIC"
+            message = f"{_names(running)} up: {remedy}"
     raise SpecError([("", message)])
 
 
@@ -46,8 +130,7 @@ def removable_fabric(running: Sequence[str], users: Mapping[str, int]) -> str:
             remedy = "left to the run; `moefabric down NAME` removes it nevertheless"
         case _:
             remedy = "choose one with `moefabric down NAME`"
-    verb = "is" if len(fabrics) == 1 else "are"
-    raise SpecError([("", f"{', '.join(fabrics)} {verb} up: {remedy}")])
+    raise SpecError([("", f"{_names(fabrics)} up: {remedy}")])
 
 
 def remove_fabric(name: str | None = None, *, force: bool = False) -> dict[str, bool]:
@@ -64,10 +147,12 @@ def remove_fabric(name: str | None = None, *, force: bool = False) -> dict[str, 
         SpecError: If `name` is None and there are several fabrics that no run uses.
         FabricError: If the fabric's process doesn't answer.
     """
+    from moefabric.emulator.fabric import lifecycle
+
     if name is not None:
         return {name: lifecycle.down(name, force=force)}
     removed = dict.fromkeys(lifecycle.remove_remains(), True)
-    running, users = running_fabrics(), lifecycle.fabrics_in_use()
+    running, users = running_fabrics(), fabrics_in_use()
     if running and not (removed and set(running) <= users.keys()):
         chosen = removable_fabric(running, users)
         removed[chosen] = lifecycle.down(chosen, force=force)

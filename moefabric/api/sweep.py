@@ -15,7 +15,8 @@ from moefabric.api.sweeps.plan import SweepPlan, plan_sweep
 from moefabric.api.sweeps.ray_engine import RayEngine
 from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.api.sweeps.summary import SweepResult
-from moefabric.config.input_file import document_value, read_yaml
+from moefabric.config.file_kinds import read_kind
+from moefabric.config.input_file import document_value
 from moefabric.config.validation import validate
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
 from moefabric.runtime.atomic_file import write_whole
@@ -67,7 +68,7 @@ class Sweep:
         """
         sweep = cls.__new__(cls)
         file = Path(path)
-        sweep.spec = validate(SweepSpec, read_yaml(file, settings), file)
+        sweep.spec = validate(SweepSpec, read_kind(file, "sweep", settings), file)
         sweep.folder = file.parent
         return sweep
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from moefabric.config.file_kinds import refuse_other_kind
 from moefabric.config.input_file import read_json
 from moefabric.config.section import InputError
 from moefabric.core.errors import SpecError
@@ -23,6 +24,7 @@ def read_demand(path: Path, servers: int | None = None) -> list[list[float]]:
     Raises:
         SpecError: With all errors of the file, each with its place.
     """
+    refuse_other_kind(path, "demand")
     return _checked(read_json(path), servers, f"{path}: ")
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from moefabric.config import experiment_checks, references, section
-from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleSpec, WiringSpec
+from moefabric.config.fabric import EpsSpec, NicsSpec, ScaleChoice, WiringSpec
 from moefabric.config.failure_schedule import FailureSpec
 from moefabric.config.gating import GatingSpec
 from moefabric.config.hosts import HostList
@@ -26,12 +26,6 @@ from moefabric.workload.models.model import Model, Training
 from moefabric.workload.models.payload import Payloads, PayloadTransform
 from moefabric.workload.placement.collective_order import CONCURRENT
 from moefabric.workload.placement.copy_rule import CopyRule, CopyUnit
-
-ScaleChoice = Annotated[
-    Annotated[ScaleSpec, Tag("given")] | Annotated[Literal["auto"], Tag("auto")],
-    Discriminator(lambda value: "auto" if isinstance(value, str) else "given"),
-]
-"""A scale, or `auto`."""
 
 ControlTime = Annotated[
     Annotated[section.DurationNs, Tag("fixed")] | Annotated[Literal["measured"], Tag("measured")],

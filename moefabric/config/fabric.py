@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import count, islice
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from moefabric.config import section
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
@@ -20,6 +20,8 @@ from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import NS_PER_S, Scale, rate_text
 from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.cpu_monitor import usable_cores
+from moefabric.runtime.measured_speed import machine_speed
 
 SLOWEST_BPS: Final = 200e3
 """Least emulated link rate: HTB sends a full frame within 60 ms."""
@@ -155,6 +157,13 @@ class ScaleSpec(section.Section):
     def build(self) -> Scale:
         """Return the scale that this section describes."""
         return Scale(self.bytes, self.dilation, self.frame / NS_PER_S)
+
+
+ScaleChoice = Annotated[
+    Annotated[ScaleSpec, Tag("given")] | Annotated[Literal["auto"], Tag("auto")],
+    Discriminator(lambda value: "auto" if isinstance(value, str) else "given"),
+]
+"""A scale, or `auto`."""
 
 
 class WiringSpec(section.Section):
@@ -367,8 +376,8 @@ class FabricSpec(WiringSpec, section.Document):
     """Name of the fabric."""
     nics: NicsSpec
     """NICs of each server."""
-    scale: ScaleSpec
-    """Scale of the emulation."""
+    scale: ScaleChoice = "auto"
+    """Scale of the emulation. `auto` divides rates so far that this machine can carry full NICs."""
 
     def errors(self) -> Iterator[section.InputError]:
         """Yield the contradictions between values that are valid by themselves."""
@@ -380,9 +389,23 @@ class FabricSpec(WiringSpec, section.Document):
             lambda: self.forwarding_errors(self.nics, "nics"),
             lambda: self.connection_errors(self.nics, "nics"),
             lambda: self.eps_errors(self.nics, self.eps, "eps"),
-            lambda: self.rate_errors(self.scale.build(), "nic_rate"),
+            self._scaled_rate_errors,
         )
 
     def build(self) -> Fabric:
         """Return the fabric that this file describes."""
-        return self.build_fabric(self.fabric, self.nics, self.scale.build(), self.eps)
+        scale = self._auto_scale() if self.scale == "auto" else self.scale.build()
+        return self.build_fabric(self.fabric, self.nics, scale, self.eps)
+
+    def _auto_scale(self) -> Scale:
+        """Return a scale of 1, 2 or 5 times a power of ten at which full NICs leave cores idle."""
+        nics = self.nics.circuit_nics + self.nics.electrical
+        number = nics * (self.server_count + self.backups)
+        full_bps = min(FASTEST_BPS, machine_speed().full_nic_bps(number, usable_cores()))
+        fastest_bps = max([self.nic_rate, *self.own_nic_rates.values()])
+        factors = (step * 10.0**power for power in range(13) for step in (1, 2, 5))
+        return Scale(next(factor for factor in factors if fastest_bps / factor <= full_bps))
+
+    def _scaled_rate_errors(self) -> Iterator[section.InputError]:
+        if self.scale != "auto":
+            yield from self.rate_errors(self.scale.build(), "nic_rate")

@@ -8,7 +8,8 @@ from pydantic import Discriminator, Field, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema
 
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
-from moefabric.config.input_file import read_yaml, resolved
+from moefabric.config.file_kinds import read_kind
+from moefabric.config.input_file import resolved
 from moefabric.config.section import InputError, Rate, Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.server_container import NewContainer
@@ -87,7 +88,7 @@ def hosts_of_file(path: Path) -> list[dict[str, Any]]:
     Raises:
         SpecError: With all errors of the file.
     """
-    return validate(HostsSpec, read_yaml(path), path).entries(path.parent)
+    return validate(HostsSpec, read_kind(path, "hosts"), path).entries(path.parent)
 
 
 ContainerChoice = Annotated[

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -88,6 +89,17 @@ _Loader.add_implicit_resolver(
     re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"),
     list("-+0123456789"),
 )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...` with the names that a word resembles; empty if there are none."""
+    alike = close_matches(word, known)
+    return f"; did you mean {' or '.join(alike)}?" if alike else ""
+
+
+def close_matches(word: str, known: Iterable[str]) -> list[str]:
+    """Return the at most two names that a word resembles, the most alike first."""
+    return get_close_matches(word, list(known), n=2, cutoff=0.6)
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:

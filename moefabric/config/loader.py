@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.config.fabric import FabricSpec
-from moefabric.config.input_file import change_keys, document_value, read_yaml, resolved
+from moefabric.config.file_kinds import read_kind
+from moefabric.config.input_file import change_keys, document_value, resolved
 from moefabric.config.validation import validate
-from moefabric.core.errors import SpecError
 
 _SERVER_PATHS: Final = ("container.volumes.*.:", "host.identity_file", "host.ssh_config")
 _HOST_PATHS: Final = ("hosts.*.identity_file", "hosts.*.ssh_config")
@@ -35,11 +35,8 @@ def load_fabric(
     Raises:
         SpecError: With all errors of the file.
     """
-    document = read_yaml(path, settings)
+    document = read_kind(path, "fabric", settings)
     change_keys(document, changes or {})
-    if "experiment" in document and "fabric" not in document:
-        message = "describes an experiment, which `moefabric run` takes; a fabric is needed"
-        raise SpecError([(str(path), message)])
     resolve_paths(document, path.parent)
     return validate(FabricSpec, document, path)
 
@@ -83,13 +80,9 @@ def read_experiment(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         settings: Changes such as `training.iterations=1`.
 
     Raises:
-        SpecError: If the file can't be read, or describes a fabric.
+        SpecError: If the file can't be read, or is of another kind.
     """
-    document = read_yaml(path, settings)
-    if "fabric" in document and "experiment" not in document:
-        message = "describes a fabric, which `moefabric up` takes; an experiment is needed"
-        raise SpecError([(str(path), message)])
-    return document
+    return read_kind(path, "experiment", settings)
 
 
 def resolve_paths(document: dict[str, Any], folder: Path, places: Sequence[str] = _PATHS) -> None:

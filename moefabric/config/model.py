@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final, Literal, Required
 from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from moefabric.config.data_sections import AsSection, with_fields_of
-from moefabric.config.input_file import read_json, read_yaml, resolved
+from moefabric.config.file_kinds import read_kind, refuse_other_kind
+from moefabric.config.input_file import read_json, resolved
 from moefabric.config.section import Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
@@ -166,6 +167,7 @@ def load_model(reference: str) -> Model:
     """
     path = Path(reference)
     if path.suffix == ".json":
+        refuse_other_kind(path, "model")
         return read_configuration(path)
     if path.suffix in (".yaml", ".yml"):
         return _read_model(path)
@@ -173,7 +175,7 @@ def load_model(reference: str) -> Model:
 
 
 def _read_model(path: Path) -> Model:
-    document = read_yaml(path)
+    document = read_kind(path, "model")
     section = validate(ModelSpec, resolved(document, ["config"], path.parent), path)
     try:
         model = section.build()

@@ -6,7 +6,7 @@ unknown, and checks that need the value are skipped, so that one mistake is repo
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
@@ -151,6 +151,23 @@ def collect_errors(*checks: Callable[[], Iterator[InputError]]) -> Iterator[Inpu
             yield from check()
 
 
+class KnownKeys:
+    """Validation context of the first pass, which learns what unknown keys could be."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[str]] = {}
+
+    def add(self, given: Iterable[Any], known: Collection[str]) -> None:
+        """Note the unknown ones of a section's keys, given all keys that it can have."""
+        for key in given:
+            if key not in known:
+                self._known.setdefault(str(key), set()).update(known)
+
+    def of(self, key: str) -> list[str]:
+        """Return the keys of the sections in which this one is unknown."""
+        return sorted(self._known.get(key, ()))
+
+
 class Section(BaseModel):
     """Mapping of known keys. Unknown keys are errors, and types are not converted."""
 
@@ -166,8 +183,15 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _fill_partial(cls, value: Any, info: ValidationInfo) -> Any:
-        """In the second pass, leave out unknown keys and mark missing values as unknown."""
-        if info.context is not PARTIAL or not isinstance(value, dict):
+        """In the second pass, leave out unknown keys and mark missing values as unknown.
+
+        In the first, tell the context which keys each unknown one could be.
+        """
+        if not isinstance(value, dict):
+            return value
+        if isinstance(info.context, KnownKeys):
+            info.context.add(value, cls.model_fields)
+        if info.context is not PARTIAL:
             return value
         names = {
             name for name, field in cls.model_fields.items() if name in value or field.is_required()

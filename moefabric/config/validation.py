@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from moefabric.config.input_file import PathStep, path_steps
-from moefabric.config.section import PARTIAL, Document, InputError, Section
+from moefabric.config.input_file import PathStep, did_you_mean, path_steps
+from moefabric.config.section import PARTIAL, Document, InputError, KnownKeys, Section
 from moefabric.core.errors import SpecError
 
 S = TypeVar("S", bound=Section)
@@ -68,11 +68,13 @@ def validate(kind: type[S], document: dict[str, Any], path: Path | None = None) 
     """
     errors: list[InputError] = []
     current = _with_current_keys(document, errors)
+    known = KnownKeys()
     try:
-        section = kind.model_validate(current)
+        section = kind.model_validate(current, context=known)
     except ValidationError as error:
         errors += [
-            (_place(details["loc"], current), error_message(details)) for details in error.errors()
+            (_place(details["loc"], current), error_message(details) + _alike(details, known))
+            for details in error.errors()
         ]
         section = kind.model_validate(current, context=PARTIAL)
     if isinstance(section, Document):
@@ -91,6 +93,14 @@ def error_message(error: ErrorDetails) -> str:
     message = _MESSAGES[error["type"]].format(**error.get("ctx", {}))
     is_of_key = error["type"] in _KEY_ERRORS
     return message if is_of_key else f"{message}, {_value_text(error['input'])} given"
+
+
+def _alike(error: ErrorDetails, known: KnownKeys) -> str:
+    """Return the keys that an unknown one resembles, as the end of a message."""
+    if error["type"] != "extra_forbidden":
+        return ""
+    key = str(error["loc"][-1])
+    return did_you_mean(key, known.of(key))
 
 
 def _value_text(value: Any) -> str:

@@ -62,6 +62,7 @@ class FailureTraits:
         summary: Short help of `moefabric fault KIND`; empty if the kind has a command of its own.
         description: Full help of that command.
         components: Name of that command's arguments.
+        example: Arguments of it.
     """
 
     has: Callable[[Fabric, str], bool]
@@ -74,6 +75,7 @@ class FailureTraits:
     summary: str = ""
     description: str = ""
     components: str = ""
+    example: str = ""
 
 
 def _has_electrical_nic(fabric: Fabric, name: str) -> bool:
@@ -104,6 +106,7 @@ _TRAITS: Final[Mapping[FailureKind, FailureTraits]] = {
         description="Take the links of NICs such as s0/e0 and s0/o1 down.\n\n"
         "Neither end of the link has carrier, and frames are dropped.",
         components="nics",
+        example="s0/e0 s0/o1",
     ),
     FailureKind.ELECTRICAL_NIC: FailureTraits(_has_electrical_nic),
     FailureKind.OPTICAL_NIC: FailureTraits(_has_optical_nic),
@@ -113,6 +116,11 @@ _TRAITS: Final[Mapping[FailureKind, FailureTraits]] = {
         detected_as=(FailureKind.OPTICAL_NIC,),
         plan_avoids=True,
         plan_returns=True,
+        summary="Let the OCS ports of NICs fail.",
+        description="Let the OCS ports of optical NICs such as s0/o1 fail.\n\n"
+        "No light passes them, and the OCS rejects commands for them.",
+        components="nics",
+        example="s0/o1",
     ),
     FailureKind.OCS: FailureTraits(
         lambda fabric, name: any(r.ocs and r.ocs.name == name for r in fabric.regions),
@@ -130,6 +138,7 @@ _TRAITS: Final[Mapping[FailureKind, FailureTraits]] = {
         summary="Suspend servers.",
         description="Suspend servers such as s3: stop their agents and take all their NICs down.",
         components="servers",
+        example="s3",
     ),
     FailureKind.CONTROLLER: FailureTraits(
         lambda fabric, name: name in {"eps", *(region.name for region in fabric.regions)},

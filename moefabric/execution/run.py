@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from itertools import groupby
+from math import ceil
 from pathlib import Path
+from typing import Final
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import transport_named
@@ -48,6 +50,9 @@ from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.structured_log import log_context
 from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
 from moefabric.testbed.testbed import Controllers, running_testbed
+
+_GROUP_S: Final = 8.0
+"""Wall seconds in which fabrics of one wiring come up and are removed, on an idle machine."""
 
 
 def run(
@@ -89,6 +94,7 @@ def run(
         reporter.show_message(f"warning: {fault}")
     for note in spec.model.build().notes:
         reporter.show_message(f"note: {note}")
+    reporter.show_message(run_estimate(spec, proposed, trains=trains))
     inputs = experiment_inputs(spec, folder)
     header = HeaderLine(
         run_id=secrets.token_hex(8),
@@ -114,6 +120,25 @@ def run(
     finished.results = [with_findings(result, changed) for result in finished.results]
     manifest = _manifest(spec, inputs, proposed, finished.wiring, started, finished.hosts)
     return _run_result(spec, earlier.resumed_manifest(manifest) if earlier else manifest, finished)
+
+
+def run_estimate(spec: ExperimentSpec, proposed: ProposedScale, *, trains: bool = False) -> str:
+    """Return what a run will do, and how long that takes: about so long on an idle machine."""
+    fabrics, iterations = len(spec.fabrics), spec.training.iterations
+    counts = [(fabrics, "fabric"), (iterations, "iteration")]
+    words = [f"{count} {what}{'s' * (count != 1)}" for count, what in counts]
+    words.append(f"scale {proposed.scale.bytes:g} x {proposed.scale.dilation:g}")
+    if not trains:  # how long a program computes is its own affair
+        wall_s = len(list(_groups(spec))) * _GROUP_S + iterations * proposed.iterations_s
+        words.append(f"about {_rounded(wall_s)}")
+    return ", ".join(words)
+
+
+def _rounded(wall_s: float) -> str:
+    """Return a duration in one unit, without digits that an estimate lacks."""
+    if wall_s < 90:
+        return f"{5 * ceil(wall_s / 5)} s"
+    return f"{ceil(wall_s / 60)} min" if wall_s < 5400 else f"{wall_s / 3600:.1f} h"
 
 
 def _run_result(

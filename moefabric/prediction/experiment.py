@@ -172,15 +172,17 @@ def proposed_scale(
     A scale of `auto` becomes one at which this machine is faithful.
     """
     loads = [_planned_load(spec, choice, folder) for choice in spec.fabrics if not choice.hosts]
-    given = spec.given_scale()
+    given, exposed_s = spec.given_scale(), sum(load.exposed_s for load in loads)
     if given is not None:
-        return ProposedScale(given), scale_remarks(loads, given, datapath)
+        proposed = ProposedScale(given, iterations_s=exposed_s * given.dilation)
+        return proposed, scale_remarks(loads, given, datapath)
     proposed = propose_scale(loads, datapath)
     if spec.train is not None:
         scale = proposed.scale
         factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
         dilation = max(scale.dilation, ceil(scale.bytes * scale.dilation / factor))
         proposed = replace(proposed, scale=replace(scale, bytes=factor, dilation=dilation))
+    proposed = replace(proposed, iterations_s=exposed_s * proposed.scale.dilation)
     return proposed, scale_remarks(loads, proposed.scale, datapath)
 
 

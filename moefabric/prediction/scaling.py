@@ -7,7 +7,7 @@ enough; and the time until all agents have started, which must be short against 
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil, inf
 from typing import Final
@@ -49,12 +49,14 @@ class PlannedLoad:
         link_bps: Sum of the rates of all links at the busiest instant.
         starts: Numbers of transfers that start together, each with the shortest duration of a task
             that has as many.
+        exposed_s: Duration of the iteration without computation, which a run skips.
     """
 
     fabric: Fabric
     shortest_s: float
     link_bps: float
     starts: Mapping[int, float]
+    exposed_s: float = 0.0
 
     @classmethod
     def of(cls, fabric: Fabric, jobs: Sequence[JobPrediction]) -> "PlannedLoad":
@@ -75,7 +77,8 @@ class PlannedLoad:
             busiest_bps = max(busiest_bps, link_bps)
         seconds = (chain(job.all_to_alls_s.values(), job.transfers_s) for job in jobs)
         shortest_s = min(chain.from_iterable(seconds), default=0.0)
-        return cls(fabric, shortest_s, busiest_bps, starts)
+        exposed_s = max((job.seconds - job.compute_s for job in jobs), default=0.0)
+        return cls(fabric, shortest_s, busiest_bps, starts, exposed_s)
 
     def start_dilation(self, machine: MachineSpeed, cores: int) -> float:
         """Return the least dilation at which no task is mostly the start of its transfers."""
@@ -95,10 +98,18 @@ def _servers(links: Iterable[tuple[str, str]]) -> set[str]:
 
 @dataclass(frozen=True)
 class ProposedScale:
-    """A scale, and what keeps its dilation from being less if it was chosen for a machine."""
+    """A scale, and what keeps its dilation from being less if it was chosen for a machine.
+
+    Attributes:
+        scale: The scale.
+        bound: What bounds its dilation; None for a scale that was given.
+        iterations_s: Wall seconds of one iteration on every fabric, together: an estimate, by which
+            scales don't differ.
+    """
 
     scale: Scale
     bound: str | None = None
+    iterations_s: float = field(default=0.0, compare=False)
 
 
 def propose_scale(

@@ -84,11 +84,17 @@ class RunTables:
         yield from _section(run_tables.first_all_to_alls(fabrics), _FIRST_LEGEND)
         yield from _section(run_tables.failures(fabrics))
         for fabric in fabrics:
-            for finding in () if fabric.verdict is Verdict.PASS else fabric.findings:
-                named = f"{fabric.name} is {finding.verdict}", VERDICT_STYLES[finding.verdict]
-                yield Text.assemble(named, f": {printable(finding.text)}")
-            for remedy in fabric.remedies:
-                yield Text(f"{fabric.name}: remedy: {printable(remedy)}", style="dim")
+            if fabric.verdict is not Verdict.PASS:
+                yield from _findings(fabric)
+
+
+def _findings(fabric: summary.FabricSummary) -> Iterator[RenderableType]:
+    """Yield the reasons for a fabric's verdict, and the remedies."""
+    for finding in fabric.findings:
+        named = f"{fabric.name} is {finding.verdict}", VERDICT_STYLES[finding.verdict]
+        yield Text.assemble(named, f": {printable(finding.text)}")
+    for remedy in fabric.remedies:
+        yield Text(f"{fabric.name}: remedy: {printable(remedy)}", style="dim")
 
 
 def _section(shown: Table, legend: str = "") -> Iterator[RenderableType]:

@@ -332,6 +332,16 @@ class Journal:
             self._sync = self._disk.submit(os.fdatasync, self._descriptor)
 
 
+def is_in_use(path: Path) -> bool:
+    """Return whether a run writes to a journal."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _json_line(line: Line) -> bytes:
     document = line.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return json.dumps({"type": line.type, **document}, separators=(",", ":")).encode() + b"\n"

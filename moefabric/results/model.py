@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from moefabric.config.file_kinds import refuse_other_kind
 from moefabric.core.errors import SpecError
 from moefabric.results import parts as result_parts
 from moefabric.results.parts import Json
@@ -449,14 +450,18 @@ def read_run(path: Path) -> RunResult:
         SpecError: if the file can't be read or has a wrong value; it names the first one's place.
     """
     try:
-        return RunResult.model_validate_json(path.read_bytes())
+        result = RunResult.model_validate_json(path.read_bytes())
     except OSError as error:
         raise SpecError([(str(path), error.strerror or str(error))]) from error
     except ValidationError as error:
+        refuse_other_kind(path, "result")
         first = error.errors()[0]
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
         place = "".join(steps).removeprefix(".")
         raise SpecError([(f"{path}: {place}" if place else str(path), first["msg"])]) from error
+    if not result.results:  # all fields of a run may be missing
+        refuse_other_kind(path, "result")
+    return result
 
 
 class SimulatedRegionCount(result_parts.ResultPart):

@@ -1,5 +1,8 @@
 """Inspection of a running fabric: its hardware, OCSes and controllers, as JSON and as text."""
 
+from collections.abc import Iterator, Sequence
+
+from moefabric.config.plugins import ocs_dialects
 from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import ControlError
 from moefabric.core.topology import Region, nic_at
@@ -19,7 +22,8 @@ def inspect_fabric(name: str) -> Json:
         FabricError: if no fabric of that name runs.
     """
     inspection = lifecycle.inspect(name)
-    wiring = FabricWiring.from_json(RunDirectory.of_fabric(name).wiring_file.read_bytes())
+    run_dir = RunDirectory.of_fabric(name)
+    wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
     regions = FabricReader(name, wiring).controllers
     inspection["controllers"] = [_controller(wiring, region) for region in regions]
     inspection["controllers"] += _external(wiring)
@@ -28,6 +32,7 @@ def inspect_fabric(name: str) -> Json:
         entry = by_region.get(ocs["region"])
         ocs["circuits"] = _connected(wiring, ocs) if entry is None else entry.pop("circuits", [])
         ocs["dark"] = [] if entry is None else entry.pop("dark", [])
+    inspection["access"] = [*access_entries(wiring, run_dir)]
     return inspection
 
 
@@ -43,15 +48,38 @@ def _connected(wiring: FabricWiring, ocs: Json) -> list[list[str]]:
     return [[str(nics[a - 1]), str(nics[b - 1])] for a, b in pairs]
 
 
+def access_entries(wiring: FabricWiring, run_dir: RunDirectory) -> Iterator[Json]:
+    """Yield the management interfaces of a fabric: `of` what, `interface`, `address`, `login`."""
+    for region, ocs in wiring.fabric.ocses.items():
+        if ocs.control.address is not None:
+            address = f"{ocs.control.address}{f':{ocs.control.port}' if ocs.control.port else ''}"
+            login = ocs.control.user or "that of the factory"
+            yield _access(ocs.name, ocs.control.driver.upper(), address, login)
+            continue
+        for name, dialect in ocs_dialects().items():
+            given = "users of its profile" if ocs.profile.users is not None else ""
+            factory = ", ".join(f"{one.name}/{one.password}" for one in dialect.accounts)
+            login = (given or factory) if dialect.accounts else "none"
+            address = f"{wiring.management.ocs_address(region)}:{dialect.port}"
+            yield _access(ocs.name, name.upper(), address, login)
+    for controlled in wiring.controlled:
+        name = f"controller of {controlled.name if controlled else 'eps'}"
+        yield _access(
+            name, "HTTP", _northbound(wiring, controlled), f"token in {run_dir.token_file}"
+        )
+
+
+def _access(of: str, interface: str, address: str, login: str) -> Json:
+    return {"of": of, "interface": interface, "address": address, "login": login}
+
+
 def _controller(wiring: FabricWiring, region: Region | None) -> Json:
     """Return the state of a region's controller, or of the EPS's if `region` is None."""
     openflow = wiring.management.openflow_endpoint(region)
-    northbound = wiring.management.northbound_endpoint(region)
-    scheme = "https" if wiring.control_tls else "http"
     entry: Json = {
         "region": region.name if region else "eps",
         "openflow": f"{openflow[0]}:{openflow[1]}",
-        "northbound": f"{scheme}://{northbound[0]}:{northbound[1]}",
+        "northbound": _northbound(wiring, region),
     }
     try:
         with ControllerClient.of_region(wiring, region) as client:
@@ -75,6 +103,11 @@ def _external(wiring: FabricWiring) -> list[Json]:
     return [{"region": region, "openflow": f"{host}:{port}", "external": True}]
 
 
+def _northbound(wiring: FabricWiring, region: Region | None) -> str:
+    host, port = wiring.management.northbound_endpoint(region)
+    return f"{'https' if wiring.control_tls else 'http'}://{host}:{port}"
+
+
 def inspection_lines(inspection: Json) -> list[str]:
     """Format the JSON of `inspect_fabric` as lines of text."""
     lost = inspection.get("lost_machines", {})
@@ -84,8 +117,19 @@ def inspection_lines(inspection: Json) -> list[str]:
         *map(_ocs_line, inspection["ocs"]),
         *map(_controller_line, inspection["controllers"]),
         *map(_process_line, inspection["processes"]),
+        *_access_lines(inspection.get("access", [])),
         *(f"  machine {name} is lost: {why}" for name, why in lost.items()),
     ]
+
+
+def _access_lines(entries: Sequence[Json]) -> Iterator[str]:
+    """Yield the management interfaces as a table."""
+    rows = [[str(one[key]) for key in ("of", "interface", "address", "login")] for one in entries]
+    if rows:
+        rows.insert(0, ["access to", "by", "at", "login"])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
 def _server_line(server: Json) -> str:

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -209,6 +210,12 @@ def test_regions_run_at_once_with_their_own_controllers(home: Home) -> None:
     assert home.remains() == []
 
 
+def fabric_that_comes_up(errors: IO[str]) -> str:
+    """Return the name of the first fabric that a run brings up."""
+    line = next(line for line in errors if "bringing" in line)  # "eps: bringing NAME up"
+    return line.split()[-2]
+
+
 @pytest.mark.parametrize(
     "number",
     [
@@ -229,7 +236,7 @@ def test_interrupted_run_removes_its_fabrics(home: Home, number: signal.Signals)
         text=True,
     )
     assert running.stderr is not None
-    name = running.stderr.readline().split()[-2]  # "eps: bringing NAME up"
+    name = fabric_that_comes_up(running.stderr)
     running.send_signal(number)
     _, errors = running.communicate(timeout=100)
     assert running.returncode == 130, errors
@@ -251,7 +258,7 @@ def test_down_leaves_fabric_of_live_run_which_goes_when_the_run_is_killed(
     )
     with running:
         assert running.stderr is not None
-        name = running.stderr.readline().split()[-2]  # "eps: bringing NAME up"
+        name = fabric_that_comes_up(running.stderr)
         holder = home.folder / "run" / name / "holder"
         Deadline.after(30).wait_for(
             lambda: holder.exists() and bool(holder.read_text()), "the run's fabric"

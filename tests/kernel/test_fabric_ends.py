@@ -18,7 +18,7 @@ from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, process
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.runtime.processes import is_stopped
-from moefabric.runtime.run_directory import FABRIC_VARIABLE, RunDirectory
+from moefabric.runtime.run_directory import FABRIC_VARIABLE, IDENTITY_VARIABLE, RunDirectory
 from moefabric.runtime.waiting import Deadline
 from tests.kernel.fabric_lab import Machine, sleeper, small_fabric
 
@@ -162,7 +162,8 @@ def test_down_spares_process_of_the_same_name_in_another_container(
     machine.up(small_fabric("twin"))
     root = str(machine.folder)
     script = f"mount -t tmpfs none {root} && echo ready && exec sleep 60"
-    foreign = {**os.environ, FABRIC_VARIABLE: "twin", "MOEFABRIC_RUN_DIR": root}
+    marks = {FABRIC_VARIABLE: "twin", IDENTITY_VARIABLE: "theirs", "MOEFABRIC_RUN_DIR": root}
+    foreign = {**os.environ, **marks}
     argv = ["unshare", "--mount", "--fork", "--kill-child", *namespaces, "sh", "-c", script]
     with subprocess.Popen(argv, env=foreign, stdout=subprocess.PIPE) as process:
         try:

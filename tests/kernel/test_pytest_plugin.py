@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.emulator.fabric.lifecycle import fabrics_in_use
+from moefabric.emulator.fabric.run_directories import fabrics_in_use
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.run_directory import run_root
 from moefabric.runtime.waiting import Deadline

@@ -93,6 +93,23 @@ def test_fault_ends_with_its_block(lab: Lab) -> None:
         lab.fault("link", "s0/o0")
 
 
+def test_fault_of_an_ocs_ends_with_its_block(lab: Lab) -> None:
+    with lab.ocs_fault("stuck", "s1/o0"), lab.ocs_fault("reject", times=2) as both:
+        assert [fault["kind"] for fault in both["faults"]] == ["stuck", "reject"]
+        with lab.ocs_fault("delay", "5ms"):
+            assert len(lab.ocs_fault("list")["faults"]) == 3
+        assert [fault["kind"] for fault in lab.ocs_fault(None)["faults"]] == ["stuck", "reject"]
+    assert lab.ocs_fault("list")["faults"] == []
+    with lab.ocs_fault("port", "s0/o0"), lab.ocs_fault("down") as dark:
+        assert not dark["power"]
+        assert {fault["kind"] for fault in lab.faults()} == {"ocs-port", "ocs"}
+    assert lab.faults() == []
+    with lab.fault("ocs-port", "s2/o1"):
+        assert lab.faults()[0]["what"] == ["s2/o1"]
+    with pytest.raises(SpecError, match=r"give ocs-port, or ocs_fault\('port', 's0/o0'\)"):
+        lab.fault("ocs", "port", "s0/o0")
+
+
 def test_programs_have_output_status_and_a_limit(lab: Lab) -> None:
     assert lab.exec("s0", ["cat"], stdin="text").stdout == "text"
     assert lab.exec("s0", "false").returncode == 1

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from moefabric.api.commands import STANDARD_OUTPUT
 from moefabric.ui.cli.main import main
 
 OUTPUTS: Final = {"--json", "--report", "--html", "--gating", "--out", "-o"}
@@ -33,7 +34,8 @@ def check_moefabric(arguments: Sequence[str]) -> None:
     context = command.make_context(command.name, list(rest), parent=context)
     for parameter in command.params:
         value = context.params.get(str(parameter.name))
-        if value and OUTPUTS & set(parameter.opts) and not getattr(parameter, "is_flag", False):
+        is_file = OUTPUTS & set(parameter.opts) and not getattr(parameter, "is_flag", False)
+        if value and is_file and Path(value) != STANDARD_OUTPUT:
             Path(value).touch()
         if isinstance(parameter, click.Argument) and isinstance(parameter.type, click.Path):
             for path in value if isinstance(value, tuple) else (value,):

@@ -12,6 +12,7 @@ import click
 from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writable, write_output
 from moefabric.core.errors import SpecError
 from moefabric.report.formatting import seconds
+from moefabric.ui.cli.command import CliCommand, json_file_option
 from moefabric.ui.cli.options import lab_options, pacing_options, parse_option, via_options
 
 if TYPE_CHECKING:
@@ -40,7 +41,13 @@ def _size(text: str) -> int:
 _size_option: Final = partial(click.option, metavar="SIZE", callback=parse_option(_size))
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric perf alltoall -b 1M -e 64M",
+        "moefabric perf allreduce --spec examples/fabric.yaml --algorithm ring --json perf.json",
+    ],
+)
 @click.argument("kind", type=click.Choice(_KINDS))
 @_size_option("-b", "--minbytes", default="1M", help="Smallest size.")
 @_size_option("-e", "--maxbytes", default="1G", help="Largest size.")
@@ -65,7 +72,7 @@ _size_option: Final = partial(click.option, metavar="SIZE", callback=parse_optio
     type=click.FloatRange(0.01, 600),
     help="Wall seconds of an iteration: the longer, the less the start of all agents counts.",
 )
-@click.option("--json", "json_file", type=FILE, help="Write the rows as JSON (- is standard out).")
+@json_file_option("the rows")
 def perf(
     kind: str,
     minbytes: int,
@@ -168,7 +175,13 @@ def _tail(result: "PerfResult") -> Iterator[str]:
     yield "#"
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric replay examples/data/simai-moe-9216.txt.gz --ranks 16",
+        "moefabric replay trace.et --via policy --policy mixnet --json replay.json",
+    ],
+)
 @click.argument("trace", type=FILE)
 @click.option("--form", default="", help="Format of the trace. Default: by its content.")
 @lab_options
@@ -191,7 +204,7 @@ def _tail(result: "PerfResult") -> Iterator[str]:
     help="Wall time of a run, which sets the scale. Default: by the number of steps.",
 )
 @pacing_options
-@click.option("--json", "json_file", type=FILE, help="Write the result (- is standard out).")
+@json_file_option("the result")
 def replay(
     trace: Path,
     form: str,

@@ -1,7 +1,7 @@
 """`moefabric up`, `down`, `inspect`, `check`, `exec`, `light` and `ocs`: a fabric that stays up."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,20 @@ from moefabric.core.fabric_description import fabric_description
 from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.runtime.environment import named_variables, passed_environment
 from moefabric.runtime.run_directory import FabricWiring
-from moefabric.ui.cli.options import json_option, name_option, placement_options, running_lab
+from moefabric.ui.cli.command import CliCommand, completed, json_option, name_option
+from moefabric.ui.cli.options import aligned, placement_options, running_lab
 
 if TYPE_CHECKING:
     from moefabric.api.lab import LightChange
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric up examples/fabric.yaml",
+        "moefabric up examples/fabric.yaml --set fabric=mine --set nics.optical=2",
+    ],
+)
 @click.argument("fabric", type=FILE)
 @placement_options
 def up(fabric: Path, settings: tuple[str, ...], **placement: Any) -> None:
@@ -46,8 +53,7 @@ def _summary(wiring: FabricWiring) -> str:
     return ", ".join(parts)
 
 
-@click.command()
-@click.argument("name", required=False)
+@click.command(cls=CliCommand, examples=["moefabric down", "moefabric down lab --force"])
 @click.option(
     "--force",
     is_flag=True,
@@ -58,14 +64,16 @@ def _summary(wiring: FabricWiring) -> str:
     metavar="ADDRESS",
     help="Remove a fabric whose head is any node of this Ray cluster: HOST:PORT, or auto.",
 )
+@name_option
 def down(name: str | None, force: bool, cluster: str | None) -> None:
     """Remove the fabric NAME and all that belongs to it.
 
-    Without NAME, remove the only fabric that `up` left running, and what is left of fabrics whose
-    process was killed. The fabric of a `run` is removed at the end of the run, however it ends, or
-    before by its NAME only.
+    Nothing changes if it isn't up, so that scripts can repeat this: the line says which fabrics
+    are, and the exit status is 0. Without NAME, remove the only fabric that `up` left running, and
+    what is left of fabrics whose process was killed. The fabric of a `run` is removed at the end of
+    the run, however it ends, or before by its NAME only.
     """
-    from moefabric.api.running_fabrics import remove_fabric
+    from moefabric.api.running_fabrics import remove_fabric, running_names
 
     if cluster is not None:
         if name is None:
@@ -76,15 +84,43 @@ def down(name: str | None, force: bool, cluster: str | None) -> None:
         return
     removed = remove_fabric(name, force=force)
     for chosen, was_up in removed.items():
-        click.echo(f"{chosen}: {'down' if was_up else 'was not up'}")
+        others = "" if was_up or not (running := running_names()) else f"; {running} up"
+        click.echo(f"{chosen}: {'down' if was_up else 'was not up'}{others}")
     if not removed:
         click.echo("no fabric is up")
 
 
-@click.command()
+@click.command("list", cls=CliCommand, examples=["moefabric list", "moefabric list --json"])
+@json_option
+def list_(as_json: Path | None) -> None:
+    """List the fabrics that run on this machine: name, age, owner, servers, and who uses them."""
+    from moefabric.api.running_fabrics import listed_fabrics
+
+    fabrics = listed_fabrics()
+    rows = [("name", "age", "owner", "servers", "in use by")]
+    for fabric in fabrics:
+        servers = "coming up" if fabric.servers is None else str(fabric.servers)
+        user = fabric.run or ("" if fabric.pid is None else "a program")
+        user += "" if fabric.pid is None else f" (process {fabric.pid})"
+        rows.append((fabric.name, _age(fabric.age_s), fabric.owner, servers, user))
+    lines = aligned(rows) if fabrics else ["no fabric is up"]
+    print_result([fabric.to_json() for fabric in fabrics], lines, as_json=as_json)
+
+
+def _age(seconds: float) -> str:
+    """Return a duration in its two largest units, such as `2 h 5 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
+
+
+@click.command(cls=CliCommand, examples=["moefabric inspect lab", "moefabric inspect --json"])
 @json_option
 @name_option
-def inspect(as_json: bool, name: str | None) -> None:
+def inspect(as_json: Path | None, name: str | None) -> None:
     """Show a running fabric: servers, NICs, switches, circuits, rules, counters, processes."""
     from moefabric.api.fabric_view import inspection_lines
 
@@ -92,11 +128,13 @@ def inspect(as_json: bool, name: str | None) -> None:
     print_result(inspection, inspection_lines(inspection), as_json=as_json)
 
 
-@click.command()
+@click.command(
+    cls=CliCommand, examples=["moefabric check", "moefabric check lab --json=check.json"]
+)
 @json_option
 @name_option
 @click.pass_context
-def check(context: click.Context, as_json: bool, name: str | None) -> None:
+def check(context: click.Context, as_json: Path | None, name: str | None) -> None:
     """Check a running fabric: every pair of servers connects, and light moves in every region.
 
     Every server sends a datagram to every other one. Then the controllers light two matchings one
@@ -108,8 +146,13 @@ def check(context: click.Context, as_json: bool, name: str | None) -> None:
     context.exit(not result.passed)
 
 
-@click.command(name="exec", context_settings={"ignore_unknown_options": True})
-@click.argument("server")
+@click.command(
+    name="exec",
+    context_settings={"ignore_unknown_options": True},
+    cls=CliCommand,
+    examples=["moefabric exec s0 -- ping -c 3 10.0.1.1", "moefabric exec lab s0 -- iperf3 -s"],
+)
+@click.argument("server", shell_complete=completed("servers"))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--env",
@@ -138,8 +181,14 @@ def exec_(
         raise FabricError(f"{argv[0]}: {error.strerror}") from error
 
 
-@click.command()
-@click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...")
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric light s0~s1 s2~s3",
+        "moefabric light lab --demand demand.json --policy spill",
+    ],
+)
+@click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...", shell_complete=completed("circuits"))
 @click.option(
     "--demand",
     type=FILE,
@@ -149,6 +198,7 @@ def exec_(
 @click.option(
     "--policy",
     default="mixnet",
+    shell_complete=completed("policies"),
     help="With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.",
 )
 @click.option(
@@ -157,7 +207,11 @@ def exec_(
 @name_option
 @json_option
 def light(
-    circuits: tuple[str, ...], demand: Path | None, name: str | None, as_json: bool, **choice: Any
+    circuits: tuple[str, ...],
+    demand: Path | None,
+    name: str | None,
+    as_json: Path | None,
+    **choice: Any,
 ) -> None:
     """Set the circuits of a region to CIRCUITs such as s0/o0~s1/o0, or to those for a demand.
 
@@ -188,15 +242,16 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
 
 
-@click.command()
-@click.argument("ocs_name", metavar="[OCS]", default="ocs0")
+@click.command(cls=CliCommand, examples=["moefabric ocs", "moefabric ocs lab ocs1 --all"])
+@click.argument("ocs_name", metavar="[OCS]", default="ocs0", shell_complete=completed("ocses"))
 @click.option("--all", "all_ports", is_flag=True, help="Show ports without cross-connect, too.")
 @name_option
 @json_option
-def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None:
+def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: Path | None) -> None:
     """Show the ports of an OCS with their state, partner and optical power.
 
-    A port is blocked, tuning, tuned or failed.
+    A port is blocked, tuning, tuned or failed. `from s0/o0` is the input into which that NIC sends,
+    `to s0/o0` the output from which it receives.
     """
     from moefabric.api.ocs_failures import region_of_ocs
 
@@ -205,30 +260,39 @@ def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: bool) -> None
     fabric, region = lab.fabric, region_of_ocs(lab.fabric, ocs_name)
     identity = reply["identity"]
     device = " ".join(identity[key] for key in ("vendor", "model", "serial", "firmware"))
-    ports = [
-        f"  {_port_line(port, fabric, region)}"
-        for port in reply["ports"]
-        if all_ports or port["state"] != "blocked" or port["admin"] != "enabled"
-    ]
-    lines = [f"{ocs_name}  {device}, {reply['startup']}", *ports]
+    lines = [f"{ocs_name}  {device}, {reply['startup']}"]
+    lines += ocs_port_lines(reply["ports"], fabric, region, all_ports=all_ports)
     print_result(reply, lines, as_json=as_json)
 
 
-def _port_line(port: dict[str, Any], fabric: Fabric, region: Region) -> str:
+def ocs_port_lines(
+    ports: Sequence[dict[str, Any]], fabric: Fabric, region: Region, *, all_ports: bool
+) -> list[str]:
+    """Return the ports of an OCS as lines of a table: those in use, or all."""
+    shown = [
+        port
+        for port in ports
+        if all_ports or port["state"] != "blocked" or port["admin"] != "enabled"
+    ]
+    hint = f"  no cross-connects: --all lists the {len(ports)} ports"
+    rows: list[tuple[str, ...]] = [("port", "fibre", "state", "to", "power", "label")]
+    rows += [_port_row(port, fabric, region) for port in shown]
+    return [f"  {line}" for line in aligned(rows, right=(0, 3, 4))] if shown else [hint]
+
+
+def _port_row(port: dict[str, Any], fabric: Fabric, region: Region) -> tuple[str, ...]:
     state, admin = port["state"], port["admin"]
-    words = (
+    return (
         str(port["port"]),
-        _nic_fibre(port["port"], fabric, region),
-        state,
-        "" if admin in ("enabled", state) else f"({admin})",
-        f"-> {port['partner']}" if port["partner"] is not None else "",
+        _fibre(port["port"], fabric, region),
+        state if admin in ("enabled", state) else f"{state} ({admin})",
+        str(port["partner"]) if port["partner"] is not None else "",
         f"{port['power_dbm']:.1f} dBm" if port["power_dbm"] is not None else "",
         port["label"],
     )
-    return "  ".join(filter(None, words))
 
 
-def _nic_fibre(port: int, fabric: Fabric, region: Region) -> str:
-    """Return the NIC that sends into an input, or receives from an output."""
+def _fibre(port: int, fabric: Fabric, region: Region) -> str:
+    """Return the fibre in an input, from a NIC, or in an output, to a NIC."""
     nic = nic_at(fabric, region, port)
-    return f"{nic} {'out' if port <= fabric.ocses[region].ports else 'in'}" if nic else ""
+    return f"{'from' if port <= fabric.ocses[region].ports else 'to'} {nic}" if nic else ""

@@ -1,6 +1,7 @@
 """`moefabric fault`: inject, list and clear failures of a running fabric."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -9,7 +10,8 @@ from moefabric.api.commands import print_result
 from moefabric.api.ocs_failures import LOSS_DB, OCS_FAULTS, number, usage_fault
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.results.parts import Json
-from moefabric.ui.cli.options import json_option, name_option, ocs_option, running_lab
+from moefabric.ui.cli.command import CliGroup, completed, json_option, name_option
+from moefabric.ui.cli.options import ocs_option, running_lab
 
 _ALL: Final = "all"
 _RENAMED: Final = {"deny": "reject", "never": "drop-completion", "partial": "partial-apply"}
@@ -31,7 +33,11 @@ class _OcsFaultType(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    cls=CliGroup,
+    examples=["moefabric fault nic s0/o0 s1/e0", "moefabric fault lab --clear"],
+)
 @click.option("--clear", is_flag=True, help="Clear all failures of every kind.")
 @name_option
 @click.pass_context
@@ -45,15 +51,19 @@ def fault(context: click.Context, clear: bool, name: str | None) -> None:
     _print_faults(running_lab(name).clear())
 
 
-@fault.command("list", short_help="List the failures.")
+@fault.command(
+    "list",
+    short_help="List the failures.",
+    examples=["moefabric fault list", "moefabric fault list lab --json"],
+)
 @name_option
 @json_option
-def list_(name: str | None, as_json: bool) -> None:
+def list_(name: str | None, as_json: Path | None) -> None:
     """List the present failures of a fabric."""
     _print_faults(running_lab(name).faults(), as_json=as_json)
 
 
-def _print_faults(faults: Sequence[Json], *, as_json: bool = False) -> None:
+def _print_faults(faults: Sequence[Json], *, as_json: Path | None = None) -> None:
     lines = [f"{entry['kind']} {' '.join(entry['what'])}" for entry in faults]
     print_result(list(faults), lines or ["no faults"], as_json=as_json)
 
@@ -66,14 +76,23 @@ _clear_option = click.option(
 def _add_hardware_command(kind: FailureKind) -> None:
     """Add the command that injects and clears failures of a kind of the hardware."""
     traits = kind.traits
-    metavar = f"{kind.upper()}..."
+    metavar = f"{traits.components.upper().removesuffix('S')}..."
 
-    @fault.command(str(kind), short_help=traits.summary, help=traits.description)
-    @click.argument(traits.components, nargs=-1, metavar=metavar)
+    @fault.command(
+        str(kind),
+        short_help=traits.summary,
+        help=traits.description,
+        examples=[f"moefabric fault {kind} {traits.example}", f"moefabric fault {kind} --clear"],
+    )
+    @click.argument(
+        traits.components, nargs=-1, metavar=metavar, shell_complete=completed(traits.components)
+    )
     @_clear_option
     @name_option
     @json_option
-    def change(clear: bool, name: str | None, as_json: bool, **components: tuple[str, ...]) -> None:
+    def change(
+        clear: bool, name: str | None, as_json: Path | None, **components: tuple[str, ...]
+    ) -> None:
         [names] = components.values()
         if not names and not clear:
             raise click.UsageError(f"which {kind}?")
@@ -91,7 +110,10 @@ for _kind in INJECTABLE:
         _add_hardware_command(_kind)
 
 
-@fault.command(short_help="Let GPUs fail.")
+@fault.command(
+    short_help="Let GPUs fail.",
+    examples=["moefabric fault gpu s1/3", "moefabric fault gpu s1/3 --clear"],
+)
 @click.argument("gpus", nargs=-1, required=True, metavar="GPU...")
 @click.option("--clear", is_flag=True, help="Let the GPUs work again.")
 @name_option
@@ -105,7 +127,10 @@ def gpu(gpus: tuple[str, ...], clear: bool, name: str | None) -> None:
     click.echo(f"gpu {' '.join(gpus)}: {'cleared' if clear else 'failed'}")
 
 
-@fault.command(short_help="Kill or suspend a controller.")
+@fault.command(
+    short_help="Kill or suspend a controller.",
+    examples=["moefabric fault controller r0 --kill", "moefabric fault controller eps --stop"],
+)
 @click.argument("region")
 @click.option(
     "--kill", "action", flag_value="killed", help="Kill its process, which is started again."
@@ -128,7 +153,11 @@ def controller(region: str, action: str | None, name: str | None) -> None:
     click.echo(f"controller of {region}: {action}{shared}")
 
 
-@fault.command(help=_OCS_HELP, short_help="Inject one of many faults into an OCS.")
+@fault.command(
+    help=_OCS_HELP,
+    short_help="Inject one of many faults into an OCS.",
+    examples=["moefabric fault ocs port s0/o1", "moefabric fault ocs reject --times 2"],
+)
 @click.argument("kind", required=False, type=_OcsFaultType(list(OCS_FAULTS)), metavar="[KIND]")
 @click.argument("arguments", nargs=-1)
 @click.option("--times", type=click.IntRange(min=1), help="Number of commands that are affected.")
@@ -154,7 +183,7 @@ def ocs(
     clear: str | None,
     ocs_name: str,
     name: str | None,
-    as_json: bool,
+    as_json: Path | None,
     **effect: Any,
 ) -> None:
     """Inject a fault into an OCS, or clear it."""
@@ -163,6 +192,7 @@ def ocs(
     if wrong := usage_fault(kind, arguments):
         raise click.UsageError(wrong)
     lab = running_lab(name)
+    reply: Json
     if clear is None:
         reply = lab.ocs_fault(kind, *arguments, ocs=ocs_name, **effect)
     else:

@@ -1,6 +1,5 @@
 """`moefabric trace generate`: random gating with the statistics of recorded gating."""
 
-import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moefabric.api.commands import FILE, check_writable, write_output
+from moefabric.api.commands import FILE, check_writable, print_json, write_output
 from moefabric.core.errors import SpecError
+from moefabric.ui.cli.command import CliCommand, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,14 @@ def _assignment(_context: click.Context, _option: click.Parameter, texts: tuple[
     return changes
 
 
-@click.command(short_help="Generate gating from a preset, or fitted to a file.")
+@click.command(
+    short_help="Generate gating from a preset, or fitted to a file.",
+    cls=CliCommand,
+    examples=[
+        "moefabric trace generate --presets",
+        "moefabric trace generate olmoe-web --ranks 16 -o gating.npz",
+    ],
+)
 @click.argument("preset", required=False)
 @click.option("--fit", "file", type=FILE, help="Recorded gating whose statistics are taken.")
 @click.option("--first-step", type=click.IntRange(0), default=0, help="First step of the record.")
@@ -54,12 +61,12 @@ def _assignment(_context: click.Context, _option: click.Parameter, texts: tuple[
     help="Traces with successive seeds; prints the least and greatest statistics of them.",
 )  # fmt: skip
 @click.option("--picture", type=FILE, help="Draw the record beside generated gating (SVG).")
-@click.option("--json", "as_json", is_flag=True, help="Print parameters and statistics as JSON.")
+@json_option
 @click.option("--presets", "listed", is_flag=True, help="List the presets, and their sources.")
 def generate(
     preset: str | None, file: Path | None, first_step: int, rank: int | None, alike: bool,
     output: Path | None, seed: int, changes: dict[str, float | int], replicas: int,
-    picture: Path | None, as_json: bool, listed: bool, **sizes: int | None,
+    picture: Path | None, as_json: Path | None, listed: bool, **sizes: int | None,
 ) -> None:  # fmt: skip
     """Generate gating and print its statistics. Needs no root.
 
@@ -139,7 +146,7 @@ def _changed(parameters: "GatingParameters", changes: dict[str, float | int]) ->
 def _print(
     parameters: "GatingParameters", generated: "Sequence[GatingTrace]",
     record: "GatingTrace | None", *,
-    as_json: bool,
+    as_json: Path | None,
 ) -> None:  # fmt: skip
     from moefabric.workload.gating.statistics import gating_statistics
 
@@ -150,9 +157,8 @@ def _print(
             columns[name] = {key: chosen(each[key] for each in found) for key in found[0]}
     if record is not None:
         columns = {"recorded": asdict(gating_statistics(record)), **columns}
-    if as_json:
-        document = {"parameters": asdict(parameters), "statistics": columns}
-        click.echo(json.dumps(_finite(document)))
+    document = {"parameters": asdict(parameters), "statistics": columns}
+    if not print_json(_finite(document), as_json):
         return
     given = ", ".join(f"{key} {_text(value)}" for key, value in asdict(parameters).items())
     click.echo(f"{given}\n")

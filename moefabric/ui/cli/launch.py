@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from moefabric.ui.cli.options import name_option, running_lab
+from moefabric.ui.cli.command import CliCommand, completed, name_option
+from moefabric.ui.cli.options import running_lab
 
 _PROGRAM = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _COUNT = click.IntRange(min=1)
@@ -22,7 +23,10 @@ _servers_option = click.option(
 )
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=["moefabric hostfile --slots 2 > hosts", "moefabric hostfile lab --servers s0,s1"],
+)
 @_slots_option
 @_servers_option
 @name_option
@@ -31,7 +35,11 @@ def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
     click.echo(running_lab(name).hostfile(slots=slots, servers=servers), nl=False)
 
 
-@click.command(context_settings=_PROGRAM)
+@click.command(
+    context_settings=_PROGRAM,
+    cls=CliCommand,
+    examples=["moefabric mpirun --slots 2 -- ./program", "moefabric mpirun lab -n 4 -- ./program"],
+)
 @click.option("-n", "ranks", type=_COUNT, help="Ranks. Default: all slots.")
 @_slots_option
 @_servers_option
@@ -47,7 +55,14 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
         sys.exit(lab.mpirun(command, **options).returncode)
 
 
-@click.command(context_settings=_PROGRAM)
+@click.command(
+    context_settings=_PROGRAM,
+    cls=CliCommand,
+    examples=[
+        "moefabric torchrun train.py --steps 10",
+        "moefabric torchrun --policy mixnet --nproc-per-node 2 train.py",
+    ],
+)
 @click.option(
     "--nproc-per-node", "ranks_per_server", type=_COUNT, default=1, help="Ranks on each server."
 )
@@ -56,6 +71,7 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
 @click.option("--tag", is_flag=True, help="Print the rank before each line of output.")
 @click.option(
     "--policy",
+    shell_complete=completed("policies"),
     help="Carry the all-to-alls of the backend `moefabric`, on circuits that this policy chooses "
     "for each. Default: that backend works as gloo does.",
 )

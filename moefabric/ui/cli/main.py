@@ -5,6 +5,7 @@ verdict, 4 a regression (`compare`).
 """
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,61 +21,63 @@ if TYPE_CHECKING:
 _INTERRUPTED: Final = 130
 _COMMANDS: Final = "moefabric.commands"
 """Group of entry points by which other distributions add commands."""
-_SUMMARIES: Final = {
-    "capture": {"capture": "Capture frames of a running fabric as pcapng."},
-    "collectives": {
-        "perf": "Measure collectives as nccl-tests does.",
-        "replay": "Replay a trace with real bytes.",
+SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "Experiments": {
+        "run": ("run", "Run an experiment on emulated fabrics."),
+        "predict": ("run", "Predict the results of an experiment."),
+        "sweep": ("run", "Run an experiment under many changes."),
+        "train": ("run", "Train a model on emulated fabrics."),
+        "report": ("report", "Show the results of runs from their JSON."),
+        "compare": ("report", "Say what changed between runs."),
     },
-    "fabric": {
-        "up": "Start a fabric and leave it running.",
-        "down": "Remove a fabric.",
-        "inspect": "Show a running fabric.",
-        "check": "Check that a running fabric carries packets and moves light.",
-        "exec": "Run a command on an emulated server.",
-        "light": "Set the circuits of a region.",
-        "ocs": "Show the ports of an OCS.",
+    "Fabrics": {
+        "up": ("fabric", "Start a fabric and leave it running."),
+        "list": ("fabric", "List the fabrics that run."),
+        "inspect": ("fabric", "Show a running fabric."),
+        "check": ("fabric", "Check that a running fabric carries packets and moves light."),
+        "light": ("fabric", "Set the circuits of a region."),
+        "ocs": ("fabric", "Show the ports of an OCS."),
+        "fault": ("fault", "Inject and clear failures."),
+        "down": ("fabric", "Remove a fabric."),
+        "dashboard": ("observe", "Watch and control running fabrics in a browser."),
+        "logs": ("observe", "Print the logs of a fabric's processes."),
+        "events": ("observe", "Print the events of the OCSes."),
+        "metrics": ("observe", "Export metrics of running fabrics to Prometheus."),
+        "capture": ("capture", "Capture frames of a running fabric as pcapng."),
     },
-    "fault": {"fault": "Inject and clear failures."},
-    "launch": {
-        "hostfile": "Print OpenMPI's hostfile.",
-        "mpirun": "Run an MPI program on the servers.",
-        "torchrun": "Run a PyTorch program on the servers.",
+    "Traffic": {
+        "exec": ("fabric", "Run a command on an emulated server."),
+        "mininet": ("mininet", "Run Mininet's command line on a running fabric."),
+        "mpirun": ("launch", "Run an MPI program on the servers."),
+        "torchrun": ("launch", "Run a PyTorch program on the servers."),
+        "hostfile": ("launch", "Print OpenMPI's hostfile."),
+        "perf": ("collectives", "Measure collectives as nccl-tests does."),
+        "replay": ("collectives", "Replay a trace with real bytes."),
     },
-    "machine": {
-        "calibrate": "Measure this machine and the emulated hardware.",
-        "doctor": "Check what this machine can do.",
+    "Inputs": {
+        "explain": ("explain", "Explain a key of a file."),
+        "schema": ("schema", "Print the JSON Schema of a kind of file."),
+        "model": ("model", "Show sizes, FLOPs and bytes of models."),
+        "trace": ("trace", "Read, convert, draw and generate traces."),
+        "policy": ("plan", "List, write and check policies."),
+        "plan": ("plan", "Plan circuits for a demand."),
+        "cost": ("plan", "Compare the prices of networks."),
     },
-    "mininet": {"mininet": "Run Mininet's command line on a running fabric."},
-    "model": {"model": "Show sizes, FLOPs and bytes of models."},
-    "observe": {
-        "dashboard": "Watch and control running fabrics in a browser.",
-        "events": "Print the events of the OCSes.",
-        "logs": "Print the logs of a fabric's processes.",
-        "metrics": "Export metrics of running fabrics to Prometheus.",
+    "This machine": {
+        "doctor": ("machine", "Check what this machine can do."),
+        "calibrate": ("machine", "Measure this machine and the emulated hardware."),
+        "completion": ("completion", "Print the script that completes words in a shell."),
     },
-    "plan": {
-        "cost": "Compare the prices of networks.",
-        "plan": "Plan circuits for a demand.",
-        "policy": "List, write and check policies.",
-    },
-    "report": {
-        "compare": "Say what changed between runs.",
-        "report": "Show the results of runs from their JSON.",
-    },
-    "run": {
-        "predict": "Predict the results of an experiment.",
-        "run": "Run an experiment on emulated fabrics.",
-        "sweep": "Run an experiment under many changes.",
-        "train": "Train a model on emulated fabrics.",
-    },
-    "schema": {"schema": "Print the JSON Schema of a kind of file."},
-    "trace": {"trace": "Read, convert, draw and generate traces."},
 }
-"""Commands by their module, which is imported when one of them is used, with what lists say."""
-_MODULES: Final = {name: module for module, names in _SUMMARIES.items() for name in names}
+"""Commands by section of the help, with their module, which is imported when one of them is used,
+and with what lists say."""
+_MODULES: Final = {
+    name: module for names in SECTIONS.values() for name, (module, _) in names.items()
+}
 _OF_STUDIES: Final = ("frontier", "oracle", "paper", "system")
 """Commands of the distribution moefabric-studies."""
+_STUDIES: Final = "Studies, in moefabric's repository"
+_OTHERS: Final = "Of other packages"
 
 
 class _ErrorReportingGroup(click.Group):
@@ -100,24 +103,32 @@ class _ErrorReportingGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(self._summaries(ctx))
+        for title, names in self._sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(list(names.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
 
-        listed = self._summaries(ctx, incomplete)
-        options = click.Command.shell_complete(self, ctx, incomplete)
-        return [CompletionItem(name, help=text) for name, text in listed] + options
+        listed = dict(pair for part in self._sections(ctx).values() for pair in part.items())
+        items = [
+            CompletionItem(name, help=listed[name])
+            for name in sorted(listed)
+            if name.startswith(incomplete)
+        ]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
-    def _summaries(self, ctx: click.Context, start: str = "") -> list[tuple[str, str]]:
-        """Return the commands whose names begin with `start`, and what lists say of each."""
-        others = (name for name in _others(ctx).names if name not in _MODULES)
-        loaded = ((name, self.get_command(ctx, name)) for name in others)
-        summaries = {name: command.get_short_help_str() for name, command in loaded if command}
-        for names in _SUMMARIES.values():
-            summaries |= names
-        return [(name, text) for name, text in sorted(summaries.items()) if name.startswith(start)]
+    def _sections(self, ctx: click.Context) -> dict[str, dict[str, str]]:
+        """Return the commands of each section of the help, and what lists say of each."""
+        sections = {
+            title: {name: text for name, (_, text) in names.items()}
+            for title, names in SECTIONS.items()
+        }
+        for name in sorted(_others(ctx).names - _MODULES.keys()):
+            if command := self.get_command(ctx, name):
+                title = _STUDIES if name in _OF_STUDIES else _OTHERS
+                sections.setdefault(title, {})[name] = command.get_short_help_str()
+        return sections
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -176,6 +187,10 @@ def main(context: click.Context) -> None:
     Start with `doctor`. Then `run` an experiment such as examples/prototype.yaml, or `predict` its
     results without root. To work with a fabric yourself, start it with `up`, use `inspect`, `exec`,
     `light`, `ocs` and `fault`, and remove it with `down`.
+
+    Commands on a running fabric take its name as their first word (`moefabric inspect lab`), by
+    `--name`, or from the variable MOEFABRIC_FABRIC; one that runs alone needs none. `--json` prints
+    JSON, `--json=FILE` writes it.
     """
     from moefabric.config.plugins import installed_modules_only
 

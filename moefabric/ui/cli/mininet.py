@@ -4,11 +4,14 @@ import sys
 
 import click
 
+from moefabric.ui.cli.command import CliCommand, name_option
 from moefabric.ui.cli.options import running_lab
 
 
-@click.command()
-@click.argument("name", required=False)
+@click.command(
+    cls=CliCommand, examples=["moefabric mininet", "moefabric mininet lab < commands.txt"]
+)
+@name_option
 @click.option("--custom-file", is_flag=True, help="Print the path of a file for `mn --custom`.")
 def mininet(name: str | None, custom_file: bool) -> None:
     """Run Mininet's command line on the running fabric NAME; `exit` leaves the fabric running.

@@ -1,5 +1,6 @@
 """`moefabric model`: presets, and what a model computes and sends."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -7,20 +8,24 @@ import click
 from moefabric import SpecError, size_text
 from moefabric.api.commands import print_result
 from moefabric.report.formatting import wrapped
-from moefabric.ui.cli.options import json_option
+from moefabric.ui.cli.command import CliGroup, completed, json_beside_files_option, json_option
 
 if TYPE_CHECKING:
     from moefabric.workload.models.model_summary import AllToAllBytes, ModelSummary
 
 
-@click.group()
+@click.group(cls=CliGroup, examples=["moefabric model list", "moefabric model show mixtral-8x7b"])
 def model() -> None:
     """Show sizes, FLOPs and bytes of models."""
 
 
-@model.command("list", short_help="List the presets.")
+@model.command(
+    "list",
+    short_help="List the presets.",
+    examples=["moefabric model list", "moefabric model list --json"],
+)
 @json_option
-def list_(as_json: bool) -> None:
+def list_(as_json: Path | None) -> None:
     """List the presets: names that `model.name` takes in an experiment."""
     from moefabric.config.model import preset, presets
 
@@ -38,16 +43,19 @@ def list_(as_json: bool) -> None:
     print_result(table, lines, as_json=as_json)
 
 
-@model.command(short_help="Show a model's FLOPs and bytes.")
-@click.argument("reference", metavar="MODEL")
+@model.command(
+    short_help="Show a model's FLOPs and bytes.",
+    examples=["moefabric model show deepseek-v3", "moefabric model show config.json --json"],
+)
+@click.argument("reference", metavar="MODEL", shell_complete=completed("models"))
 @click.option(
     "--sequence", type=click.IntRange(1), default=4096,
     help="Tokens of a sequence, for the FLOPs of attention's scores.",
 )  # fmt: skip
 @click.option("--tokens", type=click.IntRange(1), default=4096, help="Tokens of a rank.")
 @click.option("--ep", type=click.IntRange(2), default=8, help="Expert-parallel ranks.")
-@json_option
-def show(reference: str, sequence: int, tokens: int, ep: int, as_json: bool) -> None:
+@json_beside_files_option
+def show(reference: str, sequence: int, tokens: int, ep: int, as_json: Path | None) -> None:
     """Show what a model computes and sends.
 
     MODEL is a preset, a `config.json` of Hugging Face, or a YAML file with the keys of `model:` in

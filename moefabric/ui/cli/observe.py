@@ -1,20 +1,29 @@
 """`moefabric logs`, `events`, `metrics` and `dashboard`: running fabrics, seen from outside."""
 
 import json
+import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import click
 
-from moefabric.api.commands import FILE
-from moefabric.api.running_fabrics import running_fabric
+from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable
+from moefabric.api.running_fabrics import not_up, running_fabric
 from moefabric.core.errors import FabricError
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.structured_log import LEVELS
-from moefabric.ui.cli.options import json_option, listen_option, name_option, running_lab
+from moefabric.ui.cli.command import CliCommand, json_option, name_option
+from moefabric.ui.cli.options import listen_option, running_lab
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric logs --follow --level warning",
+        "moefabric logs lab --process 'agents-*' --json",
+    ],
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on with new lines until interrupted.")
 @click.option("--process", "-p", help="Only processes of this name, such as `agents-*`.")
 @click.option("--level", "-l", type=click.Choice(LEVELS), default="debug", help="The least level.")
@@ -28,7 +37,7 @@ def logs(
     process: str | None,
     level: str,
     name: str | None,
-    as_json: bool,
+    as_json: Path | None,
     **ids: str | None,
 ) -> None:
     """Print the logs of controllers, OCSes, switches, agents and runs in order of time.
@@ -38,63 +47,97 @@ def logs(
     """
     from moefabric.api.logs import LogFolder, line_filter
 
-    folder = RunDirectory.of_fabric(running_fabric(name)).log_folder
+    fabric = running_fabric(name)
+    folder = RunDirectory.of_fabric(fabric).log_folder
     if not folder.is_dir():
-        raise FabricError(f"{folder}: no such folder: {name} is not up")
+        raise FabricError(not_up(fabric))
     wanted = {name: value for name, value in ids.items() if value is not None}
-    is_shown = line_filter(process, level, wanted)
     source = LogFolder(folder)
-    for line in filter(is_shown, source.follow() if follow else source.new_lines()):
-        click.echo(line.to_json() if as_json else line.text())
+    if process is not None:
+        source.check_process(process)
+    is_shown = line_filter(process, level, wanted)
+    lines = filter(is_shown, source.follow() if follow else source.new_lines())
+    _print_lines((line.text() if as_json is None else line.to_json() for line in lines), as_json)
 
 
-@click.command()
+def _print_lines(lines: Iterable[str], file: Path | None) -> None:
+    """Print lines as they come, or write them to a file."""
+    if file is None or file == STANDARD_OUTPUT:
+        for line in lines:
+            click.echo(line)
+        return
+    check_writable(file)
+    with file.open("w") as written:
+        for line in lines:
+            print(line, file=written, flush=True)
+
+
+@click.command(
+    cls=CliCommand, examples=["moefabric events --follow", "moefabric events lab --json"]
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on with new events until interrupted.")
+@click.option("--words", is_flag=True, help="Print words in a pipe or file, too.")
+@json_option
 @name_option
-def events(follow: bool, name: str | None) -> None:
-    """Print the events of the OCSes as JSON lines: changes, light, faults, alarms."""
-    for event in running_lab(name).events(follow=follow):
-        click.echo(json.dumps(event))
+def events(follow: bool, words: bool, as_json: Path | None, name: str | None) -> None:
+    """Print the events of the OCSes: changes, light, faults, alarms.
+
+    A terminal gets words with the time of day (UTC). With --json, and in a pipe or file, each event
+    is a line of JSON.
+    """
+    from moefabric.api.ocs_events import event_line
+
+    if words and as_json is not None:
+        raise click.UsageError("give either --words or --json")
+    lab = running_lab(name)
+    in_words = words or (as_json is None and sys.stdout.isatty())
+    lines = (
+        event_line(event, lab.fabric) if in_words else json.dumps(event)
+        for event in lab.events(follow=follow)
+    )
+    _print_lines(lines, as_json)
 
 
-@click.command()
-@click.argument("fabric", required=False)
+@click.command(cls=CliCommand, examples=["moefabric metrics", "moefabric metrics lab --once"])
 @listen_option("127.0.0.1:9464")
 @click.option("--once", is_flag=True, help="Print the metrics and end.")
-def metrics(fabric: str | None, listen: tuple[str, int], *, once: bool) -> None:
-    """Serve the metrics of FABRIC, or of all running fabrics, at `/metrics` until Ctrl-C.
+@name_option
+def metrics(name: str | None, listen: tuple[str, int], *, once: bool) -> None:
+    """Serve the metrics of the fabric NAME, or of all that run, at `/metrics` until Ctrl-C.
 
-    At an address that other machines reach, requests need the token of FABRIC (its file `token` in
-    the run directory), as `Authorization: Bearer TOKEN`.
+    At an address that other machines reach, requests need the token of the fabric (its file `token`
+    in the run directory), as `Authorization: Bearer TOKEN`.
     """
     from prometheus_client.exposition import generate_latest
 
     from moefabric.ui.dashboard.server import address, listening_socket
     from moefabric.ui.metrics.collector import FabricCollector, is_loopback, serve
 
-    collector = FabricCollector(fabric)
+    collector = FabricCollector(name)
     if once:
         click.echo(generate_latest(collector), nl=False)
         return
     token = None
     if not is_loopback(listen[0]):
-        if fabric is None:
-            raise click.UsageError("--listen: name a FABRIC, whose token requests then need")
-        token = RunDirectory.of_fabric(fabric).read_token()
+        if name is None:
+            raise click.UsageError("--listen: give the NAME of a fabric, whose token requests need")
+        token = RunDirectory.of_fabric(name).read_token()
     with listening_socket(*listen) as listener:
         click.echo(f"metrics: {address(listener)}/metrics", err=True)
         serve(collector, listener, token)
 
 
-@click.command()
-@click.argument("fabric", required=False)
+@click.command(
+    cls=CliCommand, examples=["moefabric dashboard", "moefabric dashboard lab --listen 127.0.0.1:0"]
+)
 @listen_option("127.0.0.1:8899")
 @click.option("--results", type=FILE, default=Path("out"), help="Folder of saved results to show.")
-def dashboard(fabric: str | None, listen: tuple[str, int], results: Path) -> None:
+@name_option
+def dashboard(name: str | None, listen: tuple[str, int], results: Path) -> None:
     """Serve a web page of running fabrics and saved results until Ctrl-C.
 
-    The page shows all running fabrics, or only FABRIC. The printed link contains the token that the
-    page needs.
+    The page shows all running fabrics, or only the fabric NAME. The printed link contains the token
+    that the page needs.
     """
     from prometheus_client.exposition import generate_latest
 
@@ -104,6 +147,6 @@ def dashboard(fabric: str | None, listen: tuple[str, int], results: Path) -> Non
     from moefabric.ui.metrics.collector import FabricCollector
 
     with listening_socket(*listen) as listener:
-        metrics = partial(generate_latest, FabricCollector(fabric))
-        shown = Dashboard(RunningFabrics(fabric), SavedRuns(results), metrics)
+        metrics = partial(generate_latest, FabricCollector(name))
+        shown = Dashboard(RunningFabrics(name), SavedRuns(results), metrics)
         serve(shown, listener, lambda link: click.echo(f"dashboard: {link}"))

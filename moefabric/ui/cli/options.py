@@ -1,6 +1,6 @@
 """Options that several commands share, and the running fabric that a command works on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,8 +9,10 @@ import click
 
 from moefabric.api.commands import FILE
 from moefabric.config.plugins import any_modules
+from moefabric.core.errors import FabricError
 from moefabric.core.machines import Strategy
 from moefabric.core.units import rate_bps
+from moefabric.ui.cli.command import completed, name_option
 
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
@@ -28,9 +30,9 @@ def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comman
     return add
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-name_option = click.option("--name", help="Name of the fabric. Needed if several are up.")
-ocs_option = click.option("--ocs", "ocs_name", default="ocs0", help="The OCS.")
+ocs_option = click.option(
+    "--ocs", "ocs_name", default="ocs0", shell_complete=completed("ocses"), help="The OCS."
+)
 
 
 def _choose_plugins(context: click.Context, _option: click.Parameter, choice: str) -> None:
@@ -78,7 +80,12 @@ via_options = all_of(
         default="eps",
         help="The EPS, the circuits that are lit, or those that --policy chooses.",
     ),
-    click.option("--policy", default="mixnet-spill", help="The policy of --via policy."),
+    click.option(
+        "--policy",
+        default="mixnet-spill",
+        shell_complete=completed("policies"),
+        help="The policy of --via policy.",
+    ),
 )
 pacing_options = all_of(
     click.option("--check/--no-check", "verify", default=True, help="Verify the results."),
@@ -116,6 +123,23 @@ def listen_option(default: str) -> Callable[[Command], Command]:
     )
 
 
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return the rows of a table as lines with columns of one width.
+
+    Args:
+        rows: Cells of each row, as many in each.
+        right: Columns whose cells end at the same place.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
 def positive_rate(text: str) -> float:
     """Return a rate in bits per second.
 
@@ -138,8 +162,8 @@ def lab_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_lab(
         spec: Path | None, settings: tuple[str, ...], name: str | None, **options: Any
     ) -> None:
-        if spec is not None and name is not None:
-            raise click.UsageError("give either --spec or --name")
+        if spec is not None and name is not None and is_typed("name"):
+            raise click.UsageError("give either --spec or the NAME of a running fabric")
         if settings and spec is None:
             raise click.UsageError("--set changes a --spec")
 
@@ -153,12 +177,22 @@ def lab_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_lab
 
 
+def is_typed(option: str) -> bool:
+    """Return whether an option of the present command was given on the command line."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 def running_lab(name: str | None) -> "Lab":
     """Return the running fabric with this name, or the only one that runs.
 
     Raises:
-        SpecError: if no fabric runs, or several do.
+        FabricError: if no fabric of this name runs; it lists those that do.
+        SpecError: if no fabric runs, or several do, and there is no name.
     """
     from moefabric.api.lab import Lab
+    from moefabric.api.running_fabrics import not_up, running_fabrics
 
+    if name is not None and name not in running_fabrics():
+        raise FabricError(not_up(name))
     return Lab.running(name)

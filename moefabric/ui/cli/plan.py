@@ -15,7 +15,8 @@ from moefabric.api.commands import FILE, print_result
 from moefabric.config.demand_file import read_demand
 from moefabric.config.plugins import POLICIES, plugin_names, plugin_reference
 from moefabric.core.network_cost import NETWORKS, PRICES, paper_network_usd
-from moefabric.ui.cli.options import json_option, parse_option, positive_rate
+from moefabric.ui.cli.command import CliCommand, CliGroup, completed, json_option
+from moefabric.ui.cli.options import parse_option, positive_rate
 
 if TYPE_CHECKING:
     from moefabric.planner.plan import Plan
@@ -32,7 +33,13 @@ _FACTS: Final = ("reconfigures", "forwards", "splits_by_demand", "suits_patch_pa
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric plan --demand demand.json --degree 3",
+        "moefabric plan --demand demand.json --degree 3 --policy spill --json",
+    ],
+)
 @click.option(
     "--demand",
     type=FILE,
@@ -55,11 +62,12 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 @click.option(
     "--policy",
     default="mixnet",
+    shell_complete=completed("policies"),
     help="Name of a policy (`moefabric policy list`), or package.module:Name.",
 )
 @json_option
 def plan(
-    demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: bool
+    demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: Path | None
 ) -> None:
     """Print circuits, split and predicted completion time for a demand. Needs no root."""
     from moefabric import CircuitSet, DemandMatrix, policy_named
@@ -102,7 +110,7 @@ def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
         yield f"  {share.src} to {share.dst}: {parts}"
 
 
-@click.command()
+@click.command(cls=CliCommand, examples=["moefabric cost", "moefabric cost --servers 1024 --json"])
 @click.option(
     "--servers",
     type=click.IntRange(1, 1_000_000),
@@ -110,7 +118,7 @@ def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
     help="Number of servers with 8 NICs each.",
 )
 @json_option
-def cost(servers: int, as_json: bool) -> None:
+def cost(servers: int, as_json: Path | None) -> None:
     """Print the prices of networks in USD.
 
     The networks are fat-tree, 3:1 oversubscribed, rail-optimised, MixNet and TopoOpt.
@@ -131,14 +139,20 @@ def _price_lines(servers: int, table: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
-@click.group()
+@click.group(
+    cls=CliGroup, examples=["moefabric policy list", "moefabric policy check mixnet-spill"]
+)
 def policy() -> None:
     """List, write and check policies, which choose circuits for a demand. Needs no root."""
 
 
-@policy.command("list", short_help="List the registered policies.")
+@policy.command(
+    "list",
+    short_help="List the registered policies.",
+    examples=["moefabric policy list", "moefabric policy list --json"],
+)
 @json_option
-def list_(as_json: bool) -> None:
+def list_(as_json: Path | None) -> None:
     """Print the registered policies, built in or of installed packages, and what they are."""
     rows = [_row(name) for name in plugin_names(POLICIES)]
     print_result(rows, _policy_table(rows), as_json=as_json)
@@ -165,7 +179,11 @@ def _policy_table(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{row['name']:<18}{cells}{row['reference']}"
 
 
-@policy.command("new", short_help="Write a package with a policy.")
+@policy.command(
+    "new",
+    short_help="Write a package with a policy.",
+    examples=["moefabric policy new best-pairs", "moefabric policy new best-pairs --folder work"],
+)
 @click.argument("name")
 @click.option(
     "--folder", type=FILE, default=Path(), help="Where the package's folder is made.", metavar="DIR"
@@ -205,8 +223,12 @@ def _check_name(name: str, module: str, target: Path) -> None:
         raise SpecError([("NAME", f"{module} is a module of Python already: choose another name")])
 
 
-@policy.command("check", short_help="Try a policy against the laws of policies.")
-@click.argument("target")
+@policy.command(
+    "check",
+    short_help="Try a policy against the laws of policies.",
+    examples=["moefabric policy check mixnet", "moefabric policy check best-pairs --limit 60"],
+)
+@click.argument("target", shell_complete=completed("policies"))
 @click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the demands.")
 @click.option(
     "--limit",
@@ -218,7 +240,7 @@ def _check_name(name: str, module: str, target: Path) -> None:
     help="How long the check may take.",
 )
 @json_option
-def check(target: str, seed: int, limit_s: float, as_json: bool) -> None:
+def check(target: str, seed: int, limit_s: float, as_json: Path | None) -> None:
     """Try a policy in many situations, and print which laws it keeps and how long it takes.
 
     TARGET is the name of a policy, package.module:Name, or a folder with a package of policies.

@@ -8,7 +8,8 @@ import click
 
 from moefabric.api import commands
 from moefabric.report import formatting
-from moefabric.ui.cli.options import json_option, parse_option
+from moefabric.ui.cli.command import CliCommand, json_beside_files_option
+from moefabric.ui.cli.options import parse_option
 
 if TYPE_CHECKING:
     from moefabric.report.run_changes import FabricChange, FigureChange, RunChanges
@@ -28,7 +29,13 @@ def _share(text: str) -> float:
     return value
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric report out/prototype.json",
+        "moefabric report before.json after.json --html changes.html",
+    ],
+)
 @click.argument("runs", type=commands.FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option(
     "--html", type=commands.FILE, help="Write one self-contained HTML page instead of tables."
@@ -62,7 +69,13 @@ def report(runs: tuple[Path, ...], html: Path | None, picture: Path | None) -> N
             commands.print_renderable(shown.renderable())
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric compare before.json after.json",
+        "moefabric compare run-1.json run-2.json after.json --threshold 5%",
+    ],
+)
 @click.argument("before", nargs=-1, required=True, type=commands.FILE, metavar="BEFORE...")
 @click.argument("after", type=commands.FILE)
 @click.option(
@@ -71,8 +84,8 @@ def report(runs: tuple[Path, ...], html: Path | None, picture: Path | None) -> N
     callback=parse_option(_share),
     help="Change that is no regression yet: of a time, or in points of the optical share.",
 )
-@json_option
-def compare(before: tuple[Path, ...], after: Path, threshold: float, as_json: bool) -> None:
+@json_beside_files_option
+def compare(before: tuple[Path, ...], after: Path, threshold: float, as_json: Path | None) -> None:
     """Compare the run in the file AFTER with the run in BEFORE, fabric by fabric.
 
     Several files BEFORE are runs of the same thing; they show how much runs differ by themselves.

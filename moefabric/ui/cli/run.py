@@ -1,6 +1,5 @@
 """`moefabric run`, `train`, `predict` and `sweep`: experiments, emulated and predicted."""
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +13,8 @@ import click
 from moefabric.api import commands
 from moefabric.report import formatting
 from moefabric.report.formatting import wrapped
-from moefabric.ui.cli.options import (
-    all_of,
-    json_option,
-    open_cluster_option,
-    placement_options,
-    settings_option,
-)
+from moefabric.ui.cli.command import CliCommand, json_file_option, json_option
+from moefabric.ui.cli.options import all_of, open_cluster_option, placement_options, settings_option
 
 if TYPE_CHECKING:
     from moefabric.api.experiment import Experiment
@@ -30,12 +24,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 60
 _experiment_options = all_of(
     click.argument("experiment", type=commands.FILE),
-    click.option(
-        "--json",
-        "json_file",
-        type=commands.FILE,
-        help="Write the results as JSON ('-': to standard output, instead of the table).",
-    ),
+    json_file_option("the results"),
     click.option(
         "--report", type=commands.FILE, help="Write the results as one self-contained HTML page."
     ),
@@ -53,7 +42,13 @@ _hosts_option = click.option(
 )
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric run examples/prototype.yaml --json out/run.json --report out/run.html",
+        "moefabric run examples/prototype.yaml --set training.iterations=1",
+    ],
+)
 @_experiment_options
 @click.option(
     "--external",
@@ -126,7 +121,13 @@ def _external_processes(text: str) -> frozenset[str]:
     return processes
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric train examples/training.yaml --json out/training.json",
+        "moefabric train examples/training.yaml --gating out/gating.npz",
+    ],
+)
 @_experiment_options
 @click.option(
     "--gating",
@@ -146,7 +147,13 @@ def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **opt
     _carry_out(loaded.train, loaded.operations, **options)
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric sweep examples/sweep/settle.yaml",
+        "moefabric sweep examples/sweep/settle.yaml --out out/settle --resume",
+    ],
+)
 @click.argument("file", type=commands.FILE, metavar="SWEEP")
 @click.option("--out", type=commands.FILE, help="Folder of the results. Default: out/NAME.")
 @click.option("--cluster", metavar="ADDRESS", help="Use this Ray cluster; `auto` finds it.")
@@ -155,7 +162,7 @@ def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **opt
 @json_option
 @settings_option
 def sweep(
-    file: Path, out: Path | None, as_json: bool, settings: tuple[str, ...], **options: Any
+    file: Path, out: Path | None, as_json: Path | None, settings: tuple[str, ...], **options: Any
 ) -> None:
     """Carry out the runs that the file SWEEP describes, each on cores of its own.
 
@@ -168,12 +175,11 @@ def sweep(
     from moefabric.report.tables import rich_table
 
     loaded = Sweep.load(file, *settings)
+    commands.check_writable(as_json)
     folder = out or Path("out") / loaded.spec.sweep
     with commands.progress_reporter(loaded.spec.run_count) as reporter:
         result = loaded.run(folder, reporter=reporter, **options)
-    if as_json:
-        commands.print_result(result.to_json(), (), as_json=True)
-    else:
+    if commands.print_json(result.to_json(), as_json):
         click.echo(f"{loaded.spec.sweep}: means, 95 % confidence")
         commands.print_renderable(rich_table(means_table(result, _MOST_ROWS)))
         if (hidden := len(result.points) - _MOST_ROWS) > 0:
@@ -184,21 +190,27 @@ def sweep(
     sys.exit(commands.INVALID if result.invalid else 0)
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=[
+        "moefabric predict examples/prototype.yaml",
+        "moefabric predict examples/prototype.yaml --set wiring.nic_rate=400Gb/s --json",
+    ],
+)
 @click.argument("experiment", type=commands.FILE)
 @json_option
 @settings_option
-def predict(experiment: Path, as_json: bool, settings: tuple[str, ...]) -> None:
+def predict(experiment: Path, as_json: Path | None, settings: tuple[str, ...]) -> None:
     """Print what the fluid model predicts for the file EXPERIMENT. Needs no root.
 
     Exit status 3: a policy of another package failed, so that its fabric's figures mean nothing.
     """
-    predicted = _load(experiment, settings).predict()
+    loaded = _load(experiment, settings)
+    commands.check_writable(as_json)
+    predicted = loaded.predict()
     fabrics = predicted.fabrics
     faults = [f"{one.fabric}: {fault}" for one in fabrics for fault in one.policy_faults]
-    if as_json:
-        click.echo(json.dumps(predicted.to_json()))
-    else:
+    if commands.print_json(predicted.to_json(), as_json):
         from moefabric.report import remarks, run_tables, tables
 
         click.echo(f"{predicted.experiment}: prediction of the model, without packets")

@@ -10,6 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from moefabric.config.data_sections import descriptions
+from moefabric.ui.cli.command import CliCommand
 
 SCHEMAS: Final = {
     "experiment": "moefabric.config.experiment:ExperimentSpec",
@@ -52,7 +53,10 @@ class _SchemaGenerator(GenerateJsonSchema):
         return result
 
 
-@click.command()
+@click.command(
+    cls=CliCommand,
+    examples=["moefabric schema experiment", "moefabric schema fabric > fabric.schema.json"],
+)
 @click.argument("kind", type=click.Choice(list(SCHEMAS)))
 def schema(kind: str) -> None:
     """Print the JSON Schema of KIND.

@@ -10,8 +10,9 @@ from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable, print_
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.core.units import rate_text
 from moefabric.report.formatting import data_size, seconds
+from moefabric.ui.cli.command import CliGroup, json_beside_files_option
 from moefabric.ui.cli.gating import generate
-from moefabric.ui.cli.options import json_option, parse_option, positive_rate
+from moefabric.ui.cli.options import parse_option, positive_rate
 
 if TYPE_CHECKING:
     from moefabric import ExecutionGraph, GatingTrace
@@ -36,7 +37,9 @@ _rate_option = click.option(
 )  # fmt: skip
 
 
-@click.group()
+@click.group(
+    cls=CliGroup, examples=["moefabric trace info trace.et", "moefabric trace generate --presets"]
+)
 def trace() -> None:
     """Read, convert, draw and generate traces of training jobs.
 
@@ -61,14 +64,20 @@ def _read(path: Path, form: str, ranks: int | None) -> tuple[str, "ExecutionGrap
     return reader.name, fold(content, ranks)
 
 
-@trace.command(short_help="Say what traces hold.")
+@trace.command(
+    short_help="Say what traces hold.",
+    examples=[
+        "moefabric trace info examples/data/simai-moe-9216.txt.gz --ranks 16",
+        "moefabric trace info gating.npz --json",
+    ],
+)
 @click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
 @_format_option
 @_ranks_option
 @_rate_option
-@json_option
+@json_beside_files_option
 def info(
-    files: tuple[Path, ...], form: str, ranks: int | None, rate: float, *, as_json: bool
+    files: tuple[Path, ...], form: str, ranks: int | None, rate: float, *, as_json: Path | None
 ) -> None:
     """Print the format, ranks, operations, bytes by collective and group, and times of traces.
 
@@ -132,7 +141,10 @@ def _gating_lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {name.replace('_', ' ')}: {value:.4g}"
 
 
-@trace.command(short_help="Write a trace in another format.")
+@trace.command(
+    short_help="Write a trace in another format.",
+    examples=["moefabric trace convert trace.et trace.goal", "moefabric trace convert g.csv g.npz"],
+)
 @click.argument("file", type=FILE)
 @click.argument("output", type=FILE)
 @_format_option
@@ -175,7 +187,13 @@ def _comments(output: Path) -> Iterator[str]:
             yield line.removeprefix("# ").strip()
 
 
-@trace.command(short_help="Draw a trace.")
+@trace.command(
+    short_help="Draw a trace.",
+    examples=[
+        "moefabric trace plot gating.npz -o gating.svg",
+        "moefabric trace plot trace.et -o trace.svg --rate 100Gb/s",
+    ],
+)
 @click.argument("file", type=FILE)
 @click.option("--output", "-o", type=FILE, required=True, help="SVG file to write.")
 @_format_option
@@ -203,7 +221,13 @@ def plot(file: Path, output: Path, form: str, ranks: int | None, rate: float) ->
 trace.add_command(generate)
 
 
-@trace.command(short_help="Write an all-to-all for htsim or LogGOPSim.")
+@trace.command(
+    short_help="Write an all-to-all for htsim or LogGOPSim.",
+    examples=[
+        "moefabric trace export examples/prototype.yaml --format cm -o dispatch.cm",
+        "moefabric trace export demand.json --format goal",
+    ],
+)
 @click.argument("file", type=FILE)
 @click.option(
     "--format", "kind", type=click.Choice(_FORMATS), required=True,

@@ -3,17 +3,17 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from moefabric import NS_PER_S, Fabric, MoefabricError, Region, rate_text
+from moefabric.api.ocs_events import event_text
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.failures import FailureEvent
 from moefabric.core.nic import NicKind
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
-from moefabric.core.topology import nic_at
 from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource
 
@@ -23,6 +23,8 @@ HISTORY: Final = 240
 """Number of past rates that a page which connects receives."""
 _SLOW_S: Final = 5.0
 """Period at which circuits, failures and hardware are read even without an event."""
+_PAUSE_S: Final = 4.0
+"""Time without a reading after which a mean rate would hide what happened."""
 _RUN_PARTS: Final = ("timeline", "demand")
 """Large fields of a run's status, which are topics of their own."""
 
@@ -61,7 +63,8 @@ class FabricMonitor:
         self._arrived = deque[Json](maxlen=EVENTS)
         """Events that one thread appends and `poll` takes; a deque needs no lock for that."""
         self._events = deque[Json](maxlen=EVENTS)
-        self._history = deque[tuple[float, int, int]](maxlen=HISTORY)
+        self._history = deque[tuple[float, int | None, int | None]](maxlen=HISTORY)
+        """Wall time, and rates by light and by packet switches; None where nobody read them."""
         self._slow_at = -_SLOW_S
         self._failure_version = -1
         self._failure_events = 0
@@ -99,8 +102,12 @@ class FabricMonitor:
             changes.live[topic] = changes.state[topic] = value
 
     def _poll_load(self, now: float, changes: Changes) -> None:
-        rates = self._rates.since_last(now, self.source.read_ports())
+        last_s, reading = self._rates.read_s, self.source.read_ports()
+        rates = self._rates.since_last(now, reading)
         if rates is None:
+            if last_s is not None:  # no page was open meanwhile
+                at = round(self._wall() - (now - last_s) + 1e-3, 3)  # behind the last point
+                self._history.append((at, None, None))
             return
         sent, received, light, eps = rates
         point = round(self._wall(), 3), light, eps
@@ -165,26 +172,8 @@ class FabricMonitor:
         }
 
     def _ocs_event(self, event: Json) -> Json:
-        fabric, ocs = self.source.fabric, event["ocs"]
-        region = next(region for region, known in fabric.ocses.items() if known.name == ocs)
-
-        def nic(port: int) -> str:
-            return str(nic_at(fabric, region, port) or f"port {port}")
-
-        def pairs(key: str) -> str:
-            listed: Sequence[Sequence[int]] = event.get(key, ())
-            ends = dict.fromkeys("~".join(sorted((nic(a), nic(b)))) for a, b in listed)
-            return " ".join(ends)
-
-        parts = [
-            f"removed {pairs('parted')}" * bool(event.get("parted")),
-            f"connected {pairs('made')}" * bool(event.get("made")),
-            " ".join(dict.fromkeys(map(nic, event.get("ports", ())))),
-            event.get("words", ""),
-        ]
-        text = "; ".join(filter(None, parts))
-        at = self._wall_time(event["at_ns"])
-        return {"at": at, "kind": event["kind"], "ocs": ocs, "text": text}
+        text, at = event_text(event, self.source.fabric), self._wall_time(event["at_ns"])
+        return {"at": at, "kind": event["kind"], "ocs": event["ocs"], "text": text}
 
 
 class PortRates:
@@ -195,6 +184,11 @@ class PortRates:
         self._optical = [nic.kind is NicKind.OPTICAL for nic in nics]
         self._factor = 8e-6 * fabric.scale.bytes * fabric.scale.dilation
         self._last: tuple[float, PortReading] | None = None
+
+    @property
+    def read_s(self) -> float | None:
+        """Instant of the last reading; None before the first."""
+        return self._last and self._last[0]
 
     def since_last(
         self, now: float, reading: PortReading
@@ -207,10 +201,10 @@ class PortRates:
 
         Returns:
             Rates sent and received by each NIC, and the sums that optical and electrical NICs sent;
-            None at the first reading.
+            None at the first reading, and at the first one after a pause.
         """
         last, self._last = self._last, (now, reading)
-        if last is None or now <= last[0]:
+        if last is None or not 0 < now - last[0] < _PAUSE_S:
             return None
         rates = (reading.bytes - last[1].bytes) * (self._factor / (now - last[0]))
         sent = [max(0, round(rate)) for rate in rates[:, SENT].tolist()]

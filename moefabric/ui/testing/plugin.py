@@ -31,6 +31,8 @@ _OPTIONS: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
     "artefacts": ("folder for what failed tests leave", "moefabric-artefacts", {"metavar": "DIR"}),
 }
 """Text, default and further properties of options, which are keys of the configuration file too."""
+_DEFAULTS: Final[Mapping[str, Any]] = {"fabric": "test", "nic_rate": "100Gb/s"}
+"""Keys of a fabric that a marker describes without a file."""
 _LONGEST_NAME: Final = 31
 _LONGEST_FOLDER: Final = 200
 _NUMBERS: Final = itertools.count()
@@ -77,13 +79,39 @@ def _option(config: pytest.Config, name: str) -> str:
 def pytest_runtest_makereport(
     item: pytest.Item, call: "pytest.CallInfo[None]"
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the state, events and logs of the fabrics of a failed test while they are up."""
+    """Keep the state, events and logs of the fabrics of a failed test while they are up.
+
+    The traceback of an error that moefabric reports shows the test's frames only.
+    """
+    if call.excinfo is not None and _LABS in item.stash:
+        for entry in call.excinfo.traceback:
+            module = entry.frame.f_globals
+            if str(module.get("__name__")).startswith("moefabric."):
+                module["__tracebackhide__"] = _is_reported  # pytest looks for it in modules, too
     report = yield
     if report.failed and call.when != "teardown":
         folders = [str(lab.save_artefacts()) for lab in item.stash.get(_LABS, [])]
         if folders:
             report.sections.append(("moefabric", "state, events and logs: " + ", ".join(folders)))
     return report
+
+
+def _is_reported(error: "pytest.ExceptionInfo[BaseException]") -> bool:
+    """Whether moefabric reports an error in its own words, so that its frames say nothing."""
+    from moefabric.core.errors import MoefabricError
+
+    return error.errisinstance(MoefabricError)
+
+
+@contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    """Let a test fail with the message of moefabric's error alone: a wrong file needs no more."""
+    from moefabric.core.errors import MoefabricError
+
+    try:
+        yield
+    except MoefabricError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -147,9 +175,10 @@ def run_experiment(_moefabric_session: None) -> "Callable[..., Result]":
     def run(experiment: "str | Path | Experiment", **changes: Any) -> "Result":
         from moefabric.api.experiment import Experiment
 
-        if not isinstance(experiment, Experiment):
-            experiment = Experiment.load(experiment, **changes)
-        result = experiment.run()
+        with _errors_in_one_line():
+            if not isinstance(experiment, Experiment):
+                experiment = Experiment.load(experiment, **changes)
+            result = experiment.run()
         if result.verdict == "invalid":
             lines = [
                 f"{fabric.fabric} is {finding.verdict}: {finding.text}"
@@ -179,10 +208,11 @@ def _described_fabric(
                 "moefabric_fabric in the configuration of pytest",
                 pytrace=False,
             )
-    if file is None:
-        described = EmulatedFabric(**{"fabric": "test", **keys})
-    else:
-        described = EmulatedFabric.load(config.rootpath / file, **keys)
+    with _errors_in_one_line():
+        if file is None:
+            described = EmulatedFabric(**{**_DEFAULTS, **keys})
+        else:
+            described = EmulatedFabric.load(config.rootpath / file, **keys)
     name = _worker_name(config, described.name)
     return EmulatedFabric.of(described.spec.model_copy(update={"fabric": name}))
 
@@ -219,7 +249,8 @@ def _running(
     """Bring a fabric up, and remove it at the end, which may be that of this process."""
     from moefabric.ui.testing.lab import FabricUnderTest
 
-    described.up()
+    with _errors_in_one_line():
+        described.up()
     artefacts = _artefacts(request.config, request.node.nodeid)
     with FabricUnderTest(described.name, artefacts) as lab:
         yield lab

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from moefabric.api import commands
+from moefabric_studies.commands.examples import examples_folder
 
 
 @click.command(short_help="Compare the cost and speed of fabrics with and without forwarding.")
@@ -44,6 +45,7 @@ def frontier(
     if results:
         outcome = FrontierResults.read(results)
     else:
+        folder = examples_folder(folder)
         identity = {"command": "frontier", "files": folder_digests(folder)}
         with (
             finished_units(json_file, identity, resume=resume) as units,

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from moefabric.api.commands import FILE, check_writable, progress_reporter, write_output
+from moefabric_studies.commands.examples import examples_folder
 
 
 @click.command(short_help="Compare the model with other simulators.")
@@ -48,7 +49,7 @@ def oracle(
     if results:
         outcome = OracleResults.read(results)
     else:
-        study = Study.of(folder)
+        study = Study.of(examples_folder(folder))
         ns3 = processes.ns3(ns3_python or processes.NS3_PYTHON)
         simgrid = processes.simgrid(simgrid_python or processes.SIMGRID_PYTHON)
         identity = {"command": "oracle", "ns3": str(ns3.python)}

@@ -13,6 +13,7 @@ import click
 
 from moefabric.api import commands
 from moefabric.api.signals import graceful_shutdown
+from moefabric_studies.commands.examples import examples_folder
 
 if TYPE_CHECKING:
     from moefabric.api.units import Units
@@ -66,6 +67,7 @@ def paper(
     if (only or resume) and not emulated:
         raise click.UsageError(f"{'--only' if only else '--resume'} needs --emulated")
     commands.check_writable(json_file, report, document)
+    folder = examples_folder(folder)
     predicted = predict_tables(folder)
     with _units(folder, json_file, resume=resume) if emulated else nullcontext() as units:
         results = _emulate(predicted, only, units) if units else predicted

@@ -1,11 +1,22 @@
 """Progress and files of commands."""
 
+import re
+from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import click
 import pytest
+from rich.console import Console
+from rich.progress import Progress, TextColumn
 
-from moefabric.api.commands import STANDARD_OUTPUT, check_writable, progress_reporter, write_output
+from moefabric.api.commands import (
+    STANDARD_OUTPUT,
+    BarReporter,
+    check_writable,
+    progress_reporter,
+    write_output,
+)
 
 
 def test_progress_reporter_prints_messages_only_without_terminal(
@@ -20,8 +31,41 @@ def test_progress_reporter_prints_messages_only_without_terminal(
     assert captured.out == ""
 
 
-def test_check_writable_creates_missing_folders(tmp_path: Path) -> None:
-    file = tmp_path / "out" / "of" / "it.json"
+def test_bar_says_what_happens_now_and_how_much_is_done() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=120)
+    with Progress(
+        TextColumn("{task.percentage:.0f} %  {task.description}"), console=console
+    ) as bar:
+        reporter = BarReporter(bar, 4)
+        [task] = bar.tasks
+        reporter.advance("eps: backward dispatch of layer 0")
+        assert (task.percentage, task.description) == (25, "eps: backward dispatch of layer 0")
+        reporter.show_message("mixnet: bringing lab up")
+        assert (task.percentage, task.description) == (25, "mixnet: bringing lab up")
+
+
+def test_bar_shows_percentage_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = StringIO()
+    console = partial(Console, file=shown, force_terminal=True, width=120)
+    monkeypatch.setattr("rich.console.Console", lambda **_: console())
+    with progress_reporter(total=2) as reporter:
+        reporter.advance("eps: forward dispatch")
+        assert isinstance(reporter, BarReporter)
+        reporter._progress.refresh()
+    assert re.search(r"50 %.*[-0-9]:[-0-9]+:[-0-9]+.*eps: forward dispatch", shown.getvalue())
+
+
+def test_check_writable_refuses_to_make_several_folders(tmp_path: Path) -> None:
+    file = tmp_path / "nowhere" / "dir" / "x.json"
+    remedy = f"there is no folder {tmp_path}/nowhere: make it by `mkdir -p {file.parent}`"
+    with pytest.raises(click.UsageError) as error:
+        check_writable(file)
+    assert error.value.message == f"{file}: {remedy}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_writable_creates_the_folder_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "out" / "it.json"
     check_writable(file, None)
     write_output(file, "{}")
     assert file.read_text() == "{}"

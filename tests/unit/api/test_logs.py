@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.api.logs import LogFolder, LogLine, line_filter, parse_line
+from moefabric.core.errors import SpecError
 
 
 def entry(second: int, message: str, process: str = "ocs0", level: str = "info", **ids: str) -> str:
@@ -103,3 +104,15 @@ def test_following_ends_with_the_fabric(tmp_path: Path) -> None:
     writer.join()
     shutil.rmtree(folder)
     assert list(lines) == []
+
+
+def test_process_that_has_not_logged_is_refused_with_those_that_have(tmp_path: Path) -> None:
+    (tmp_path / "controllers.jsonl").write_text(entry(1, "a", process="controller-r0"))
+    (tmp_path / "agents-0.log").write_text("printed\n")
+    folder = LogFolder(tmp_path)
+    for name in ("controller-r0", "controllers", "agents-*", "agents-0"):
+        folder.check_process(name)
+    with pytest.raises(SpecError) as error:
+        folder.check_process("foo")
+    assert str(error.value) == "--process: foo is none of agents-0, controller-r0, controllers"
+    assert len(folder.new_lines()) == 2, "the check leaves the lines to be read"

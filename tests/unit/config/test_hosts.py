@@ -71,7 +71,7 @@ def test_errors_of_a_hosts_file_name_that_file(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as error:
         load_experiment(experiment, hosts=hosts)
     assert str(error.value).splitlines() == [
-        f"{hosts}: defaults.usr: is not a key here",
+        f"{hosts}: defaults.usr: is not a key here; did you mean user?",
         f"{hosts}: hosts[0].ssh: is missing",
     ]
 

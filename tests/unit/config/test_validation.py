@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from moefabric.config import fabric
 from moefabric.config.demand_file import read_demand
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.config.model import load_model
 from moefabric.core.errors import SpecError
+from moefabric.core.machine_speed import MachineSpeed
+from moefabric.core.units import Scale
 from moefabric.prediction.workload_loader import workload
 from tests.support.paths import EXAMPLES, GOLDEN
 
@@ -154,3 +157,40 @@ def test_bare_rates_and_times_are_refused_with_the_remedy(
 def test_no_time_at_all_needs_no_unit() -> None:
     spec = load_experiment(EXAMPLES / "prototype.yaml", ["control_time=0"])
     assert spec.control_s == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("training.iters=1", "training.iters: is not a key here; did you mean iterations?"),
+        ("trainig.iterations=1", "trainig: is not a key here; did you mean training or train?"),
+        ("wiring.nic_rates=1Gb/s", "wiring.nic_rates: is not a key here; did you mean nic_rate?"),
+        ("training.colour=red", "training.colour: is not a key here"),
+    ],
+)
+def test_unknown_key_of_a_setting_names_keys_that_resemble_it(setting: str, message: str) -> None:
+    path = EXAMPLES / "prototype.yaml"
+    with pytest.raises(SpecError) as error:
+        load_experiment(path, [setting])
+    assert str(error.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("cores", "servers", "factor"), [(2, 4, 100), (64, 4, 5), (2, 64, 5000), (64, 64, 100)]
+)
+def test_fabric_without_scale_gets_one_that_the_machine_carries(
+    cores: int, servers: int, factor: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(fabric, "usable_cores", lambda: cores)
+    monkeypatch.setenv("MOEFABRIC_MACHINE", str(tmp_path / "unmeasured"))
+    file = tmp_path / "fabric.yaml"
+    lines = (EXAMPLES / "fabric.yaml").read_text().splitlines()
+    file.write_text("\n".join(line for line in lines if not line.startswith("scale")))
+    built = load_fabric(file, [f"regions[0].servers={servers}"]).build()
+    assert built.scale == Scale(factor)
+    assert (
+        built.scale
+        == load_fabric(file, ["scale=auto", f"regions[0].servers={servers}"]).build().scale
+    )
+    carried_bps = MachineSpeed().full_nic_bps(4 * servers, cores)
+    assert carried_bps / 2.5 < built.scale.rate_bps(built.nic_rate_bps) <= carried_bps

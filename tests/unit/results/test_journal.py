@@ -5,6 +5,7 @@ import resource
 import signal
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -235,6 +236,42 @@ def test_refused_run_leaves_the_journal_of_the_run_under_way(tmp_path: Path) -> 
         assert not second.__exit__(JournalInUseError, refusal.value, None)
         assert path.read_bytes() == before
         assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_run_that_is_refused_before_its_journal_is_open_touches_no_file(
+    tmp_path: Path, *, is_running: bool
+) -> None:
+    """As `run --resume` of another experiment, while the first run goes on or after it."""
+    path, result = tmp_path / "run.jsonl", tmp_path / "run.json"
+    lab = RecordedRun(path)
+    result.write_text("of an earlier run")
+    with ExitStack() as first:
+        journal = first.enter_context(Journal(path))
+        lab.begin(journal, 3)
+        lab.run(journal, 1)
+        if not is_running:
+            first.close()
+        refused = SpecError([("experiment.seed", "differs from the run that was stopped")])
+        second = journalled(result, tmp_path / "page.html")
+        second.__enter__()
+        if is_running:
+            lab.run(journal, 1)  # meanwhile
+        before = path.read_bytes()
+        assert not second.__exit__(SpecError, refused, None)
+        assert path.read_bytes() == before
+    assert result.read_text() == "of an earlier run"
+    assert {file.name for file in tmp_path.iterdir()} == {"run.jsonl", "run.json"}
+
+
+def test_interrupted_run_writes_the_result_of_its_own_journal(tmp_path: Path) -> None:
+    path, result = tmp_path / "run.jsonl", tmp_path / "run.json"
+    recorded(path, 1)
+    run = journalled(result, None)
+    run.__enter__()
+    recorded(path, 2, planned=5)
+    assert not run.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert '"incomplete"' in result.read_text()
 
 
 @pytest.mark.parametrize("stopped_after", [1, 2, 5])

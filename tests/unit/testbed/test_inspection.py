@@ -1,8 +1,50 @@
 """Text of an inspection."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from moefabric.testbed.inspection import inspection_lines
+from moefabric.core.ocs import DeviceProfile, OcsControl, UserAccount
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
+from moefabric.testbed.inspection import access_entries, inspection_lines
+from tests.support.fabrics import fabric
+
+RUN_DIR = RunDirectory(Path("/run/moefabric/lab"))
+EMPTY = {"fabric": "lab", "servers": [], "ocs": [], "controllers": [], "processes": []}
+
+
+def access(**changes: object) -> list[str]:
+    """Return the lines about access to a fabric with this OCS."""
+    wired = fabric()
+    region = replace(wired.regions[0], ocs=replace(wired.regions[0].ocs, **changes))  # type: ignore[type-var]
+    wired = replace(wired, regions=(region,))
+    wiring = FabricWiring(wired, ManagementNetwork.example_for(wired))
+    inspection = EMPTY | {"access": list(access_entries(wiring, RUN_DIR))}
+    return inspection_lines(inspection)[1:]
+
+
+def test_text_has_all_management_interfaces_with_their_logins() -> None:
+    assert access() == [
+        "  access to          by        at                      login",
+        "  ocs0               RESTCONF  198.18.0.2:8008         admin/root",
+        "  ocs0               SCPI      198.18.0.2:5025         none",
+        "  ocs0               TL1       198.18.0.2:3082         admin/root, root/root",
+        "  controller of r0   HTTP      http://198.18.0.1:8081  token in /run/moefabric/lab/token",
+        "  controller of eps  HTTP      http://198.18.0.1:8080  token in /run/moefabric/lab/token",
+    ]
+
+
+def test_passwords_of_a_profile_are_not_shown() -> None:
+    lines = access(profile=DeviceProfile(users=(UserAccount("me", "secret"),)))
+    assert lines[1].endswith("users of its profile")
+    assert lines[2].endswith("none"), "SCPI has no login"
+    assert "secret" not in "".join(lines)
+
+
+def test_a_real_ocs_is_at_its_own_address() -> None:
+    lines = access(control=OcsControl(driver="tl1", address="192.0.2.10", user="lab"))
+    assert lines[1].split() == ["ocs0", "TL1", "192.0.2.10", "lab"]
+    assert len(lines) == 4
 
 
 def test_text_names_other_machines_of_processes_and_lost_machines() -> None:

@@ -2,7 +2,10 @@
 
 import { byId, colour, html, rate, seconds } from "./elements.js";
 
-const WINDOW_S = 120, MOST_POINTS = 600, HEIGHT = 190;
+const WINDOW_S = 120, MOST_POINTS = 600, HEIGHT = 190, READING_S = 1.2;
+
+/** The time of day of seconds since 1970, as the lists of events have it. */
+const timeOfDay = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
 
 let points = [];
 let done = [];
@@ -20,7 +23,8 @@ function chart(id, options, data) {
   return made;
 }
 
-const rateData = () => [0, 1, 2].map((column) => points.map((point) => point[column]));
+/** Times, and rates by light and by packet switches; null where no page was open. */
+export const rateData = () => [0, 1, 2].map((column) => points.map((point) => point[column]));
 
 /** Makes both charts for the present width and colours. */
 export function drawCharts() {
@@ -28,11 +32,11 @@ export function drawCharts() {
   const traffic = chart("rate-chart", {
     scales: { x: { time: true }, y: { range: (_, _low, high) => [0, Math.max(1, high * 1.08)] } },
     series: [
-      {},
+      { label: "time", value: (_, at) => (at === null ? "–" : timeOfDay(at)) },
       { label: "by light", stroke: colour("light"), fill: `${colour("light")}33`, width: 2, value: (_, v) => (v === null ? "–" : rate(v)), points: { show: false } },
       { label: "by packet switches", stroke: colour("bar"), width: 2, value: (_, v) => (v === null ? "–" : rate(v)), points: { show: false } },
     ],
-    axes: [axis(), axis({ size: 76, values: (_, marks) => marks.map((mark) => rate(mark)) })],
+    axes: [axis({ space: 90, values: (_, marks) => marks.map(timeOfDay) }), axis({ size: 76, values: (_, marks) => marks.map((mark) => rate(mark)) })],
   }, rateData());
   charts = [traffic];
   drawIterations();
@@ -66,10 +70,12 @@ export function showHistory(history) {
   tick();
 }
 
-/** Takes the rates of an instant. */
+/** Takes the rates of an instant. Only changes arrive: until shortly before, the last rates held. */
 export function addRates(point) {
-  if (!point || (points.length && point[0] <= points[points.length - 1][0])) return;
-  points = [...points, point].slice(-MOST_POINTS);
+  const last = points[points.length - 1];
+  if (!point || (last && point[0] <= last[0])) return;
+  const held = last && point[0] - last[0] > READING_S ? [[point[0] - READING_S / 2, last[1], last[2]]] : [];
+  points = [...points, ...held, point].slice(-MOST_POINTS);
   tick();
 }
 

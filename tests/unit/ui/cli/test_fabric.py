@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 from moefabric.api.running_fabrics import removable_fabric
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import FabricError, SpecError
+from moefabric.emulator.fabric import node_commands
+from moefabric.emulator.fabric.daemon_protocol import NODES
 from moefabric.emulator.fabric.run_directories import hold, holder_pid
 from moefabric.runtime.run_directory import RunDirectory
+from moefabric.ui.cli.fabric import ocs_port_lines
+from tests.support.fabrics import fabric
+from tests.support.run_folders import running as running_folders
 
 HOLD_FABRIC = """
 import sys
@@ -75,3 +80,47 @@ def test_killed_process_releases_its_fabric(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait(10)
         assert holder_pid(RunDirectory(tmp_path)) is None
+
+
+def port(number: int, state: str = "blocked", **more: object) -> dict[str, object]:
+    given = {"port": number, "state": state, "admin": "enabled", "partner": None}
+    return given | {"power_dbm": None, "label": ""} | more
+
+
+def test_ports_of_an_ocs_are_aligned_and_name_the_direction() -> None:
+    wired = fabric()
+    ports = [
+        port(1, "tuned", partner=16, power_dbm=0.0, label="rack 7"),
+        port(4, "tuning", partner=13),
+        port(5),
+        port(6, admin="disabled"),
+        port(13, "tuning", partner=4),
+        port(16, "tuned", partner=1, power_dbm=-1.25),
+    ]
+    assert ocs_port_lines(ports, wired, wired.regions[0], all_ports=False) == [
+        "  port  fibre       state               to     power  label",
+        "     1  from s0/o0  tuned               16   0.0 dBm  rack 7",
+        "     4  from s1/o0  tuning              13",
+        "     6  from s1/o2  blocked (disabled)",
+        "    13  to s0/o0    tuning               4",
+        "    16  to s1/o0    tuned                1  -1.2 dBm",
+    ]
+    everything = ocs_port_lines(ports, wired, wired.regions[0], all_ports=True)
+    assert "     5  from s1/o1  blocked" in everything
+
+
+def test_ocs_without_cross_connects_hints_at_all_ports() -> None:
+    wired = fabric()
+    lines = ocs_port_lines([port(1), port(2)], wired, wired.regions[0], all_ports=False)
+    assert lines == ["  no cross-connects: --all lists the 2 ports"]
+
+
+def test_unknown_node_is_neither_server_nor_ocs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_folders(tmp_path, monkeypatch, ["lab"]):
+        (tmp_path / "lab" / NODES).write_text('{"s0": 1, "ocs0": 2}')
+        monkeypatch.setattr(node_commands, "request", lambda *_: {})
+        with pytest.raises(FabricError) as error:
+            node_commands.network_argv("lab", "s9", ["true"])
+    assert str(error.value) == "s9: lab has no such server or OCS; it has s0, ocs0"

@@ -112,6 +112,21 @@ def test_rates_are_those_of_the_modelled_cluster(source: MemorySource) -> None:
     assert (sent[0], light, eps, max(received)) == (200, 200, 0, 0)
 
 
+def test_time_without_a_reader_is_a_gap_in_the_history(
+    monitor: FabricMonitor, clock: Clock
+) -> None:
+    history: list[tuple[float, int | None, int | None]] = []
+    for pause_s in (0.5, 0.5, 35.0, 0.5):
+        clock.now += pause_s
+        state = monitor.poll().state
+        assert "load" not in state or pause_s < 35, "a mean over the pause is no rate"
+        history = state.get("history", history)  # type: ignore[assignment]
+    times = [at for at, _, _ in history]
+    assert times == [101.0, 101.001, 136.5]
+    assert [light is None for _, light, _ in history] == [False, True, False]
+    assert [eps is None for _, _, eps in history] == [False, True, False]
+
+
 def test_a_fabric_that_has_ended_is_an_error(monitor: FabricMonitor, source: MemorySource) -> None:
     source.is_down = True
     with pytest.raises(FabricError):

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -77,6 +78,46 @@ def test_shows_run_circuits_and_processes(page: Page) -> None:
     expect(page.locator("#timeline canvas")).to_have_attribute("aria-label", re.compile("64 op"))
     expect(page.locator("#traffic")).to_have_text(re.compile(r"[\d.]+ Gb/s"))
     expect(page.locator("#rate-chart .uplot")).to_have_count(1)
+
+
+RATES = """
+async () => {
+  const charts = await import("./charts.js");
+  const now = Math.floor(Date.now() / 1000);
+  charts.showHistory([[now - 60, 5, 6], [now - 59, null, null], [now - 20, 7, 8]]);
+  charts.addRates([now - 19.5, 8, 8]);
+  charts.addRates([now - 5, 1, 2]);
+  const [times, ...rates] = charts.rateData();
+  return [times.map((at) => Math.round(10 * (at - now)) / 10), ...rates];
+}
+"""
+
+
+def test_rates_are_drawn_when_they_were_read(page: Page) -> None:
+    """A gap is one, rates hold until the next ones arrive, and the clock has 24 hours."""
+    assert page.evaluate(RATES) == [
+        [-60, -59, -20, -19.5, -5.6, -5],
+        [5, None, 7, 8, 8, 1],
+        [6, None, 8, 8, 8, 2],
+    ]
+    page.add_init_script(CANVAS_TEXTS)
+    page.reload()
+    expect(page.locator("#rate-chart .uplot")).to_have_count(1)
+    page.wait_for_function("window.texts.some((text) => text[0].includes(':'))")
+    labels = page.evaluate("window.texts.filter(([text]) => text.includes(':')).slice(-3)")
+    assert all(re.fullmatch(r"[0-2]\d:[0-5]\d:[0-5]\d", text) for text, _, _ in labels)
+    ends = sorted((x - width / 2, x + width / 2) for _, x, width in labels)
+    assert all(end < start for (_, end), (start, _) in pairwise(ends)), labels
+
+
+CANVAS_TEXTS = """
+window.texts = [];
+const draw = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, ...rest) {
+  window.texts.push([text, x, this.measureText(text).width]);
+  return draw.call(this, text, x, ...rest);
+};
+"""
 
 
 def test_nothing_of_the_token_stays_in_the_address(page: Page, link: str) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import moefabric.ui.testing.lab  # noqa: F401 - pytester forgets modules, and numpy loads once only
+from moefabric import EmulatedFabric
+from moefabric.ui.testing.lab import FabricUnderTest
 from tests.support.paths import EXAMPLES
 
 pytest_plugins = ["pytester"]
@@ -46,6 +47,25 @@ class Finished(Experiment):
 
 def test_experiment(run_experiment):
     assert run_experiment(Finished.__new__(Finished)).verdict == "degraded"
+"""
+
+
+USES = """
+import pytest
+from moefabric import SpecError
+
+@pytest.mark.fabric(regions=[{"servers": 2}], nics={"optical": 1, "electrical": 1})
+def test_asks_wrongly(fabric):
+    assert fabric.seen.nic_rate == 100e9
+    fabric.light()
+
+@pytest.mark.fabric(regions=[{"servers": 2}], nics={"optical": 1, "electrical": 1})
+def test_has_a_bug(fabric):
+    fabric.capture(None)
+
+@pytest.mark.fabric(regions=[{"servers": 1}], nics={"optical": 1})
+def test_is_misdescribed(fabric):
+    pass
 """
 
 
@@ -137,3 +157,45 @@ def test_options_are_described(pytester: pytest.Pytester) -> None:
     result = outcome(pytester, "--help")
     result.stdout.fnmatch_lines(["*--moefabric-artefacts=DIR*"])
     outcome(pytester, "--markers").stdout.fnmatch_lines(["@pytest.mark.fabric(file=None, ?*keys)*"])
+
+
+@pytest.fixture
+def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the plugin hand out a fabric that isn't up."""
+
+    def up(described: EmulatedFabric) -> None:
+        monkeypatch.setattr(FabricUnderTest, "seen", described.spec, raising=False)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(EmulatedFabric, "up", up)
+    monkeypatch.setattr(FabricUnderTest, "__enter__", lambda lab: lab)
+    monkeypatch.setattr(FabricUnderTest, "__exit__", lambda *_: None)
+
+
+@pytest.mark.usefixtures("_nothing_runs")
+def test_error_of_moefabric_shows_the_frames_of_the_test_only(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(USES)
+    result = outcome(pytester, "--moefabric", "-k", "asks_wrongly")
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "fabric.light()" in text
+    assert "light: give either circuits" in text
+    assert "lab.py" not in text
+    assert "in light" not in text
+
+
+@pytest.mark.usefixtures("_nothing_runs")
+def test_other_errors_show_all_frames(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(USES)
+    result = outcome(pytester, "--moefabric", "-k", "has_a_bug")
+    result.assert_outcomes(failed=1)
+    assert "lab.py" in result.stdout.str()
+
+
+@pytest.mark.usefixtures("_nothing_runs")
+def test_wrong_fabric_is_its_message_alone(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(USES)
+    result = outcome(pytester, "--moefabric", "-k", "is_misdescribed")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["regions?0?.servers: must be at least 2, 1 given"])
+    assert "Error" not in result.stdout.str().replace("ERROR", "")

@@ -1,0 +1,47 @@
+"""Events of the OCSes of a fabric as people read them: NICs instead of ports, and wall time."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from moefabric.core.topology import Fabric, nic_at
+from moefabric.core.units import NS_PER_S
+from moefabric.results.parts import Json
+
+
+def event_text(event: Json, fabric: Fabric) -> str:
+    """Return what an event was about: circuits, NICs, reasons.
+
+    Args:
+        event: An event of `Lab.events`.
+        fabric: The fabric.
+    """
+    region = next(region for region, ocs in fabric.ocses.items() if ocs.name == event["ocs"])
+
+    def nic(port: int) -> str:
+        return str(nic_at(fabric, region, port) or f"port {port}")
+
+    def pairs(key: str) -> str:
+        listed: Sequence[Sequence[int]] = event.get(key, ())
+        ends = dict.fromkeys("~".join(sorted((nic(a), nic(b)))) for a, b in listed)
+        return " ".join(ends)
+
+    parts = [
+        f"removed {pairs('parted')}" * bool(event.get("parted")),
+        f"connected {pairs('made')}" * bool(event.get("made")),
+        " ".join(dict.fromkeys(map(nic, event.get("ports", ())))),
+        event.get("words", ""),
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def wall_time(at_ns: int) -> datetime:
+    """Return the wall time, UTC, of an instant of the monotonic clock of this machine."""
+    seconds = time.time() - time.monotonic() + at_ns / NS_PER_S
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def event_line(event: Json, fabric: Fabric) -> str:
+    """Return an event as a line: time of day (UTC), OCS, kind, and what it was about."""
+    clock = wall_time(event["at_ns"]).isoformat(timespec="milliseconds")[11:23]
+    return f"{clock} {event['ocs']:6} {event['kind']:14} {event_text(event, fabric)}".rstrip()

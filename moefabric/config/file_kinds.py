@@ -1,0 +1,111 @@
+"""Kinds of files, told by their outermost keys, so that a wrong one names the command for it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from moefabric.config.input_file import read_yaml
+from moefabric.core.errors import SpecError
+
+_KINDS: Final = {
+    "experiment": ("describes an experiment", "`moefabric run`", "an experiment"),
+    "fabric": ("describes a fabric", "`moefabric up`", "a fabric"),
+    "sweep": ("describes a sweep", "`moefabric sweep`", "a sweep"),
+    "model": ("describes a model", "`moefabric model show`", "a model"),
+    "hosts": ("lists hosts", "`moefabric run --hosts`", "a list of hosts"),
+    "demand": ("is a demand", "`moefabric plan --demand`", "a demand"),
+    "result": ("is the result of a run", "`moefabric report`", "the result of a run"),
+    "prediction": ("is a prediction", "no command", "a prediction"),
+}
+"""By kind: what a file of it does, which command takes it, and what it is."""
+_START: Final = 1 << 16
+
+
+def kind_of(document: object) -> str:
+    """Return the kind of a document by its outermost keys; empty if it is told by none."""
+    match document:
+        case {"sweep": _}:
+            kind = "sweep"
+        case {"manifest": _, "experiment": _}:
+            kind = "result"
+        case {"experiment": _, "inputs": _}:
+            kind = "prediction"
+        case {"experiment": _, "fabric": _}:
+            kind = ""
+        case {"experiment": _}:
+            kind = "experiment"
+        case {"fabric": _}:
+            kind = "fabric"
+        case {"architectures": _} | {"model_type": _}:
+            kind = "model"
+        case {"hosts": _, **rest} if rest.keys() <= {"defaults"}:
+            kind = "hosts"
+        case _:
+            kind = ""
+    return kind
+
+
+def check_kind(document: Mapping[str, Any], path: Path, needed: str) -> None:
+    """Refuse a document of another kind.
+
+    Args:
+        document: Contents of the file.
+        path: The file.
+        needed: The kind that is needed.
+
+    Raises:
+        SpecError: If it is of another kind; it names the command that takes it.
+    """
+    _refuse(kind_of(document), path, needed)
+
+
+def refuse_other_kind(path: Path, needed: str) -> None:
+    """Refuse a file that can be read and is of another kind; the arguments are `check_kind`'s.
+
+    Raises:
+        SpecError: If it is of another kind.
+    """
+    if _is_result(path):
+        kind = "result"
+    else:
+        try:
+            kind = kind_of(read_yaml(path))
+        except SpecError:
+            kind = ""
+    _refuse(kind, path, needed)
+
+
+def read_kind(path: Path, needed: str, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the contents of a YAML file of a kind; the values have not been checked.
+
+    Args:
+        path: The file.
+        needed: The kind.
+        settings: Changes such as `a.b[0].c=value`.
+
+    Raises:
+        SpecError: If the file can't be read, or is of another kind.
+    """
+    if _is_result(path):  # large, and no YAML that is worth reading
+        _refuse("result", path, needed)
+    document = read_yaml(path, settings)
+    check_kind(document, path, needed)
+    return document
+
+
+def _refuse(kind: str, path: Path, needed: str) -> None:
+    if kind in ("", needed):
+        return
+    does, command, _ = _KINDS[kind]
+    message = f"{does}, which {command} takes; {_KINDS[needed][2]} is needed"
+    raise SpecError([(str(path), message)])
+
+
+def _is_result(path: Path) -> bool:
+    """Whether a file starts like the JSON of a run, or like its journal."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_START).lstrip()
+    except OSError:
+        return False
+    return start.startswith(b"{") and b'"manifest"' in start

@@ -1,0 +1,223 @@
+"""The grammar that all commands share: fabrics by name, `--json`, and examples in the help.
+
+A command on a running fabric takes the fabric's name by `--name NAME`, by the environment variable
+`MOEFABRIC_FABRIC`, or as its first word. `--json` prints JSON, and `--json=FILE` writes it.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from moefabric.api.commands import FILE, STANDARD_OUTPUT
+from moefabric.runtime.run_directory import FABRIC_VARIABLE
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+_NAME: Final = "--name"
+_JSON: Final = "--json"
+
+
+class _Grammar(click.Command):
+    """The grammar of commands and groups.
+
+    Args:
+        examples: Whole commands, which the help shows at its end.
+        *args: As of click's class.
+        **keys: As of click's class.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **keys: Any) -> None:
+        super().__init__(*args, **keys)
+        self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _with_fabric(self, ctx, _with_json_file(self, args)))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        items = super().shell_complete(ctx, incomplete)
+        if _takes_fabric(self) and not ctx.params.get("name"):
+            items += completed("fabrics")(ctx, self.params[0], incomplete)
+        return items
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return _with_name(self, super().collect_usage_pieces(ctx))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+class CliCommand(_Grammar):
+    """A command with the grammar of this module."""
+
+
+class CliGroup(_Grammar, click.Group):
+    """A group of commands with the grammar of this module."""
+
+    command_class = CliCommand
+
+
+# --- names of fabrics ----------------------------------------------------------------------------
+
+
+def _fabric_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Return the name that is given to the command or to its group, before that of the variable."""
+    given = (
+        context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+    )
+    of_group = context.parent.params.get("name") if context.parent is not None else None
+    return value if given else of_group or value
+
+
+def completed(kind: str) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
+    """Return the completer of a kind of values: `complete_KIND` of `moefabric.ui.cli.values`.
+
+    It is imported while a shell completes.
+    """
+
+    def complete(
+        context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        from moefabric.ui.cli import values
+
+        items: list[CompletionItem] = getattr(values, f"complete_{kind}")(
+            context, parameter, incomplete
+        )
+        return items
+
+    return complete
+
+
+name_option = click.option(
+    _NAME,
+    envvar=FABRIC_VARIABLE,
+    callback=_fabric_name,
+    shell_complete=completed("fabrics"),
+    help=f"The fabric, if several are up; also the first word, or {FABRIC_VARIABLE}.",
+)
+
+
+def _takes_fabric(command: click.Command) -> bool:
+    return any(_NAME in parameter.opts for parameter in command.params)
+
+
+def _with_name(command: click.Command, pieces: list[str]) -> list[str]:
+    """Return the pieces of a usage line with the fabric's name as first word."""
+    if not _takes_fabric(command):
+        return pieces
+    options = 1 if pieces and pieces[0] == command.options_metavar else 0
+    return [*pieces[:options], "[NAME]", *pieces[options:]]
+
+
+def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the arguments with the first word as `--name`, if it is a fabric's name.
+
+    It always is one if the command takes no other words. Else a fabric of that name has to run,
+    and `--name` must not be given.
+    """
+    place = _first_word(command, ctx, args) if _takes_fabric(command) else None
+    if place is None:
+        return args
+    word = args[place]
+    if isinstance(command, click.Group):
+        is_name = word not in command.commands and _runs(word)
+    else:
+        takes_words = any(isinstance(one, click.Argument) for one in command.params)
+        is_name = not takes_words or _runs(word)
+    return [_NAME, word, *args[:place], *args[place + 1 :]] if is_name else args
+
+
+def _first_word(command: click.Command, ctx: click.Context, args: list[str]) -> int | None:
+    """Return the position of the first word that is no option and no option's value.
+
+    None if there is none, or if `--name` is given.
+    """
+    valued = {
+        flag
+        for option in command.get_params(ctx)
+        if isinstance(option, click.Option) and not option.is_flag and not option.count
+        for flag in option.opts
+    }
+    options = args[: args.index("--")] if "--" in args else args
+    place = 0
+    while place < len(options) and options[place].startswith("-") and options[place] != "-":
+        place += 2 if options[place] in valued else 1
+    if place >= len(options):
+        return None
+    seen = options if ctx.allow_interspersed_args else options[:place]
+    is_named = any(word == _NAME or word.startswith(f"{_NAME}=") for word in seen)
+    return None if is_named else place
+
+
+def _runs(name: str) -> bool:
+    from moefabric.api.running_fabrics import running_fabrics
+
+    return name in running_fabrics()
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+class JsonOption(click.Option):
+    """`--json`, whose value, a file, may be left out: standard output is it then.
+
+    Args:
+        *args: As of `click.Option`.
+        ending: End of a word behind `--json` that is its file; None if only `--json=FILE` gives a
+            file, because the command reads JSON files.
+        **keys: As of `click.Option`.
+    """
+
+    def __init__(self, *args: Any, ending: str | None, **keys: Any) -> None:
+        super().__init__(*args, **keys)
+        self.ending = ending
+
+    def takes(self, word: str) -> bool:
+        """Return whether a word behind `--json` is its file."""
+        if self.ending is None or not word.endswith(self.ending):
+            return False
+        return not word.startswith("-") if word and word != str(STANDARD_OUTPUT) else bool(word)
+
+
+def _with_json_file(command: click.Command, args: list[str]) -> list[str]:
+    """Return the arguments with a file behind each `--json`."""
+    option = next((one for one in command.params if isinstance(one, JsonOption)), None)
+    end = args.index("--") if "--" in args else len(args)
+    if option is None or _JSON not in args[:end]:
+        return args
+    place = args.index(_JSON)
+    word = args[place + 1] if place + 1 < end else ""
+    taken = option.takes(word)
+    value = f"{_JSON}={word if taken else STANDARD_OUTPUT}"
+    return [*args[:place], value, *args[place + 1 + taken :]]
+
+
+def _json_option(name: str, ending: str | None, text: str) -> Callable[[Any], Any]:
+    return click.option(
+        _JSON, name, cls=JsonOption, ending=ending, type=FILE, metavar="[FILE]", help=text
+    )
+
+
+_TEXT: Final = "Print JSON instead of text; with FILE, write it there."
+json_option = _json_option("as_json", ".json", _TEXT)
+"""`--json`, `--json=FILE`, or `--json FILE.json`: the value is a path, or None."""
+json_beside_files_option = _json_option(
+    "as_json", None, "Print JSON instead of text; --json=FILE writes it to FILE."
+)
+"""The same for commands that read JSON files: a word behind `--json` is one of these."""
+
+
+def json_file_option(what: str) -> Callable[[Any], Any]:
+    """Return `--json` of long work, which usually writes a file: any word behind it is the file."""
+    return _json_option("json_file", "", f"Print {what} as JSON; with FILE, write it there.")
+
+
+def is_printed(json_file: Path | None) -> bool:
+    """Return whether JSON takes the place of text on standard output."""
+    return json_file == STANDARD_OUTPUT

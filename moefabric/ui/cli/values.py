@@ -1,0 +1,129 @@
+"""Values that a shell completes: names of fabrics, their parts, policies, models, and keys.
+
+Each function has the signature of click's `shell_complete`, and returns nothing where the names are
+unknown, for example while no fabric runs.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import click
+from click.shell_completion import CompletionItem
+
+from moefabric.core.errors import MoefabricError
+from moefabric.core.topology import Fabric
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+"""Returns what may stand for the last word, of which a part is typed."""
+
+
+def _completer(names: Callable[[click.Context, str], Iterable[str]]) -> Completer:
+    """Return a completer for names, given the context and what is typed."""
+
+    def complete(
+        context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        with suppress(MoefabricError, OSError, ValueError):
+            return [
+                CompletionItem(name)
+                for name in names(context, incomplete)
+                if name.startswith(incomplete)
+            ]
+        return []
+
+    return complete
+
+
+def fabric_names() -> list[str]:
+    """Return the names of the fabrics that run."""
+    from moefabric.api.running_fabrics import running_fabrics
+
+    return running_fabrics()
+
+
+def _fabric(context: click.Context) -> Fabric:
+    """Return the running fabric that the words before mean."""
+    from moefabric.api.running_fabrics import running_fabric
+    from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+
+    run_dir = RunDirectory.of_fabric(running_fabric(context.params.get("name")))
+    return FabricWiring.from_json(run_dir.wiring_file.read_bytes()).fabric
+
+
+def _servers(context: click.Context, _incomplete: str) -> list[str]:
+    """Return the servers and OCSes; before them the fabrics, one of which may be the first word."""
+    first = [] if context.params.get("name") else fabric_names()
+    with suppress(MoefabricError, OSError):
+        fabric = _fabric(context)
+        return [*first, *fabric.servers, *(ocs.name for ocs in fabric.ocses.values())]
+    return first
+
+
+def _ocses(context: click.Context, _incomplete: str) -> list[str]:
+    first = [] if context.params.get("name") else fabric_names()
+    with suppress(MoefabricError, OSError):
+        return [*first, *(ocs.name for ocs in _fabric(context).ocses.values())]
+    return first
+
+
+def _nics(context: click.Context, _incomplete: str) -> list[str]:
+    fabric = _fabric(context)
+    return [str(nic) for server in fabric.servers for nic in fabric.nics(server)]
+
+
+def _places(context: click.Context, incomplete: str) -> list[str]:
+    """Return the places of captures: all that has frames."""
+    fabric = _fabric(context)
+    switches = [*fabric.leaves, *fabric.spines]
+    names = [*_servers(context, incomplete), *_nics(context, incomplete), *switches, "management"]
+    return names + (_circuits(context, incomplete) if "~" in incomplete else [])
+
+
+def _circuits(context: click.Context, incomplete: str) -> list[str]:
+    """Return pairs of servers, or of NICs once a NIC is typed."""
+    fabric = _fabric(context)
+    by_nic, (source, _, _) = "/" in incomplete, incomplete.partition("~")
+    return [
+        f"{a}~{b}"
+        for region in fabric.ocses
+        for a in _ends(fabric, region.servers, by_nic=by_nic)
+        if "~" not in incomplete or a == source
+        for b in _ends(fabric, region.servers, by_nic=by_nic)
+        if a.partition("/")[0] != b.partition("/")[0]
+    ]
+
+
+def _ends(fabric: Fabric, servers: Iterable[str], *, by_nic: bool) -> list[str]:
+    if not by_nic:
+        return list(servers)
+    return [str(nic) for server in servers for nic in fabric.optical_nics(server)]
+
+
+def _policies(_context: click.Context, _incomplete: str) -> list[str]:
+    from moefabric.config.plugins import POLICIES, plugin_names
+
+    return list(plugin_names(POLICIES))
+
+
+def _models(_context: click.Context, _incomplete: str) -> list[str]:
+    from moefabric.config.model import presets
+
+    return list(presets())
+
+
+def _keys(context: click.Context, _incomplete: str) -> list[str]:
+    from moefabric.api.key_reference import KINDS, KeyReference
+
+    kinds = [context.params["kind"]] if context.params.get("kind") else KINDS[:2]
+    return [key.place for kind in kinds for key in KeyReference.of_kind(kind).all()]
+
+
+complete_fabrics = _completer(lambda _context, _incomplete: fabric_names())
+complete_servers = _completer(_servers)
+complete_ocses = _completer(_ocses)
+complete_nics = _completer(_nics)
+complete_places = _completer(_places)
+complete_circuits = _completer(_circuits)
+complete_policies = _completer(_policies)
+complete_models = _completer(_models)
+complete_keys = _completer(_keys)

@@ -1,0 +1,40 @@
+"""What a run says before it starts: fabrics, iterations, scale and duration."""
+
+import re
+
+import pytest
+
+from moefabric.config.loader import load_experiment
+from moefabric.core.units import Scale
+from moefabric.execution.run import run_estimate
+from moefabric.prediction.experiment import proposed_scale
+from moefabric.prediction.scaling import ProposedScale
+from tests.support.paths import EXAMPLES
+
+PROTOTYPE = load_experiment(EXAMPLES / "prototype.yaml", ["training.iterations=3"])
+
+
+@pytest.mark.parametrize(
+    ("iterations_s", "duration"),
+    [(0.1, "20 s"), (10, "50 s"), (40, "3 min"), (1500, "76 min"), (7200, "6.0 h")],
+)
+def test_estimate_is_rounded(iterations_s: float, duration: str) -> None:
+    proposed = ProposedScale(Scale(50, 5), iterations_s=iterations_s)
+    expected = f"4 fabrics, 3 iterations, scale 50 x 5, about {duration}"
+    assert run_estimate(PROTOTYPE, proposed) == expected
+
+
+def test_estimate_of_training_has_no_duration() -> None:
+    assert run_estimate(PROTOTYPE, ProposedScale(Scale(50, 5)), trains=True).endswith("50 x 5")
+
+
+def test_iterations_take_what_computation_leaves_over_at_the_dilation() -> None:
+    proposed, _ = proposed_scale(PROTOTYPE, EXAMPLES, "bpf")
+    exposed_s = proposed.iterations_s / proposed.scale.dilation
+    assert 3 < exposed_s < 6, "four fabrics whose iterations expose about a second each"
+    settings = ["scale.bytes=50", "scale.dilation=40"]
+    slow, _ = proposed_scale(
+        load_experiment(EXAMPLES / "prototype.yaml", settings), EXAMPLES, "bpf"
+    )
+    assert slow.iterations_s == pytest.approx(40 * exposed_s)
+    assert re.search("about [0-9]+ min", run_estimate(PROTOTYPE, slow))

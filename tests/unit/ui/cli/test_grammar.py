@@ -1,0 +1,275 @@
+"""What all commands share: names of fabrics, `--json`, sections and examples of the help."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.ui.cli.command import CliCommand, JsonOption
+from moefabric.ui.cli.main import main
+from tests.support.paths import EXAMPLES
+
+EXPERIMENT = str(EXAMPLES / "ci/experiment.yaml")
+DEMAND = str(EXAMPLES / "data/demand-4x4.json")
+OF_STUDIES = {"frontier", "oracle", "paper", "system"}
+
+
+def moefabric(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+def commands(
+    group: click.Group = main, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield all commands with their words, those of groups too."""
+    context = group.make_context("moefabric", ["doctor"])
+    for name in group.list_commands(context):
+        if group is main and name in OF_STUDIES:
+            continue
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*words, name), command
+        if isinstance(command, click.Group):
+            for child, one in command.commands.items():
+                yield (*words, name, child), one
+
+
+ALL = dict(commands())
+ON_FABRICS = [
+    words for words, command in ALL.items() if any("--name" in one.opts for one in command.params)
+]
+
+
+def parsed(*words: str) -> dict[str, Any]:
+    """Return the values of the last command of some words."""
+    command: click.Command = main
+    context = main.make_context("moefabric", list(words))
+    rest = list(words)
+    while isinstance(command, click.Group):
+        if command is not main:
+            context = command.make_context(command.name, rest, parent=context)
+            rest = [*context._protected_args, *context.args]
+            if not rest:
+                return context.params
+        _, found, rest = command.resolve_command(context, rest)
+        assert found is not None
+        command = found
+    return command.make_context(command.name, rest, parent=context).params
+
+
+# --- names of fabrics ----------------------------------------------------------------------------
+
+NAMED = [
+    ["inspect"],
+    ["check"],
+    ["events"],
+    ["logs", "--level", "warning"],
+    ["hostfile", "--slots", "2"],
+    ["down"],
+    ["dashboard", "--listen", "127.0.0.1:0"],
+    ["metrics", "--once"],
+    ["calibrate", "ocs"],
+    ["ocs", "ocs0"],
+    ["light", "s0~s1"],
+    ["exec", "s0", "--", "true", "lab"],
+    ["capture", "-w", "lab", "s0/o0"],
+    ["mpirun", "-n", "2", "--", "./program", "--name", "x"],
+    ["torchrun", "--tag", "train.py", "--name", "x"],
+    ["perf", "alltoall"],
+    ["replay", "trace.et"],
+    ["fault", "list"],
+    ["fault", "nic", "s0/o0"],
+    ["fault", "ocs", "port", "s0/o0"],
+]
+
+
+@pytest.mark.parametrize("words", NAMED, ids=" ".join)
+@pytest.mark.usefixtures("two_running")
+def test_the_first_word_of_a_command_names_a_fabric(words: list[str]) -> None:
+    plain = parsed(*words)
+    command = 2 if words[:2] == ["calibrate", "ocs"] else 1
+    named = parsed(*words[:command], "lab", *words[command:])
+    assert named.pop("name") == "lab"
+    assert plain.pop("name", None) is None
+    if words[0] not in {"perf", "replay"}:
+        assert named == plain
+
+
+@pytest.mark.usefixtures("two_running")
+def test_every_command_on_fabrics_takes_the_name_in_three_ways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rest = {"exec": ["s0", "true"], "capture": ["s0"], "perf": ["alltoall"], "replay": ["t"]}
+    rest |= {"mpirun": ["p"], "torchrun": ["p"], "gpu": ["s0/1"], "controller": ["r0"]}
+    assert len(ON_FABRICS) >= 20
+    for words in ON_FABRICS:
+        more = rest.get(words[-1], [])
+        assert parsed(*words, "--name", "other", *more)["name"] == "other", words
+        assert parsed(*words, "other", *more)["name"] == "other", words
+        monkeypatch.setenv("MOEFABRIC_FABRIC", "other")
+        assert parsed(*words, *more)["name"] == "other", words
+        assert parsed(*words, "lab", *more)["name"] == "lab", words
+        monkeypatch.delenv("MOEFABRIC_FABRIC")
+
+
+@pytest.mark.usefixtures("two_running")
+def test_name_of_a_group_is_that_of_its_commands() -> None:
+    assert parsed("fault", "--name", "other", "nic", "s0/o0")["name"] == "other"
+    assert parsed("fault", "--name", "other", "nic", "lab", "s0/o0")["name"] == "lab"
+
+
+@pytest.mark.usefixtures("two_running")
+def test_a_word_is_no_fabric_if_a_name_is_given_or_none_of_that_name_runs() -> None:
+    assert parsed("exec", "--name", "other", "lab", "true")["server"] == "lab"
+    values = parsed("exec", "s0", "lab")
+    assert (values["name"], values["server"], values["command"]) == (None, "s0", ("lab",))
+    refused = moefabric("inspect", "lab", "--name", "other")
+    assert refused.exit_code == 2
+    assert "unexpected extra argument (lab)" in refused.output
+
+
+@pytest.mark.usefixtures("two_running")
+def test_a_fabric_that_is_not_up_is_an_error_with_those_that_are() -> None:
+    message = "tpyo is not up: start it with `moefabric up FABRIC.yaml`; lab, other are up"
+    for words in (["inspect", "tpyo"], ["logs", "tpyo"], ["exec", "--name", "tpyo", "s0", "true"]):
+        refused = moefabric(*words)
+        assert (refused.exit_code, refused.output) == (1, f"moefabric: {message}\n"), words
+
+
+@pytest.mark.usefixtures("two_running")
+def test_several_fabrics_name_the_three_ways_to_choose() -> None:
+    refused = moefabric("inspect")
+    ways = "by its NAME, by `--name NAME` or by MOEFABRIC_FABRIC"
+    assert refused.output == f"moefabric: lab, other are up: choose one {ways}\n"
+
+
+@pytest.mark.usefixtures("two_running")
+def test_fabric_of_a_file_excludes_a_name_but_not_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = moefabric("perf", "lab", "barrier", "--spec", "nowhere.yaml")
+    assert (both.exit_code, "either --spec or the NAME" in both.output) == (2, True)
+    monkeypatch.setenv("MOEFABRIC_FABRIC", "lab")
+    alone = moefabric("perf", "barrier", "--spec", "nowhere.yaml")
+    assert alone.output == "moefabric: nowhere.yaml: No such file or directory\n"
+
+
+def test_usage_shows_the_name() -> None:
+    assert "Usage: main inspect [OPTIONS] [NAME]\n" in moefabric("inspect", "--help").output
+    assert "exec [OPTIONS] [NAME] SERVER COMMAND..." in moefabric("exec", "--help").output
+
+
+@pytest.mark.usefixtures("two_running")
+def test_down_of_a_fabric_that_is_not_up_says_which_are() -> None:
+    result = moefabric("down", "tpyo")
+    assert (result.exit_code, result.output) == (0, "tpyo: was not up; lab, other are up\n")
+
+
+def test_list_shows_age_owner_servers_and_user(two_running: Path) -> None:
+    result = moefabric("list")
+    assert result.exit_code == 0
+    heading, lab, other = result.output.splitlines()
+    assert heading.split("  ")[0] == "name"
+    assert lab.split()[0] == "lab"
+    assert lab.split()[-1] == "4", "it has no user"
+    assert other.startswith("other")
+    (first, _) = json.loads(moefabric("list", "--json").output)
+    assert (first["name"], first["servers"], first["pid"], first["run"]) == ("lab", 4, None, "")
+    assert 0 <= first["age_s"] < 60
+    RunDirectory(two_running / "lab").wiring_file.unlink()
+    assert "coming up" in moefabric("list").output
+
+
+def test_list_of_no_fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(tmp_path))
+    assert moefabric("list").output == "no fabric is up\n"
+    assert moefabric("list", "--json").output == "[]\n"
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def test_json_is_printed_or_written(tmp_path: Path) -> None:
+    file = tmp_path / "cost.json"
+    printed = moefabric("cost", "--json")
+    for words in (["--json", str(file)], [f"--json={file}"]):
+        written = moefabric("cost", *words)
+        assert written.output.startswith("networks of 128 servers")
+        assert file.read_text() == printed.output
+        file.unlink()
+
+
+@pytest.mark.parametrize("command", [["predict", EXPERIMENT], ["plan", "--demand", DEMAND]])
+def test_prediction_and_plan_write_json(command: list[str], tmp_path: Path) -> None:
+    words = [*command, "--degree", "3"] if command[0] == "plan" else command
+    file = tmp_path / "it.json"
+    text = moefabric(*words).output
+    assert moefabric(*words, "--json", str(file)).output == text
+    assert json.loads(file.read_text()) == json.loads(moefabric(*words, "--json").output)
+
+
+def test_word_behind_json_is_the_experiment_as_before() -> None:
+    values = parsed("predict", "--json", EXPERIMENT)
+    assert (values["as_json"], values["experiment"]) == (Path("-"), Path(EXPERIMENT))
+    values = parsed("compare", "--json", "before.json", "after.json")
+    assert (values["as_json"], values["after"]) == (Path("-"), Path("after.json"))
+
+
+def test_run_prints_json_without_a_file() -> None:
+    assert parsed("run", EXPERIMENT, "--json")["json_file"] == Path("-")
+    assert parsed("run", EXPERIMENT, "--json", "--flows")["json_file"] == Path("-")
+    assert parsed("run", "--json", "out/x", EXPERIMENT)["json_file"] == Path("out/x")
+
+
+def test_json_behind_a_double_dash_is_the_programs() -> None:
+    assert parsed("exec", "s0", "--", "iperf3", "--json")["command"] == ("iperf3", "--json")
+
+
+def test_every_json_option_prints_without_a_value() -> None:
+    plain = [
+        words
+        for words, command in ALL.items()
+        for option in command.params
+        if "--json" in option.opts and not isinstance(option, JsonOption)
+    ]
+    assert plain == []
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+
+def test_help_groups_all_commands() -> None:
+    text = moefabric("--help").output
+    titles = [line.rstrip(":") for line in text.splitlines() if line.endswith(":")]
+    sections = ["Options", "Experiments", "Fabrics", "Traffic", "Inputs", "This machine"]
+    assert titles[: len(sections)] == sections
+    for words in ALL:
+        assert f"\n  {words[0]} " in text
+
+
+@pytest.mark.usefixtures("two_running")
+def test_every_command_has_two_examples_that_parse() -> None:
+    shown = 0
+    for words, command in ALL.items():
+        examples = getattr(command, "examples", ())
+        assert len(examples) >= 2, words
+        for example in examples:
+            assert f"  {example}\n" in moefabric(*words, "--help").output
+            line = example.partition(" > ")[0].removeprefix('eval "$(').removesuffix(')"')
+            program, *arguments = shlex.split(line)
+            assert program == "moefabric"
+            assert tuple(arguments[: len(words)]) == words
+            assert parsed(*arguments).get("name", "lab") in {None, "lab", "best-pairs"}
+            shown += 1
+    assert shown >= 2 * len(ALL)
+
+
+def test_commands_have_the_grammar() -> None:
+    plain = [w for w, c in ALL.items() if not isinstance(c, (CliCommand, click.Group))]
+    assert plain == []
