@@ -14,6 +14,7 @@ _KINDS: Final = {
     "model": ("describes a model", "`moefabric model show`", "a model"),
     "hosts": ("lists hosts", "`moefabric run --hosts`", "a list of hosts"),
     "demand": ("is a demand", "`moefabric plan --demand`", "a demand"),
+    "trace": ("is a trace", "`moefabric replay`", "a trace"),
     "result": ("is the result of a run", "`moefabric report`", "the result of a run"),
     "prediction": ("is a prediction", "no command", "a prediction"),
 }

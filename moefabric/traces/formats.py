@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from moefabric.config.file_kinds import refuse_other_kind
 from moefabric.config.plugins import TRACE_READERS, TRACE_WRITERS, load_plugin, plugin_names
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.files import first_file, read_head
@@ -102,12 +103,15 @@ def trace_reader(path: Path, readers: Iterable[TraceReader] | None = None) -> Tr
 
     Raises:
         TraceError: If no reader or more than one knows the content.
+        SpecError: If it is no trace, but another file of moefabric.
     """
     choice, broken = _registered_readers() if readers is None else (list(readers), [])
     head = read_head(first_file(path))
     matching = [reader for reader in choice if reader.matches(path, head)]
     if len(matching) == 1:
         return matching[0]
+    if not matching and path.is_file():
+        refuse_other_kind(path, "trace")
     known = ", ".join(reader.name for reader in matching or choice)
     fault = "could be any of" if matching else "the content is in no known format; known are"
     raise TraceError(path, "", "; ".join([f"{fault} {known}", *([] if matching else broken)]))

@@ -13,6 +13,7 @@ from moefabric.config.hosts import hosts_of_file
 from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.config.model import load_model
 from moefabric.core.errors import SpecError
+from moefabric.traces.formats import trace_reader
 from tests.support.paths import EXAMPLES, GOLDEN
 
 EXPERIMENT = EXAMPLES / "prototype.yaml"
@@ -36,6 +37,7 @@ MISTAKES: list[tuple[Callable[[Path], object], Path, str]] = [
     (lambda path: load_model(str(path)), EXPERIMENT, f"{AN_EXPERIMENT}; a model is needed"),
     (lambda path: load_model(str(path)), RESULT, f"{A_RESULT}; a model is needed"),
     (read_demand, EXPERIMENT, f"{AN_EXPERIMENT}; a demand is needed"),
+    (trace_reader, EXPERIMENT, f"{AN_EXPERIMENT}; a trace is needed"),
     (read_demand, RESULT, f"{A_RESULT}; a demand is needed"),
 ]
 
