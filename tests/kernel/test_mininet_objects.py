@@ -166,7 +166,7 @@ def test_link_down_is_a_failure_of_its_nics_as_by_fault(lab: Lab) -> None:
     command_line("link s0 leaf0 down\nlink ocs0 sw-s1 down\n")
     failed = [(entry["kind"], entry["what"]) for entry in lab.faults()]
     assert failed == [("nic", ["s0/e0"]), ("nic", ["s1/o0", "s1/o1", "s1/o2"])]
-    command_line("link leaf0 s0 up\nlink s1 ocs0 up\n")
+    command_line("link leaf0 s0 up\nlink s1 ocs0 up\n", "--name", lab.name)
     assert lab.faults() == []
 
 

@@ -4,13 +4,14 @@ import sys
 
 import click
 
-from moefabric.ui.cli.options import running_lab
+from moefabric.ui.cli.options import name_option, running_lab
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("fabric", metavar="[NAME]", required=False)
+@name_option
 @click.option("--custom-file", is_flag=True, help="Print the path of a file for `mn --custom`.")
-def mininet(name: str | None, custom_file: bool) -> None:
+def mininet(fabric: str | None, name: str | None, custom_file: bool) -> None:
     """Run Mininet's command line on the running fabric NAME; `exit` leaves the fabric running.
 
     Commands are Mininet's: `pingall`, `s0 iperf3 -c s1`, `net`, `dump`, `links`, `py s0.IP()`.
@@ -25,4 +26,4 @@ def mininet(name: str | None, custom_file: bool) -> None:
     if custom_file:
         click.echo(of_mininet.custom_file())
         return
-    of_mininet.command_line(running_lab(name), sys.stdin)
+    of_mininet.command_line(running_lab(fabric or name), sys.stdin)
