@@ -23,7 +23,7 @@ if mininet_package.mininet_spec() is None:
 # isort: split
 from mininet.cli import CLI
 from mininet.link import Intf, Link
-from mininet.log import error
+from mininet.log import error, output
 from mininet.net import Mininet
 from mininet.node import Controller, Host, Node, Switch
 from mininet.topo import Topo
@@ -311,6 +311,41 @@ class FabricNet(Mininet):
             change(self._run_dir, FailureKind.NIC, self.nics_between(src, dst))
         except MoefabricError as refusal:
             error(f"{refusal}\n")
+
+    def iperf(
+        self,
+        hosts: Sequence[FabricHost] | None = None,
+        l4Type: str = "TCP",  # noqa: N803 - Mininet's name
+        udpBw: str = "10M",  # noqa: N803
+        seconds: int = 5,
+        port: int = 5001,
+        **_: object,
+    ) -> list[str]:
+        """Measure the rate between two servers; return that of the receiver and of the sender.
+
+        Mininet's own waits forever for iperf 2.1, and ends every iperf of the machine.
+
+        Raises:
+            FabricError: if iperf3 fails.
+        """
+        client, server = hosts or (self.hosts[0], self.hosts[-1])
+        output("*** Iperf: testing", l4Type, "bandwidth between", client, "and", server, "\n")
+        options = ["-u", "-b", udpBw] if l4Type == "UDP" else []
+        with server.popen("iperf3", "-s", "-1", "--forceflush", "-p", str(port)) as listener:
+            try:
+                while b"listening" not in (line := listener.stdout.readline()):
+                    if not line:
+                        raise FabricError(f"{server}: iperf3: {listener.stderr.read().decode()}")
+                argv = ["iperf3", "-J", "-c", server.IP(), "-p", str(port), "-t", str(seconds)]
+                end = json.loads(client.pexec([*argv, *options])[0]).get("end") or {}
+            finally:
+                listener.terminate()
+        if "sum_received" not in end:
+            raise FabricError(f"{client}: iperf3 doesn't reach {server}")
+        rates = [end[side]["bits_per_second"] / 1e6 for side in ("sum_received", "sum_sent")]
+        result = [udpBw] * bool(options) + [f"{rate:.3g} Mbits/sec" for rate in rates]
+        output(f"*** Results: {result}\n")
+        return result
 
     def nics_between(self, a: str, b: str) -> list[str]:
         """Return the NICs between two nodes; a server and its switch are one.

@@ -131,7 +131,7 @@ def _add_controller(lab: Lab, name: str, kind: Any) -> None:
     """Add a controller of Mininet's, to which the switches connect at the fabric's address."""
     host, port = lab.wiring.management.openflow_endpoint(None)
     is_remote = isinstance(kind, type) and issubclass(kind, RemoteController)
-    where = {"ip": host, "port": port} if is_remote else {}
+    where = {"ip": host} if is_remote else {}
     controller = lab.net.addController(name, kind, **where)
     if controller and controller.port != port:
         raise FabricError(f"--controller: switches of a fabric connect to port {port}")

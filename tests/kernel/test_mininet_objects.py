@@ -148,11 +148,25 @@ def test_script_on_standard_input_runs_mininets_commands_until_exit(lab: Lab) ->
     assert Lab.running().name == lab.name, "the fabric runs on"
 
 
+def test_iperf_measures_the_rate_of_a_nic(net: Any) -> None:
+    received, sent = (float(rate.split()[0]) for rate in net.iperf(seconds=1))
+    assert 30 < received <= 50  # a NIC's 50 Mb/s with headers
+    assert sent >= received
+    asked, received_of_it, _ = net.iperf(net.hosts[:2], l4Type="UDP", udpBw="5M", seconds=1)
+    assert asked == "5M"
+    assert 4 < float(received_of_it.split()[0]) < 6
+    with net["s3"].popen("iperf3", "-s", "--forceflush", "-p", "5001") as other:
+        assert any(b"listening" in line for line in other.stdout)
+        with pytest.raises(FabricError, match="s3: iperf3"):
+            net.iperf(seconds=1)
+        other.terminate()
+
+
 def test_link_down_is_a_failure_of_its_nics_as_by_fault(lab: Lab) -> None:
     command_line("link s0 leaf0 down\nlink ocs0 sw-s1 down\n")
     failed = [(entry["kind"], entry["what"]) for entry in lab.faults()]
     assert failed == [("nic", ["s0/e0"]), ("nic", ["s1/o0", "s1/o1", "s1/o2"])]
-    command_line("link leaf0 s0 up\nlink s1 ocs0 up\n")
+    command_line("link leaf0 s0 up\nlink s1 ocs0 up\n", "--name", lab.name)
     assert lab.faults() == []
 
 

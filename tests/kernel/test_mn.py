@@ -94,6 +94,11 @@ def test_what_contradicts_a_fabric_is_refused_and_nothing_else_is_cleaned(
     assert shown.splitlines()[-1] == END
 
 
+def test_remote_controller_at_another_port_is_refused() -> None:
+    shown = mn(*FABRIC, "--controller", "remote,port=6633", "--test", "none")
+    assert "--controller: switches of a fabric connect to port 6653" in shown, shown
+
+
 def test_controllers_of_a_fabric_need_its_topology() -> None:
     shown = mn("--topo", "single,2", "--switch", "bpf", *OWN, "--test", "pingall")
     assert "--controller: fabric: needs `--topo fabric,FABRIC.yaml`" in shown
