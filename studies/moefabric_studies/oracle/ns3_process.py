@@ -50,6 +50,45 @@ void moefabric_outage(ns3::Ptr<ns3::ErrorModel> model, double from_s, double unt
     ns3::Simulator::Schedule(ns3::Seconds(until_s), &ns3::ErrorModel::Disable, model);
 }
 """
+_WARM_S: Final = 0.05
+"""Time in which warm connections carry their first bytes, before any flow starts."""
+_WARM_SENDER: Final = """
+#include <algorithm>
+#include "ns3/node.h"
+#include "ns3/packet.h"
+#include "ns3/simulator.h"
+#include "ns3/socket.h"
+class MoefabricSender : public ns3::Object {
+  public:
+    ns3::Ptr<ns3::Socket> socket;
+    uint64_t left = 0;
+    void Connect(ns3::Address remote) { socket->Connect(remote); }
+    void Fill(ns3::Ptr<ns3::Socket>, uint32_t) {
+        while (left > 0) {
+            uint64_t room = std::min<uint64_t>(socket->GetTxAvailable(), 1 << 20);
+            int sent = room ? socket->Send(ns3::Create<ns3::Packet>(std::min(left, room))) : 0;
+            if (sent <= 0) return;
+            left -= sent;
+        }
+    }
+    void Add(uint64_t bytes) {
+        left += bytes;
+        Fill(socket, 0);
+    }
+};
+void moefabric_warm_sender(ns3::Ptr<ns3::Node> node, ns3::Address local, ns3::Address remote,
+                           uint64_t first, uint64_t bytes, double start_s) {
+    auto sender = ns3::CreateObject<MoefabricSender>();
+    auto factory = ns3::TypeId::LookupByName("ns3::TcpSocketFactory");
+    sender->socket = ns3::Socket::CreateSocket(node, factory);
+    sender->socket->Bind(local);
+    sender->socket->SetSendCallback(ns3::MakeCallback(&MoefabricSender::Fill, sender));
+    sender->left = first;
+    // Queue disciplines are ready when the simulation has begun.
+    ns3::Simulator::Schedule(ns3::MicroSeconds(1), &MoefabricSender::Connect, sender, remote);
+    ns3::Simulator::Schedule(ns3::Seconds(start_s), &MoefabricSender::Add, sender, bytes);
+}
+"""
 
 
 def main() -> None:
@@ -96,7 +135,10 @@ class _Simulation:
         self.flows: Sequence[Mapping[str, Any]] = step["flows"]
         self.mtu: int = scenario["mtu"]
         self.transport: Mapping[str, Any] = scenario["transport"]
-        self.limit_s: float = scenario["limit_s"]
+        self.warm_bytes: int = self.transport["warm_bytes"]
+        self.opening_s = _WARM_S if self.warm_bytes else 0.0
+        """When flows start; their ends are counted from then on."""
+        self.limit_s: float = scenario["limit_s"] + self.opening_s
         self._set_defaults()
         names = dict.fromkeys(_node(end) for cable in scenario["cables"] for end in cable["ends"])
         self.nodes = ns.NodeContainer()
@@ -247,6 +289,12 @@ class _Simulation:
         there = ns.InetSocketAddress(target, _FIRST_PORT + number).ConvertTo()
         receiver = ns.PacketSinkHelper("ns3::TcpSocketFactory", there)
         sink = receiver.Install(self.node[flow["dst"]])
+        here = ns.InetSocketAddress(source, 0).ConvertTo()
+        if self.warm_bytes:
+            ends = self.node[flow["src"]], here, there
+            start_s = self.opening_s + flow["start_s"]
+            _warm_sender()(*ends, self.warm_bytes, _size(flow), start_s)
+            return sink
         if self.transport["congestion_control"] == "paced":
             # It sends whole segments only: so many more bytes take the same time.
             segment = self.mtu - _TCP_IP
@@ -258,7 +306,6 @@ class _Simulation:
             sender = ns.BulkSendHelper("ns3::TcpSocketFactory", there)
             sender.SetAttribute("SendSize", ns.UintegerValue(_WRITE_BYTES))
         sender.SetAttribute("MaxBytes", ns.UintegerValue(_size(flow)))
-        here = ns.InetSocketAddress(source, 0).ConvertTo()
         sender.SetAttribute("Local", ns.AddressValue(here))
         sender.Install(self.node[flow["src"]]).Start(ns.Seconds(flow["start_s"]))
         return sink
@@ -271,9 +318,10 @@ class _Simulation:
                 continue  # acknowledgements
             # A paced sender fills its last segment, so that more bytes may arrive.
             received = self.sinks[number].Get(0).GetTotalRx()
-            complete = received >= _size(self.flows[number])
+            complete = received >= self.warm_bytes + _size(self.flows[number])
+            end_s = stats.timeLastRxPacket.GetSeconds() - self.opening_s
             answer[number] = {
-                "end_s": stats.timeLastRxPacket.GetSeconds() if complete else None,
+                "end_s": end_s if complete else None,
                 "sent_packets": stats.txPackets,
                 "lost_packets": stats.txPackets - stats.rxPackets,
             }
@@ -284,6 +332,12 @@ class _Simulation:
 def _outage_event() -> Any:
     ns.cppyy.cppdef(_OUTAGE_EVENT)
     return ns.cppyy.gbl.moefabric_outage
+
+
+@cache
+def _warm_sender() -> Any:
+    ns.cppyy.cppdef(_WARM_SENDER)
+    return ns.cppyy.gbl.moefabric_warm_sender
 
 
 def _seconds(value: float) -> Any:

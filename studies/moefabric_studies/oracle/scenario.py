@@ -157,6 +157,8 @@ class Transport:
         delayed_ack_s: Longest delay of an acknowledgement; it must be below the time-out.
         fair_hosts: Whether the flows of a host take turns on its NICs, as Linux' `fq` has them do;
             otherwise an acknowledgement waits behind all data of its host.
+        warm_bytes: Bytes that each connection carries before its flow starts, as in runs, so that
+            its window is open; 0 opens connections with their flows.
     """
 
     congestion_control: Literal["cubic", "dctcp", "reno", "paced"]
@@ -167,6 +169,7 @@ class Transport:
     initial_window: int = 10
     delayed_ack_s: float = 0.001
     fair_hosts: bool = False
+    warm_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -176,7 +179,8 @@ class Transport:
         text = self.congestion_control.upper()
         rto = "" if self.min_rto_s == Transport.min_rto_s else f", RTO {self.min_rto_s * 1e3:g} ms"
         fair = ", fair hosts" if self.fair_hosts else ""
-        return f"{text}, {self.queue_packets:,} packets{rto}{fair}"
+        warm = ", warm" if self.warm_bytes else ""
+        return f"{text}, {self.queue_packets:,} packets{rto}{fair}{warm}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the transport as JSON values."""

@@ -22,7 +22,13 @@ TRANSPORTS: Final = (
     Transport("dctcp", 100, mark_packets=20),
 )
 """Transports of every case."""
-FORWARDING_TRANSPORTS: Final = (*TRANSPORTS, Transport("dctcp", fair_hosts=True))
+WARM_BYTES: Final = 128 * 1024
+"""Bytes that connections of a run carry before its first collective."""
+FORWARDING_TRANSPORTS: Final = (
+    *TRANSPORTS,
+    Transport("dctcp", fair_hosts=True),
+    *(Transport(control, warm_bytes=WARM_BYTES) for control in ("cubic", "dctcp")),
+)
 """Transports of fabrics with and without forwarding."""
 _PROCESSES: Final = 2
 

@@ -39,6 +39,8 @@ ALL_TO_ALL = Scenario(
     ),
 )
 
+LATE = tuple(replace(flow, start_s=1e-3) for flow in ALL_TO_ALL.flows)
+
 
 def relayed(*flows: tuple[str, str]) -> Scenario:
     """Return a scenario of 4 MB over circuits only: each flow has a tree and the servers on it."""
@@ -215,3 +217,26 @@ def test_acknowledgements_pass_the_data_of_fair_hosts_in_ns3() -> None:
     assert fair.lost_packets == 0
     assert None not in (*fifo.ends_s, *fair.ends_s)
     assert fair.ends_s[0] < 0.8 * fifo.ends_s[0]  # type: ignore[operator]
+
+
+@pytest.mark.slow
+def test_warm_connections_end_sooner_in_ns3_and_count_from_the_start_of_their_flows() -> None:
+    ns3 = needed(processes.ns3())
+    new, warm, late, trees = ns3.run(
+        [
+            processes.packet_document(case, Transport("dctcp", warm_bytes=warm))
+            for case, warm in (
+                (ALL_TO_ALL, 0),
+                (ALL_TO_ALL, 128 * 1024),
+                (replace(ALL_TO_ALL, steps=(FlowStep(LATE),)), 128 * 1024),
+                (TREES, 128 * 1024),
+            )
+        ]
+    )
+    bound_s = own_simulators.fluid_bound_s(ALL_TO_ALL)
+    assert new.last_s is not None
+    assert warm.last_s is not None
+    assert late.last_s is not None
+    assert bound_s < warm.last_s < new.last_s
+    assert late.last_s == pytest.approx(warm.last_s + 1e-3, rel=0.01)
+    assert None not in trees.ends_s, "sockets open when the queues of servers are ready"

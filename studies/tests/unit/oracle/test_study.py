@@ -12,15 +12,17 @@ from moefabric_studies.oracle.cases import Case
 from moefabric_studies.oracle.processes import SimulatorProcess
 from moefabric_studies.oracle.results import FORWARDING
 from moefabric_studies.oracle.scenario import Cable, FlowStep, RoutedFlow, Scenario
-from moefabric_studies.oracle.study import Study, compare
+from moefabric_studies.oracle.study import WARM_BYTES, Study, compare
 
 from moefabric.core.errors import UnsupportedError
+from moefabric.testbed.testbed import WARM_UP_BYTES
 
 ANSWERS = """
 import json, sys
 for scenario in json.load(sys.stdin):
     transport = scenario.get("transport", {})
     end_s = transport.get("queue_packets", 0) + transport.get("fair_hosts", False) / 2
+    end_s += transport.get("warm_bytes", 0) / 2**18
     print(json.dumps({"flows": [{"end_s": end_s + 1.0}] * 2, "wall_s": 0.0}))
 """
 ROUTES = ((("s0/o0", "s1/o0"),), (("s0/o1", "s2/o0"), ("s2/o1", "s1/o1")))
@@ -53,7 +55,7 @@ def simulator(tmp_path: Path) -> SimulatorProcess:
     return SimulatorProcess("fake", Path(sys.executable), os.fspath(program), "json", "", "'1.0'")
 
 
-def test_forwarding_also_runs_with_fair_hosts_and_its_bytes_are_counted(
+def test_forwarding_also_runs_with_fair_hosts_and_warm_connections_and_its_bytes_are_counted(
     simulator: SimulatorProcess,
 ) -> None:
     case = Case("prototype", "0.0 dispatch", "eps", 0.1, SCENARIO, 1.0)
@@ -62,13 +64,18 @@ def test_forwarding_also_runs_with_fair_hosts_and_its_bytes_are_counted(
     results = compare(study, simulator, simulator, progress)
     ends = [[packets.last_s for packets in result.packets] for result in results.cases]
     common = [1001.0, 1001.0, 1001.0, 101.0, 101.0]
-    assert ends == [common, [*common, 1001.5], common]
+    assert ends == [common, [*common, 1001.5, 1001.5, 1001.5], common]
     assert results.transports[-1] == "DCTCP, 100 packets"
-    assert results.cases[1].packets[-1].transport == "DCTCP, 1,000 packets, fair hosts"
+    assert [packets.transport for packets in results.cases[1].packets[-3:]] == [
+        "DCTCP, 1,000 packets, fair hosts",
+        "CUBIC, 1,000 packets, warm",
+        "DCTCP, 1,000 packets, warm",
+    ]
+    assert WARM_BYTES == WARM_UP_BYTES
     assert (results.cases[1].bytes, results.cases[1].forwarded_bytes) == (4e6, 1e6)
     assert (results.ns3, results.sharing[0].simgrid_s) == ("1.0", (1.0, 1.0))
-    assert progress.steps == 16
-    assert progress.messages[1] == "ns-3: 3 all-to-alls, 16 simulations"
+    assert progress.steps == 18
+    assert progress.messages[1] == "ns-3: 3 all-to-alls, 18 simulations"
 
 
 def test_missing_simulators_are_named_at_once(simulator: SimulatorProcess) -> None:
