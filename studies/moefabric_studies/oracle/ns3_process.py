@@ -62,6 +62,7 @@ class MoefabricSender : public ns3::Object {
   public:
     ns3::Ptr<ns3::Socket> socket;
     uint64_t left = 0;
+    void Connect(ns3::Address remote) { socket->Connect(remote); }
     void Fill(ns3::Ptr<ns3::Socket>, uint32_t) {
         while (left > 0) {
             uint64_t room = std::min<uint64_t>(socket->GetTxAvailable(), 1 << 20);
@@ -81,9 +82,10 @@ void moefabric_warm_sender(ns3::Ptr<ns3::Node> node, ns3::Address local, ns3::Ad
     auto factory = ns3::TypeId::LookupByName("ns3::TcpSocketFactory");
     sender->socket = ns3::Socket::CreateSocket(node, factory);
     sender->socket->Bind(local);
-    sender->socket->Connect(remote);
     sender->socket->SetSendCallback(ns3::MakeCallback(&MoefabricSender::Fill, sender));
     sender->left = first;
+    // Queue disciplines are ready when the simulation has begun.
+    ns3::Simulator::Schedule(ns3::MicroSeconds(1), &MoefabricSender::Connect, sender, remote);
     ns3::Simulator::Schedule(ns3::Seconds(start_s), &MoefabricSender::Add, sender, bytes);
 }
 """

@@ -222,13 +222,14 @@ def test_acknowledgements_pass_the_data_of_fair_hosts_in_ns3() -> None:
 @pytest.mark.slow
 def test_warm_connections_end_sooner_in_ns3_and_count_from_the_start_of_their_flows() -> None:
     ns3 = needed(processes.ns3())
-    new, warm, late = ns3.run(
+    new, warm, late, trees = ns3.run(
         [
             processes.packet_document(case, Transport("dctcp", warm_bytes=warm))
             for case, warm in (
                 (ALL_TO_ALL, 0),
                 (ALL_TO_ALL, 128 * 1024),
                 (replace(ALL_TO_ALL, steps=(FlowStep(LATE),)), 128 * 1024),
+                (TREES, 128 * 1024),
             )
         ]
     )
@@ -238,3 +239,4 @@ def test_warm_connections_end_sooner_in_ns3_and_count_from_the_start_of_their_fl
     assert late.last_s is not None
     assert bound_s < warm.last_s < new.last_s
     assert late.last_s == pytest.approx(warm.last_s + 1e-3, rel=0.01)
+    assert None not in trees.ends_s, "sockets open when the queues of servers are ready"
