@@ -14,8 +14,6 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 4096
 """The server reads so much of a client in turn, so that no flood of requests delays others."""
-STRANGER_BYTES = 512
-"""The same for clients that aren't trusted: each turn of theirs takes about 2 ms."""
 UNREAD_BYTES = 64 * 1024
 """The server stops reading from a client that leaves this many bytes of replies unread."""
 MAX_UNREAD_BYTES = 1 << 20
@@ -34,7 +32,7 @@ class ClientConnection:
         sock: socket.socket,
         loop: EventLoop,
         on_closed: Callable[["ClientConnection"], None],
-        receive_bytes: int = RECEIVE_BYTES,
+        receive_bytes: Callable[[], int] = lambda: RECEIVE_BYTES,
     ) -> None:
         """Use a connected socket.
 
@@ -42,7 +40,7 @@ class ClientConnection:
             sock: the socket.
             loop: calls back when the socket is ready.
             on_closed: called once, when the socket is closed.
-            receive_bytes: the server reads at most so much in turn.
+            receive_bytes: returns how much the server reads at most in this turn.
         """
         self._sock, self._loop, self._on_closed = sock, loop, on_closed
         self._receive_bytes = receive_bytes
@@ -121,7 +119,7 @@ class ClientConnection:
 
     def _read(self) -> None:
         try:
-            data = self._sock.recv(self._receive_bytes)
+            data = self._sock.recv(self._receive_bytes())
         except BlockingIOError:
             return
         except OSError:

@@ -9,7 +9,7 @@ from typing import Final
 
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.crossbar.crossbar import Crossbar
-from moefabric.emulator.ocs.client_connection import RECEIVE_BYTES, STRANGER_BYTES, ClientConnection
+from moefabric.emulator.ocs.client_connection import RECEIVE_BYTES, ClientConnection
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
@@ -27,6 +27,8 @@ MOST_OF_SOURCE: Final = 32
 """The most of these from one address."""
 RESERVED_PORTS: Final = 1024
 """Ports below this are for privileged processes (ip(7)): no other user's program has one."""
+_LEAST_BYTES: Final = 64
+"""The least part of a share: an SCPI command or two."""
 _KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """Seconds and probes after which a silent client whose machine is gone is disconnected."""
 
@@ -65,8 +67,8 @@ class FrontEndListener:
         try:
             address, port = sock.getpeername()[:2]
             trusted = port < RESERVED_PORTS
-            size = RECEIVE_BYTES if trusted else STRANGER_BYTES
-            client = ClientConnection(sock, self._loop, self._forget, size)
+            share = (lambda: RECEIVE_BYTES) if trusted else self._stranger_bytes
+            client = ClientConnection(sock, self._loop, self._forget, share)
         except OSError:  # the client has disconnected already
             sock.close()
             return
@@ -83,6 +85,10 @@ class FrontEndListener:
         if not trusted:
             deadline_ns = self._loop.now_ns() + round(FIRST_REQUEST_S * NS_PER_S)
             self._loop.call_at(deadline_ns, partial(self._end_silent, client))
+
+    def _stranger_bytes(self) -> int:
+        """Return how much is read of a stranger in turn: all of them together have one share."""
+        return max(_LEAST_BYTES, RECEIVE_BYTES // len(self._clients))
 
     def _forget(self, client: ClientConnection) -> None:
         self._clients.discard(client)
