@@ -134,6 +134,8 @@ class MemorySource(FabricSource):
         return {"circuits_after": circuits}
 
     def fault(self, kind: str, what: Sequence[str]) -> list[Json]:
+        if kind not in list(FailureKind):
+            raise SpecError([(kind, f"is not one of {', '.join(FailureKind)}")])
         self.failed.append({"kind": kind, "what": list(what)})
         self._append("inject", kind, what)
         return self.failures()
