@@ -32,8 +32,10 @@ def read_sealed_archive(data: bytes) -> None:
     with zipfile.ZipFile(
         packed, "w", zipfile.ZIP_DEFLATED if kind[0] & 1 else zipfile.ZIP_STORED
     ) as archive:
-        archive.writestr(("counts.npy", "routes.npy", "scores.npy")[(kind[0] >> 1) % 3], array)
-        archive.writestr("counts.npy" if kind[0] & 8 else "other.npy", array)
+        chosen = ("counts.npy", "routes.npy", "scores.npy")[(kind[0] >> 1) % 3]
+        other = "counts.npy" if kind[0] & 8 and chosen != "counts.npy" else "other.npy"
+        for name in (chosen, other):
+            archive.writestr(name, array)
     with warnings.catch_warnings(), input_file(packed.getvalue(), ".npz") as file:
         warnings.simplefilter("ignore")  # NumPy's, of headers of Python 2
         for load in (load_gating, load_routes):

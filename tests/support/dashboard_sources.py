@@ -122,15 +122,20 @@ class MemorySource(FabricSource):
 
     def dark(self, circuits: Sequence[str], region: str | None) -> Json:
         name = region or self.fabric.regions[0].name
-        lit = self.light_of[name]
+        lit = self.light_of.get(name, [])
         return self._set_light(name, [c for c in lit if circuits and c not in circuits])
 
     def _set_light(self, name: str, circuits: list[str]) -> Json:
+        found = [region for region in self.fabric.regions if region.name == name]
+        if not found:
+            raise SpecError([(name, "is not one of the regions")])
         self.light_of[name] = circuits
-        self._report(next(region for region in self.fabric.regions if region.name == name))
+        self._report(found[0])
         return {"circuits_after": circuits}
 
     def fault(self, kind: str, what: Sequence[str]) -> list[Json]:
+        if kind not in list(FailureKind):
+            raise SpecError([(kind, f"is not one of {', '.join(FailureKind)}")])
         self.failed.append({"kind": kind, "what": list(what)})
         self._append("inject", kind, what)
         return self.failures()
