@@ -53,8 +53,9 @@ def test_doctor_without_root_knows_what_it_does_not_know(monkeypatch: pytest.Mon
     *lines, last = result.output.splitlines()
     assert result.exit_code == 1
     sudo = "only root can run this check; run `moefabric doctor` with sudo"
-    assert f"unknown shaping (HTB): {sudo}" in lines
-    assert f"unknown packet switches: {sudo}" in lines
+    text = " ".join(" ".join(lines).split())
+    assert f"unknown shaping (HTB): {sudo}" in text
+    assert f"unknown packet switches: {sudo}" in text
     assert last.startswith("ready for predict, plan; not for run, up; needs: root")
     assert "shaping (HTB)" in last
     unknown = [finding for finding in probe_machine() if finding.is_unknown]

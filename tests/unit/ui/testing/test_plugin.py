@@ -148,7 +148,8 @@ def test_run_with_an_invalid_verdict_fails_the_test(
     result = outcome(pytester, "--moefabric")
     if verdict == "invalid":
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["the run's verdict is invalid", "mixnet: 2 bytes are corrupt"])
+        reason = "mixnet is invalid: 2 bytes are corrupt"
+        result.stdout.fnmatch_lines(["the run's verdict is invalid", reason])
     else:
         result.assert_outcomes(passed=1)
 
