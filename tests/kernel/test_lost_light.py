@@ -31,7 +31,7 @@ SCPI_PORT = 5025
 EXPERIMENT = f"""
 experiment: taken
 model: {{name: mixtral-8x7b, layers: 1}}
-training: {{ep: 8, tp: 4, sequence: 4096, micro_batch: 8, iterations: 12}}
+training: {{ep: 8, tp: 4, sequence: 4096, micro_batch: 8, iterations: 24}}
 gating: {{matrix: {EXAMPLES}/data/gating-8x8.json}}
 wiring: {{nic_rate: 100Gb/s, regions: [{{servers: 4}}]}}
 fabrics: [{{name: static, optical: 3, electrical: 1, policy: static}}]
