@@ -235,6 +235,8 @@ def _parquet_experts(file: Path, open_file: Callable[[Path], Any]) -> Iterator[_
         yield nothing, nothing
         for batch in parquet.iter_batches(columns=[_PARQUET_COLUMN], batch_size=PARQUET_ROWS):
             column = batch.column(0)
+            if not hasattr(column, "value_lengths"):
+                raise TraceError(file, _PARQUET_COLUMN, f"is not lists: {column.type}")
             experts = column.flatten().to_numpy(zero_copy_only=False)
             chosen += len(experts)
             if chosen > MAX_CHOICES:
