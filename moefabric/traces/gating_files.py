@@ -248,7 +248,10 @@ def _check_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
     """
     with archive.open(member) as file:
         read_header = _HEADER_READERS[np.lib.format.read_magic(file)]
-        shape, _, dtype = read_header(file)
+        try:
+            shape, _, dtype = read_header(file)
+        except TypeError as error:  # a key of the header is no text
+            raise ValueError(f"the header: {error}") from error
         size = prod(shape) * dtype.itemsize
         if max(size, member.file_size) > MAX_ARRAY_BYTES:
             shown = " x ".join(map(str, shape))

@@ -33,8 +33,10 @@ from moefabric.workload.gating.traces import GatingTrace
 MAX_CHOICES: Final = 1 << 28
 """Choices of experts that are in memory."""
 
-PARQUET_ROWS: Final = 1 << 20
+PARQUET_ROWS: Final = 1 << 18
 """Tokens that are in memory at a time."""
+MAX_PARQUET_BYTES: Final = 4 << 30
+"""Bytes of a Parquet file, decompressed."""
 
 _PARQUET_FILE: Final = re.compile(r"iter_(\d{1,9})/layer_(\d{1,6})\.parquet")
 _PARQUET_COLUMN: Final = "indices"
@@ -228,14 +230,17 @@ def _parquet_experts(file: Path, open_file: Callable[[Path], Any]) -> Iterator[_
         if _PARQUET_COLUMN not in parquet.schema_arrow.names:
             names = ", ".join(parquet.schema_arrow.names)
             raise TraceError(file, "", f"there is no column {_PARQUET_COLUMN}, only {names}")
-        chosen = _values_of(parquet.metadata, _PARQUET_COLUMN)
-        if chosen > MAX_CHOICES:
-            fault = f"has {chosen} choices of experts; the limit is {MAX_CHOICES}"
-            raise TraceError(file, _PARQUET_COLUMN, fault)
+        _check_size(file, parquet.metadata)
+        chosen = 0
         yield nothing, nothing
         for batch in parquet.iter_batches(columns=[_PARQUET_COLUMN], batch_size=PARQUET_ROWS):
             column = batch.column(0)
+            if not hasattr(column, "value_lengths"):
+                raise TraceError(file, _PARQUET_COLUMN, f"is not lists: {column.type}")
             experts = column.flatten().to_numpy(zero_copy_only=False)
+            chosen += len(experts)
+            if chosen > MAX_CHOICES:
+                raise TraceError(file, _PARQUET_COLUMN, f"has more than {MAX_CHOICES} choices")
             if not len(experts):
                 continue
             if not np.issubdtype(experts.dtype, np.integer):
@@ -249,8 +254,13 @@ def _parquet_experts(file: Path, open_file: Callable[[Path], Any]) -> Iterator[_
         parquet.close()
 
 
-def _values_of(metadata: Any, column: str) -> int:
-    """Return how many values a column of a Parquet file has by the file's footer."""
-    groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
-    columns = [group.column(n) for group in groups for n in range(group.num_columns)]
-    return sum(one.num_values for one in columns if one.path_in_schema.split(".")[0] == column)
+def _check_size(file: Path, metadata: Any) -> None:
+    """Raise TraceError if a Parquet file is too large by its footer.
+
+    The footer's entries of columns tell more, but pyarrow ends the process where they are broken.
+    """
+    groups = range(metadata.num_row_groups)
+    size = sum(metadata.row_group(group).total_byte_size for group in groups)
+    if metadata.num_rows > MAX_CHOICES or size > MAX_PARQUET_BYTES:
+        limits = f"the limits are {MAX_CHOICES} and {MAX_PARQUET_BYTES}"
+        raise TraceError(file, "", f"has {metadata.num_rows} tokens, {size} bytes; {limits}")
