@@ -20,7 +20,7 @@ from tests.support.ocs_lab import OcsBench, write_profile
 from tests.support.packages import DIALECT_PACKAGE, install_package
 
 CIRCUITS = CircuitSet.of(["s0/o0~s3/o2", "s1/o0~s2/o1"])
-CACHES = plugins._built_in, plugins._registered, plugins._loaded
+CACHES = plugins._built_in, plugins._registered, plugins._found, plugins._loaded
 
 
 @pytest.fixture(scope="module")

@@ -522,7 +522,9 @@ def run_study(
         MoefabricError: The file is wrong, or the testbed lacks what the study needs.
     """
     spec, study, setup = load_study(path, settings)
-    check_writable(None if store is None else store / f"systems/{spec.system}.json")
+    if store is not None:
+        check_writable(store / "systems.json")
+        (store / "systems").mkdir(parents=True, exist_ok=True)
     began = monotonic()
     context = StudyContext(path.parent, reporter, path, store, stored)
     outcome = study.measure(setup, context)
