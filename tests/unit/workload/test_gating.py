@@ -256,5 +256,5 @@ def test_file_larger_than_the_limit_is_refused(
         read_gating(path)
     archive = tmp_path / "m.npz"
     np.savez_compressed(archive, counts=np.zeros((1, 1, 8, 8), dtype=np.int64))
-    with pytest.raises(SpecError, match="has an array of 512 bytes .*; the limit is 100"):
+    with pytest.raises(SpecError, match=r"has an array of 512 bytes .*; the limit is 100"):
         read_gating(archive)
