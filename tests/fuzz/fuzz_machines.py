@@ -30,6 +30,10 @@ class Writer:
         """Keep bytes."""
         self.written += data
 
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """Return the address of the peer."""
+        return ("198.18.0.9", 40000) if name == "peername" else default
+
     async def drain(self) -> None:
         """Do nothing: there is room."""
 

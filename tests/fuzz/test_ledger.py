@@ -1,5 +1,6 @@
 """The ledger of fuzz runs: what is written, and which targets it names."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,4 +34,5 @@ def test_output_without_statistics_is_no_run() -> None:
 def test_ledger_names_targets_that_exist() -> None:
     runs = read()
     assert runs
-    assert {run.target for run in runs} <= {target.name for target in targets()}
+    elsewhere = set() if find_spec("pyarrow") else {"traces-routes-parquet"}
+    assert {run.target for run in runs} - elsewhere <= {target.name for target in targets()}
