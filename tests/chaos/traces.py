@@ -9,14 +9,17 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.linux import namespaces
 from moefabric.runtime.run_directory import run_root
+from moefabric.runtime.waiting import Deadline
 from tests.kernel.fabric_lab import Machine
 
 _FOLDERS: Final = tuple(map(Path, ("/tmp", "/run", "/dev/shm")))
@@ -86,9 +89,17 @@ def _processes() -> Iterator[str]:
                 yield f"process {process.name} {name} {fields.split()[19]}"
 
 
+def _has_ended(thread: Path) -> bool:
+    return not thread.exists()
+
+
 def _own_descriptors_and_threads() -> Iterator[str]:
+    known = {str(thread.native_id) for thread in threading.enumerate()}
     for thread in Path("/proc/self/task").iterdir():
-        if thread.name != str(os.getpid()):
+        if thread.name not in known:  # one that was joined ends a moment later
+            with suppress(FabricError):
+                Deadline.after(1).wait_for(partial(_has_ended, thread), "its end")
+        if thread.name != str(os.getpid()) and thread.exists():
             yield f"thread {thread.name}"
     for entry in sorted(Path("/proc/self/fd").iterdir()):
         with suppress(OSError):

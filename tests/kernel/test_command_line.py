@@ -166,6 +166,9 @@ def test_light_sets_circuits_for_demand(lab: Home) -> None:
 
 
 def test_interrupted_capture_reports_its_frames(lab: Home) -> None:
+    from scapy.layers.inet import ICMP
+    from scapy.utils import rdpcap
+
     lab.must("light", "s0~s1")
     file = lab.folder / "light.pcap"
     argv = lab.argv("capture", "s0/o0", "-w", str(file), "--name", "cli")
@@ -177,7 +180,9 @@ def test_interrupted_capture_reports_its_frames(lab: Home) -> None:
         capture.send_signal(signal.SIGINT)
         output, errors = capture.communicate(timeout=20)
     assert (capture.returncode, errors) == (0, "")
-    assert output == f"s0/o0: 8 frames in {file}\n"
+    frames = rdpcap(str(file))
+    assert output == f"s0/o0: {len(frames)} frames in {file}\n"
+    assert sum(ICMP in frame for frame in frames) == 8  # others look whether the circuit has light
     refused = lab.call("capture", "s0/o9")
     assert refused.returncode == 1
     assert refused.stderr.startswith("moefabric: s0/o9: cli has no such place; it has the NICs")

@@ -198,12 +198,6 @@ def test_dashboard_shows_both_machines_and_reaches_their_nics(fabric: PlacedFabr
     assert [(one["kind"], one["what"]) for one in shown["failures"]] == [("nic", ["s2/e0"])]
 
 
-def test_nothing_is_left_on_any_machine_after_down(fabric: PlacedFabric) -> None:
-    fabric.command("down", NAME)
-    assert fabric.remains("head") == ""
-    assert fabric.remains("m1") == ""
-
-
 def test_mininets_command_line_reaches_nodes_of_both_machines(fabric: PlacedFabric) -> None:
     script = "s2 hostname\nsw-s2 ip -br link show s2-o0\npy s2.cmd('echo $((6 * 7))').strip()\n"
     script += "pingall\n"
@@ -212,3 +206,9 @@ def test_mininets_command_line_reaches_nodes_of_both_machines(fabric: PlacedFabr
     assert (host, answer) == ("s2", "42")
     assert switch.startswith("s2-o0@")
     assert pings[-1] == "*** Results: 0% dropped (12/12 received)"
+
+
+def test_nothing_is_left_on_any_machine_after_down(fabric: PlacedFabric) -> None:
+    fabric.command("down", NAME)
+    assert fabric.remains("head") == ""
+    assert fabric.remains("m1") == ""

@@ -38,7 +38,7 @@ def test_slow_server_receives_at_its_own_rate_and_experts_of_most_tokens_avoid_i
             "wiring": {
                 "gpus_per_server": 2,
                 "nic_rate": "100Gb/s",
-                "servers": {SLOW: {"nic_rate": SLOW_BPS}},
+                "servers": {SLOW: {"nic_rate": f"{SLOW_BPS:g}b/s"}},
                 "regions": [{"servers": 4}],
             },
             "fabrics": [{"name": "numbers", **EPS}, {"name": "rates", **EPS, "place": "aurora"}],
