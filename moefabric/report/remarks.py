@@ -42,7 +42,8 @@ def circuit_lines(entries: Sequence[FabricResult] | Sequence[FabricPrediction]) 
         if len(names) > 1:
             line += "the same circuits in all all-to-alls"
         if entry.full_mesh:
-            servers = counted(max(map(len, entry.wiring.regions.values())), "server")
+            sizes = [len(servers) for servers in entry.wiring.regions.values()]
+            servers = counted(max(sizes), "server") if sizes else "regions' servers"
             nics = counted(entry.wiring.optical_nics, "optical NIC")
             line += ", and " if len(names) > 1 else ""
             line += f"once lit, none moves: {servers} with {nics} each are a full mesh"

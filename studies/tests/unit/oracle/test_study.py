@@ -90,12 +90,10 @@ def test_simulations_that_have_ended_are_kept_and_not_repeated(
 ) -> None:
     case = Case("prototype", "0.0 dispatch", "eps", 0.1, SCENARIO, 1.0)
     study, units = Study((case,), (SCENARIO,)), Units(tmp_path / "units")
-    whole = compare(study, simulator, simulator, Progress(), units)
+    compare(study, simulator, simulator, Progress(), units)
     assert len(units.kept) == len((tmp_path / "units").read_text().splitlines()) == 5
-    name = next(iter(units.kept))
-    kept = units.kept | {name: {**units.kept[name], "sent_packets": 77}}
+    kept = {name: {**unit, "sent_packets": 77} for name, unit in units.kept.items()}
     progress = Progress()
     again = compare(study, simulator, simulator, progress, Units(kept=kept))
-    assert again.cases[0].packets[0].sent_packets == 77
-    assert again.cases[0].packets[1:] == whole.cases[0].packets[1:]
+    assert {one.sent_packets for one in again.cases[0].packets} == {77}
     assert progress.steps == 5
