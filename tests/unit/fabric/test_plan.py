@@ -13,7 +13,7 @@ from moefabric.core.errors import FabricError
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import QueueLimit, Scale
-from moefabric.emulator.fabric.links import frame_segments_of, tcp_sysctls
+from moefabric.emulator.fabric.links import frame_bytes, frame_segments_of, tcp_sysctls
 from moefabric.emulator.fabric.plan import (
     BRIDGE,
     FABRIC,
@@ -280,3 +280,12 @@ def test_interfaces_of_one_node_take_other_names() -> None:
     assert (names["s1/host"], names["s1/management"]) == ("eth1", "mgmt1")
     assert (names["s0/host"], names["s0/management"]) == ("eth0", "mgmt0")
     assert renamed.with_interfaces({("s1", "eth1"): "eth0", ("s1", "mgmt1"): "mgmt0"}) == plan
+
+
+@pytest.mark.parametrize("mtu", [1500, 1420])
+def test_limit_in_bytes_holds_exactly_the_segments_of_a_frame(mtu: int) -> None:
+    """TCP leaves 321 bytes of the limit for headers; packets have 40 bytes, or 52 with stamps."""
+    for segments in range(2, 45):
+        room = frame_bytes(segments, mtu) - 321
+        assert {room // (mtu - headers) for headers in (40, 52)} == {segments}
+        assert frame_bytes(segments, mtu) <= 65536
