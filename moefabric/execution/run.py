@@ -138,6 +138,8 @@ def _rounded(wall_s: float) -> str:
     """Return a duration in one unit, without digits that an estimate lacks."""
     if wall_s < 90:
         return f"{5 * ceil(wall_s / 5)} s"
+    if wall_s < 300:
+        return f"{ceil(wall_s / 30) / 2:g} min"
     return f"{ceil(wall_s / 60)} min" if wall_s < 5400 else f"{wall_s / 3600:.1f} h"
 
 

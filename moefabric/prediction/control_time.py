@@ -5,10 +5,11 @@ from typing import Final, Self
 
 from moefabric.core.transition import ReconfigurationPhases
 
-CONTROL_S: Final = 0.025
-UNCHANGED_S: Final = 0.005
+CONTROL_S: Final = 0.008
+UNCHANGED_S: Final = 0.003
 """Predicted model seconds of a request that changes circuits, and of one that doesn't, until some
-are measured: medians of `moefabric run examples/dilation.yaml` on two cores."""
+are measured: medians of `moefabric run examples/dilation.yaml` on two quiet cores (7.6, 7.7 and
+8.0 ms of 21 requests each), and of `examples/prototype.yaml` (2.3 and 2.6 ms of 25 each)."""
 
 
 _CONTROL_PHASES: Final = ("demand", "plan", "divert", "command", "verify", "admit")

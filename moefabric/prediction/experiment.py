@@ -6,6 +6,7 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 from statistics import median
+from typing import Final
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
@@ -33,6 +34,9 @@ from moefabric.results.model import (
 from moefabric.results.statistics import median_ratio
 from moefabric.results.verdict.fabric_result import wiring_summary
 from moefabric.workload.iterations.substitution import Substitutions
+
+_FORESEEN_ITERATIONS: Final = 4
+"""Iterations of a run by which its scale is chosen."""
 
 
 def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
@@ -172,9 +176,9 @@ def proposed_scale(
     A scale of `auto` becomes one at which this machine is faithful.
     """
     loads = [_planned_load(spec, choice, folder) for choice in spec.fabrics if not choice.hosts]
-    given, exposed_s = spec.given_scale(), sum(load.exposed_s for load in loads)
+    given, iteration_s = spec.given_scale(), sum(load.unskipped_s for load in loads)
     if given is not None:
-        proposed = ProposedScale(given, iterations_s=exposed_s * given.dilation)
+        proposed = ProposedScale(given, iterations_s=iteration_s * given.dilation)
         return proposed, scale_remarks(loads, given, datapath)
     proposed = propose_scale(loads, datapath)
     if spec.train is not None:
@@ -182,12 +186,15 @@ def proposed_scale(
         factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
         dilation = max(scale.dilation, ceil(scale.bytes * scale.dilation / factor))
         proposed = replace(proposed, scale=replace(scale, bytes=factor, dilation=dilation))
-    proposed = replace(proposed, iterations_s=exposed_s * proposed.scale.dilation)
+    proposed = replace(proposed, iterations_s=iteration_s * proposed.scale.dilation)
     return proposed, scale_remarks(loads, proposed.scale, datapath)
 
 
 def _planned_load(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> PlannedLoad:
-    """Return the load of the first iteration of all jobs on the emulated part of a fabric."""
+    """Return the load of the first iterations of all jobs on the emulated part of a fabric.
+
+    Iterations differ: a demand that fills all NICs needs many more flows than one that doesn't.
+    """
     policy = guarded_policy(choice.policy)
     if spec.hybrid is not None:
         hybrid = HybridJobs.of(spec, choice, "scale", Scale(), folder)
@@ -195,7 +202,11 @@ def _planned_load(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> P
     else:
         fabric = spec.build_fabric(choice, "scale", Scale())
         jobs = Jobs.of(spec, fabric, workload_of(choice, workload_on(spec, fabric, folder)))
-    return PlannedLoad.of(fabric, predict_all(jobs, jobs.planner(policy, spec.control_s), 1))
+    count = min(spec.training.iterations, _FORESEEN_ITERATIONS)
+    predictions = predict_all(jobs, jobs.planner(policy, spec.control_s), count)
+    return PlannedLoad.greatest(
+        [PlannedLoad.of(fabric, predictions[number::count]) for number in range(count)]
+    )
 
 
 def predict_all(jobs: AnyJobs, planner: TaskPlanner, iterations: int) -> list[JobPrediction]:

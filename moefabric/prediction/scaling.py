@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil, inf
+from statistics import fmean
 from typing import Final
 
 from moefabric.core.machine_speed import (
@@ -41,7 +42,7 @@ precise enough."""
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """Load of an experiment's iteration on a fabric, in model units.
+    """Load of an experiment's iterations on a fabric, in model units.
 
     Attributes:
         fabric: The fabric.
@@ -49,19 +50,21 @@ class PlannedLoad:
         link_bps: Sum of the rates of all links at the busiest instant.
         starts: Numbers of transfers that start together, each with the shortest duration of a task
             that has as many.
-        exposed_s: Duration of the iteration without computation, which a run skips.
+        unskipped_s: Duration of an iteration in which a task sends or all wait for circuits. A run
+            skips the rest, in which servers compute.
     """
 
     fabric: Fabric
     shortest_s: float
     link_bps: float
     starts: Mapping[int, float]
-    exposed_s: float = 0.0
+    unskipped_s: float = 0.0
 
     @classmethod
     def of(cls, fabric: Fabric, jobs: Sequence[JobPrediction]) -> "PlannedLoad":
-        """Return the load of jobs side by side on the servers of a fabric."""
+        """Return the load of an iteration of jobs side by side on the servers of a fabric."""
         servers, changes = set(fabric.servers), list[tuple[float, float]]()
+        sent = list[tuple[float, float, float]]()
         starts = defaultdict[int, float](lambda: inf)
         for sending in chain.from_iterable(job.sendings for job in jobs):
             own = [s for s in sending.streams if not servers.isdisjoint(_servers(s.links))]
@@ -69,16 +72,35 @@ class PlannedLoad:
                 continue
             bits = sum(8 * stream.bytes * len(stream.links) for stream in own)
             rate_bps = bits / (sending.end_s - sending.start_s)
-            changes += [(sending.start_s, rate_bps), (sending.end_s, -rate_bps)]
+            sent.append((sending.start_s, sending.end_s, rate_bps))
             starts[len(own)] = min(starts[len(own)], sending.alone_s)
-        link_bps = busiest_bps = 0.0
+        link_bps = busiest_bps = sending_s = 0.0
+        sent_until = 0.0
+        for start_s, end_s, rate_bps in sorted(sent):
+            sending_s += max(0.0, end_s - max(start_s, sent_until))
+            sent_until = max(sent_until, end_s)
+            changes += [(start_s, rate_bps), (end_s, -rate_bps)]
         for _, change in sorted(changes):
             link_bps += change
             busiest_bps = max(busiest_bps, link_bps)
         seconds = (chain(job.all_to_alls_s.values(), job.transfers_s) for job in jobs)
         shortest_s = min(chain.from_iterable(seconds), default=0.0)
         exposed_s = max((job.seconds - job.compute_s for job in jobs), default=0.0)
-        return cls(fabric, shortest_s, busiest_bps, starts, exposed_s)
+        return cls(fabric, shortest_s, busiest_bps, starts, max(exposed_s, sending_s))
+
+    @classmethod
+    def greatest(cls, loads: Sequence["PlannedLoad"]) -> "PlannedLoad":
+        """Return what several iterations on one fabric need: of each figure the one that binds."""
+        starts = defaultdict[int, float](lambda: inf)
+        for flows, seconds in chain.from_iterable(load.starts.items() for load in loads):
+            starts[flows] = min(starts[flows], seconds)
+        return cls(
+            loads[0].fabric,
+            min(load.shortest_s for load in loads),
+            max(load.link_bps for load in loads),
+            starts,
+            fmean(load.unskipped_s for load in loads),
+        )
 
     def start_dilation(self, machine: MachineSpeed, cores: int) -> float:
         """Return the least dilation at which no task is mostly the start of its transfers."""

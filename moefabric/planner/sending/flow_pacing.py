@@ -9,8 +9,14 @@ from moefabric.core.flows import Flow, PacedFlow, Split, consolidated_flows, flo
 from moefabric.core.topology import Fabric, Region, drops_packets
 from moefabric.planner.robust_split import assumed_split
 
-PACING_HEADROOM: Final = 1.03
-"""Ratio of pace to planned rate, which makes up for what a flow loses at its start."""
+MOST_HEADROOM, LEAST_HEADROOM = 1.03, 1.003
+"""Ratio of pace to planned rate, which keeps a planned link full though flows begin late.
+
+A full link queues what exceeds its rate. Linux lets a flow have two frames in all queues; a flow
+with more to send gets an equal share of the link instead of its own, so that small flows end early
+and large ones late, and links that wait for large ones stand idle. So a flow exceeds its planned
+rate by a frame in all, within these bounds: the first frame is early by itself.
+"""
 
 LIMITED_HEADROOM: Final = 0.975
 """The same with queues of limited room, which a pace above the link's rate would overflow.
@@ -87,7 +93,12 @@ def pace_bps(fabric: Fabric, size: int, wall_s: float) -> float | None:
     unlimited = not drops_packets(fabric)
     if size <= (BURST_SEGMENTS if unlimited else 1) * fabric.mtu:
         return None
-    return (PACING_HEADROOM if unlimited else LIMITED_HEADROOM) * 8 * size / wall_s
+    return (_headroom(size, fabric.mtu) if unlimited else LIMITED_HEADROOM) * 8 * size / wall_s
+
+
+def _headroom(size: int, mtu: int) -> float:
+    """Return the ratio of pace to planned rate of a flow of `size` bytes."""
+    return max(LEAST_HEADROOM, min(1 + BURST_SEGMENTS * mtu / size, MOST_HEADROOM))
 
 
 def pace_flows(

@@ -16,7 +16,14 @@ PROTOTYPE = load_experiment(EXAMPLES / "prototype.yaml", ["training.iterations=3
 
 @pytest.mark.parametrize(
     ("iterations_s", "duration"),
-    [(0.1, "20 s"), (10, "50 s"), (40, "3 min"), (1500, "76 min"), (7200, "6.0 h")],
+    [
+        (0.1, "20 s"),
+        (10, "50 s"),
+        (40, "2.5 min"),
+        (100, "6 min"),
+        (1500, "76 min"),
+        (7200, "6.0 h"),
+    ],
 )
 def test_estimate_is_rounded(iterations_s: float, duration: str) -> None:
     proposed = ProposedScale(Scale(50, 5), iterations_s=iterations_s)

@@ -13,8 +13,9 @@ from moefabric.core.flows import Flow
 from moefabric.core.units import QueueLimit, Scale
 from moefabric.planner.policy import EpsOnly
 from moefabric.planner.sending.flow_pacing import (
+    LEAST_HEADROOM,
     LIMITED_HEADROOM,
-    PACING_HEADROOM,
+    MOST_HEADROOM,
     pace_bps,
     planned_flows,
 )
@@ -37,8 +38,19 @@ def test_flow_is_paced_to_end_with_its_region() -> None:
     wall_s = 0.4 * 1514 / 1448
     assert [flow.bytes for flow in paced] == [10_000_000, 2_500_000]
     assert [flow.rate_bps for flow in paced] == pytest.approx(
-        [PACING_HEADROOM * 8 * size / wall_s for size in (10e6, 2.5e6)]
+        [LEAST_HEADROOM * 8 * 10e6 / wall_s, (1 + BURST / 2.5e6) * 8 * 2.5e6 / wall_s]
     )
+
+
+@given(st.integers(BURST + 1, 10**9))
+def test_flow_exceeds_its_planned_rate_by_a_frame_in_all_within_bounds(size: int) -> None:
+    """More would wait in the queue of a full link, where each flow has two frames at most."""
+    pace = pace_bps(fabric(), size, 1.0)
+    assert pace is not None
+    headroom, frame = pace / (8 * size), BURST / size
+    assert 1 < LEAST_HEADROOM - 1e-9 <= headroom <= MOST_HEADROOM + 1e-9
+    if LEAST_HEADROOM - 1 < frame < MOST_HEADROOM - 1:
+        assert headroom == pytest.approx(1 + frame)
 
 
 @pytest.mark.parametrize(("greedy", "count"), [(False, 12), (True, 36)])

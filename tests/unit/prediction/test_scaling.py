@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.config.loader import load_experiment
 from moefabric.core.machine_speed import (
     DATAPATH_COSTS,
     LEAST_SEGMENTS,
@@ -16,6 +17,7 @@ from moefabric.core.machine_speed import (
 )
 from moefabric.core.topology import Fabric, capacity_bps
 from moefabric.core.units import QueueLimit, Scale
+from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.job_prediction import JobPrediction, Sending
 from moefabric.prediction.scaling import (
     BUSY_SHARE,
@@ -29,6 +31,7 @@ from moefabric.prediction.scaling import (
 )
 from moefabric.simulator.fair_sharing import Stream
 from tests.support.fabrics import fabric
+from tests.support.paths import EXAMPLES
 
 SPEED = MachineSpeed(25e-6, 10e-6, 500.0, 0.6e-3, 45e-6)
 datapaths = st.sampled_from(sorted(DATAPATH_COSTS))
@@ -103,6 +106,28 @@ def test_load_is_that_of_the_busiest_instant_on_the_servers_of_the_fabric() -> N
     load = PlannedLoad.of(wired, [job])
     assert load.link_bps == pytest.approx(2 * 8e9 + 2 * 2 * 16e9)
     assert (load.shortest_s, load.starts) == (0.5, {1: 1.0, 2: 0.5})
+    assert load.unskipped_s == 2.0
+    idle = replace(job, compute_s=2.0, sendings=[*sendings[:2], Sending(1.5, 2.0, 0.5, ())])
+    assert PlannedLoad.of(wired, [idle]).unskipped_s == 1.0, "the run skips the rest"
+
+
+def test_scale_suits_the_iteration_that_needs_most() -> None:
+    wired = fabric(0, 4)
+    calm = PlannedLoad(wired, 1.0, 1e9, {12: 1.0}, 1.0)
+    crowded = PlannedLoad(wired, 2.0, 2e9, {12: 2.0, 448: 2.0}, 3.0)
+    assert PlannedLoad.greatest([calm, crowded]) == PlannedLoad(
+        wired, 1.0, 2e9, {12: 1.0, 448: 2.0}, 2.0
+    )
+
+
+def test_later_iterations_count_for_the_scale_of_an_experiment() -> None:
+    """The second demand of layer 1 fills all NICs, and needs seven times as many flows."""
+    settings = ["training.iterations=1"]
+    first, whole = (
+        proposed_scale(load_experiment(EXAMPLES / "forwarding.yaml", some), EXAMPLES, "bpf")[0]
+        for some in (settings, [])
+    )
+    assert whole.scale.dilation > 1.5 * first.scale.dilation
 
 
 def test_shortest_wall_time_grows_with_the_servers() -> None:
