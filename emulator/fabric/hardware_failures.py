@@ -36,25 +36,18 @@ def failing_interfaces(plan: FabricPlan) -> dict[FailureKind, dict[str, frozense
 
     The keys are the kinds of failures that the fabric process injects itself, and the components.
     """
-    # The two ends of a tunnel don't notice each other's failure, so that both are switched off.
-    nics = {
-        link.name: frozenset([link.a.name] if link.tunnel is None else [link.a.name, link.b.name])
-        for link in plan.links
-        if link.is_nic
-    }
-    servers = {
-        server: frozenset().union(*(nics[nic] for nic in nics if nic.startswith(f"{server}/")))
-        for server in plan.servers
-    }
-    ocses = {
-        ocs.name: frozenset(
-            end.name
-            for link in plan.links
-            for end, other in itertools.permutations((link.a, link.b))
-            if end.node == FABRIC and other.node == ocs.name
-        )
-        for ocs in plan.ocses
-    }
+    nics = dict[str, frozenset[str]]()
+    servers = {server: frozenset[str]() for server in plan.servers}
+    ocses = {ocs.name: frozenset[str]() for ocs in plan.ocses}
+    for link in plan.links:
+        if link.is_nic:
+            # The ends of a tunnel don't notice each other's failure: both are switched off.
+            ends = (link.a,) if link.tunnel is None else (link.a, link.b)
+            nics[link.name] = frozenset(end.name for end in ends)
+            servers[link.name.partition("/")[0]] |= nics[link.name]
+        for end, other in itertools.permutations((link.a, link.b)):
+            if end.node == FABRIC and other.node in ocses:
+                ocses[other.node] |= {end.name}
     return {FailureKind.NIC: nics, FailureKind.SERVER: servers, FailureKind.OCS: ocses}
 
 

@@ -35,7 +35,7 @@ def test_long_names_are_whole_in_a_pipe() -> None:
 
 def test_assumptions_and_equal_circuits_are_said() -> None:
     text = " ".join(predicted().split())
-    assert "assumed: 25.0 ms of control time for each change of circuits and the planned" in text
+    assert "assumed: 8.00 ms of control time for each change of circuits and the planned" in text
     assert "3 optical NICs each are a full mesh" in text
     assert "mixnet, mixnet-spill, static: the same circuits in all all-to-alls, and" in text
     assert "backward pass" not in text
