@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Generator
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in sorted(REQUIREMENTS.keys() & {mark.name for mark in item.iter_markers()}):
         if missing := lacks(marker):
             pytest.skip(missing)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the session a folder of its own for fabrics, which two sessions may name alike.
+
+    Workers of a session inherit it.
+    """
+    if "MOEFABRIC_RUN_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="mf", dir="/tmp")  # paths of sockets are short
+        os.environ["MOEFABRIC_RUN_DIR"] = folder
+        config.add_cleanup(partial(_remove_run_directory, Path(folder)))
+
+
+def _remove_run_directory(folder: Path) -> None:
+    """Remove a session's folder for fabrics, but not what a fabric that is left there needs."""
+    del os.environ["MOEFABRIC_RUN_DIR"]
+    for file in folder.iterdir():
+        if not file.is_dir():
+            file.unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
