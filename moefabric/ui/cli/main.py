@@ -40,6 +40,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "fault": ("fault", "Inject and clear failures."),
         "down": ("fabric", "Remove a fabric."),
         "dashboard": ("observe", "Watch and control running fabrics in a browser."),
+        "top": ("observe", "Watch a running fabric in the terminal."),
         "logs": ("observe", "Print the logs of a fabric's processes."),
         "events": ("observe", "Print the events of the OCSes."),
         "metrics": ("observe", "Export metrics of running fabrics to Prometheus."),

@@ -1,4 +1,4 @@
-"""`moefabric logs`, `events`, `metrics` and `dashboard`: running fabrics, seen from outside."""
+"""`moefabric logs`, `events`, `metrics`, `top` and `dashboard`: running fabrics, from outside."""
 
 import json
 import sys
@@ -125,6 +125,34 @@ def metrics(name: str | None, listen: tuple[str, int], *, once: bool) -> None:
     with listening_socket(*listen) as listener:
         click.echo(f"metrics: {address(listener)}/metrics", err=True)
         serve(collector, listener, token)
+
+
+@click.command(cls=CliCommand, examples=["moefabric top", "moefabric top lab --once"])
+@click.option("--once", is_flag=True, help="Print the picture of a second and end.")
+@name_option
+def top(name: str | None, *, once: bool) -> None:
+    """Watch the rates, circuits, failures and run of a fabric in the terminal until Ctrl-C.
+
+    Rates are those of the modelled cluster: what NICs send and receive, by light and by packet
+    switches. It ends with the fabric.
+    """
+    from rich.live import Live
+
+    from moefabric.ui.dashboard.fabric_source import FabricSource
+    from moefabric.ui.dashboard.terminal import print_once, watch
+
+    lab = running_lab(name)
+    source = FabricSource(lab)
+    try:
+        if once:
+            print_once(source)
+            return
+        with Live(screen=sys.stdout.isatty(), auto_refresh=False) as live:
+            watch(source, live)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        source.close()
 
 
 @click.command(
