@@ -5,6 +5,7 @@
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
 # make frontier-emulated   measures its corner points with packets, 20 minutes: docs/results/forwarding-*.json
 # make results         draws blocks of pages from docs/results, and lists results that are older than what they measure
+# make picture         runs the prototype, and draws README's picture of its report and its stored result
 # make test            installs what it needs, and runs checks and tests, in 10 minutes on two cores
 # make test-all        the same with the tests that need PyTorch, Ray, Chromium and Docker, and all commands of the guides
 # make quick           tests of what changed since the last commit; SINCE=main for since another
@@ -34,7 +35,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := test
 
 bin := .venv/bin
-.PHONY: demo demo-training reference paper paper-emulated frontier frontier-emulated results test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit wheel base-image format clean setup-run setup-training setup-test setup-all
+.PHONY: demo demo-training picture reference paper paper-emulated frontier frontier-emulated results test test-all quick check unit kernel system systems docs bench sabotage conformance fuzz chaos soak coverage mutants lock audit wheel base-image format clean setup-run setup-training setup-test setup-all
 
 demo: setup-run
 	mkdir -p out
@@ -68,6 +69,13 @@ frontier-emulated: setup-test
 
 results: setup-test
 	$(bin)/python -m tests.stored_results --write
+
+picture: setup-all
+	mkdir -p out
+	$(bin)/moefabric run examples/prototype.yaml --store docs/results/prototype.json --report out/prototype.html
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1300,2690 \
+		--screenshot=docs/report.png out/prototype.html
+	$(MAKE) results
 
 test: setup-test
 	$(bin)/python -m tests
