@@ -32,6 +32,10 @@ class ControlPrediction:
         return self.changed_s if changed else self.unchanged_s
 
 
+BUSY: Final = ControlPrediction(0.025, 0.005)
+"""The same on busy cores, by which a verdict judges controllers."""
+
+
 def model_phases(
     phases: ReconfigurationPhases,
     took_s: float,

@@ -20,7 +20,7 @@ from moefabric.results.verdict.reasons import LabelledError
 from moefabric.workload.iterations.iteration import Collective
 
 _LEAST_CONTROL_S: Final = 0.010
-"""Least expected control time: that of a request on busy cores."""
+"""Least expected control time: 5 ms of a request that moves nothing double on busy cores."""
 _ROUNDING: Final = 1e-6
 
 

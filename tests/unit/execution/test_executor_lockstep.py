@@ -15,6 +15,7 @@ from moefabric.core.units import Scale
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.policy import EpsOnly, Policy
+from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
 from moefabric.results.records.counted_traffic import CountedTraffic
 from moefabric.results.records.records import RunFailures
 from moefabric.results.verdict.measurements import FabricMeasurements
@@ -213,7 +214,8 @@ def test_byte_scaling_keeps_wall_times_and_dilation_stretches_them(scale: Scale)
 
 def test_flows_are_paced_above_the_rate_at_which_all_end_together() -> None:
     [paced] = Bench().executor.iteration(0, [DISPATCH]).collectives
-    assert [r.rate_bps for r in paced.records] == pytest.approx([1.03 * 100e9 * 1448 / 1514] * 2)
+    rates_bps = [LEAST_HEADROOM * 100e9 * 1448 / 1514] * 2
+    assert [r.rate_bps for r in paced.records] == pytest.approx(rates_bps, rel=1e-5)
     [greedy] = Bench(paced=False).executor.iteration(0, [DISPATCH]).collectives
     assert {r.rate_bps for r in greedy.records} == {None}
 

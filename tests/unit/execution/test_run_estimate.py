@@ -43,5 +43,5 @@ def test_iterations_take_what_computation_leaves_over_at_the_dilation() -> None:
     slow, _ = proposed_scale(
         load_experiment(EXAMPLES / "prototype.yaml", settings), EXAMPLES, "bpf"
     )
-    assert slow.iterations_s == pytest.approx(40 * exposed_s)
+    assert slow.iterations_s == pytest.approx(40 * exposed_s, rel=0.01), "control times differ"
     assert re.search("about [0-9]+ min", run_estimate(PROTOTYPE, slow))

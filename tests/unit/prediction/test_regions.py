@@ -10,6 +10,7 @@ from moefabric.core.flows import Flow
 from moefabric.core.units import Scale
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.mixnet import MIXNET
+from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
 from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
 from moefabric.prediction.experiment import proposed_scale
 from moefabric.prediction.workload_loader import workload_on
@@ -164,4 +165,5 @@ def test_flows_of_a_region_are_paced_to_end_together() -> None:
     lit = CircuitSet()
     predictions = predict_regions(MADE, lit, planned)
     paced = TaskFlows(MADE, planned, lit, predictions, region_by_server(MADE.ep_groups)).paced()
-    assert [flow.rate_bps for flow in paced] == pytest.approx([1.03 * 100e9 * 1448 / 1514] * 2)
+    rates_bps = [LEAST_HEADROOM * 100e9 * 1448 / 1514] * 2
+    assert [flow.rate_bps for flow in paced] == pytest.approx(rates_bps, rel=1e-5)

@@ -16,6 +16,7 @@ from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.execution.iteration_state import IterationState, SentTask
 from moefabric.execution.run_prediction import _met_on_links, ordered_streams
 from moefabric.planner.mixnet import MIXNET
+from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
 from moefabric.results.records.records import CollectiveRun, IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.simulator.event_simulation import Step, simulate_streams
@@ -96,7 +97,7 @@ def run_of(
     [
         pytest.param(DEMAND, True, [0.1, 0.1], id="paced-flows-of-a-full-link-end-together"),
         pytest.param(DEMAND, False, [0.1, 0.06], id="tcp-ends-the-smaller-one-sooner"),
-        pytest.param(SLACK, True, [0.1, 0.1 / 1.03], id="pace-includes-its-headroom"),
+        pytest.param(SLACK, True, [0.1, 0.1 / LEAST_HEADROOM], id="pace-includes-its-headroom"),
         pytest.param(SLACK, False, [0.1, 0.05], id="tcp-alone-on-its-link-has-all-of-it"),
     ],
 )
@@ -158,7 +159,7 @@ def test_error_of_a_flow_is_a_share_of_its_collective() -> None:
     errors = {flow.src: error for flow, error in run.flow_errors(1.0)}
     assert errors == {
         "s0": pytest.approx(0, abs=1e-4),
-        "s2": pytest.approx(0.1 + 1 - 1 / 1.03, abs=1e-4),
+        "s2": pytest.approx(0.1 + 1 - 1 / LEAST_HEADROOM, abs=1e-4),
     }
 
 

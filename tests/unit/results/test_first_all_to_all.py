@@ -16,6 +16,7 @@ from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.planner.policy import EpsOnly, Policy
+from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import FirstAllToAll, Json
@@ -230,7 +231,7 @@ def test_offload_counts_as_one_collective() -> None:
 def test_late_flows_are_paced_to_end_with_the_others() -> None:
     """It has 34.5 ms of the 65.5 left, all of which its circuit needs."""
     dispatch, _ = Bench().run(passed("divert")).collectives
-    full_bps = 1.03 * 8 * TENTH / 0.1
+    full_bps = LEAST_HEADROOM * 8 * TENTH / 0.1
     paces = {record.path: record.rate_bps for record in dispatch.records}
     assert paces["o0"] == pytest.approx(full_bps, rel=1e-3)
 
