@@ -123,19 +123,17 @@ def capture_points(wiring: FabricWiring, place: str) -> list[CapturePoint]:
     """
     fabric, placement = wiring.fabric, wiring.placement
     machines = placement.components(fabric) if placement is not None else {}
-    plan = plan_fabric(fabric, wiring.management)
+    plan = plan_fabric(fabric, wiring.management).with_interfaces(wiring.interfaces)
     links = {link.name: link.a for link in plan.links}
     switches = {switch.name: switch.ports for switch in plan.switches}
     aliases = {server: f"{server}/host" for server in fabric.servers}
     aliases |= {ocs.name: f"{ocs.name}/management" for ocs in plan.ocses}
 
-    def point(end: Interface, name: str, interface: str = "") -> CapturePoint:
-        machine = machines.get(component_of(end), "")
-        return CapturePoint(end.node, interface or end.name, name, machine)
+    def point(end: Interface, name: str) -> CapturePoint:
+        return CapturePoint(end.node, end.name, name, machines.get(component_of(end), ""))
 
     if end := links.get(aliases.get(place, place)):
-        host = end.node == place and place in fabric.server_index
-        return [point(end, place, wiring.interfaces_of(place).host if host else "")]
+        return [point(end, place)]
     nics = place.split("~")
     if len(nics) == 2 and all(nic in links for nic in nics):
         return [point(links[nic], nic) for nic in nics]
