@@ -25,7 +25,6 @@ from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.other_machines import OtherParts
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.placed_plan import plans_of
-from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE
 from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
 from moefabric.emulator.fabric.programmed_links import ProgrammedLinks
 from moefabric.emulator.fabric.server_containers import ServerContainers
@@ -180,11 +179,7 @@ class Hardware:
         hosts = self.run_dir.hosts_file
         holders = NamespaceHolders(list(joined), self.run_dir.name, hosts, networks)
         self.pids |= self._undo.enter_context(holders).pids(self.deadline)
-        changes = dict[tuple[str, str], str]()
-        for server, names in self.containers.interfaces.items():
-            changes[server, HOST_INTERFACE] = names.host
-            changes[server, MANAGEMENT_INTERFACE] = names.management
-        self.plan = self.plan.with_interfaces(changes)
+        self.plan = self.plan.with_interfaces(self.containers.interfaces)
         alias = management_uplink.interface_alias(self.run_dir.name)
         return dict.fromkeys(self.containers.guests, alias)
 

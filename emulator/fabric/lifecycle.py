@@ -3,14 +3,11 @@
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_reference
 from moefabric.core.errors import FabricError, UnsupportedError
-from moefabric.core.machines import MachinePlacement
-from moefabric.core.server_container import ServerContainer
-from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import daemon_start, management_uplink, process_logs, run_directories
 from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, UpRequest, request
@@ -25,10 +22,8 @@ from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.fabric.server_containers import pull_images
 from moefabric.emulator.linux.backlog import enlarge_backlog
 from moefabric.emulator.linux.processes import ProcessSpec
-from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import (
-    ControlPlane,
     FabricWiring,
     ManagementNetwork,
     RunDirectory,
@@ -48,39 +43,22 @@ _MAX_PATH_LETTERS: Final = 80
 """unix(7) allows 107 bytes for a socket's path; the longest file name needs the rest."""
 
 
-@dataclass(frozen=True)
-class FabricSetup:
-    """Choices about the servers, switches and processes of a fabric.
+def wanted(fabric: Fabric, switch: str = "auto") -> FabricWiring:
+    """Return what `up` takes for a fabric; containers, real hosts and others are added to it.
 
-    Attributes:
+    Args:
+        fabric: the fabric.
         switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
-        external: the roles, `ocs` and `controller`, whose processes are started by others; `up`
-            only waits for them.
-        containers: the servers that are containers.
-        hosts: the servers that are real hosts.
-        control_tls: certificates of the control connections; None for plain TCP.
-        placement: the machines that carry the fabric together; this one is the head. None if this
-            is the only one.
-        shared_agents: whether agents of emulated servers share processes.
-        controller: whose controllers the packet switches follow.
     """
-
-    switch: str = "auto"
-    external: frozenset[str] = frozenset()
-    containers: Mapping[str, ServerContainer] = field(default_factory=dict)
-    hosts: Mapping[str, ServerHost] = field(default_factory=dict)
-    control_tls: ControlTls | None = None
-    placement: MachinePlacement | None = None
-    shared_agents: bool = True
-    controller: ControlPlane = ControlPlane.OWN
+    return FabricWiring(fabric, ManagementNetwork.example_for(fabric), switch)
 
 
 def up(
-    fabric: Fabric,
+    asked: Fabric | FabricWiring,
     processes: ProcessList,
     timeout_s: float = 30.0,
-    setup: FabricSetup | None = None,
     *,
+    external: frozenset[str] = frozenset(),
     on_stage: Callable[[str], None] = lambda _stage: None,
     owner: int | None = None,
 ) -> FabricWiring:
@@ -90,10 +68,11 @@ def up(
     (`process_logs`). Remains of dead fabrics are removed.
 
     Args:
-        fabric: what to make.
+        asked: what to make: a fabric of which this machine emulates all, or a wiring (`wanted`).
         processes: the processes of the fabric.
         timeout_s: limit until the fabric is ready.
-        setup: choices about its parts; default: this machine makes all of them.
+        external: the roles, `ocs` and `controller`, whose processes are started by others; `up`
+            only waits for them.
         on_stage: called at the start of each stage.
         owner: pid of the process with whose end a new fabric ends; default: it stays until `down`.
 
@@ -104,36 +83,27 @@ def up(
         FabricError: if the fabric can't be made, or another one has its name.
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
-    run_dir, setup = named_run_directory(fabric.name), setup or FabricSetup()
+    wiring = wanted(asked) if isinstance(asked, Fabric) else asked
+    fabric, run_dir = wiring.fabric, named_run_directory(wiring.fabric.name)
     _check_prerequisites(fabric, run_dir)
-    if setup.placement is not None and (setup.containers or setup.hosts):
+    if wiring.placement is not None and (wiring.containers or wiring.hosts):
         raise UnsupportedError(
             f"{fabric.name}: containers and real hosts need a fabric on one machine"
         )
     remove_remains(except_of=fabric.name)
-    wanted = FabricWiring(
-        fabric,
-        ManagementNetwork.example_for(fabric),
-        containers=setup.containers,
-        hosts=setup.hosts,
-        control_tls=setup.control_tls,
-        placement=setup.placement,
-        shared_agents=setup.shared_agents,
-        controller=setup.controller,
-    )
     with run_directories.lock(run_dir):
         if running := _read_working(run_dir):
-            same_switch = setup.switch in {"auto", running.switch.split("-")[0]}
-            if same_switch and _specification(running) == _specification(wanted):
+            same_switch = wiring.switch in {"auto", running.switch.split("-")[0]}
+            if same_switch and _specification(running) == _specification(wiring):
                 return running
             raise FabricError(
                 f"{fabric.name}: a fabric of this name runs with another spec; "
                 f"`moefabric down {fabric.name}` first"
             )
         with sole_start(run_dir):
-            pull_images(setup.containers, on_stage)
-            request = UpRequest(wanted, timeout_s, owner, external=setup.external)
-            wiring = _make(run_dir, request, processes, setup.switch, on_stage)
+            pull_images(wiring.containers, on_stage)
+            request = UpRequest(wiring, timeout_s, owner, external=external)
+            wiring = _make(run_dir, request, processes, on_stage)
         process_logs.forget(fabric.name)
         return wiring
 
@@ -166,7 +136,6 @@ def _make(
     run_dir: RunDirectory,
     request: UpRequest,
     processes: ProcessList,
-    switch: str,
     on_stage: Callable[[str], None],
 ) -> FabricWiring:
     """Make the fabric of a request, which still lacks what is known on this machine."""
@@ -178,7 +147,7 @@ def _make(
         write_machines(run_dir, fabric, placement)
     with daemon_start.started_daemon(run_dir, fabric.password_variables) as daemon:
         # The modules of the fabric process load during the following lines.
-        datapath, reason = _usable_datapath(switch)
+        datapath, reason = _usable_datapath(request.wiring.switch)
         wiring = replace(
             request.wiring,
             management=management,

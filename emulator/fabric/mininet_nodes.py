@@ -34,7 +34,7 @@ from moefabric.emulator.fabric import plan as planned
 from moefabric.emulator.fabric.daemon_protocol import NODES, process_id
 from moefabric.emulator.fabric.node_commands import exec_argv
 from moefabric.emulator.fabric.other_machines import remote_argv
-from moefabric.emulator.fabric.plan import HOST_INTERFACE, FabricPlan, Interface, plan_fabric
+from moefabric.emulator.fabric.plan import FabricPlan, Interface, plan_fabric
 from moefabric.emulator.fabric.run_directories import named_run_directory
 from moefabric.emulator.linux import namespaces
 from moefabric.runtime.run_directory import FabricWiring
@@ -266,8 +266,8 @@ class FabricNet(Mininet):
         Mininet.inited = True  # otherwise it would change sysctls of the whole machine
         self.on_stop: Callable[[], object] = lambda: None
         self._wiring, self._run_dir = wiring, named_run_directory(wiring.fabric.name)
-        hosts = {(s, HOST_INTERFACE): names.host for s, names in wiring.interfaces.items()}
-        self._plan = plan_fabric(wiring.fabric, wiring.management).with_interfaces(hosts)
+        plan = plan_fabric(wiring.fabric, wiring.management)
+        self._plan = plan.with_interfaces(wiring.interfaces)
         self._process = process_id(self._run_dir)
         self._pids: dict[str, int] = json.loads((self._run_dir.path / NODES).read_text())
         self._switches = {switch.bridge: switch.name for switch in self._plan.switches}

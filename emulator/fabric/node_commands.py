@@ -10,7 +10,7 @@ from typing import Any, Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.containers.execution import execution_argv
 from moefabric.emulator.fabric.daemon_protocol import NODES, process_id, request
-from moefabric.emulator.fabric.other_machines import machine_of_node, read_machines, remote_argv
+from moefabric.emulator.fabric.other_machines import machine_of_node, remote_argv
 from moefabric.emulator.fabric.placed_plan import component_of
 from moefabric.emulator.fabric.plan import BRIDGE, Interface, plan_fabric
 from moefabric.emulator.fabric.plugged_hosts import shell_of
@@ -99,7 +99,7 @@ class CapturePoint:
         node: Node in whose namespace it is; empty for the fabric's own.
         interface: Its name there.
         name: Its name in the fabric, such as `s0/o1`.
-        machine: The machine that has it, of a fabric on several.
+        machine: The machine that has it; empty for the head.
     """
 
     node: str
@@ -121,21 +121,18 @@ def capture_points(wiring: FabricWiring, place: str) -> list[CapturePoint]:
     Raises:
         FabricError: if the fabric has no such place.
     """
-    fabric, placement = wiring.fabric, wiring.placement
-    machines = placement.components(fabric) if placement is not None else {}
-    plan = plan_fabric(fabric, wiring.management)
+    fabric = wiring.fabric
+    plan = plan_fabric(fabric, wiring.management).with_interfaces(wiring.interfaces)
     links = {link.name: link.a for link in plan.links}
     switches = {switch.name: switch.ports for switch in plan.switches}
     aliases = {server: f"{server}/host" for server in fabric.servers}
     aliases |= {ocs.name: f"{ocs.name}/management" for ocs in plan.ocses}
 
-    def point(end: Interface, name: str, interface: str = "") -> CapturePoint:
-        machine = machines.get(component_of(end), "")
-        return CapturePoint(end.node, interface or end.name, name, machine)
+    def point(end: Interface, name: str) -> CapturePoint:
+        return CapturePoint(end.node, end.name, name, wiring.machine_of(component_of(end)))
 
     if end := links.get(aliases.get(place, place)):
-        host = end.node == place and place in fabric.server_index
-        return [point(end, place, wiring.interfaces_of(place).host if host else "")]
+        return [point(end, place)]
     nics = place.split("~")
     if len(nics) == 2 and all(nic in links for nic in nics):
         return [point(links[nic], nic) for nic in nics]
@@ -164,9 +161,8 @@ def capture_argv(
     """
     interfaces = [[p.interface, p.name, f"{p.name} of fabric {name}"] for p in points]
     settings = {"file": str(file.absolute()), "length": length, "interfaces": interfaces, **limits}
-    run_dir, machine = named_run_directory(name), points[0].machine
-    if machine in {other.machine.name for other in read_machines(run_dir)}:
-        place = run_dir, machine, points[0].node
+    if machine := points[0].machine:
+        place = named_run_directory(name), machine, points[0].node
         return remote_argv(*place, [json.dumps(settings)], kind="capture", file=file)
     return local_capture_argv(name, points[0].node, settings)
 

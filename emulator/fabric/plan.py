@@ -14,7 +14,7 @@ from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region, ocs_port, uplink_rate_bps
 from moefabric.core.units import QueueLimit, Scale
 from moefabric.emulator.fabric import shaping
-from moefabric.runtime.run_directory import ManagementNetwork
+from moefabric.runtime.run_directory import ManagementNetwork, ServerInterfaces
 
 FABRIC: Final = ""
 """Node that is the fabric's own namespace, with its switches and bridges."""
@@ -195,11 +195,13 @@ class FabricPlan:
     queue: QueueLimit | None = None
     frame_s: float = Scale.frame_s
 
-    def with_interfaces(self, names: Mapping[tuple[str, str], str]) -> "FabricPlan":
-        """Return the plan with other names of interfaces, by node and planned name."""
+    def with_interfaces(self, names: Mapping[str, ServerInterfaces]) -> "FabricPlan":
+        """Return the plan with other names of interfaces, by server."""
 
         def renamed(end: Interface) -> Interface:
-            return replace(end, name=names.get((end.node, end.name), end.name))
+            own = names.get(end.node, ServerInterfaces())
+            changed = {HOST_INTERFACE: own.host, MANAGEMENT_INTERFACE: own.management}
+            return replace(end, name=changed.get(end.name, end.name))
 
         links = tuple(replace(link, a=renamed(link.a), b=renamed(link.b)) for link in self.links)
         return replace(self, links=links) if names else self

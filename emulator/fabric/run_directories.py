@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from moefabric.core.errors import FabricError
-from moefabric.runtime.run_directory import RunDirectory, run_root
+from moefabric.runtime.run_directory import RunDirectory, is_locked, run_root
 from moefabric.runtime.waiting import Deadline
 
 _LOCK: Final = "lock"
@@ -92,14 +92,8 @@ def hold(run_dir: RunDirectory) -> Iterator[None]:
 
 def holder_pid(run_dir: RunDirectory) -> int | None:
     """Return the process that uses a fabric; None if the fabric stays until `down`."""
-    try:
-        with (run_dir.path / _HOLDER).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return int((run_dir.path / _HOLDER).read_text())
-    except OSError:  # no process has used it
-        return None
-    return None
+    file = run_dir.path / _HOLDER
+    return int(file.read_text()) if is_locked(file) else None
 
 
 @contextmanager

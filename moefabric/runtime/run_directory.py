@@ -151,6 +151,18 @@ def _write_secret(path: Path, text: str) -> None:
             os.fchown(descriptor, int(user), -1)
 
 
+def is_locked(file: Path) -> bool:
+    """Return whether a process holds the lock of a file (flock(2)); False if there is no file."""
+    try:
+        with file.open() as opened:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """Directory of a running fabric with its wiring file, sockets, process ids and logs."""
@@ -263,14 +275,7 @@ class RunDirectory:
 
     def is_alive(self) -> bool:
         """Return whether the fabric process runs, in this container or another one."""
-        try:
-            with self.life_file.open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # no fabric process has started here
-            return False
-        return False
+        return is_locked(self.life_file)
 
     def ocs_socket(self, region: Region) -> Path:
         """Return the unix socket that hands a region's crossbar to its OCS process."""

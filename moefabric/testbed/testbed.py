@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import permutations
 from pathlib import Path
 from types import MappingProxyType
@@ -379,19 +379,20 @@ def start_fabric(
         placement: The machines that carry the fabric together. Default: this one alone.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
     """
-    setup = lifecycle.FabricSetup(external=external, placement=placement)
+    wanted = replace(lifecycle.wanted(fabric), placement=placement)
     if spec is not None:
-        setup = lifecycle.FabricSetup(
-            spec.switch,
-            external,
-            spec.containers,
-            with_shells(fabric.name, spec.real_hosts),
-            spec.control_tls,
-            placement,
-            spec.agents == "shared",
-            ControlPlane(spec.controller),
+        wanted = replace(
+            wanted,
+            switch=spec.switch,
+            containers=spec.containers,
+            hosts=with_shells(fabric.name, spec.real_hosts),
+            control_tls=spec.control_tls,
+            shared_agents=spec.agents == "shared",
+            controller=ControlPlane(spec.controller),
         )
-    return lifecycle.up(fabric, fabric_processes, UP_TIMEOUT_S, setup, owner=os.getpid())
+    return lifecycle.up(
+        wanted, fabric_processes, UP_TIMEOUT_S, external=external, owner=os.getpid()
+    )
 
 
 @contextmanager

@@ -92,9 +92,8 @@ def fabric(regions: int, servers: int) -> Fabric:
 def bring_up(made: Fabric) -> None:
     """Bring a fabric up and wait for its controllers, which answer over the loopback."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    wait_for_controllers(
-        lifecycle.up(made, fabric_processes, 90.0, lifecycle.FabricSetup("bpf")), 60.0
-    )
+    wanted = lifecycle.wanted(made, "bpf")
+    wait_for_controllers(lifecycle.up(wanted, fabric_processes, 90.0), 60.0)
 
 
 @contextmanager

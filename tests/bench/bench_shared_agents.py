@@ -4,8 +4,7 @@ All servers send to their neighbour by 8 NICs at once; rounds of both kinds alte
 """
 
 import time
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from moefabric.core.eps import Eps
 from moefabric.core.flows import PacedFlow
 from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import lifecycle
-from moefabric.emulator.fabric.lifecycle import FabricSetup
+from moefabric.emulator.fabric.lifecycle import wanted
 from moefabric.runtime.processes import process_usage
 from moefabric.testbed.testbed import data_paths, running_testbed
 from tests.support.namespaces import own_machine
@@ -81,10 +80,9 @@ def figures(made: Fabric, fleet: Fleet) -> Figures:
     return Figures(median(last_ms), (cpu_s() - before_s) / gbit, memory_mb)
 
 
-def measured(
-    made: Fabric, monkeypatch: pytest.MonkeyPatch, setup: Callable[..., FabricSetup]
-) -> Figures:
-    monkeypatch.setattr(lifecycle, "FabricSetup", setup)
+def measured(made: Fabric, monkeypatch: pytest.MonkeyPatch, *, shared: bool) -> Figures:
+    chosen = replace(wanted(made), shared_agents=shared)
+    monkeypatch.setattr(lifecycle, "wanted", lambda _fabric: chosen)
     with own_machine(), running_testbed(made) as (_, fleet, _):
         return figures(made, fleet)
 
@@ -96,9 +94,8 @@ def test_shared_agents_start_sooner_and_need_less(
     monkeypatch: pytest.MonkeyPatch, servers: int, rate_bps: float, rounds: int
 ) -> None:
     made = fabric(servers, rate_bps)
-    separate = partial(FabricSetup, shared_agents=False)
     pairs = [
-        (measured(made, monkeypatch, FabricSetup), measured(made, monkeypatch, separate))
+        [measured(made, monkeypatch, shared=shared) for shared in (True, False)]
         for _ in range(rounds)
     ]
     shared, alone = (

@@ -10,9 +10,8 @@ from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
 from tests.kernel.fabric_lab import small_fabric
 
 if __name__ == "__main__":
-    fabric = small_fabric(sys.argv[1])
-    setup = lifecycle.FabricSetup("bpf")
-    wiring = lifecycle.up(fabric, fabric_processes, setup=setup, owner=os.getpid())
+    wanted = lifecycle.wanted(small_fabric(sys.argv[1]), "bpf")
+    wiring = lifecycle.up(wanted, fabric_processes, owner=os.getpid())
     wait_for_controllers(wiring, UP_TIMEOUT_S)
     print("up", flush=True)
     signal.pause()

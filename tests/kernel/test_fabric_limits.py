@@ -255,8 +255,7 @@ def test_only_controllers_get_the_password_of_the_optical_switch(
     control = OcsControl("scpi", password_env="LAB_PASSWORD")
     region = Region("r0", 0, ("s0", "s1"), Ocs("ocs0", ports=2, control=control))
     fabric = Fabric("secret", (region,), 2, 1, 1, 50e6, Eps(servers_per_leaf=4))
-    start = partial(lifecycle.up, fabric, fabric_processes, setup=lifecycle.FabricSetup("bpf"))
-    machine.run(start)
+    machine.run(partial(lifecycle.up, lifecycle.wanted(fabric, "bpf"), fabric_processes))
     try:
         have = dict[bool, set[bytes]]({True: set(), False: set()})
         for pid in marked_pids("secret"):

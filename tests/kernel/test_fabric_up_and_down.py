@@ -277,8 +277,7 @@ def test_up_waits_for_external_ocs_process(machine: Machine) -> None:
         "30",
     ]
     with subprocess.Popen(argv, cwd=FOLDER) as ocs:
-        setup = lifecycle.FabricSetup(external=frozenset({"ocs"}))
-        machine.run(partial(lifecycle.up, fabric, ocs_process, setup=setup))
+        machine.run(partial(lifecycle.up, fabric, ocs_process, external=frozenset({"ocs"})))
         assert "ocs0" not in {
             process["name"] for process in lifecycle.inspect("apart")["processes"]
         }

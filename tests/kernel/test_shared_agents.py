@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -176,8 +177,8 @@ def agents(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
 @contextmanager
 def up(machine: Machine, fabric: Fabric, *, shared: bool) -> Iterator[dict[str, int]]:
     """Yield the pid of each process of a fabric that has agents only."""
-    setup = lifecycle.FabricSetup("bpf", shared_agents=shared)
-    machine.run(partial(lifecycle.up, fabric, agents, setup=setup))
+    wanted = replace(lifecycle.wanted(fabric, "bpf"), shared_agents=shared)
+    machine.run(partial(lifecycle.up, wanted, agents))
     try:
         shown = lifecycle.inspect(fabric.name)["processes"]
         yield {process["name"]: process["pid"] for process in shown}

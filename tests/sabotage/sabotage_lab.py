@@ -237,15 +237,20 @@ def sabotaged_runs(
 
 
 def _up_with_slow_ocs(
-    ratio: float, up: Callable[..., FabricWiring], fabric: Fabric, *arguments: Any, **options: Any
+    ratio: float,
+    up: Callable[..., FabricWiring],
+    wanted: FabricWiring,
+    *arguments: Any,
+    **options: Any,
 ) -> FabricWiring:
     """Start a fabric whose OCS settles later than specified."""
     regions = []
-    for region in fabric.regions:
+    for region in wanted.fabric.regions:
         assert region.ocs is not None
         ocs = replace(region.ocs, settle_ns=round(ratio * region.ocs.settle_ns))
         regions.append(replace(region, ocs=ocs))
-    return up(replace(fabric, regions=tuple(regions)), *arguments, **options)
+    slow = replace(wanted.fabric, regions=tuple(regions))
+    return up(replace(wanted, fabric=slow), *arguments, **options)
 
 
 def _with_bad_processes(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +97,8 @@ def up_here(name: str, head: str, other: str) -> None:
     regions = {"r0": "head", "r1": machines[1].name}
     placement = MachinePlacement.of(fabric, machines, regions)
     fabric = fitted_fabric(fabric, placement, PlainProgressReporter())
-    setup = lifecycle.FabricSetup("bpf", placement=placement)
-    wiring = lifecycle.up(fabric, fabric_processes, UP_S, setup)
+    wanted = replace(lifecycle.wanted(fabric, "bpf"), placement=placement)
+    wiring = lifecycle.up(wanted, fabric_processes, UP_S)
     wait_for_controllers(wiring, UP_S)
 
 

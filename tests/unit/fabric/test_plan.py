@@ -24,7 +24,7 @@ from moefabric.emulator.fabric.plan import (
     Link,
     plan_fabric,
 )
-from moefabric.runtime.run_directory import ManagementNetwork
+from moefabric.runtime.run_directory import ManagementNetwork, ServerInterfaces
 from tests.support.fabrics import fabric as prototype
 
 MANAGEMENT = ManagementNetwork("198.18.7.0/24")
@@ -275,11 +275,13 @@ def test_connections_wait_for_slow_frames_before_they_send_again() -> None:
 
 def test_interfaces_of_one_node_take_other_names() -> None:
     plan = plan_fabric(fabric(), MANAGEMENT)
-    renamed = plan.with_interfaces({("s1", "eth0"): "eth1", ("s1", "mgmt0"): "mgmt1"})
+    renamed = plan.with_interfaces({"s1": ServerInterfaces("eth1", "mgmt1")})
     names = {link.name: link.a.name for link in renamed.links}
     assert (names["s1/host"], names["s1/management"]) == ("eth1", "mgmt1")
     assert (names["s0/host"], names["s0/management"]) == ("eth0", "mgmt0")
-    assert renamed.with_interfaces({("s1", "eth1"): "eth0", ("s1", "mgmt1"): "mgmt0"}) == plan
+    pairs = zip(renamed.links, plan.links, strict=True)
+    assert [a.name for a, b in pairs if a != b] == ["s1/host", "s1/management"]
+    assert plan.with_interfaces({}) == plan
 
 
 @pytest.mark.parametrize("mtu", [1500, 1420])

@@ -58,7 +58,7 @@ def test_containers_and_separate_agents_share_nothing() -> None:
 @pytest.mark.parametrize("agents", ["shared", "separate"])
 def test_fabric_file_chooses(monkeypatch: pytest.MonkeyPatch, agents: str) -> None:
     chosen = []
-    monkeypatch.setattr(lifecycle, "up", lambda *args, **_: chosen.append(args[3]))
+    monkeypatch.setattr(lifecycle, "up", lambda wanted, *_, **__: chosen.append(wanted))
     file = EmulatedFabric.load(REPOSITORY / "examples" / "fabric.yaml", [f"agents={agents}"])
     start_fabric(file.spec.build(), file.spec)
-    assert [setup.shared_agents for setup in chosen] == [agents == "shared"]
+    assert [wanted.shared_agents for wanted in chosen] == [agents == "shared"]
