@@ -5,7 +5,6 @@ A command on a running fabric takes the fabric's name by `--name NAME`, by the e
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -216,8 +215,3 @@ json_beside_files_option = _json_option(
 def json_file_option(what: str) -> Callable[[Any], Any]:
     """Return `--json` of long work, which usually writes a file: any word behind it is the file."""
     return _json_option("json_file", "", f"Print {what} as JSON; with FILE, write it there.")
-
-
-def is_printed(json_file: Path | None) -> bool:
-    """Return whether JSON takes the place of text on standard output."""
-    return json_file == STANDARD_OUTPUT
