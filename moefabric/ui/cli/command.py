@@ -75,20 +75,17 @@ def _fabric_name(context: click.Context, option: click.Parameter, value: str | N
 
 
 def completed(kind: str) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
-    """Return the completer of a kind of values: `complete_KIND` of `moefabric.ui.cli.values`.
+    """Return the completer of a kind of values of `moefabric.ui.cli.values`.
 
     It is imported while a shell completes.
     """
 
     def complete(
-        context: click.Context, parameter: click.Parameter, incomplete: str
+        context: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
-        from moefabric.ui.cli import values
+        from moefabric.ui.cli.values import completions
 
-        items: list[CompletionItem] = getattr(values, f"complete_{kind}")(
-            context, parameter, incomplete
-        )
-        return items
+        return completions(kind, context, incomplete)
 
     return complete
 
