@@ -100,7 +100,7 @@ systems: setup-training
 		{ [ $$? = 3 ] && echo "some runs are invalid: the pages in docs/systems name them, with reasons"; }
 
 reference: setup-test
-	$(bin)/python -m moefabric.ui.reference docs
+	$(bin)/python -m tests.reference docs
 
 docs: setup-all
 	$(bin)/python -m tests docs

@@ -1,16 +1,16 @@
 """Logs of a fabric's processes, merged by time."""
 
-import ctypes
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from moefabric.core.errors import FabricError, SpecError
+from moefabric.core.errors import SpecError
 from moefabric.runtime.structured_log import LEVELS, SUFFIX
 
 _OUTPUT_SUFFIX: Final = ".log"
@@ -21,10 +21,8 @@ _SHOWN: Final = {*_FIELDS, "pid", "logger", "exception", "fabric", "run"}
 """Fields that `text` shows in another way, or not."""
 _MOST_READ: Final = 4 << 20
 _LONGEST_LINE: Final = 1 << 16
-# inotify(7)
-_IN_MODIFY, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE_SELF = 0x2, 0x80, 0x100, 0x400
-_IN_IGNORED: Final = 0x8000
-_EVENT_HEADER: Final = 16
+_PERIOD_S: Final = 0.2
+"""Time between two looks for new lines, each of which opens all files once."""
 
 
 @dataclass(frozen=True, order=True)
@@ -157,40 +155,7 @@ class LogFolder:
 
     def follow(self) -> Iterator[LogLine]:
         """Yield all lines, then new ones, until the folder is removed."""
-        with _FolderEvents(self.folder) as events:
+        yield from self.new_lines()
+        while self.folder.is_dir():
+            time.sleep(_PERIOD_S)
             yield from self.new_lines()
-            while events.wait():
-                yield from self.new_lines()
-
-
-class _FolderEvents:
-    """Changes of the files in a folder, by inotify(7).
-
-    Raises:
-        FabricError: If the folder can't be watched.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor: int = libc.inotify_init1(os.O_CLOEXEC)
-        mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE_SELF
-        if libc.inotify_add_watch(self._descriptor, os.fsencode(folder), mask) < 0:
-            raise FabricError(f"{folder}: can't follow: {os.strerror(ctypes.get_errno())}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-    def wait(self) -> bool:
-        """Wait for changes; return False once the folder is gone."""
-        data = memoryview(os.read(self._descriptor, 1 << 16))
-        return not any(mask & (_IN_DELETE_SELF | _IN_IGNORED) for mask in _masks(data))
-
-
-def _masks(events: memoryview) -> Iterable[int]:
-    """Yield the mask of each `struct inotify_event`."""
-    while events:
-        yield int.from_bytes(events[4:8], "little")
-        events = events[_EVENT_HEADER + int.from_bytes(events[12:16], "little") :]

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from moefabric.core.errors import SpecError
-from moefabric.runtime.atomic_file import append_whole, output_error, write_whole
+from moefabric.runtime.atomic_file import append_lines, write_whole
 from moefabric.runtime.run_directory import own_version
 
 __all__ = ["Units", "finished_units", "folder_digests", "units_file"]
@@ -51,13 +51,9 @@ class Units:
         """
         if name not in self.kept:
             self.kept[name] = compute()
-            line = json.dumps([name, self.kept[name]]).encode() + b"\n"
             if self._file is not None:
-                try:
-                    with self._appending, self._file.open("ab", buffering=0) as file:
-                        append_whole(file, line)
-                except OSError as error:
-                    raise output_error(self._file, error) from error
+                with self._appending:
+                    append_lines(self._file, json.dumps([name, self.kept[name]]) + "\n")
         return self.kept[name]
 
 

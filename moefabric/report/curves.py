@@ -1,6 +1,6 @@
 """Curves: distributions of completion times and errors, losses, exposed communication."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -21,6 +21,8 @@ SHARES: Final = Axis(ticks={share: f"{share:.0%}".replace("%", " %") for share i
 """Vertical axis of a cumulative distribution."""
 
 Points = Sequence[tuple[float, float]]
+_Curve = tuple[str, Points, bool]
+"""Name and points of a curve, and whether its measurements can't be trusted."""
 
 
 def completion_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
@@ -88,42 +90,37 @@ def error_cdf(fabrics: Sequence[FabricSummary]) -> Markup:
 
 def loss_picture(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the losses of fabrics over model time; empty if nothing trained."""
-    curves, invalid = {}, set[str]()
+    curves = list[_Curve]()
     for fabric in fabrics:
         if (result := fabric.result.training) is not None and result.losses:
             points = [(one.model_s, one.loss) for one in result.losses]
             count = counted(len(points), "iteration")
             name = f"{fabric.label}: {count} in {seconds(points[-1][0])}"
-            curves[name] = points
-            invalid |= {name} if fabric.is_invalid else set()
-    losses = [loss for points in curves.values() for _, loss in points] or [0.0]
+            curves.append((name, points, fabric.is_invalid))
+    losses = [loss for _, points, _ in curves for _, loss in points] or [0.0]
     margin = 0.05 * (max(losses) - min(losses))
     y = Axis.numbers(min(losses) - margin, max(losses) + margin, title="nats")
-    last_s = max((points[-1][0] for points in curves.values()), default=1.0)
+    last_s = max((points[-1][0] for _, points, _ in curves), default=1.0)
     x = Axis.seconds(0.0, last_s, title="model time")
-    return _curves("Loss against model time", x, y, 300, curves, invalid)
+    return _curves("Loss against model time", x, y, 300, curves)
 
 
 def exposed_picture(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the exposed communication of each iteration; empty if no iteration has any."""
-    curves, invalid = {}, set[str]()
+    curves = list[_Curve]()
     for fabric in fabrics:
         iterations = ((float(i.iteration), i.exposed_comm_s) for i in fabric.result.iterations)
         if points := [(x, y) for x, y in iterations if y is not None]:
             name = f"{fabric.label}: median {fabric.text('exposed_comm_s')}"
-            curves[name] = points
-            invalid |= {name} if fabric.is_invalid else set()
-    points = [point for own in curves.values() for point in own]
+            curves.append((name, points, fabric.is_invalid))
+    points = [point for _, own, _ in curves for point in own]
     last, longest_s = (max((point[axis] for point in points), default=0.0) for axis in (0, 1))
     x = Axis.numbers(0.0, last or 1.0, lambda n: f"{n:g}" if n == int(n) else "", 10, "iteration")
     y = Axis.seconds(0.0, 1.05 * longest_s or 1.0, 5)
-    return _curves("exposed communication of an iteration", x, y, 190, curves, invalid)
+    return _curves("exposed communication of an iteration", x, y, 190, curves)
 
 
-def _curves(
-    label: str, x: Axis, y: Axis, height: float, curves: Mapping[str, Points],
-    invalid: Collection[str],
-) -> Markup:  # fmt: skip
+def _curves(label: str, x: Axis, y: Axis, height: float, curves: Sequence[_Curve]) -> Markup:
     """Draw curves of a colour each, with a dot at the end.
 
     Args:
@@ -131,13 +128,12 @@ def _curves(
         x: Horizontal axis.
         y: Vertical axis.
         height: Height in pixels.
-        curves: Points by the names of curves.
-        invalid: Names of those whose measurements can't be trusted.
+        curves: The curves.
     """
     marks, legend = list[Mark](), list[tuple[str, str]]()
-    for number, (name, points) in enumerate(curves.items()):
+    for number, (name, points, invalid) in enumerate(curves):
         line, area = (f"{kind}{number % COLOURS}" for kind in ("curve c", "t"))
         own: list[Mark] = [Line(points, line), Dot(*points[-1], area, radius=4)]
-        marks += untrusted(own, invalid=name in invalid)
+        marks += untrusted(own, invalid=invalid)
         legend.append((area, name))
     return figure(label, [Panel(x, y, marks, height)] if curves else [], legend=legend)

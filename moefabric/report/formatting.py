@@ -1,6 +1,7 @@
 """Formatting of times, sizes, shares and ratios for the table and the page."""
 
 import math
+from collections.abc import Collection, Sequence
 from textwrap import fill
 
 MISSING = "\N{EN DASH}"
@@ -103,3 +104,20 @@ def wrapped(text: str, indent: int = 0, width: int = 80) -> str:
         text, width, initial_indent=margin, subsequent_indent=margin,
         break_long_words=False, break_on_hyphens=False,
     )[indent:]  # fmt: skip
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return the rows of a table as lines with columns of one width.
+
+    Args:
+        rows: Cells of each row, as many in each.
+        right: Columns whose cells end at the same place.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -27,7 +28,7 @@ from moefabric.results.verdict import reasons
 from moefabric.results.verdict.fabric_result import summed_outcomes
 from moefabric.results.verdict.iteration_outcome import ROW_LISTS, IterationOutcome, joined_rows
 from moefabric.results.verdict.verdict import worst_verdict
-from moefabric.runtime.atomic_file import output_error
+from moefabric.runtime.atomic_file import append_whole, output_error
 
 JOURNAL_SUFFIX: Final = ".jsonl"
 """Suffix of the names of journals."""
@@ -289,15 +290,15 @@ class Journal:
     """
 
     def __init__(self, path: Path, size: int = 0, shown: Path | None = None) -> None:
-        self.path, self._size, self._shown = path, size, shown or path
+        self.path, self._shown = path, shown or path
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if size == 0 and os.fstat(self._descriptor).st_size:
+            self._file = FileIO(path, "a")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if size == 0 and self._file.tell():
                 shutil.copyfile(path, f"{path}.old")
-            os.ftruncate(self._descriptor, size)
+            self._file.truncate(size)
         except BlockingIOError as error:
-            os.close(self._descriptor)
+            self._file.close()
             remedy = "another run writes to it; give another --json"
             raise JournalInUseError(f"{self.path}: {remedy}") from error
         except OSError as error:
@@ -309,9 +310,9 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._disk.submit(os.fdatasync, self._descriptor)
+        self._disk.submit(os.fdatasync, self._file)
         self._disk.shutdown()
-        os.close(self._descriptor)
+        self._file.close()
 
     def append(self, *lines: Line) -> None:
         """Append lines, whole or not at all.
@@ -319,17 +320,12 @@ class Journal:
         Raises:
             OutputError: If there is no room; the journal is what it was before.
         """
-        text = b"".join(_json_line(line) for line in lines)
-        written = 0
         try:
-            while written < len(text):
-                written += os.pwrite(self._descriptor, text[written:], self._size + written)
+            append_whole(self._file, b"".join(map(_json_line, lines)))
         except OSError as error:
-            os.ftruncate(self._descriptor, self._size)
             raise output_error(self._shown, error) from error
-        self._size += len(text)
         if self._sync is None or self._sync.done():
-            self._sync = self._disk.submit(os.fdatasync, self._descriptor)
+            self._sync = self._disk.submit(os.fdatasync, self._file)
 
 
 def is_in_use(path: Path) -> bool:

@@ -95,6 +95,19 @@ def append_whole(file: FileIO, data: bytes) -> None:
         raise
 
 
+def append_lines(path: Path, lines: str) -> None:
+    """Append lines to a file, whole or not at all.
+
+    Raises:
+        OutputError: If the file can't be written; it is what it was before.
+    """
+    try:
+        with path.open("ab", buffering=0) as file:
+            append_whole(file, lines.encode())
+    except OSError as error:
+        raise output_error(path, error) from error
+
+
 def _sync_folder(folder: Path) -> None:
     """Write the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

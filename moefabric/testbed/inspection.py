@@ -9,7 +9,7 @@ from moefabric.core.topology import Region, nic_at
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.ocs import client as ocs_client
-from moefabric.report.formatting import wrapped
+from moefabric.report.formatting import aligned, wrapped
 from moefabric.results.parts import Json
 from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
 from moefabric.testbed.fabric_reader import FabricReader
@@ -122,14 +122,12 @@ def inspection_lines(inspection: Json) -> list[str]:
     ]
 
 
-def _access_lines(entries: Sequence[Json]) -> Iterator[str]:
-    """Yield the management interfaces as a table."""
+def _access_lines(entries: Sequence[Json]) -> list[str]:
+    """Return the management interfaces as a table."""
     rows = [[str(one[key]) for key in ("of", "interface", "address", "login")] for one in entries]
     if rows:
         rows.insert(0, ["access to", "by", "at", "login"])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
+    return [f"  {line}" for line in aligned(rows)]
 
 
 def _server_line(server: Json) -> str:

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
 from moefabric.api.sweeps.results import RunRecord, result_figures
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
-from moefabric.runtime.atomic_file import append_whole, output_error, write_whole
+from moefabric.runtime.atomic_file import append_lines, output_error, write_whole
 
 _RECORDS: Final = "runs.jsonl"
 _TABLE: Final = "table.jsonl"
@@ -71,8 +71,8 @@ class SweepFolder:
         if result:
             write_whole(self.result_file(record.run), result)
         self.records[record.run] = record
-        _append(self.path / _TABLE, _lines(record.rows()))
-        _append(self.path / _RECORDS, _lines([record.to_json()]))
+        append_lines(self.path / _TABLE, _lines(record.rows()))
+        append_lines(self.path / _RECORDS, _lines([record.to_json()]))
 
     def ordered(self) -> list[RunRecord]:
         """Return the records in the order of the plan."""
@@ -159,16 +159,3 @@ def uniform_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _lines(documents: Iterable[Mapping[str, Any]]) -> str:
     """Return documents as lines of JSON."""
     return "".join(f"{json.dumps(document, ensure_ascii=False)}\n" for document in documents)
-
-
-def _append(path: Path, lines: str) -> None:
-    """Append lines, whole or not at all.
-
-    Raises:
-        OutputError: If there is no room.
-    """
-    try:
-        with path.open("ab", buffering=0) as file:
-            append_whole(file, lines.encode())
-    except OSError as error:
-        raise output_error(path, error) from error

@@ -17,8 +17,8 @@ from moefabric.api.sweeps.engine import RunTask
 from moefabric.api.sweeps.spec import Point, SweepSpec
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.input_file import change_keys
+from moefabric.config.inputs import named_paths
 from moefabric.config.loader import read_experiment, resolve_paths
-from moefabric.config.section import Section
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.core.resource_needs import ResourceNeeds, fabric_needs, region_needs, total_needs
@@ -129,7 +129,7 @@ class _Planner:
         experiment = validate(ExperimentSpec, document)
         program = self._program(experiment) if self._spec.mode == "train" else None
         inputs = []
-        for place, path in input_paths(experiment):
+        for place, path in named_paths(experiment):
             if program is not None and place == _PROGRAM:
                 # The program stays among the files that it imports and reads.
                 change_keys(document, {place: str(self._folder / path)})
@@ -220,19 +220,6 @@ def run_needs(spec: SweepSpec, experiment: ExperimentSpec) -> ResourceNeeds:
             memory += experiment.training.ep * _RANK_BYTES
         needs = ResourceNeeds(cores, memory)
     return ResourceNeeds(spec.cores or needs.cores, spec.memory or needs.memory_bytes)
-
-
-def input_paths(value: object, place: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield place and path of each input file that a section names, or a value in it."""
-    match value:
-        case Path():
-            yield place, value
-        case Section():
-            for name in type(value).model_fields:
-                yield from input_paths(getattr(value, name), f"{place}.{name}" if place else name)
-        case list():
-            for number, entry in enumerate(value):
-                yield from input_paths(entry, f"{place}[{number}]")
 
 
 def _archive(path: Path) -> bytes:

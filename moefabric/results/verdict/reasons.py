@@ -63,24 +63,11 @@ class RunSetting(NamedTuple):
 UNSCALED: Final = RunSetting()
 
 
-class RunFinding(NamedTuple):
-    """A verdict and its reason.
+class RunFinding(VerdictFinding):
+    """A finding whose remedy has fields in the place of numbers."""
 
-    Attributes:
-        verdict: The verdict by this reason alone.
-        text: The reason in words.
-        value: The measured value; None for a circumstance that is present or not.
-        limit: The bound that the value exceeds.
-        remedy: What to change, with fields for numbers.
-        excess: Factor by which the value exceeds the bound of a pass.
-    """
-
-    verdict: Verdict
-    text: str
-    value: float | None = None
-    limit: float | None = None
-    remedy: str = ""
     excess: float = 1.0
+    """Factor by which the value exceeds the bound of a pass."""
 
 
 def with_remedies(findings: Sequence[RunFinding], setting: RunSetting) -> list[VerdictFinding]:
@@ -95,10 +82,7 @@ def with_remedies(findings: Sequence[RunFinding], setting: RunSetting) -> list[V
         excess[finding.remedy] = max(finding.excess, excess.get(finding.remedy, 1.0))
     return [
         VerdictFinding(
-            verdict=one.verdict,
-            text=one.text,
-            value=one.value,
-            limit=one.limit,
+            **one.model_dump(exclude={"excess", "remedy"}),
             remedy=one.remedy and setting.remedy(one.remedy, excess[one.remedy]),
         )
         for one in findings
@@ -157,8 +141,14 @@ class Reason:
             if limit is not None and (figure < limit if self.is_least else figure > limit):
                 text = self.text.format(value=value, limit=limit, **words)
                 passes = limit if bounds[0] is None else bounds[0]
-                excess = self._excess(figure, passes)
-                yield RunFinding(verdict, text, value, value and limit, self.remedy, excess)
+                yield RunFinding(
+                    verdict=verdict,
+                    text=text,
+                    value=value,
+                    limit=value and limit,
+                    remedy=self.remedy,
+                    excess=self._excess(figure, passes),
+                )
                 return
 
     def _excess(self, value: float, passes: float) -> float:

@@ -1,9 +1,8 @@
 """A fabric on the nodes of a Ray cluster: placed, served, and removed from any of them."""
 
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from moefabric.core.errors import FabricError, SpecError
@@ -12,6 +11,7 @@ from moefabric.core.resource_needs import EPS, fabric_needs, head_needs
 from moefabric.core.topology import Fabric
 from moefabric.testbed.cluster.ray_client import connected
 from moefabric.testbed.cluster.ray_reservation import START_S, Reservation, head_actor, remove_here
+from moefabric.testbed.placed_fabric import Placer
 
 _SECRET_BYTES: Final = 32
 
@@ -22,13 +22,18 @@ def placer(
     *,
     detached: bool = False,
     open_cluster: bool = False,
-) -> Callable[[Fabric], AbstractContextManager[MachinePlacement]]:
-    """Return a function that places a fabric on a Ray cluster while its context lasts (`placed`).
+) -> Placer:
+    """Return a function that places a fabric on a Ray cluster while its context lasts.
+
+    It reserves nodes, and starts a machine service on each but this one, which is the head. It
+    raises UnsupportedError if the fabric doesn't fit, or a node can't carry it, and FabricError if
+    a node failed.
 
     Args:
         address: HOST:PORT of the cluster's head, or `auto` for the cluster of this machine.
         strategy: How regions and EPS are spread over nodes.
-        detached: Whether the nodes stay reserved after the context.
+        detached: Whether the nodes stay reserved after the context, until the fabric ends. After an
+            exception they don't.
         open_cluster: Whether the cluster may do without a token.
 
     Raises:
@@ -36,54 +41,25 @@ def placer(
     """
     if strategy not in list(Strategy):
         raise SpecError([("spread", f"{strategy} is not one of {', '.join(Strategy)}")])
-    return partial(
-        placed,
-        address=address,
-        strategy=Strategy(strategy),
-        detached=detached,
-        open_cluster=open_cluster,
-    )
+    chosen = Strategy(strategy)
 
+    @contextmanager
+    def placed(fabric: Fabric) -> Iterator[MachinePlacement]:
+        needs = head_needs(fabric), fabric_needs(fabric)
+        with connected(address, open_cluster=open_cluster) as ray:
+            reservation = Reservation(ray, fabric.name, *needs, chosen, detached=detached)
+            try:
+                yield _placement(fabric, reservation)
+                if detached:
+                    head = reservation.nodes[0].node.name
+                    reservation.call("keep", {head: [fabric.name]})
+            except BaseException:
+                reservation.release()
+                raise
+            if not detached:
+                reservation.release()
 
-@contextmanager
-def placed(
-    fabric: Fabric,
-    *,
-    address: str,
-    strategy: Strategy,
-    detached: bool = False,
-    open_cluster: bool = False,
-) -> Iterator[MachinePlacement]:
-    """Reserve nodes for a fabric, and start a machine service on each but this one.
-
-    Args:
-        fabric: The fabric, with its scale.
-        address: HOST:PORT of the cluster's head, or `auto` for the cluster of this machine.
-        strategy: How regions and EPS are spread over nodes.
-        detached: Whether the nodes stay reserved after the `with`, until the fabric ends. After an
-            exception they don't.
-        open_cluster: Whether the cluster may do without a token.
-
-    Yields:
-        The machines with their parts; this one is the head.
-
-    Raises:
-        UnsupportedError: The fabric doesn't fit, or a node can't carry it.
-        FabricError: A node failed.
-    """
-    needs = head_needs(fabric), fabric_needs(fabric)
-    with connected(address, open_cluster=open_cluster) as ray:
-        reservation = Reservation(ray, fabric.name, *needs, strategy, detached=detached)
-        try:
-            yield _placement(fabric, reservation)
-            if detached:
-                head = reservation.nodes[0].node.name
-                reservation.call("keep", {head: [fabric.name]})
-        except BaseException:
-            reservation.release()
-            raise
-        if not detached:
-            reservation.release()
+    return placed
 
 
 def _placement(fabric: Fabric, reservation: Reservation) -> MachinePlacement:

@@ -5,7 +5,6 @@ A command on a running fabric takes the fabric's name by `--name NAME`, by the e
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -76,20 +75,17 @@ def _fabric_name(context: click.Context, option: click.Parameter, value: str | N
 
 
 def completed(kind: str) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
-    """Return the completer of a kind of values: `complete_KIND` of `moefabric.ui.cli.values`.
+    """Return the completer of a kind of values of `moefabric.ui.cli.values`.
 
     It is imported while a shell completes.
     """
 
     def complete(
-        context: click.Context, parameter: click.Parameter, incomplete: str
+        context: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
-        from moefabric.ui.cli import values
+        from moefabric.ui.cli.values import completions
 
-        items: list[CompletionItem] = getattr(values, f"complete_{kind}")(
-            context, parameter, incomplete
-        )
-        return items
+        return completions(kind, context, incomplete)
 
     return complete
 
@@ -216,8 +212,3 @@ json_beside_files_option = _json_option(
 def json_file_option(what: str) -> Callable[[Any], Any]:
     """Return `--json` of long work, which usually writes a file: any word behind it is the file."""
     return _json_option("json_file", "", f"Print {what} as JSON; with FILE, write it there.")
-
-
-def is_printed(json_file: Path | None) -> bool:
-    """Return whether JSON takes the place of text on standard output."""
-    return json_file == STANDARD_OUTPUT

@@ -11,10 +11,11 @@ from moefabric.api.commands import FILE, print_result
 from moefabric.core.errors import FabricError
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.topology import Fabric, Region, nic_at
+from moefabric.report.formatting import aligned
 from moefabric.runtime.environment import named_variables, passed_environment
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.ui.cli.command import CliCommand, completed, json_option, name_option
-from moefabric.ui.cli.options import aligned, placement_options, running_lab
+from moefabric.ui.cli.options import placement_options, running_lab
 
 if TYPE_CHECKING:
     from moefabric.api.lab import LightChange

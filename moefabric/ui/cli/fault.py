@@ -14,7 +14,6 @@ from moefabric.ui.cli.command import CliGroup, completed, json_option, name_opti
 from moefabric.ui.cli.options import ocs_option, running_lab
 
 _ALL: Final = "all"
-_RENAMED: Final = {"deny": "reject", "never": "drop-completion", "partial": "partial-apply"}
 _OCS_HELP: Final = "\n".join(
     [
         "Inject a fault of KIND into an OCS. Without KIND: list its faults.\n\n\b",
@@ -22,15 +21,6 @@ _OCS_HELP: Final = "\n".join(
         "\nA PORT is a number, or a NIC such as s0/o1 (with both its fibres, for `port`).",
     ]
 )
-
-
-class _OcsFaultType(click.Choice[str]):
-    """Kind of an OCS fault. The error for a former name gives the present one."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if new := _RENAMED.get(value):
-            self.fail(f"{value!r} is now called {new!r}", param, ctx)
-        return super().convert(value, param, ctx)
 
 
 @click.group(
@@ -158,7 +148,7 @@ def controller(region: str, action: str | None, name: str | None) -> None:
     short_help="Inject one of many faults into an OCS.",
     examples=["moefabric fault ocs port s0/o1", "moefabric fault ocs reject --times 2"],
 )
-@click.argument("kind", required=False, type=_OcsFaultType(list(OCS_FAULTS)), metavar="[KIND]")
+@click.argument("kind", required=False, type=click.Choice(list(OCS_FAULTS)), metavar="[KIND]")
 @click.argument("arguments", nargs=-1)
 @click.option("--times", type=click.IntRange(min=1), help="Number of commands that are affected.")
 @click.option(

@@ -1,6 +1,6 @@
 """Options that several commands share, and the running fabric that a command works on."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from functools import reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -121,23 +121,6 @@ def listen_option(default: str) -> Callable[[Command], Command]:
         metavar="HOST:PORT",
         help="Address to listen at. Port 0 takes a free one.",
     )
-
-
-def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return the rows of a table as lines with columns of one width.
-
-    Args:
-        rows: Cells of each row, as many in each.
-        right: Columns whose cells end at the same place.
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def positive_rate(text: str) -> float:

@@ -109,8 +109,7 @@ def changes_lines(changes: "RunChanges") -> list[str]:
     for fabric in changes.fabrics:
         rows += [(fabric.fabric, *_verdict_cells(fabric))]
         rows += [("", *_figure_cells(figure)) for figure in fabric.figures]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines = formatting.aligned(rows)
     lines += [f"note: {remark}" for remark in changes.remarks]
     worse = [fabric.fabric for fabric in changes.fabrics if fabric.is_regression]
     beyond = f"beyond {changes.threshold * 100:.3g} % and the spread of runs"

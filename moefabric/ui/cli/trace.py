@@ -9,7 +9,7 @@ import click
 from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable, print_result, write_output
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.core.units import rate_text
-from moefabric.report.formatting import data_size, seconds
+from moefabric.report.formatting import aligned, data_size, seconds
 from moefabric.ui.cli.command import CliGroup, json_beside_files_option
 from moefabric.ui.cli.gating import generate
 from moefabric.ui.cli.options import parse_option, positive_rate
@@ -107,11 +107,8 @@ def _info_lines(document: Mapping[str, Any]) -> Iterator[str]:
         figures = str(one["ranks"]), f"{one['calls']:,}"
         sent = data_size(one["rank_bytes"]), data_size(one["total_bytes"])
         rows.append((one["operation"], _group_names(one["groups"]), *figures, *sent))
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
-    for row in rows if len(rows) > 1 else ():
-        left = (word.ljust(width) for word, width in zip(row[:2], widths[:2], strict=True))
-        right = (word.rjust(width) for word, width in zip(row[2:], widths[2:], strict=True))
-        yield f"  {'  '.join((*left, *right))}"
+    if len(rows) > 1:
+        yield from (f"  {line}" for line in aligned(rows, right=range(2, 6)))
     yield (
         f"  computation {seconds(document['compute_s'])} of the busiest rank, "
         f"{seconds(document['critical_path_s'])} on the critical path; ideal time with NICs of "

@@ -1,37 +1,17 @@
 """Values that a shell completes: names of fabrics, their parts, policies, models, and keys.
 
-Each function has the signature of click's `shell_complete`, and returns nothing where the names are
-unknown, for example while no fabric runs.
+There are none where the names are unknown, for example while no fabric runs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from moefabric.core.errors import MoefabricError
 from moefabric.core.topology import Fabric
-
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-"""Returns what may stand for the last word, of which a part is typed."""
-
-
-def _completer(names: Callable[[click.Context, str], Iterable[str]]) -> Completer:
-    """Return a completer for names, given the context and what is typed."""
-
-    def complete(
-        context: click.Context, _parameter: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        with suppress(MoefabricError, OSError, ValueError):
-            return [
-                CompletionItem(name)
-                for name in names(context, incomplete)
-                if name.startswith(incomplete)
-            ]
-        return []
-
-    return complete
 
 
 def fabric_names() -> list[str]:
@@ -118,12 +98,23 @@ def _keys(context: click.Context, _incomplete: str) -> list[str]:
     return [key.place for kind in kinds for key in KeyReference.of_kind(kind).all()]
 
 
-complete_fabrics = _completer(lambda _context, _incomplete: fabric_names())
-complete_servers = _completer(_servers)
-complete_ocses = _completer(_ocses)
-complete_nics = _completer(_nics)
-complete_places = _completer(_places)
-complete_circuits = _completer(_circuits)
-complete_policies = _completer(_policies)
-complete_models = _completer(_models)
-complete_keys = _completer(_keys)
+_NAMES: Final[Mapping[str, Callable[[click.Context, str], Iterable[str]]]] = {
+    "fabrics": lambda _context, _incomplete: fabric_names(),
+    "servers": _servers,
+    "ocses": _ocses,
+    "nics": _nics,
+    "places": _places,
+    "circuits": _circuits,
+    "policies": _policies,
+    "models": _models,
+    "keys": _keys,
+}
+"""Names by their kind, given the context and what is typed."""
+
+
+def completions(kind: str, context: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Return the names of a kind that may stand for the last word, of which a part is typed."""
+    with suppress(MoefabricError, OSError, ValueError):
+        names = _NAMES[kind](context, incomplete)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from moefabric.ui.reference import PAGES
+from tests.reference import PAGES
 from tests.support.paths import REPOSITORY
 
 
@@ -18,8 +18,8 @@ def test_page_is_current(page: str) -> None:
 
 
 def test_module_writes_the_pages(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "moefabric.ui.reference", str(tmp_path)]
-    subprocess.run(words, check=True)
+    words = [sys.executable, "-m", "tests.reference", str(tmp_path)]
+    subprocess.run(words, check=True, cwd=REPOSITORY)
     assert {file.name for file in tmp_path.iterdir()} == PAGES.keys()
 
 

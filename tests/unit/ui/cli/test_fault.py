@@ -20,12 +20,3 @@ def test_fault_ocs_refuses_wrong_usage(words: list[str], expected: str) -> None:
     result = CliRunner().invoke(fault_commands.fault, ["ocs", *words])
     assert result.exit_code == 2
     assert expected in result.output
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("deny", "reject"), ("never", "drop-completion"), ("partial", "partial-apply")]
-)
-def test_fault_ocs_names_present_word_for_former_one(old: str, new: str) -> None:
-    result = CliRunner().invoke(fault_commands.fault, ["ocs", old])
-    assert result.exit_code == 2
-    assert f"'{old}' is now called '{new}'" in result.output

@@ -1,4 +1,4 @@
-"""Pages of all commands and of all keys: `python -m moefabric.ui.reference docs` writes them.
+"""Pages of all commands and of all keys: `python -m tests.reference docs` writes them.
 
 The commands are those of moefabric itself. What other packages add differs by installation.
 """
