@@ -1,6 +1,6 @@
 """Kinds of files, told by their outermost keys, so that a wrong one names the command for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,25 +46,15 @@ def kind_of(document: object) -> str:
     return kind
 
 
-def check_kind(document: Mapping[str, Any], path: Path, needed: str) -> None:
-    """Refuse a document of another kind.
+def refuse_other_kind(path: Path, needed: str) -> None:
+    """Refuse a file that can be read and is of another kind.
 
     Args:
-        document: Contents of the file.
         path: The file.
         needed: The kind that is needed.
 
     Raises:
         SpecError: If it is of another kind; it names the command that takes it.
-    """
-    _refuse(kind_of(document), path, needed)
-
-
-def refuse_other_kind(path: Path, needed: str) -> None:
-    """Refuse a file that can be read and is of another kind; the arguments are `check_kind`'s.
-
-    Raises:
-        SpecError: If it is of another kind.
     """
     if _is_result(path):
         kind = "result"
@@ -90,7 +80,7 @@ def read_kind(path: Path, needed: str, settings: Sequence[str] = ()) -> dict[str
     if _is_result(path):  # large, and no YAML that is worth reading
         _refuse("result", path, needed)
     document = read_yaml(path, settings)
-    check_kind(document, path, needed)
+    _refuse(kind_of(document), path, needed)
     return document
 
 

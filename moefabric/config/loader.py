@@ -60,7 +60,7 @@ def load_experiment(
     """
     from moefabric.config.experiment import ExperimentSpec
 
-    document = read_experiment(path, settings)
+    document = read_kind(path, "experiment", settings)
     change_keys(document, changes or {})
     if hosts is not None:
         document["hosts"] = str(hosts.absolute())
@@ -70,19 +70,6 @@ def load_experiment(
                 fabric["hosts"] = True
     resolve_paths(document, path.parent)
     return validate(ExperimentSpec, document, path)
-
-
-def read_experiment(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the contents of an experiment file, whose values have not been checked.
-
-    Args:
-        path: The YAML file.
-        settings: Changes such as `training.iterations=1`.
-
-    Raises:
-        SpecError: If the file can't be read, or is of another kind.
-    """
-    return read_kind(path, "experiment", settings)
 
 
 def resolve_paths(document: dict[str, Any], folder: Path, places: Sequence[str] = _PATHS) -> None:

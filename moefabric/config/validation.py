@@ -13,20 +13,6 @@ from moefabric.core.errors import SpecError
 
 S = TypeVar("S", bound=Section)
 
-RENAMED_KEYS: Final[Mapping[tuple[str, str], str]] = {
-    ("", "patience"): "controller_timeout",
-    ("fabrics", "first"): "dispatch_light",
-    ("fabrics", "patched"): "patch_panel_nics",
-    ("failures", "how"): "mode",
-    ("failures", "what"): "targets",
-    ("gating", "every"): "step_stride",
-    ("gating", "first"): "first_step",
-    ("nics", "patched"): "patch_panel_nics",
-    ("training", "regions"): "schedule",
-    ("training", "restore"): "checkpoint_load",
-}
-"""New name of a key, by the key's section (empty for the outermost one) and its former name."""
-
 _KEY_ERRORS: Final = {"extra_forbidden", "invalid_key", "missing"}
 """Errors of keys, whose values matter nothing."""
 _MESSAGES: Final = {
@@ -67,16 +53,15 @@ def validate(kind: type[S], document: dict[str, Any], path: Path | None = None) 
         SpecError: With all errors.
     """
     errors: list[InputError] = []
-    current = _with_current_keys(document, errors)
     known = KnownKeys()
     try:
-        section = kind.model_validate(current, context=known)
+        section = kind.model_validate(document, context=known)
     except ValidationError as error:
         errors += [
-            (_place(details["loc"], current), error_message(details) + _alike(details, known))
+            (_place(details["loc"], document), error_message(details) + _alike(details, known))
             for details in error.errors()
         ]
-        section = kind.model_validate(current, context=PARTIAL)
+        section = kind.model_validate(document, context=PARTIAL)
     if isinstance(section, Document):
         errors += section.errors()
     if errors:
@@ -118,26 +103,6 @@ def _value_text(value: Any) -> str:
         case _:
             text = repr(value if isinstance(value, str | int) else str(value))
     return text
-
-
-def _with_current_keys(
-    value: Any, errors: list[InputError], section: str = "", place: str = ""
-) -> Any:
-    """Return `value` with renamed keys replaced, and append an error for each of them."""
-    if isinstance(value, list):
-        return [
-            _with_current_keys(entry, errors, section, f"{place}[{index}]")
-            for index, entry in enumerate(value)
-        ]
-    if not isinstance(value, dict):
-        return value
-    current = {}
-    for key, entry in value.items():
-        key_place = f"{place}.{key}" if place else str(key)
-        if new_key := RENAMED_KEYS.get((section, key)):
-            errors.append((key_place, f"is now called {new_key}"))
-        current[new_key or key] = _with_current_keys(entry, errors, str(key), key_place)
-    return current
 
 
 def _place(location: tuple[PathStep, ...], document: Any) -> str:

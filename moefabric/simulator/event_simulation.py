@@ -11,8 +11,7 @@ start, size, route, greatest rate, latency and end; streams share links max-min 
 
 The simulation is a model of a transport that keeps every link full for which bytes wait, and
 divides it fairly at every instant. It has no packets, queues, losses or acknowledgements.
-`moefabric.simulator.latency` has the closed forms for the latency of a route and for the start of
-a TCP connection.
+`moefabric.simulator.latency` has the closed form of the latency of a route.
 """
 
 import heapq

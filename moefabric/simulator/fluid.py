@@ -28,15 +28,6 @@ def goodput_share(mtu: int) -> float:
     return payload / (payload + FRAME_HEADER_BYTES)
 
 
-def packets_bytes(sent: int, mtu: int) -> int:
-    """Return the bytes of the packets that carry `sent` bytes of a connection.
-
-    These are the bytes that a queueing discipline counts: each packet of a large frame has its own
-    headers, and all packets but the last are full.
-    """
-    return sent + -(-sent // (mtu - IP_TCP_BYTES)) * FRAME_HEADER_BYTES
-
-
 @dataclass(frozen=True)
 class Prediction:
     """The fluid model's result for one collective, in the model's units.

@@ -14,9 +14,10 @@ from moefabric.core.eps import Eps
 from moefabric.core.flows import PacedFlow
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transport import PACED
-from moefabric.simulator.fluid import goodput_share, packets_bytes
+from moefabric.simulator.fluid import goodput_share
 from moefabric.testbed.testbed import data_paths, running_testbed
 from tests.support.namespaces import own_machine
+from tests.support.packet_sizes import packets_bytes
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 SERVERS = ("s0", "s1", "s2", "s3")

@@ -16,9 +16,10 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from moefabric.api.sweeps.engine import RunTask
 from moefabric.api.sweeps.spec import Point, SweepSpec
 from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.file_kinds import read_kind
 from moefabric.config.input_file import change_keys
 from moefabric.config.inputs import named_paths
-from moefabric.config.loader import read_experiment, resolve_paths
+from moefabric.config.loader import resolve_paths
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.core.resource_needs import ResourceNeeds, fabric_needs, region_needs, total_needs
@@ -113,7 +114,7 @@ class _Planner:
         self._version = version("moefabric")
         if isinstance(spec.experiment, Path):
             path = folder / spec.experiment
-            self._folder, self._document = path.parent, read_experiment(path)
+            self._folder, self._document = path.parent, read_kind(path, "experiment")
         else:
             self._document = spec.experiment
 

@@ -24,9 +24,13 @@ from moefabric.planner.sending.flow_pacing import BURST_SEGMENTS, pace_bps
 from moefabric.simulator.event_simulation import Step, simulate
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import goodput_bps
-from moefabric.workload.collectives.program import Program, ProgramStep, RankPlaces
+from moefabric.workload.collectives.program import (
+    DEFAULT_NVSWITCH_BPS,
+    Program,
+    ProgramStep,
+    RankPlaces,
+)
 from moefabric.workload.collectives.schedule import BufferName, Extent, Via
-from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS, FabricNetwork
 
 Connection = tuple[str, str, str]
 """Sender, receiver and path."""
@@ -125,8 +129,7 @@ class MessagePaths:
     @property
     def rank_places(self) -> RankPlaces:
         """The network as schedules see it: servers, circuits, and the rank of each NIC."""
-        places = tuple(zip(self.placement.servers, self.placement.gpus, strict=True))
-        return FabricNetwork(self.fabric, self.circuits, places).rank_places
+        return RankPlaces.on_fabric(self.fabric, self.circuits, self.placement.servers)
 
     def shares(self, source: int, target: int, via: Via) -> list[tuple[str, float]]:
         """Return the paths of a message between two ranks, and the part of its bytes on each.

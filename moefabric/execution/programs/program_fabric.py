@@ -36,7 +36,7 @@ from moefabric.execution.programs.placed_programs import (
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed import testbed
-from moefabric.workload.collectives.program import ProgramStep
+from moefabric.workload.collectives.program import DEFAULT_NVSWITCH_BPS, ProgramStep
 from moefabric.workload.collectives.schedule import (
     REDUCTIONS,
     BufferName,
@@ -44,7 +44,6 @@ from moefabric.workload.collectives.schedule import (
     Extent,
     buffer_sizes,
 )
-from moefabric.workload.collectives.timing import DEFAULT_NVSWITCH_BPS
 
 Json = dict[str, Any]
 Terms = list[tuple[int, int]]

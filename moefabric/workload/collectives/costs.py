@@ -16,24 +16,10 @@ others, its own part included; its bus bandwidth counts what this rank sends to 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from moefabric.workload.collectives.schedule import Call
-
-
-@dataclass(frozen=True)
-class Bandwidth:
-    """Speed of a collective in bytes per second.
-
-    Attributes:
-        algorithm: nccl-tests' `algbw`, in bytes per second rather than in GB/s.
-        bus: nccl-tests' `busbw`, likewise.
-    """
-
-    algorithm: float
-    bus: float
 
 
 def counted_bytes(call: Call) -> int:
@@ -41,17 +27,6 @@ def counted_bytes(call: Call) -> int:
     if call.kind == "all_to_all":
         return sum(call.sizes[_busiest_sender(call)])
     return call.size * (call.ranks if call.kind in {"all_gather", "gather"} else 1)
-
-
-def bandwidth(call: Call, seconds: float) -> Bandwidth:
-    """Return the bandwidths of a collective that took some time.
-
-    Args:
-        call: The collective.
-        seconds: Its time; must be greater than 0.
-    """
-    algorithm = counted_bytes(call) / seconds
-    return Bandwidth(algorithm, algorithm * bus_factor(call))
 
 
 def bus_factor(call: Call) -> float:
@@ -100,18 +75,3 @@ def port_bytes(call: Call, groups: Sequence[int] | None = None) -> int:
         case "gather" | "scatter":
             return whole - own[groups[call.root]]
     return whole  # broadcast, reduce, or nothing of a barrier
-
-
-def bound_s(call: Call, rank_bps: float, server_bps: float | None = None) -> float:
-    """Return a time below which no schedule ends.
-
-    Args:
-        call: The collective, with the servers of its ranks.
-        rank_bps: Payload rate of each rank's port in each direction, bits per second.
-        server_bps: Payload rate of all NICs of a server together; None if it is no limit.
-    """
-    seconds = 8 * port_bytes(call) / rank_bps
-    if server_bps is None:
-        return seconds
-    servers = [call.server(rank) for rank in range(call.ranks)]
-    return max(seconds, 8 * port_bytes(call, servers) / server_bps)

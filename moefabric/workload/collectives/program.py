@@ -13,7 +13,9 @@ from itertools import accumulate
 from math import gcd
 from typing import Final, Literal, Self
 
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
+from moefabric.core.topology import Fabric
 from moefabric.workload.collectives.schedule import (
     REDUCTIONS,
     Call,
@@ -38,6 +40,8 @@ NO_CALL: Final = -1
 NO_TRANSFER: Final = -1
 _ELEMENT: Final = 4
 """Bytes of a number that reductions add, unless a size is no multiple of it."""
+DEFAULT_NVSWITCH_BPS: Final = 3.6e12
+"""900 GB/s both ways together, as in the paper's simulation (section 7.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,6 @@ class ProgramStep:
         phase: As in `schedule.Step`.
         via: As in `schedule.Step`.
         operation: Position of its operation.
-        early: Whether what it receives may arrive before its operation starts, as the call's own
-            buffers are there and no earlier step of the call touches these bytes. A sender has to
-            wait until any other receiving step is ready.
     """
 
     number: int
@@ -108,7 +109,6 @@ class ProgramStep:
     phase: str = ""
     via: Via = ""
     operation: int = 0
-    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,6 @@ class Program:
                 phase=step.phase,
                 via=step.via,
                 operation=position,
-                early=step.kind in {"receive", "receive_add"} and not step.after,
             )
 
     @cached_property
@@ -230,6 +229,33 @@ class RankPlaces:
     servers: tuple[int, ...] = ()
     circuits: Mapping[Servers, tuple[Ranks, ...]] = field(default_factory=dict)
     eps_ranks: tuple[int, ...] = ()
+
+    @classmethod
+    def on_fabric(cls, fabric: Fabric, circuits: CircuitSet, servers: Sequence[str]) -> Self:
+        """Return the places of ranks on servers of a fabric.
+
+        NIC i of a server, optical ones first, belongs to its rank i, modulo its number of ranks.
+
+        Args:
+            fabric: The fabric.
+            circuits: Circuits that are lit.
+            servers: Server of each rank.
+        """
+        index = fabric.server_index
+        by_server: defaultdict[str, list[int]] = defaultdict(list)
+        for rank, server in enumerate(servers):
+            by_server[server].append(rank)
+        lit: defaultdict[Servers, list[Ranks]] = defaultdict(list)
+        for circuit in circuits:
+            for near, far in circuit.directions:
+                if near.server in by_server and far.server in by_server:
+                    one, other = by_server[near.server], by_server[far.server]
+                    ends = one[near.index % len(one)], other[far.index % len(other)]
+                    lit[index[near.server], index[far.server]].append(ends)
+        nics = range(fabric.optical, fabric.optical + fabric.electrical)
+        eps = {ranks[nic % len(ranks)] for ranks in by_server.values() for nic in nics}
+        ends_of = {pair: tuple(ends) for pair, ends in lit.items()}
+        return cls(tuple(index[server] for server in servers), ends_of, tuple(sorted(eps)))
 
     def call(self, kind: CollectiveKind, sizes: Sizes, ranks: Sequence[int], root: int = 0) -> Call:
         """Return a call of some ranks.

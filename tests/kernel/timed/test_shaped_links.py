@@ -13,9 +13,10 @@ from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.emulator.fabric.shaping import Shape, apply_shapes
 from moefabric.emulator.linux import namespaces
-from moefabric.simulator.fluid import goodput_share, packets_bytes
+from moefabric.simulator.fluid import goodput_share
 from tests.support.agents_lab import fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
+from tests.support.packet_sizes import packets_bytes
 
 MTU = 1500
 SECONDS = 0.5

@@ -14,8 +14,8 @@ from moefabric.simulator.fluid import goodput_bps
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import ProgramStep, RankPlaces, lower
 from moefabric.workload.collectives.schedule import Extent
-from moefabric.workload.collectives.timing import FabricNetwork, predict
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from tests.support.collective_timing import FabricNetwork, predict
 from tests.support.fabrics import MESH, fabric
 from tests.support.schedules import BUILT_IN
 

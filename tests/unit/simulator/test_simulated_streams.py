@@ -16,7 +16,7 @@ from moefabric.core.routes import Link, route
 from moefabric.simulator.event_simulation import simulate_streams
 from moefabric.simulator.fair_sharing import Floats, Ints, Stream, max_min_rates
 from moefabric.simulator.fluid import goodput_bps, predict
-from moefabric.simulator.latency import route_latency_s, slow_start_s
+from moefabric.simulator.latency import route_latency_s
 from tests.support.fabrics import fabric
 
 LINKS: tuple[Link, ...] = tuple((f"n{k}", f"n{k + 1}") for k in range(5))
@@ -232,21 +232,3 @@ def test_queue_without_losses_serves_streams_by_their_paces() -> None:
 def test_route_latency_adds_a_frame_for_each_node_in_between() -> None:
     assert route_latency_s(2, MICROSECOND) == pytest.approx(2e-6)
     assert route_latency_s(4, MICROSECOND, 9014, 100e9) == pytest.approx(4e-6 + 3 * 721.12e-9)
-
-
-@pytest.mark.parametrize(
-    ("size", "round_trip_s", "lost_s"),
-    [
-        pytest.param(30e6, 0, 0, id="no-round-trip"),
-        pytest.param(30e6, 10e-6, 10e-6 - 89480 / 12.5e9, id="one-round-trip"),
-        pytest.param(80e3, 10e-6, 0, id="all-in-the-first-window"),
-        pytest.param(30e6, 100e-6, 4 * 100e-6 - 15 * 89480 / 12.5e9, id="four-round-trips"),
-        pytest.param(200e3, 100e-6, 100e-6 - 89480 / 12.5e9, id="ends-in-the-second-window"),
-        pytest.param(0, 100e-6, 0, id="nothing"),
-    ],
-)
-def test_slow_start_waits_until_the_window_covers_the_path(
-    size: float, round_trip_s: float, lost_s: float
-) -> None:
-    """Segments of 8,948 bytes at 100 Gb/s."""
-    assert slow_start_s(size, 100e9, round_trip_s, 8948) == pytest.approx(lost_s)

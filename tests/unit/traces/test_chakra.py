@@ -30,8 +30,8 @@ from moefabric.traces.files import read_bytes
 from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.workload.collectives.program import lower
 from moefabric.workload.collectives.ring import RING
-from moefabric.workload.collectives.timing import NonBlockingNetwork, predict
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
+from tests.support.collective_timing import NonBlockingNetwork, predict
 from tests.support.execution_graphs import execution_graphs
 
 DATA = Path(__file__).parents[2] / "data" / "traces" / "chakra"

@@ -3,17 +3,11 @@ from typing import Final
 import pytest
 
 from moefabric.workload.collectives.built_in import DEFAULTS
-from moefabric.workload.collectives.costs import (
-    bandwidth,
-    bound_s,
-    bus_factor,
-    counted_bytes,
-    port_bytes,
-)
+from moefabric.workload.collectives.costs import bus_factor, counted_bytes, port_bytes
 from moefabric.workload.collectives.program import Program
 from moefabric.workload.collectives.schedule import Call, schedule_call
-from moefabric.workload.collectives.timing import NonBlockingNetwork, predict
 from moefabric.workload.graphs.execution_graph import COLLECTIVES, CollectiveKind
+from tests.support.collective_timing import NonBlockingNetwork, bandwidth, bound_s, predict
 from tests.support.schedules import BUILT_IN
 
 SIZE: Final = 8 * 1024

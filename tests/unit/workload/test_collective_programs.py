@@ -5,7 +5,6 @@ import pytest
 from moefabric.core.errors import SpecError
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import (
-    NO_CALL,
     NO_TRANSFER,
     Program,
     RankPlaces,
@@ -171,18 +170,18 @@ def test_steps_join_calls_and_number_transfers() -> None:
     )
 
 
-def test_only_receives_that_follow_steps_of_their_call_hold_their_sender() -> None:
+def test_reductions_of_a_ring_wait_for_no_step_of_their_call_and_its_receives_do() -> None:
     nodes = (
         Node(0, "compute", duration_s=1.0, stream=0),
         collective(1, "all_reduce", 64, stream=0),
     )
-    program = lower(ExecutionGraph(dict.fromkeys(range(4), nodes)), DEFAULTS)
-    steps = [step for step in program.steps(0) if step.call != NO_CALL]
-    early = {step.phase: step.early for step in steps if step.kind == "receive_add"}
-    late = [step.early for step in steps if step.kind == "receive"]
-    assert early == {"reduce-scatter": True}
-    assert not any(late)
-    assert not any(step.early for step in steps if step.kind == "send")
+    steps = list(lower(ExecutionGraph(dict.fromkeys(range(4), nodes)), DEFAULTS).steps(0))
+    waits = {
+        (step.kind, any(steps[number].call == step.call for number in step.after))
+        for step in steps
+        if step.kind in {"receive", "receive_add"}
+    }
+    assert waits == {("receive_add", False), ("receive", True)}
 
 
 def test_impossible_graphs_and_missing_schedules_are_errors() -> None:

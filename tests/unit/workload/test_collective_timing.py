@@ -12,8 +12,8 @@ from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.collectives.program import NO_CALL, Program, ProgramCall, lower
 from moefabric.workload.collectives.schedule import Call, Extent, Schedule, Step, Via, schedule_call
-from moefabric.workload.collectives.timing import FabricNetwork, NonBlockingNetwork, predict
 from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
+from tests.support.collective_timing import FabricNetwork, NonBlockingNetwork, predict
 from tests.support.fabrics import MESH, fabric
 from tests.support.schedules import BUILT_IN
 

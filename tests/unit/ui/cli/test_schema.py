@@ -77,7 +77,6 @@ def test_presets_of_models_conform_to_their_schema(name: str) -> None:
         "fabric-settle-nonsense",
         "fabric-keys-missing",
         "model-sizes-wrong",
-        "experiment-renamed-keys",
         "experiment-values-out-of-range",
     ],
 )

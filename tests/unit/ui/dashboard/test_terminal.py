@@ -1,5 +1,6 @@
 """`moefabric top`: what the picture of a fabric says, and what it leaves out."""
 
+import time
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def test_low_terminal_shows_the_busiest_servers_in_their_order(source: MemorySou
 def test_watch_ends_with_the_fabric(
     source: MemorySource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     terminal.print_once(source)
     assert "s15" in capsys.readouterr().out
     source.is_down = True

@@ -1,9 +1,11 @@
-"""Predicted times of programs: their steps in the event simulation, on a network of ranks.
+"""Predicted times of programs of collectives, their bandwidths, and a bound of both.
+
+Steps are those of the event simulation, on a network of ranks.
 
 A message starts when its sender's step may start, and its receiver's step too unless bytes may
-arrive early (`ProgramStep.early`). Messages between two ranks that take the same links follow one
-another, as on a connection; others share links max-min fairly. The sender's step ends when the
-links have carried the last byte, the receiver's step when that byte has arrived.
+arrive early. Messages between two ranks that take the same links follow one another, as on a
+connection; others share links max-min fairly. The sender's step ends when the links have carried
+the last byte, the receiver's step when that byte has arrived.
 Copies and additions take no time unless their rates are given.
 """
 
@@ -23,12 +25,17 @@ from moefabric.core.topology import Fabric
 from moefabric.simulator import event_simulation, fluid
 from moefabric.simulator.event_simulation import StepTimes
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.workload.collectives.program import NO_CALL, Program, ProgramStep, RankPlaces
-from moefabric.workload.collectives.schedule import Ranks, Servers, Via
+from moefabric.workload.collectives.costs import bus_factor, counted_bytes, port_bytes
+from moefabric.workload.collectives.program import (
+    DEFAULT_NVSWITCH_BPS,
+    NO_CALL,
+    Program,
+    ProgramStep,
+    RankPlaces,
+)
+from moefabric.workload.collectives.schedule import Call, Via
 
 _Key = TypeVar("_Key")
-DEFAULT_NVSWITCH_BPS = 3.6e12
-"""900 GB/s both ways together, as in the paper's simulation (section 7.1)."""
 
 
 class ProgramNetwork(Protocol):
@@ -57,11 +64,11 @@ class NonBlockingNetwork:
     rate_bps: float
     latency_s: float = 0.0
 
-    def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:  # noqa: ARG002 - there is one way only
+    def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:
         """Return the only stream of a message."""
         return (Stream(size, ((f"rank{sender}", "switch"), ("switch", f"rank{receiver}"))),)
 
-    def goodput_bps(self, link: Link) -> float:  # noqa: ARG002 - all ports are equal
+    def goodput_bps(self, link: Link) -> float:
         """Return the payload rate of a port."""
         return self.rate_bps
 
@@ -103,28 +110,11 @@ class FabricNetwork:
             raise SpecError([("ranks", fault)])
         return cls(fabric, circuits, tuple(gpus[:ranks]))
 
-    @cached_property
+    @property
     def rank_places(self) -> RankPlaces:
-        """The network as schedules see it: servers, circuits, and the GPU of each NIC.
-
-        NIC i of a server, optical ones first, belongs to its rank i, modulo its number of ranks.
-        """
-        index = self.fabric.server_index
-        by_server: defaultdict[str, list[int]] = defaultdict(list)
-        for rank, (server, _) in enumerate(self.places):
-            by_server[server].append(rank)
-        circuits: defaultdict[Servers, list[Ranks]] = defaultdict(list)
-        for circuit in self.circuits:
-            for near, far in circuit.directions:
-                if near.server in by_server and far.server in by_server:
-                    one, other = by_server[near.server], by_server[far.server]
-                    ends = one[near.index % len(one)], other[far.index % len(other)]
-                    circuits[index[near.server], index[far.server]].append(ends)
-        nics = range(self.fabric.optical, self.fabric.optical + self.fabric.electrical)
-        eps = {ranks[nic % len(ranks)] for ranks in by_server.values() for nic in nics}
-        servers = tuple(index[server] for server, _ in self.places)
-        ends_of = {pair: tuple(ends) for pair, ends in circuits.items()}
-        return RankPlaces(servers, ends_of, tuple(sorted(eps)))
+        """The network as schedules see it: servers, circuits, and the GPU of each NIC."""
+        servers = [server for server, _ in self.places]
+        return RankPlaces.on_fabric(self.fabric, self.circuits, servers)
 
     def streams(self, sender: int, receiver: int, size: int, via: Via) -> tuple[Stream, ...]:
         """Return the streams of a message: one over the NVSwitch, or one for each path."""
@@ -257,10 +247,15 @@ class _SimulatedSteps:
             fault = f"step {number} waits for itself, through other ranks"
             raise SpecError([(f"program, rank {rank}", fault)]) from None
 
-    @staticmethod
-    def _held_by(receiver: int, receive: ProgramStep) -> list[tuple[int, int]]:
-        """Return the steps of the receiver that a sender has to wait for."""
-        return [] if receive.early else [(receiver, number) for number in receive.after]
+    def _held_by(self, receiver: int, receive: ProgramStep) -> list[tuple[int, int]]:
+        """Return the steps of the receiver that a sender has to wait for.
+
+        Bytes may arrive before the operation of the receiver starts if no earlier step of the call
+        touches their place: the call's own buffers are there.
+        """
+        steps = self._ranks[receiver]
+        early = all(steps[number].operation != receive.operation for number in receive.after)
+        return [] if early else [(receiver, number) for number in receive.after]
 
     def _add(self, rank: int, step: ProgramStep) -> None:
         after = {self.positions[rank][number][1] for number in step.after}
@@ -288,3 +283,37 @@ class _SimulatedSteps:
                 seconds = 8 * step.extent.size / self._add_bps
         self.steps.append(event_simulation.Step(tuple(sorted(after)), seconds))
         self.positions[rank][step.number] = first, len(self.steps) - 1
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Speed of a collective in bytes per second.
+
+    Attributes:
+        algorithm: nccl-tests' `algbw`, in bytes per second rather than in GB/s.
+        bus: nccl-tests' `busbw`, likewise.
+    """
+
+    algorithm: float
+    bus: float
+
+
+def bandwidth(call: Call, seconds: float) -> Bandwidth:
+    """Return the bandwidths of a collective that took some time, which is greater than 0."""
+    algorithm = counted_bytes(call) / seconds
+    return Bandwidth(algorithm, algorithm * bus_factor(call))
+
+
+def bound_s(call: Call, rank_bps: float, server_bps: float | None = None) -> float:
+    """Return a time below which no schedule ends.
+
+    Args:
+        call: The collective, with the servers of its ranks.
+        rank_bps: Payload rate of each rank's port in each direction, bits per second.
+        server_bps: Payload rate of all NICs of a server together; None if it is no limit.
+    """
+    seconds = 8 * port_bytes(call) / rank_bps
+    if server_bps is None:
+        return seconds
+    servers = [call.server(rank) for rank in range(call.ranks)]
+    return max(seconds, 8 * port_bytes(call, servers) / server_bps)
