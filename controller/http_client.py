@@ -68,8 +68,6 @@ class HttpClient(HTTPConnection):
         """Send a request and return the status and body of the response.
 
         Args:
-            method: HTTP method.
-            path: Path and query.
             document: Value that the body encodes as JSON; None for no body.
             headers: Headers of this request, beside those of every request.
 

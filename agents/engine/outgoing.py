@@ -73,10 +73,6 @@ def opening_flags(send: Send, segment: int) -> int:
 class OutgoingConnection(DataConnection):
     """A connection to a peer. Its transfers leave one after another, each at its own rate.
 
-    Args:
-        resources: Resources that the agent's connections share.
-        destination: The peer and the path.
-
     Attributes:
         state: `connecting`, `greeting`, `up` or `lost`.
         why: Why the connection is lost.

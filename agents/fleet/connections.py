@@ -51,7 +51,6 @@ class DataConnections:
 
     Args:
         channel: Returns the control channel of a server's agent.
-        clocks: The agents' clocks.
 
     Attributes:
         listening: Each agent's data ports by address, and the secret that greetings need.
@@ -73,9 +72,7 @@ class DataConnections:
         """Open a data connection for every path; those over relays after the others.
 
         Args:
-            paths: The paths.
             deadline_s: How long opening them may take.
-            congestion: TCP congestion control.
             sndbuf: Socket send buffer in bytes: at least the path's bandwidth-delay product, yet
                 small enough that bytes which count as sent have nearly left.
         """

@@ -31,7 +31,6 @@ class FailureReport:
     Attributes:
         number: Number of the report, from 1.
         what: The failed component.
-        kind: Its kind.
         detected_ns: When the controller noticed it.
         recovered_ns: When traffic had another path; None for not yet.
         cleared_ns: When the component worked again; None for not yet.

@@ -19,7 +19,6 @@ def select_relays(
 
     Args:
         fabric: The fabric without the NICs that have failed.
-        region: The region.
         lit: Its lit circuits.
         current: The relays in use, by server.
     """

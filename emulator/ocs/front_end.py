@@ -126,8 +126,6 @@ def open_front_end(name: str, device: OcsDevice, reference: str = "") -> FrontEn
     """Make the front end of a dialect, with the options of the device's profile.
 
     Args:
-        name: Name of the dialect.
-        device: The switch.
         reference: `package.module:Name` of the dialect, if that is known without the registry.
 
     Raises:

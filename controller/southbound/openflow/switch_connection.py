@@ -78,9 +78,6 @@ class SwitchConnection(Datapath):
         """Begin the handshake.
 
         Args:
-            connection: The accepted socket.
-            address: Address of the peer.
-            owner: The controller of the switch.
             token: The fabric's token, which the switch must prove to know; None for a switch that
                 can't, such as Open vSwitch.
             warnings: Log of connections that are refused.
@@ -193,12 +190,7 @@ def _end_unfinished(connection: SwitchConnection) -> None:
 
 @dataclass
 class SwitchServer:
-    """Serves the switches that connect.
-
-    Attributes:
-        owner: As for `SwitchConnection`.
-        token: As for `SwitchConnection`.
-    """
+    """Serves the switches that connect."""
 
     owner: SwitchOwner
     token: str | None = None
