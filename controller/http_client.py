@@ -32,10 +32,8 @@ class HttpClient(HTTPConnection):
 
     Args:
         name: The peer's name in errors.
-        address: Host and TCP port.
         timeout_s: How long connecting or one response may take.
         dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
-        headers: Headers of every request.
     """
 
     def __init__(

@@ -339,7 +339,6 @@ class Reconciler:
 
         Args:
             kept: The circuits that the reconfiguration didn't change.
-            before: The circuits that carried traffic before it.
         """
         unknown = ""
         try:

@@ -24,7 +24,6 @@ class Collective:
 
     Args:
         request: The fields `start_ns`, `deadline_ns`, `sends` and `receives`.
-        send_event: Sends the event that reports the collective's end.
         exchange: The exchange of ranks whose bytes it carries; None if it carries patterns.
 
     Attributes:

@@ -16,8 +16,6 @@ class ControlChannel(LineChannel, CallbackOwner):
 
     Args:
         fds: The descriptors to read requests from, and to write replies and events to.
-        on_line: Called with the channel and each line.
-        on_end: Called when the channel ends.
     """
 
     def __init__(

@@ -33,12 +33,6 @@ def open_control_socket(
 ) -> socket.socket:
     """Accept control channels at a Unix socket that only its owner may open.
 
-    Args:
-        path: Where to listen.
-        on_line: Called with a channel and each of its lines.
-        on_end: Called when a channel has ended.
-        make_room: As that of `Listener`.
-
     Raises:
         RefusedError: if another agent listens there.
     """
@@ -141,12 +135,7 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
 
 
 def open_sockets(agent: Agent, control: str | None, ranks: str | None, cleanup: ExitStack) -> None:
-    """Open an agent's Unix sockets, which `cleanup` removes.
-
-    Args:
-        control: Path for control channels; None for none.
-        ranks: Path for ranks; None for none.
-        cleanup: Takes what is to be called at the end.
+    """Open an agent's Unix sockets, for control channels and ranks, which `cleanup` removes.
 
     Raises:
         RefusedError: if another agent listens there.

@@ -75,7 +75,6 @@ class OutgoingConnection(DataConnection):
 
     Attributes:
         state: `connecting`, `greeting`, `up` or `lost`.
-        why: Why the connection is lost.
         on_settled: Called when the connection is up, and when it is lost.
         prepared: The transfer whose pace the idle connection has; None if it has nobody's.
         keeps_pace: Whether the kernel takes a new pace into account with the next packet.

@@ -83,7 +83,6 @@ class Program:
     Args:
         request: The field `ranks`: of each rank its number, the sizes of its `buffers`, the
             `inputs` that are filled before a run, the `expected` results, and its `steps`.
-        server: Name of this server.
 
     Raises:
         RefusedError: if a field is wrong, or the buffers don't fit into memory.

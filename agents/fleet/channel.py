@@ -146,9 +146,8 @@ def connect_local(
     """Return a channel to the agent at a Unix socket, as soon as it listens.
 
     Args:
-        name: The agent's server.
         deadline_s: How long the agent may take to listen.
-        end_reason: Returns why the channel ended; None if the reason can't be known.
+        end_reason: As for `Channel`.
 
     Raises:
         AgentError: after `deadline_s`, or if the socket can't be used.
@@ -183,7 +182,6 @@ def wait(
 
     Args:
         is_done: Returns whether a channel needs no more reading.
-        deadline_s: How long to wait, in seconds.
         stop: Returns whether a channel ends the wait for all channels.
 
     Returns:

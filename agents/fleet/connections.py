@@ -22,8 +22,6 @@ class DataPath:
     """One path between a pair of servers.
 
     Attributes:
-        src: The sending server.
-        dst: The receiving server.
         path: The sender's NIC (`o1`), or another name that the pair has once.
         address: An address of the receiver or, if there is one, of the relay.
         dscp: Selects the sender's NIC.

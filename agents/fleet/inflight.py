@@ -170,7 +170,7 @@ def flow_records(
 
     Args:
         reports: The report of each agent on the collective's end.
-        our_time: Converts an instant of a server's agent, or None, to our clock.
+        our_time: As for `InflightCollectives`.
 
     Raises:
         AgentError: if a report lacks transfers; the message names the agent.

@@ -72,10 +72,6 @@ def port_states(
 ) -> Generator[PortStates, None, None]:
     """Listen in one TL1 session: yield the states of all ports, then those of ports that change.
 
-    Args:
-        address: Host and TCP port of the TL1 interface.
-        dial: Opens the TCP connection.
-
     Raises:
         ControlError: if no session can be opened, or when it ends.
     """
