@@ -66,9 +66,7 @@ class OcsDevice:
         """Take over a crossbar. Its lit paths stay lit if the start-up mode is `preserve`.
 
         Args:
-            crossbar: the mirrors.
             timers: clock and timers of the device's thread.
-            host: receiver of link changes and of state to save.
             wall_s: time of day in seconds since the epoch.
 
         Raises:

@@ -68,7 +68,6 @@ class FabricLink(DeviceHost):
         """Use a connected handoff socket.
 
         Args:
-            loop: Serves the switch.
             on_close: Is called when the fabric closes the socket. Default: the loop stops.
         """
         self._device: OcsDevice
