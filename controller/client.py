@@ -37,8 +37,6 @@ def tls_dial(tls: ControlTls, dial: Dial = _dial, wrap: TlsWrap = SSLContext.wra
 
     Args:
         tls: The client's certificate, and the CA that has signed the peer's.
-        dial: Opens the TCP connection.
-        wrap: Secures it.
     """
     context = tls.context(server_side=False)
 
@@ -61,7 +59,6 @@ class ControllerClient(Closing):
 
     Attributes:
         address: Host and TCP port of the northbound interface.
-        token: The fabric's token.
         timeout_s: How long one reply may take.
         dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
         hang_up: Makes a pending request of another thread raise ControlError.
@@ -91,11 +88,8 @@ class ControllerClient(Closing):
         """Return a client of a region's controller.
 
         Args:
-            wiring: The running fabric.
             region: The region; None for the EPS.
-            timeout_s: As for the constructor.
             run_dir: The fabric's run directory, which has the token. Default: the one of its name.
-            dial: As for the constructor.
             wrap: As for `tls_dial`, which is used if the fabric has certificates.
 
         Raises:

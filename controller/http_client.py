@@ -32,10 +32,8 @@ class HttpClient(HTTPConnection):
 
     Args:
         name: The peer's name in errors.
-        address: Host and TCP port.
         timeout_s: How long connecting or one response may take.
         dial: Opens the TCP connection; in a process that runs on Eventlet, one of Eventlet's.
-        headers: Headers of every request.
     """
 
     def __init__(
@@ -68,8 +66,6 @@ class HttpClient(HTTPConnection):
         """Send a request and return the status and body of the response.
 
         Args:
-            method: HTTP method.
-            path: Path and query.
             document: Value that the body encodes as JSON; None for no body.
             headers: Headers of this request, beside those of every request.
 

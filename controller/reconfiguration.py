@@ -47,7 +47,6 @@ class Background(Protocol):
         """Start a function; return a function that waits for its result or raises its error.
 
         Args:
-            function: The function.
             now: Whether it begins now, or else when the caller waits for something.
         """
 
@@ -79,7 +78,6 @@ class Reconfiguration:
         after: The circuits that carry traffic now.
         dark: Requested circuits that the device reported but no frame passed. They are torn down;
             their pairs use the EPS.
-        phases: Duration of each phase.
     """
 
     before: CircuitSet
@@ -95,11 +93,8 @@ class Reconciler:
     Call `adopt` first, because only the device knows which circuits carry light at the start.
 
     Attributes:
-        ocs: The region's OCS.
-        switches: Its server switches.
         background: Calls functions while the reconciler waits for devices.
         clock: Returns the seconds of a monotonic clock.
-        device: Time limits of the OCS and its command mode.
         probe: Proves light by frames; None to trust the device.
         rules: Returns the rules that put traffic on circuits.
         rules_without: Returns the function of these rules if some NICs carry nothing. Default: the
@@ -204,7 +199,6 @@ class Reconciler:
         """Light the target circuits and put traffic on those that carry light.
 
         Args:
-            target: The circuits.
             meanwhile: Called while switches put traffic on new circuits, if there are any.
 
         Raises:
@@ -303,7 +297,6 @@ class Reconciler:
         """Compare the OCS with the target and probe new circuits.
 
         Args:
-            plan: The plan.
             shown: What the OCS has just reported; None to ask it.
 
         Returns:
@@ -346,7 +339,6 @@ class Reconciler:
 
         Args:
             kept: The circuits that the reconfiguration didn't change.
-            before: The circuits that carried traffic before it.
         """
         unknown = ""
         try:

@@ -50,9 +50,6 @@ def interface_addresses() -> dict[str, str]:
 class Agent:
     """One server's sender and receiver.
 
-    Args:
-        resources: What its connections share.
-
     Attributes:
         operations: Functions that execute a request and return the reply, by operation.
         channel_operations: Those that need the channel, for events or a later reply.

@@ -23,13 +23,10 @@ class Collective:
     """The transfers of one server that start together.
 
     Args:
-        number: The collective's number.
         request: The fields `start_ns`, `deadline_ns`, `sends` and `receives`.
-        send_event: Sends the event that reports the collective's end.
         exchange: The exchange of ranks whose bytes it carries; None if it carries patterns.
 
     Attributes:
-        timers: The timers of the start and the deadline.
         unfinished: Number of transfers that have not ended.
         began_ns: When the collective began; 0 before.
 

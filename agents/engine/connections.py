@@ -20,13 +20,7 @@ GREETING_NS = 20_000_000_000  # how long a connection may take to bring its gree
 
 
 class UnnamedConnection(DataConnection):
-    """A connection whose greeting makes it an incoming one, or one of a relay.
-
-    Args:
-        resources: Resources that the agent's connections share.
-        sock: The connection's socket.
-        source: Address of the peer.
-    """
+    """A connection whose greeting makes it an incoming one, or one of a relay."""
 
     def __init__(self, resources: Resources, sock: socket.socket, source: str) -> None:
         super().__init__(resources)
@@ -93,7 +87,6 @@ class Connections:
         """Open data ports at addresses, unless they are open; return the port of each.
 
         Args:
-            addresses: The addresses.
             congestion: TCP congestion control of the connections that arrive; with DCTCP, both ends
                 have to choose it (RFC 8257, section 3.2). Empty for the system's.
         """
@@ -138,8 +131,6 @@ class Connections:
         """Open connections; those that are not up by the deadline are closed.
 
         Args:
-            destinations: Where they lead.
-            deadline_ns: The deadline.
             on_settled: Called with the connections when all are up or lost.
         """
         connections = [self.open(destination) for destination in destinations]

@@ -15,10 +15,7 @@ class ControlChannel(LineChannel, CallbackOwner):
     """A control channel over a pair of descriptors, or one for both directions.
 
     Args:
-        loop: The event loop.
         fds: The descriptors to read requests from, and to write replies and events to.
-        on_line: Called with the channel and each line.
-        on_end: Called when the channel ends.
     """
 
     def __init__(

@@ -35,11 +35,7 @@ __all__ = ["main", "prepare"]
 
 
 class LoopShare:
-    """Part of one agent in a loop that serves several: its watches and timers.
-
-    Args:
-        loop: The loop.
-    """
+    """Part of one agent in a loop that serves several: its watches and timers."""
 
     def __init__(self, loop: EventLoop) -> None:
         self.loop, self.now_ns = loop, loop.now_ns
@@ -99,7 +95,6 @@ class Host:
     """The agents of a process.
 
     Attributes:
-        loop: The event loop of all agents.
         agents: Those that have not been killed, by server.
     """
 
@@ -111,7 +106,6 @@ class Host:
         """Return the agent of a further server.
 
         Args:
-            server: The server's name.
             network: Path of its network namespace.
         """
         hosted = self.agents[server] = HostedAgent(LoopShare(self.loop), Network(network))

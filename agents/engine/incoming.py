@@ -22,8 +22,6 @@ class IncomingConnection(DataConnection):
     """A connection that a peer opened and that brings its transfers.
 
     Args:
-        resources: Resources that the agent's connections share.
-        sock: The connection's socket.
         greeting: What the peer has said of it.
 
     Attributes:

@@ -33,13 +33,6 @@ def open_control_socket(
 ) -> socket.socket:
     """Accept control channels at a Unix socket that only its owner may open.
 
-    Args:
-        loop: The event loop.
-        path: Where to listen.
-        on_line: Called with a channel and each of its lines.
-        on_end: Called when a channel has ended.
-        make_room: As that of `Listener`.
-
     Raises:
         RefusedError: if another agent listens there.
     """
@@ -67,12 +60,6 @@ def main(arguments: list[str] | None = None) -> int:
     """Run an agent: `--name s0 --control PATH` or `--name s0 --stdio`, perhaps `--ranks PATH`.
 
     Over standard input, it serves ranks in a private folder, which it removes at its end.
-
-    Args:
-        arguments: Command line; None for that of the process.
-
-    Returns:
-        The exit status.
     """
     options = parse(arguments)
     return run(f"agent {options.name}", lambda cleanup: serve(options, cleanup))
@@ -148,13 +135,7 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
 
 
 def open_sockets(agent: Agent, control: str | None, ranks: str | None, cleanup: ExitStack) -> None:
-    """Open an agent's Unix sockets, which `cleanup` removes.
-
-    Args:
-        agent: The agent.
-        control: Path for control channels; None for none.
-        ranks: Path for ranks; None for none.
-        cleanup: Takes what is to be called at the end.
+    """Open an agent's Unix sockets, for control channels and ranks, which `cleanup` removes.
 
     Raises:
         RefusedError: if another agent listens there.

@@ -33,8 +33,6 @@ def add(target: memoryview, numbers: bytes | bytearray | memoryview, element: in
     one.
 
     Args:
-        target: The numbers to which is added.
-        numbers: As many numbers.
         element: Bytes of a number.
     """
     block = BLOCK - BLOCK % element

@@ -73,13 +73,8 @@ def opening_flags(send: Send, segment: int) -> int:
 class OutgoingConnection(DataConnection):
     """A connection to a peer. Its transfers leave one after another, each at its own rate.
 
-    Args:
-        resources: Resources that the agent's connections share.
-        destination: The peer and the path.
-
     Attributes:
         state: `connecting`, `greeting`, `up` or `lost`.
-        why: Why the connection is lost.
         on_settled: Called when the connection is up, and when it is lost.
         prepared: The transfer whose pace the idle connection has; None if it has nobody's.
         keeps_pace: Whether the kernel takes a new pace into account with the next packet.

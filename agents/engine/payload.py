@@ -97,12 +97,7 @@ class Position:
         self.position += count
 
     def accept(self, _buffer: bytearray, _offset: int, count: int) -> int | None:
-        """Take received bytes.
-
-        Args:
-            _buffer: Buffer with the received bytes.
-            _offset: Where they begin in the buffer.
-            count: Number of received bytes.
+        """Take `count` received bytes, which begin at `_offset` of the buffer.
 
         Returns:
             Position of the first wrong byte; None if all are right, or if that isn't known yet.

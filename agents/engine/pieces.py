@@ -16,11 +16,7 @@ from moefabric.agents.engine.payload import Position
 
 
 class Place(Position):
-    """Bytes in one place of memory.
-
-    Args:
-        memory: The place.
-    """
+    """Bytes in one place of memory."""
 
     form = wire.MESSAGE
 
@@ -47,7 +43,6 @@ class Sum(Place):
     """One place in memory, to whose numbers those that are received are added.
 
     Args:
-        memory: The place.
         element: Bytes of a number.
     """
 
@@ -71,11 +66,7 @@ class Sum(Place):
 
 
 class Pieces(Position):
-    """Bytes in several places of memory, one after another, with a checksum.
-
-    Args:
-        pieces: The places.
-    """
+    """Bytes in several places of memory, one after another, with a checksum."""
 
     form = wire.CONTENT
 

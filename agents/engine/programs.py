@@ -30,7 +30,6 @@ class Step:
     """A step of a rank on this server.
 
     Attributes:
-        rank: The rank's number.
         kind: One of `KINDS`.
         place: The bytes that it sends, or where bytes go.
         source: The bytes that a copy reads.
@@ -84,7 +83,6 @@ class Program:
     Args:
         request: The field `ranks`: of each rank its number, the sizes of its `buffers`, the
             `inputs` that are filled before a run, the `expected` results, and its `steps`.
-        server: Name of this server.
 
     Raises:
         RefusedError: if a field is wrong, or the buffers don't fit into memory.
@@ -163,9 +161,6 @@ class Run:
 
     Args:
         number: Number of the run, which no other run has.
-        program: The program.
-        resources: Resources that the agent's connections share.
-        connections: The connections by which messages leave.
     """
 
     def __init__(

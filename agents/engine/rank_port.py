@@ -48,8 +48,6 @@ class RankPort:
     """The ranks of this server.
 
     Attributes:
-        resources: Resources of the agent.
-        exchanges: Where their exchanges are kept.
         send_event: Sends an event to all channels that said hello.
         make_room: Closes a connection so that a rank's can be accepted, if there are too many.
         path: Path of the socket; empty before `listen`.

@@ -28,9 +28,7 @@ class Relay:
     """The two connections of a relay.
 
     Args:
-        resources: Resources that the agent's connections share.
         near: The connection that the sender opened; its greeting has been read.
-        greeting: The greeting.
     """
 
     def __init__(self, resources: Resources, near: socket.socket, greeting: wire.Greeting) -> None:
@@ -78,7 +76,6 @@ class RelayEnd(DataConnection):
     """One connection of a relay; bytes that arrive here leave by the other.
 
     Attributes:
-        other: The other connection.
         unsent: Bytes that this connection has still to send; the other is not read meanwhile.
     """
 

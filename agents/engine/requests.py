@@ -22,7 +22,6 @@ class Fields:
     """A JSON object in a request. The methods raise RefusedError if the field is wrong.
 
     Attributes:
-        values: The object.
         place: Prefix of the field's name in errors; empty for the request itself.
     """
 

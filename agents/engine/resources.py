@@ -114,7 +114,6 @@ class ReceiveBuffer:
     """A buffer for reads. A byte has the same offset within a cache line as in the stream.
 
     Attributes:
-        bytes: The buffer.
         places: By offset within a line, where a read begins and the memory that it fills.
     """
 
@@ -131,14 +130,11 @@ class Resources:
     """Objects that all connections of one server's agent share.
 
     Args:
-        name: The server's name.
         loop: The event loop; None for a new one.
         buffer: The buffer for reads, which other agents of the process may use too; None for a new
             one.
-        network: The namespace of the sockets.
 
     Attributes:
-        arrivals: The expected transfers.
         runs: The runs of programs that have not ended, by number.
         incoming: Connections that peers opened, by peer and path.
         secret: What a greeting has to contain. Whoever commands this agent's peers hands it to
@@ -177,7 +173,6 @@ class DataConnection(CallbackOwner):
     """A connection with a peer or a rank. A fault on it ends this connection and no other.
 
     Attributes:
-        sock: The connection's socket.
         unsent: Bytes that the kernel has not taken yet.
         incomplete: First bytes of an answer whose others have not arrived.
         closed: Whether the connection is closed, or another one's.

@@ -121,8 +121,6 @@ class Destination:
     If a relay is named, the address and the port are the relay's.
 
     Args:
-        fields: The path in the request.
-        congestion: TCP congestion control.
         sndbuf: Send buffer in bytes. With a small one, bytes that count as sent have nearly left.
     """
 

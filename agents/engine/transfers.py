@@ -27,8 +27,6 @@ class Transfer:
     `corrupt` says that all bytes arrived, but not those that were sent.
 
     Args:
-        key: Its identity.
-        size: Its bytes.
         payload: Bytes of ranks; None for a pattern, which follows when the transfer begins.
     """
 
@@ -68,10 +66,7 @@ class Send(Transfer):
     `acknowledged_ns` is when the peer's agent had said that it has all bytes.
 
     Args:
-        key: Its identity.
-        size: Its bytes.
         rate_bps: Its rate; None for unlimited.
-        payload: Bytes of ranks; None for a pattern.
     """
 
     def __init__(

@@ -78,10 +78,8 @@ class Greeting(NamedTuple):
     Attributes:
         sender: The server that opens the connection.
         receiver: The server that receives its transfers.
-        path: The path's name.
         secret: The receiver's secret.
         relay: The server that sends transfers on; empty without one.
-        relay_secret: The relay's secret.
         dscp: Mark of the receiver's packets.
     """
 

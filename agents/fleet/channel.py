@@ -146,10 +146,8 @@ def connect_local(
     """Return a channel to the agent at a Unix socket, as soon as it listens.
 
     Args:
-        name: The agent's server.
-        socket_path: The socket.
         deadline_s: How long the agent may take to listen.
-        end_reason: Returns why the channel ended; None if the reason can't be known.
+        end_reason: As for `Channel`.
 
     Raises:
         AgentError: after `deadline_s`, or if the socket can't be used.
@@ -183,9 +181,7 @@ def wait(
     """Read from channels until each is done or gone, `stop` holds for one, or the deadline passes.
 
     Args:
-        channels: The channels.
         is_done: Returns whether a channel needs no more reading.
-        deadline_s: How long to wait, in seconds.
         stop: Returns whether a channel ends the wait for all channels.
 
     Returns:
@@ -239,10 +235,6 @@ def request_all(
     requests: Mapping[Channel, tuple[str, Message]], deadline_s: float
 ) -> dict[str, Message]:
     """Send a request to each channel at the same time; return the replies by agent.
-
-    Args:
-        requests: Operation and fields for each channel.
-        deadline_s: How long the replies may take.
 
     Raises:
         ServerLossError: if agents are gone or silent; names them all.

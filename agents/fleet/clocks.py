@@ -40,7 +40,6 @@ class FleetClocks:
     """The clocks of all agents.
 
     Args:
-        channels: The agents' control channels.
         ours: The servers whose agents have our clock.
 
     Attributes:

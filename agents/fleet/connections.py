@@ -22,8 +22,6 @@ class DataPath:
     """One path between a pair of servers.
 
     Attributes:
-        src: The sending server.
-        dst: The receiving server.
         path: The sender's NIC (`o1`), or another name that the pair has once.
         address: An address of the receiver or, if there is one, of the relay.
         dscp: Selects the sender's NIC.
@@ -51,7 +49,6 @@ class DataConnections:
 
     Args:
         channel: Returns the control channel of a server's agent.
-        clocks: The agents' clocks.
 
     Attributes:
         listening: Each agent's data ports by address, and the secret that greetings need.
@@ -73,9 +70,7 @@ class DataConnections:
         """Open a data connection for every path; those over relays after the others.
 
         Args:
-            paths: The paths.
             deadline_s: How long opening them may take.
-            congestion: TCP congestion control.
             sndbuf: Socket send buffer in bytes: at least the path's bandwidth-delay product, yet
                 small enough that bytes which count as sent have nearly left.
         """

@@ -31,15 +31,9 @@ class Fleet(Closing):
     Instants are CLOCK_MONOTONIC of this process; requests convert them to each agent's clock. Every
     method raises AgentError, which names the agents, if some are gone, refuse or are silent.
 
-    Args:
-        channels: The agents' control channels.
-        liveness: Notices lost agents.
-
     Attributes:
         channels: The channels of agents that are not lost, by server.
         facts: Each agent's reply to `hello`.
-        clocks: The agents' clocks.
-        connections: The data connections between agents.
         connect: Opens a data connection for each path.
         wake: Ends `wait_ended`; any thread may call it.
         new_number: Returns a number that no collective, program or run has had before.
@@ -85,13 +79,8 @@ class Fleet(Closing):
         """Send flows that start together while no other collective is in flight; return records.
 
         Args:
-            collective: The collective's number.
-            flows: The flows.
             start_ns: When they start; None for as soon as all agents have the request.
             deadline_s: Time after the start by which flows have to arrive to be ok.
-
-        Returns:
-            A record of each flow, in order.
         """
         if start_ns is None:
             start_ns = time.monotonic_ns() + self.lead_ns(_servers(flows))
@@ -151,7 +140,6 @@ class Fleet(Closing):
         So numbers are unique, and early bytes aren't mistaken for those of an older collective.
 
         Args:
-            flows: The flows.
             start_ns: When they start; None for as soon as each agent has its request.
             deadline_s: Time after the start by which flows have to arrive to be ok.
             exchange: The exchange whose bytes they carry. The bytes of a pair of servers are the

@@ -20,7 +20,6 @@ class InflightCollective:
     """A launched collective.
 
     Attributes:
-        flows: Its flows.
         requests: By channel of an agent that takes part, the number of the request to it.
         deadline_ns: When all agents must have reported, CLOCK_MONOTONIC of this process.
         relays: Channels of agents that forward its flows, whether or not they also report.
@@ -42,9 +41,6 @@ class InflightCollectives:
 
     Args:
         our_time: Converts an instant of a server's agent, or None, to our clock.
-
-    Attributes:
-        collectives: The launched collectives, by number.
     """
 
     def __init__(self, our_time: Callable[[str, int | None], int]) -> None:
@@ -77,7 +73,6 @@ class InflightCollectives:
         Args:
             until_ns: When the wait ends at the latest, CLOCK_MONOTONIC of this process; None for
                 no limit.
-            liveness: Notices lost agents.
             others: Channels that are read and watched besides those of collectives.
             is_news: Returns whether something has arrived that ends the wait.
 
@@ -174,10 +169,8 @@ def flow_records(
     """Return a record of each flow, in order.
 
     Args:
-        collective: The collective's number.
-        flows: The flows.
         reports: The report of each agent on the collective's end.
-        our_time: Converts an instant of a server's agent, or None, to our clock.
+        our_time: As for `InflightCollectives`.
 
     Raises:
         AgentError: if a report lacks transfers; the message names the agent.

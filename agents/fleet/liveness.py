@@ -60,11 +60,6 @@ class LivenessMonitor:
     ) -> list[Channel]:
         """Wait as `channel.wait` does, and check liveness meanwhile.
 
-        Args:
-            channels: Agents that are waited for.
-            is_done: Returns whether a channel needs no more reading.
-            deadline_s: How long to wait, in seconds.
-
         Raises:
             ServerLossError: as soon as an agent, a rank of its server or all its NICs are lost.
         """
@@ -106,7 +101,6 @@ class LivenessMonitor:
 
         Args:
             relays: Agents that forward transfers of the collective.
-            reports: The reports on its end.
 
         Raises:
             ServerLossError: if relays are gone or silent.

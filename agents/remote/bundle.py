@@ -5,28 +5,14 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from moefabric.runtime import (
-    connection_limit,
-    event_loop,
-    line_channel,
-    listener,
-    scratch_folder,
-    structured_log,
-)
+from moefabric import runtime
 
 PACKAGE: Final = Path(__file__).parents[1] / "engine"
 AGENT: Final = PACKAGE / "__main__.py"
 """The agent's program where this package is installed: `python3 AGENT --name s0 --control PATH`."""
+_SHARED: Final = "connection_limit event_loop line_channel listener scratch_folder structured_log"
 SHARED_MODULES: Final = tuple(
-    Path(str(module.__file__))
-    for module in (
-        connection_limit,
-        event_loop,
-        line_channel,
-        listener,
-        scratch_folder,
-        structured_log,
-    )
+    Path(runtime.__file__).with_name(f"{name}.py") for name in _SHARED.split()
 )
 """Modules of `moefabric.runtime` that the agent needs."""
 

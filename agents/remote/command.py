@@ -32,9 +32,6 @@ _INTERFACE: Final = "eth0"
 def main(arguments: list[str] | None = None) -> int:
     """Run `python -m moefabric.agents.remote.command --login JSON -- COMMAND...`.
 
-    Args:
-        arguments: Command line; None for that of the process.
-
     Returns:
         The command's exit status; 255 if SSH failed.
     """

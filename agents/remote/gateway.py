@@ -25,9 +25,6 @@ _LOOK_S = 3600.0
 def main(arguments: list[str] | None = None) -> int:
     """Run `python -m moefabric.agents.remote.gateway --server s3 --control PATH --login JSON`.
 
-    Args:
-        arguments: Command line; None for that of the process.
-
     Returns:
         The exit status: 1 once the agent has ended.
     """

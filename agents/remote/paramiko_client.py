@@ -33,9 +33,6 @@ class _FailedError(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """Run `python -m moefabric.agents.remote.paramiko_client --login JSON -- COMMAND`.
 
-    Args:
-        arguments: Command line; None for that of the process.
-
     Returns:
         The command's exit status; 255 if SSH failed.
     """

@@ -24,7 +24,6 @@ class Session:
     `heartbeat_s`: a host that hears nothing knows that this side is gone.
 
     Args:
-        argv: The ssh client's command line.
         source: The program to send first.
         heartbeat_s: Seconds between two signs of life.
     """

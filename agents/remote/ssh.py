@@ -99,8 +99,6 @@ class SshHost(HostLogin):
         """Send a program there and run it.
 
         Args:
-            words: Its arguments.
-            source: Its file.
             forward: A Unix socket here, and the one there that answers its connections.
         """
         command = shlex.join([self.python, "-c", _BOOT, str(len(source)), *words])
@@ -183,9 +181,6 @@ def _quoted(word: str) -> str:
 
 def agents_on(hosts: Mapping[str, SshHost]) -> list[Channel]:
     """Start the agents of servers on their hosts, all at the same time.
-
-    Args:
-        hosts: The host of each server.
 
     Returns:
         The agents' control channels, in the order of `hosts`; an agent ends with its channel.

@@ -28,9 +28,7 @@ class Hop(Destination):
     """A host on the way, or the last one.
 
     Attributes:
-        identities: Files of private keys.
         only_identities: Whether ssh-agent may use keys of these files only.
-        known_hosts: Files of known host keys.
     """
 
     identities: tuple[Path, ...]

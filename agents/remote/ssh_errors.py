@@ -16,8 +16,6 @@ class Destination:
     Attributes:
         host: Its name there.
         hostname: Its address or name in the network.
-        port: Port of the SSH server.
-        user: User to log in as.
     """
 
     host: str
@@ -40,7 +38,6 @@ def failure(destination: Destination, python: str, status: int | None, output: s
     """Return why a session ended.
 
     Args:
-        destination: Where it led.
         python: Python's name there.
         status: The client's exit status, which is the remote command's or 255; None if it still
             runs.

@@ -22,8 +22,6 @@ class EpsRecovery:
 
     Attributes:
         wired: The fabric; the switches start with its rules.
-        switches: The EPS's switches.
-        history: The failure history to report to.
         fabric: The fabric without the NICs that have failed.
     """
 

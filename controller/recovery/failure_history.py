@@ -5,23 +5,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from moefabric.controller.recovery.failure_state import DetectedFailure
 from moefabric.core.failure_kinds import FailureKind
 
 MOST_CLEARED: Final = 1000
 """Number of cleared failures that the history keeps."""
-
-
-class Event(Protocol):
-    """An event that happens once: a `threading.Event` or an event of green threads."""
-
-    def set(self) -> None:
-        """Wake all threads that wait."""
-
-    def wait(self, seconds: float, /) -> object:
-        """Wait until `set` is called, for a number of seconds at most."""
 
 
 @dataclass(eq=False)
@@ -31,7 +21,6 @@ class FailureReport:
     Attributes:
         number: Number of the report, from 1.
         what: The failed component.
-        kind: Its kind.
         detected_ns: When the controller noticed it.
         recovered_ns: When traffic had another path; None for not yet.
         cleared_ns: When the component worked again; None for not yet.
@@ -58,12 +47,12 @@ class FailureHistory:
 
     Attributes:
         clock_ns: CLOCK_MONOTONIC.
-        event: Makes the events that readers wait for.
+        event: Makes the events that readers wait for, with `set()` and `wait(seconds)`.
         version: Increases with every change, of circuits too.
     """
 
     clock_ns: Callable[[], int] = time.monotonic_ns
-    event: Callable[[], Event] = threading.Event
+    event: Callable[[], Any] = threading.Event
     version: int = field(default=0, init=False)
     _reports: list[FailureReport] = field(default_factory=list, init=False)
 

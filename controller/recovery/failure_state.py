@@ -13,7 +13,6 @@ class NicEvent:
     """A NIC's link, or its OCS port, went down or came up.
 
     Attributes:
-        nic: The NIC.
         up: Whether it works now.
         at_ns: When this was noticed, CLOCK_MONOTONIC.
         ocs_port: Whether the event is about the OCS port instead of the link.
@@ -71,8 +70,6 @@ def new_failures(
     Args:
         fabric: The fabric with all its NICs.
         regions: The regions whose NICs are all observed.
-        before: Earlier states.
-        now: Current states.
     """
     unexplained, failures = set(now.down - before.down), list[DetectedFailure]()
     for region in regions:

@@ -63,8 +63,6 @@ class LightWatch:
     """Checks the lit circuits of a region, and takes traffic off those without light.
 
     Attributes:
-        recovery: The recovery of the region.
-        reconciler: The reconciler of its circuits.
         lock: Held while circuits change.
         delayed: Context of work on failures, which takes as long in model time as in wall time.
         repair: Has circuits lit again; None if they stay dark until the next request.

@@ -41,12 +41,9 @@ class RegionRecovery:
 
     Attributes:
         wired: The fabric; the switches start with its rules.
-        region: The region.
-        switches: Its server switches.
         reconciler: The reconciler of the region's circuits; None if the region has no OCS.
         announce: Tells the EPS's controller the region's relays, which replace earlier ones; raises
             ControlError if that controller doesn't comply. None if there is no EPS.
-        history: The failure history to report to.
         note_light: Called when a circuit has lost its light (`lost`) and when that is over
             (`clear`), with the circuit, what happened, and since when (CLOCK_MONOTONIC).
         fabric: The fabric without the NICs that have failed.

@@ -19,8 +19,7 @@ def select_relays(
 
     Args:
         fabric: The fabric without the NICs that have failed.
-        region: The region.
-        lit: Its lit circuits.
+        lit: The region's lit circuits.
         current: The relays in use, by server.
     """
     isolated = [

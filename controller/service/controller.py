@@ -112,7 +112,6 @@ class Controller:
 
     Attributes:
         recovery: The recovery of the region, with the reconciler of its circuits, or of the EPS.
-        switches: The controller's packet switches.
         lock: Held while circuits change.
         planning: Held while a plan is computed: controllers that share a process take turns, and
             attend to their connections between two plans.
@@ -203,7 +202,6 @@ class Controller:
         """Plan circuits for a demand, light them and reply to `POST /demand`.
 
         Args:
-            request: The request.
             started_s: When the request began to arrive, on `clock`.
 
         Raises:

@@ -54,7 +54,6 @@ class Heartbeat:
     by a signal does count, and one that a debugger traces doesn't.
 
     Attributes:
-        pid: The process.
         at_s: When it beat, on a monotonic clock.
         hung_s: Time without a beat after which it hangs.
         waited_s: How long it had waited for a processor by then.

@@ -40,7 +40,6 @@ class HttpAccess:
     """The requests that a listener accepts: those with the fabric's token, and of no web page.
 
     Attributes:
-        token: The fabric's token.
         address: Host and TCP port of the listener.
     """
 
@@ -48,12 +47,7 @@ class HttpAccess:
     address: tuple[str, int]
 
     def refusals(self, method: str, headers: Message) -> Iterator[tuple[HTTPStatus, str]]:
-        """Yield status and reason of each refusal; none if a request is accepted.
-
-        Args:
-            method: HTTP method.
-            headers: The request's headers.
-        """
+        """Yield status and reason of each refusal; none if a request is accepted."""
         host = f"{self.address[0]}:{self.address[1]}"
         if headers.get("Host") != host:
             error = f"Host is not {host}: use the address that `moefabric inspect` shows"
@@ -89,7 +83,6 @@ class RequestStream(io.RawIOBase):
     """Reads a connection whose peer must send a request in time.
 
     Args:
-        connection: The connection.
         clock: Returns the seconds of a monotonic clock.
     """
 
@@ -134,9 +127,7 @@ class NorthboundService:
     """A controller's northbound interface, for all connections.
 
     Attributes:
-        controller: The controller.
         access: Which requests are accepted.
-        connections: The open connections.
     """
 
     controller: Controller

@@ -80,10 +80,7 @@ def respond(
     """Execute a request and return the response.
 
     Args:
-        controller: The controller.
-        method: HTTP method.
         target: Path and query.
-        body: The request's body.
         started_s: When the request began to arrive, on the controller's clock.
     """
     path, _, query = target.partition("?")

@@ -70,8 +70,6 @@ def serve(
     """Control regions, or the EPS, until SIGTERM or SIGINT.
 
     Args:
-        run: The fabric's run directory.
-        wiring: The running fabric.
         regions: The regions; None for the EPS.
         beat: Is called about once a second while all controllers answer `/health`.
 

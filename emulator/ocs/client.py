@@ -16,15 +16,12 @@ _TIMEOUT_S: Final = 10.0
 
 
 def request(ocs_socket: Path, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Send a request to the process of a switch.
+    """Send a request to the process of a switch, and return the reply as a JSON object.
 
     Args:
         ocs_socket: the handoff socket of the switch (`RunDir.ocs_socket`).
         message: `{"do": "inject", "fault": {...}}`, `{"do": "clear", "number": n}` (without number:
             all), `{"do": "reboot"}`, `{"do": "show"}` or `{"do": "list"}`.
-
-    Returns:
-        The reply as a JSON object.
 
     Raises:
         FabricError: if the process refuses the request, or does not reply.

@@ -37,8 +37,6 @@ class ClientConnection:
         """Use a connected socket.
 
         Args:
-            sock: the socket.
-            loop: calls back when the socket is ready.
             on_closed: called once, when the socket is closed.
             receive_bytes: returns how much the server reads at most in this turn.
         """

@@ -51,11 +51,7 @@ class OcsDevice:
         changed_s: time of day of the last change of cross-connects.
         ports: administrative states and settings of the ports.
         light: the time at which each cross-connect is lit, and power monitors.
-        users: accounts and log-ins.
-        failures: injected failures.
         completions: clients that wait for light.
-        flapper: ports that flap.
-        events: distribution of events.
         system: settings of the switch as a whole.
     """
 
@@ -70,10 +66,7 @@ class OcsDevice:
         """Take over a crossbar. Its lit paths stay lit if the start-up mode is `preserve`.
 
         Args:
-            crossbar: the mirrors.
             timers: clock and timers of the device's thread.
-            spec: description of the device.
-            host: receiver of link changes and of state to save.
             wall_s: time of day in seconds since the epoch.
 
         Raises:

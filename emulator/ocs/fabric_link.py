@@ -68,8 +68,6 @@ class FabricLink(DeviceHost):
         """Use a connected handoff socket.
 
         Args:
-            sock: The socket.
-            loop: Serves the switch.
             on_close: Is called when the fabric closes the socket. Default: the loop stops.
         """
         self._device: OcsDevice

@@ -99,8 +99,6 @@ def listen_in_namespace(netns: str | None, address: str, port: int) -> socket.so
 
     Args:
         netns: path of a network namespace; None: the caller's.
-        address: IPv4 address.
-        port: TCP port.
 
     Raises:
         FabricError: if the address can't be bound.
@@ -132,7 +130,6 @@ class HandoffServer:
         """Listen on two unix sockets.
 
         Args:
-            path: the handoff socket.
             facts: description of the switch as JSON.
             fds: descriptors for the process. The caller keeps them open until `close`.
             carrier: makes the carrier of the optical NICs, whose links follow the light, with the

@@ -88,10 +88,8 @@ class IdleTimeout:
         """Start without a timer.
 
         Args:
-            timers: clock and timers of the device's thread.
             limit_ns: returns the limit; 0: none.
             is_busy: returns whether a command is in progress, which counts as activity.
-            expire: ends the session.
         """
         self._timers, self._limit_ns, self._is_busy = timers, limit_ns, is_busy
         self._expire = expire
@@ -126,8 +124,6 @@ def open_front_end(name: str, device: OcsDevice, reference: str = "") -> FrontEn
     """Make the front end of a dialect, with the options of the device's profile.
 
     Args:
-        name: Name of the dialect.
-        device: The switch.
         reference: `package.module:Name` of the dialect, if that is known without the registry.
 
     Raises:

@@ -18,7 +18,6 @@ class Settling:
         """Draw the settle times of the cross-connects that one command makes.
 
         Args:
-            added: the new cross-connects.
             conflicts: whether the command removes older cross-connects of the same ports first.
 
         Returns:

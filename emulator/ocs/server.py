@@ -16,7 +16,7 @@ from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import OcsEvent, OcsEventKind
 from moefabric.emulator.ocs.front_end import FrontEnd, open_front_end
 from moefabric.runtime.connection_limit import FIRST_REQUEST_S, ConnectionLimit
-from moefabric.runtime.event_loop import IN, EventLoop
+from moefabric.runtime.event_loop import EventLoop
 from moefabric.runtime.listener import Listener
 
 MOST_TRUSTED: Final = 32
@@ -139,16 +139,6 @@ class OcsServer:
         """
         front_end = open_front_end(name, self.device, reference)
         self._listeners.append(FrontEndListener(self.loop, self.device, listener, front_end))
-
-    def serve(self, stop: socket.socket) -> None:
-        """Serve until the loop is stopped, or `stop` is readable or closed by its peer."""
-        self.loop.watch(stop.fileno(), IN, lambda _events: self.loop.stop())
-        try:
-            self.start()
-            self.loop.run()
-        finally:
-            self.close()
-            self.loop.close()
 
     def start(self) -> None:
         """Announce that the switch has started; the loop serves it from now on."""

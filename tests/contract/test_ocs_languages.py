@@ -22,6 +22,7 @@ from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.server import OcsServer
 from tests.support.memory_crossbar import MemoryCrossbar
+from tests.support.ocs_serving import serve_until
 
 Pairs = list[tuple[int, int]]
 SETTLE_NS = 5_000_000
@@ -226,7 +227,7 @@ class ServedSwitch:
             server.open(listener, name)
         stop, stopped = socket.socketpair()
         resources.enter_context(stopped)
-        thread = threading.Thread(target=server.serve, args=(stopped,))
+        thread = threading.Thread(target=serve_until, args=(server, stopped))
         thread.start()
         resources.callback(thread.join, 10)
         resources.callback(stop.close)

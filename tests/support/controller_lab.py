@@ -31,6 +31,7 @@ from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, Run
 from moefabric.runtime.waiting import Deadline
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.namespaces import must
+from tests.support.ocs_serving import serve_until
 from tests.support.switch_processes import planned_switch
 
 CLONE_NEWNET = 0x40000000
@@ -65,7 +66,7 @@ def scpi_device(wired: Fabric, address: tuple[str, int]) -> Iterator[tuple[str, 
     server = OcsServer(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), DeviceSpec(profile))
     server.open(listener, "scpi")
     hear, say = socket.socketpair()
-    serving = threading.Thread(target=server.serve, args=(hear,))
+    serving = threading.Thread(target=serve_until, args=(server, hear))
     where: tuple[str, int] = listener.getsockname()[:2]
     serving.start()
     try:

@@ -16,6 +16,7 @@ from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.server import OcsServer
 from moefabric.runtime.event_loop import IN
 from tests.support.memory_crossbar import MemoryCrossbar
+from tests.support.ocs_serving import serve_until
 
 
 class EmulatedOcs:
@@ -86,7 +87,7 @@ def ocs_device(
         neighbour.device.add(pairs)
     ocs = EmulatedOcs(server, bound_address)
     stop_receiver, stop = socket.socketpair()
-    thread = threading.Thread(target=server.serve, args=(stop_receiver,))
+    thread = threading.Thread(target=serve_until, args=(server, stop_receiver))
     thread.start()
     try:
         yield ocs

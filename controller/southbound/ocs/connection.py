@@ -83,9 +83,7 @@ class DeviceConnection:
 
     Attributes:
         name: The device's name in errors.
-        address: Host and TCP port.
         timeout_s: How long connecting, sending or an answer may take.
-        dial: Opens the TCP connection.
     """
 
     name: str

@@ -57,8 +57,6 @@ def plan_change(
     """Return the change that a device has to execute.
 
     Args:
-        current: The device's cross-connects.
-        request: The cross-connects to remove, to keep and to add.
         mode: Treatment of other cross-connects.
         own_ports: Input and output ports that may be overwritten; None for all.
 

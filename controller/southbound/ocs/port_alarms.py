@@ -40,9 +40,6 @@ def alarm_control(control: OcsControl) -> OcsControl | None:
     A device that isn't the emulated one gets the configured account only: attempts with the
     factory's would lock an account of the device.
 
-    Args:
-        control: How the controller commands the device.
-
     Returns:
         The user and password of `control` with TL1; None if a real device has none configured.
     """
@@ -74,13 +71,6 @@ def port_states(
     account: tuple[str, str] = FACTORY_ACCOUNT,
 ) -> Generator[PortStates, None, None]:
     """Listen in one TL1 session: yield the states of all ports, then those of ports that change.
-
-    Args:
-        fabric: The fabric.
-        region: The region of the OCS.
-        address: Host and TCP port of the TL1 interface.
-        dial: Opens the TCP connection.
-        account: User and password.
 
     Raises:
         ControlError: if no session can be opened, or when it ends.

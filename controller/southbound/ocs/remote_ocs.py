@@ -228,8 +228,6 @@ def make_driver(
     """Return the driver for an OCS at an address; nothing is connected yet.
 
     Args:
-        ocs: The OCS and how it is controlled.
-        address: Host and TCP port.
         timeout_s: How long an answer that doesn't wait for light may take.
         dial: Opens TCP connections; in a process that runs on Eventlet, one of Eventlet's.
         sleep: Waits for a number of seconds; in a process that runs on Eventlet, Eventlet's.

@@ -75,12 +75,7 @@ def parse_message(message: str) -> Tl1Response | None:
 
 
 class Tl1Driver:
-    """A `DeviceDriver` that speaks TL1.
-
-    Args:
-        connection: Connection to the device.
-        account: User and password.
-    """
+    """A `DeviceDriver` that speaks TL1."""
 
     def __init__(
         self, connection: DeviceConnection, account: tuple[str, str] = FACTORY_ACCOUNT

@@ -207,7 +207,6 @@ def serve_connections(
     """Call `serve` for each connection to an address from now on, in a green thread of its own.
 
     Args:
-        address: Host and TCP port to listen at.
         purpose: What the connections are for, in errors.
         serve: Is given the connection and the peer's address.
         tls: Context of TLS on the connections; None for plain TCP.

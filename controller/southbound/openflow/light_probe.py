@@ -72,7 +72,6 @@ class _Probing:
 
     Attributes:
         nonce: Identifies its frames.
-        fibres: The probed fibres.
         all_arrived: Event that no frame is missing.
         missing: Numbers of the fibres whose frame has not arrived.
         misdirected: Numbers of the fibres whose frame arrived at another port.
@@ -104,7 +103,6 @@ class OpenFlowProbe:
     """A `LightProbe` by packet-outs and packet-ins. Several probings may be under way.
 
     Attributes:
-        fabric: The fabric.
         send_frames: Sends frames out of ports, by switch; raises ControlError if one is absent.
         event: Makes an event with `set()` and `wait(seconds)`.
         clock: Returns the seconds of a monotonic clock.

@@ -129,9 +129,7 @@ def arp_reply(fabric: Fabric, requester: str, frame: bytes) -> bytes | None:
     The controller answers ARP (RFC 826) because it knows every address from the topology.
 
     Args:
-        fabric: The fabric.
         requester: The server that the frame came from.
-        frame: An Ethernet frame.
 
     Returns:
         The reply; None if the frame is no request, the address is unknown, or it is one of the

@@ -19,7 +19,6 @@ class RuleMessages:
     """Encodes rules and changes of rules for the switches of a fabric.
 
     Args:
-        fabric: The fabric.
         cookie: Marks the entries of this controller.
     """
 
@@ -59,8 +58,6 @@ class RuleMessages:
         """Add the additions and deletions of groups to the flow-mods of a change.
 
         Args:
-            switch: The switch.
-            requests: The flow-mods.
             added: The rules that the change adds.
             rules: All rules after the change.
         """

@@ -46,11 +46,9 @@ class _Batch:
     """Messages sent to a switch together, and the barrier that confirms them.
 
     Attributes:
-        switch: The switch.
         barrier: Transaction number of the barrier.
         subjects: The rule of each message, or its description, by transaction number.
         ended: Set when the barrier is confirmed or the switch disconnects.
-        errors: Descriptions of errors.
         counts: Statistics of entries that the switch has sent in reply.
     """
 
@@ -101,7 +99,6 @@ class RyuSwitches:
     """The switches of a controller, and the rules that they should have.
 
     Args:
-        fabric: The fabric.
         switches: Names of the controller's switches.
         base: The rules that the switches start with.
         deadline_s: How long a change may take.

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.controller.southbound.openflow import frame_check, framework, green, messages
 from moefabric.core import switch_proof
@@ -22,6 +22,9 @@ from moefabric.core.openflow.constants import MessageType, OpenFlowError
 from moefabric.core.openflow.messages import Message, split_messages
 from moefabric.runtime.connection_limit import ConnectionLimit
 from moefabric.runtime.counted_warnings import CountedWarnings
+
+if TYPE_CHECKING:
+    from moefabric.controller.southbound.openflow.ryu_switches import RyuSwitches
 
 app_manager = framework.module("base.app_manager")  # first, because Ryu imports in circles
 ofp_event = framework.module("controller.ofp_event")
@@ -41,22 +44,6 @@ MOST_SWITCHES: Final = 4096
 _READ_BYTES: Final = 1 << 16
 
 
-class SwitchOwner(Protocol):
-    """Controller of switches; all methods are given a connection."""
-
-    def connected(self, datapath: Any) -> None:
-        """Handle a switch whose handshake has ended."""
-
-    def disconnected(self, datapath: Any) -> None:
-        """Handle the end of a connection."""
-
-    def port_changed(self, datapath: Any, port: Any) -> None:
-        """Handle a change of a port."""
-
-    def message_received(self, datapath: Any, message: Message) -> None:
-        """Handle a message that Ryu leaves to the controller."""
-
-
 class SwitchConnection(Datapath):
     """A connection of a switch.
 
@@ -70,7 +57,7 @@ class SwitchConnection(Datapath):
         self,
         connection: socket.socket,
         address: tuple[str, int],
-        owner: SwitchOwner,
+        owner: "RyuSwitches",
         token: str | None,
         warnings: CountedWarnings,
         on_use: Callable[["SwitchConnection"], object],
@@ -78,9 +65,6 @@ class SwitchConnection(Datapath):
         """Begin the handshake.
 
         Args:
-            connection: The accepted socket.
-            address: Address of the peer.
-            owner: The controller of the switch.
             token: The fabric's token, which the switch must prove to know; None for a switch that
                 can't, such as Open vSwitch.
             warnings: Log of connections that are refused.
@@ -193,14 +177,9 @@ def _end_unfinished(connection: SwitchConnection) -> None:
 
 @dataclass
 class SwitchServer:
-    """Serves the switches that connect.
+    """Serves the switches that connect."""
 
-    Attributes:
-        owner: As for `SwitchConnection`.
-        token: As for `SwitchConnection`.
-    """
-
-    owner: SwitchOwner
+    owner: "RyuSwitches"
     token: str | None = None
 
     def __post_init__(self) -> None:

@@ -71,7 +71,6 @@ def from_xml(body: bytes, parts: tuple[Node, ...]) -> tuple[str, Any]:
     """Return name and content of an XML element, in the form that JSON data has.
 
     Args:
-        body: the XML document.
         parts: the nodes that the element may stand for; other elements yield None.
     """
     try:

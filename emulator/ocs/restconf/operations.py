@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moefabric.core.ocs import Group
-from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.cross_connects import RefusedError, pair_up
 from moefabric.emulator.ocs.device import REBOOT_DELAY_NS
 from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.restconf.datastore import Datastore
@@ -69,7 +69,7 @@ def _configure_shutters(datastore: Datastore, inputs: Tree) -> None:
     settings: dict[int, FlapSettings] = {}
     for entry in inputs.get("port", ()):
         port = entry["port-id"]
-        _check_port(datastore, port)
+        datastore.device.ports.check([port])
         if "signal-block-time" not in entry:
             raise RestconfError("missing-element", "signal-block-time is needed")
         block_ms, restore_ms = entry["signal-block-time"], entry.get("signal-restore-time")
@@ -87,8 +87,7 @@ def _configure_shutters(datastore: Datastore, inputs: Tree) -> None:
 
 def _operate_shutters(datastore: Datastore, inputs: Tree) -> None:
     ports = inputs.get("port", [])
-    for port in ports:
-        _check_port(datastore, port)
+    datastore.device.ports.check(ports)
     flapper = datastore.device.flapper
     flapper.start(ports) if inputs["activate"] else flapper.stop(ports)
 
@@ -96,9 +95,7 @@ def _operate_shutters(datastore: Datastore, inputs: Tree) -> None:
 def _connect_groups(datastore: Datastore, inputs: Tree) -> None:
     ins = _group(datastore, inputs["group-name-from"]).get("ingress", [])
     outs = _group(datastore, inputs["group-name-to"]).get("egress", [])
-    if len(ins) != len(outs):
-        raise RestconfError("invalid-value", f"{len(ins)} ports for {len(outs)}")
-    datastore.device.add(list(zip(ins, outs, strict=True)))
+    datastore.device.add(pair_up(ins, outs))
 
 
 def _disconnect_group(datastore: Datastore, inputs: Tree) -> None:
@@ -115,11 +112,6 @@ def _group(datastore: Datastore, name: str) -> Mapping[str, Any]:
     if name not in datastore.groups:
         raise RestconfError("invalid-value", f"there is no group {name}")
     return datastore.groups[name]
-
-
-def _check_port(datastore: Datastore, port: int) -> None:
-    if port not in datastore.device.ports.all:
-        raise RestconfError("invalid-value", f"there is no port {port}")
 
 
 OPERATIONS: Mapping[str, Operation] = {

@@ -133,8 +133,6 @@ def represent(
     """Return a resource under its name, in the form of a response.
 
     Args:
-        datastore: the data of the switch.
-        target: the resource.
         tree: the result of `Datastore.read` for the target.
         query: parameters of the URI: `depth` and `content`.
         media: JSON or XML.
@@ -220,8 +218,6 @@ def validators(datastore: Datastore, target: Target, tree: Tree) -> Validators:
     The entity-tag is the version of cross-connects, or a hash of other data.
 
     Args:
-        datastore: the datastore.
-        target: the resource.
         tree: the result of `Datastore.read` for the target.
     """
     device = datastore.device

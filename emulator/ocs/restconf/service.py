@@ -94,7 +94,6 @@ class Service:
         """Return a resource's methods and the function that answers other requests than OPTIONS.
 
         Args:
-            request: the request.
             inside: its path below the API root.
         """
         if inside in self._constants:

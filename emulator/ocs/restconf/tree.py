@@ -124,8 +124,6 @@ def apply_edit(before: Tree, op: Op, target: Target, value: Any = None) -> Tree:
 
     Args:
         before: the content before it.
-        op: kind of the edit.
-        target: the edited resource.
         value: a tree of the target; for CREATE, of a new child of the target.
 
     Raises:

@@ -47,8 +47,6 @@ class Verb:
     """A command, and the least privileged group that may use it.
 
     Attributes:
-        execute: executes it.
-        group: the group.
         needs_login: whether the session has to be logged in.
         aids: the access identifiers that it accepts, in capitals; None: it reads them itself.
     """
@@ -107,8 +105,6 @@ class Tl1Session:
     """Session of a client: log-in, commands, autonomous messages.
 
     Attributes:
-        device: the switch.
-        options: options of the dialect.
         front_end: what all sessions share.
         wants_messages: whether the session gets autonomous messages.
     """

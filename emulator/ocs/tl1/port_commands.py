@@ -43,7 +43,6 @@ def list_ports(
     """Make a command with a line `"port:description"` for each port that has a description.
 
     Args:
-        describe: returns the description.
         unique: whether a port that is named twice is listed once.
     """
 

@@ -21,6 +21,7 @@ from moefabric.emulator.linux.frame_stream import FrameReceiver, FrameStream
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.server import OcsServer
 from tests.kernel.optical_bench import HostNetwork
+from tests.support.ocs_serving import serve_until
 
 PORTS = 8
 MATCHINGS = 1000
@@ -47,7 +48,7 @@ def switch(crossbar: BpfCrossbar) -> Iterator[ScpiDriver]:
     address: tuple[str, int] = listener.getsockname()[:2]
     server.open(listener, "scpi")
     hear, say = socket.socketpair()
-    serving = threading.Thread(target=server.serve, args=(hear,))
+    serving = threading.Thread(target=serve_until, args=(server, hear))
     serving.start()
     device = ScpiDriver(DeviceConnection("ocs0", address))
     try:

@@ -24,6 +24,7 @@ from moefabric.emulator.ocs.scpi.front_end import LINE_BYTES
 from moefabric.emulator.ocs.server import MOST_OF_SOURCE, OcsServer
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.ocs_lab import BenchClient
+from tests.support.ocs_serving import serve_until
 from tests.support.virtual_timers import VirtualTimers
 
 SETTLE_NS = 40_000_000
@@ -48,7 +49,7 @@ def serving(
     with contextlib.ExitStack() as resources:
         stop, stopped = socket.socketpair()
         resources.enter_context(stopped)
-        thread = threading.Thread(target=server.serve, args=(stopped,))
+        thread = threading.Thread(target=serve_until, args=(server, stopped))
         thread.start()
         resources.callback(thread.join, 5)
         resources.callback(stop.close)
