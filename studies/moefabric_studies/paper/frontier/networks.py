@@ -81,10 +81,6 @@ def server_usd(policy: FrontierPolicy, optical: int, rate_bps: float) -> float:
 
 
 @cache
-def _even_circuits(servers: int, degree: int) -> Counts:
-    return networks.circuit_counts(servers, networks.even_order([degree] * servers))
-
-
 def even_circuits(servers: int, degree: int) -> Counts:
     """Return circuits [server, server] that suit any demand: a full mesh, or an expander.
 
@@ -92,7 +88,7 @@ def even_circuits(servers: int, degree: int) -> Counts:
         servers: Servers of a region.
         degree: Circuits of a server.
     """
-    return _even_circuits(servers, degree).copy()
+    return networks.circuit_counts(servers, networks.even_order([degree] * servers))
 
 
 def wired_circuits(counts: Counts) -> CircuitSet:
