@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from moefabric import Result
-from moefabric.api.plugins import InputPath, Section
+from moefabric.api.plugins import InputPath, Section, experiment_of
 from moefabric.api.results import FabricResult, joined_phases
 from moefabric.api.workloads import Aurora, load_gating
 from moefabric_studies.grids import Grid, captions, grid
@@ -88,7 +88,7 @@ class AuroraStudy:
         deployments = Deployments(
             layers, np.array(setup.rates), setup.expert, setup.gate, setup.wrong_traffic
         )
-        spec = context.experiment(document)
+        spec = experiment_of(document)
         replays = packets.replayed(
             list(packets.comparisons(deployments, setup.deployed_layers)),
             {

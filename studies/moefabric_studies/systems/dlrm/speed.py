@@ -57,14 +57,10 @@ class FabricSpeeds:
     """Measurements on the fabric of one rate.
 
     Attributes:
-        plain_s: Times of all-to-alls of 32-bit floats.
-        wire_s: Time of the busiest rank's bytes at the nominal rate.
         speeds: Speeds of the codecs.
         worst_errors: Largest errors of numbers that arrived, relative to their bounds.
     """
 
-    plain_s: tuple[float, ...]
-    wire_s: float
     speeds: tuple[CodecSpeed, ...]
     worst_errors: tuple[float, ...]
 
@@ -85,7 +81,7 @@ def measure_speeds(ranks: DlrmRanks, rate_bps: float, repeat: int) -> FabricSpee
     ranks.ask("exchange", "fp32", 1)  # opens congestion windows
     plain = ranks.ask("exchange", "fp32", repeat)
     plain_s = plain.values["seconds"]
-    speeds, wire_s = [], 0.0
+    speeds = []
     for codec in CODECS:
         alone = ranks.ask("code", codec, repeat).values
         wire_s = 8 * alone["bytes"] / rate_bps
@@ -96,7 +92,7 @@ def measure_speeds(ranks: DlrmRanks, rate_bps: float, repeat: int) -> FabricSpee
         ratio = plain.sent_bytes / coded.sent_bytes
         speed = CodecSpeed(rate_bps, codec, ratio, encode_s, decode_s, predicted, measured)
         speeds.append(speed)
-    return FabricSpeeds(tuple(plain_s), wire_s, tuple(speeds), tuple(worst))
+    return FabricSpeeds(tuple(speeds), tuple(worst))
 
 
 @dataclass(frozen=True)
