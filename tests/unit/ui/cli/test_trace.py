@@ -203,9 +203,7 @@ def test_graph_that_cannot_run_is_refused(command: str, flows: Path, tmp_path: P
         "plot": ["-o", tmp_path / "x.svg"],
         "convert": [tmp_path / "x.goal"],
     }
-    result = run(
-        command, flows, *outputs[command], "--from", "tests.support.trace_readers:ImpossibleReader"
-    )
+    result = run(command, flows, *outputs[command], "--from", f"{__name__}:ImpossibleReader")
     assert result.exit_code == 1
     assert result.output == (
         f"moefabric: {flows}: rank 0, operation 1: it waits for operation 5, which is not there\n"
