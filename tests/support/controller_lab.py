@@ -1,10 +1,8 @@
 """Open vSwitch, an SCPI device and controllers for tests, in a network namespace of their own."""
 
 import re
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
@@ -16,18 +14,15 @@ from moefabric.core.eps import Eps
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime, Verification
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
-from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric.datapath import DatapathKind
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import SwitchPlan
-from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.scpi.dialect import SCPI
-from moefabric.emulator.ocs.server import OcsServer
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.runtime.waiting import Deadline
-from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.namespaces import must, own_network
+from tests.support.ocs_device import ocs_device
 from tests.support.switch_processes import listens, open_vswitch, planned_switch, start
 
 MANAGEMENT = ManagementNetwork("198.18.77.0/24")
@@ -56,20 +51,9 @@ def scpi_device(wired: Fabric, address: tuple[str, int]) -> Iterator[tuple[str, 
     """Serve the fabric's OCS over TCP with mirrors in memory; yield its address."""
     ocs = wired.regions[0].ocs
     assert ocs is not None
-    listener = socket.create_server(address)
     profile = DeviceProfile(settle=SettleTime(fixed_ns=ocs.settle_ns), busy="refuse")
-    server = OcsServer(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), DeviceSpec(profile))
-    server.open(listener, "scpi")
-    hear, say = socket.socketpair()
-    serving = threading.Thread(target=server.serve, args=(hear,))
-    where: tuple[str, int] = listener.getsockname()[:2]
-    serving.start()
-    try:
-        yield where
-    finally:
-        say.close()
-        serving.join(10)
-        hear.close()
+    with ocs_device("scpi", ocs.ports, profile, address=address) as device:
+        yield device.address
 
 
 @contextmanager

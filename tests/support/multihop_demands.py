@@ -1,6 +1,6 @@
 """Random demands of random regions, and the least time in which any paths carry one of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -9,11 +9,10 @@ from scipy.sparse import coo_array
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.eps import Eps
-from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric
 from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.even_circuits import EVEN
+from tests.support.fabrics import fabric
 from tests.support.planner_cases import demand_matrix
 
 SHAPES = ("even", "skewed", "pareto", "sparse")
@@ -39,10 +38,8 @@ class Case:
 
 def forwarding_fabric(servers: int, optical: int, electrical: int) -> Fabric:
     """Return a fabric of one region below one leaf, whose servers forward."""
-    names = tuple(f"s{i}" for i in range(servers))
-    region = Region("r0", 0, names, Ocs("ocs0", servers * optical))
-    eps = Eps(servers) if electrical else None
-    return Fabric("f", (region,), 8, optical, electrical, 100e9, eps, forwarding=True)
+    wired = fabric(optical, electrical, regions=(servers,), settle_ns=0)
+    return replace(wired, forwarding=True)
 
 
 def even_circuits(wired: Fabric) -> CircuitSet:

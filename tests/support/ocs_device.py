@@ -67,13 +67,18 @@ class EmulatedOcs:
 
 @contextmanager
 def ocs_device(
-    dialect: str, ports: int, profile: DeviceProfile, *, shared: bool = False
+    dialect: str,
+    ports: int,
+    profile: DeviceProfile,
+    *,
+    shared: bool = False,
+    address: tuple[str, int] = ("127.0.0.1", 0),
 ) -> Iterator[EmulatedOcs]:
     """Serve a switch that speaks one dialect, until the block ends.
 
     With `shared`, its thread serves a second switch too, whose cross-connects must stay.
     """
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(address)
     server = OcsServer(MemoryCrossbar(Ports(ports, ports)), DeviceSpec(profile))
     bound_address: tuple[str, int] = listener.getsockname()[:2]
     server.open(listener, dialect)

@@ -2,25 +2,15 @@
 
 import numpy as np
 
-from moefabric.core.eps import Eps
-from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric
 from moefabric.planner.arrays import Array
 from moefabric.planner.waterfill import EpsLinks, nic_rates
+from tests.support.fabrics import fabric as prototype
 
 
 def fabric(regions: int, servers: int, optical: int = 6, electrical: int = 2) -> Fabric:
     """Return a fabric of equal regions below one leaf, at 100 Gb/s."""
-    wired = tuple(
-        Region(
-            f"r{r}",
-            r,
-            tuple(f"s{r * servers + i}" for i in range(servers)),
-            Ocs(f"ocs{r}", servers * optical),
-        )
-        for r in range(regions)
-    )
-    return Fabric("f", wired, 8, optical, electrical, 100e9, Eps(servers * regions))
+    return prototype(optical, electrical, regions=(servers,) * regions, settle_ns=0)
 
 
 def circuit_rate(wired: Fabric) -> float:
