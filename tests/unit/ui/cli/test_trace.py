@@ -23,6 +23,18 @@ SIMAI = EXAMPLES / "data" / "simai-moe-9216.txt.gz"
 TRAINING = EXAMPLES / "data" / "training-1200-steps.npz"
 
 
+class ImpossibleReader:
+    """A reader of another package whose graph can't run."""
+
+    name = "impossible"
+
+    def matches(self, _path: Path, _head: bytes) -> bool:
+        return True
+
+    def read(self, _path: Path) -> ExecutionGraph:
+        return ExecutionGraph({0: (Node(1, "compute", after=(5,)),)})
+
+
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["trace", *map(str, arguments)])
 
