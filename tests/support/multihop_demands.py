@@ -9,6 +9,7 @@ from scipy.sparse import coo_array
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
+from moefabric.core.eps import Eps
 from moefabric.core.topology import Fabric
 from moefabric.planner.arrays import Array, Ints
 from moefabric.planner.even_circuits import EVEN
@@ -36,9 +37,11 @@ class Case:
     text: str
 
 
-def forwarding_fabric(servers: int, optical: int, electrical: int) -> Fabric:
-    """Return a fabric of one region below one leaf, whose servers forward."""
-    wired = fabric(optical, electrical, regions=(servers,), settle_ns=0)
+def forwarding_fabric(
+    servers: int, optical: int, electrical: int, eps: Eps | None = None
+) -> Fabric:
+    """Return a fabric of one region, by default below one leaf, whose servers forward."""
+    wired = fabric(optical, electrical, regions=(servers,), eps=eps, settle_ns=0)
     return replace(wired, forwarding=True)
 
 

@@ -29,7 +29,13 @@ from moefabric.planner.pair_order import affordable_pairs
 from moefabric.planner.plan import Plan, plan
 from moefabric.planner.waterfill import EpsLinks, off_diagonal
 from moefabric.simulator.fluid import goodput_bps, predict
-from tests.support.multihop_demands import Case, any_paths_s, random_case
+from tests.support.multihop_demands import (
+    Case,
+    any_paths_s,
+    even_circuits,
+    forwarding_fabric,
+    random_case,
+)
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import circuit_rate, demand_matrix
 from tests.support.policies import POLICIES
@@ -45,15 +51,7 @@ TRACE = EXAMPLES / "data/training-1200-steps.npz"
 def fabric(
     servers: int, optical: int, electrical: int, per_leaf: int = 99, oversubscription: float = 1.0
 ) -> Fabric:
-    names = tuple(f"s{i}" for i in range(servers))
-    region = Region("r0", 0, names, Ocs("ocs0", servers * optical))
-    eps = Eps(per_leaf, 2, oversubscription) if electrical else None
-    return Fabric("f", (region,), 8, optical, electrical, 100e9, eps, forwarding=True)
-
-
-def lit_evenly(wired: Fabric) -> CircuitSet:
-    region = wired.regions[0]
-    return EVEN.circuits(wired, region, DemandMatrix(region.servers, none(region)), CircuitSet())
+    return forwarding_fabric(servers, optical, electrical, Eps(per_leaf, 2, oversubscription))
 
 
 def none(region: Region) -> Array:
@@ -271,7 +269,7 @@ def test_splits_of_large_regions_end_within_a_hundredth_of_the_optimum(
     servers: int, optical: int, electrical: int, seed: int, shape: str
 ) -> None:
     wired, owed = fabric(servers, optical, electrical), demand_matrix(servers, seed, shape)
-    lp = relay_linear_program(wired, wired.servers, lit_evenly(wired))
+    lp = relay_linear_program(wired, wired.servers, even_circuits(wired))
     exact, fast = lp.split(owed, exact=True), lp.split(owed)
     assert exact.seconds * (1 - 1e-6) <= fast.seconds <= exact.seconds * WITHIN_A_HUNDREDTH
 
@@ -281,7 +279,7 @@ def test_paths_are_added_until_a_large_region_ends_within_a_hundredth_of_the_opt
     wired, draw = fabric(20, 4, 2), np.random.default_rng(2)
     owed = np.eye(20)[draw.permutation(20)] + 0.02 * draw.random((20, 20))
     np.fill_diagonal(owed, 0.0)
-    lp = relay_linear_program(wired, wired.servers, lit_evenly(wired))
+    lp = relay_linear_program(wired, wired.servers, even_circuits(wired))
     exact, fast = lp.split(owed, exact=True), lp.split(owed)
     assert fast.seconds <= exact.seconds * 1.005
 
@@ -303,7 +301,7 @@ def test_trees_over_even_circuits_are_as_good_as_any_paths(
     step: int, layer: int, optical: int, electrical: int
 ) -> None:
     wired, owed = fabric(8, optical, electrical), training_tokens(step, layer)
-    lit = lit_evenly(wired)
+    lit = even_circuits(wired)
     counts = circuit_matrix(wired.servers, lit)
     best_s = any_paths_s(owed, counts, electrical, circuit_rate(wired))
     split = relay_linear_program(wired, wired.servers, lit).split(owed, exact=True)
@@ -317,7 +315,7 @@ def test_trees_over_a_full_mesh_are_as_good_as_any_paths(
     wired, owed = fabric(servers, servers - 1, electrical), demand_matrix(servers, seed, shape)
     if not owed.any():
         owed[0, 1] = 1e9
-    lit = lit_evenly(wired)
+    lit = even_circuits(wired)
     counts = circuit_matrix(wired.servers, lit)
     best_s = any_paths_s(owed, counts, electrical, circuit_rate(wired))
     demand = DemandMatrix(wired.servers, owed)
@@ -358,21 +356,21 @@ def test_splits_over_parallel_circuits_of_four_servers_are_as_good_as_any_paths(
     for shape, seed in product(("skewed", "pareto", "sparse"), range(10)):
         if (owed := demand_matrix(4, seed, shape)).any():
             demand = DemandMatrix(wired.servers, owed)
-            case = Case(wired, lit_evenly(wired), demand, f"{shape}, seed {seed}")
+            case = Case(wired, even_circuits(wired), demand, f"{shape}, seed {seed}")
             assert seconds_late(case) <= 0.01, case.text
 
 
 def test_paths_that_join_the_eps_and_circuits_would_help_in_a_ring() -> None:
     """Six servers of two optical NICs, where most pairs have no circuit."""
     wired, owed = fabric(6, 2, 1), demand_matrix(6, 856, "sparse")
-    case = Case(wired, lit_evenly(wired), DemandMatrix(wired.servers, owed), "ring")
+    case = Case(wired, even_circuits(wired), DemandMatrix(wired.servers, owed), "ring")
     assert seconds_late(case) == pytest.approx(0.138, abs=0.001)
 
 
 @pytest.mark.parametrize(("optical", "electrical"), [(7, 1), (6, 2), (3, 1), (7, 0)])
 def test_no_split_that_ends_as_soon_forwards_less(optical: int, electrical: int) -> None:
     wired = fabric(8, optical, electrical)
-    demand, lit = DemandMatrix(wired.servers, training_tokens(700, 2)), lit_evenly(wired)
+    demand, lit = DemandMatrix(wired.servers, training_tokens(700, 2)), even_circuits(wired)
     optimum_s, fewest = least(wired, lit, demand)
     lp = relay_linear_program(wired, wired.servers, lit)
     for exact, tolerance in ((True, 1e-5), (False, 2e-3)):
@@ -392,7 +390,7 @@ def test_two_servers_forward_what_a_third_needs() -> None:
     wired = fabric(4, 3, 0)
     rows = np.zeros((4, 4))
     rows[0, 1] = 3e9
-    demand, lit = DemandMatrix(wired.servers, rows), lit_evenly(wired)
+    demand, lit = DemandMatrix(wired.servers, rows), even_circuits(wired)
     share = multihop_split(wired, demand, lit).shares[0]
     assert share.light_bytes == pytest.approx(1e9)
     assert {root: round(size) for root, size in share.forwarded} == {"s2": 1e9, "s3": 1e9}
@@ -401,7 +399,7 @@ def test_two_servers_forward_what_a_third_needs() -> None:
 def test_nothing_is_forwarded_where_circuits_and_the_eps_reach_the_bound() -> None:
     wired = fabric(4, 3, 1)
     demand = DemandMatrix(wired.servers, np.ones((4, 4)) * 1e9)
-    lit = lit_evenly(wired)
+    lit = even_circuits(wired)
     split = multihop_split(wired, demand, lit)
     assert split.forwarded_bytes == 0
     assert split == POLICIES["spill"].split(wired, demand, lit)
@@ -411,7 +409,7 @@ def test_servers_that_do_not_forward_spill() -> None:
     wired = replace(fabric(4, 3, 1), forwarding=False)
     rows = np.zeros((4, 4))
     rows[0, 1] = 3e9
-    demand, lit = DemandMatrix(wired.servers, rows), lit_evenly(wired)
+    demand, lit = DemandMatrix(wired.servers, rows), even_circuits(wired)
     split = multihop_split(wired, demand, lit)
     assert split.forwarded_bytes == 0
     assert split == POLICIES["spill"].split(wired, demand, lit)
@@ -436,7 +434,7 @@ def test_idle_circuits_begin_and_end_a_detour() -> None:
     """Each server has a second circuit to one other. One pair owes all, over its single circuit,
     both servers with one circuit to one end and two to the other, and a detour over both.
     """
-    wired, lit = fabric(4, 4, 0), lit_evenly(fabric(4, 4, 0))
+    wired, lit = fabric(4, 4, 0), even_circuits(fabric(4, 4, 0))
     counts = circuit_matrix(wired.servers, lit)
     receiver, relay = (n for n in range(1, 4) if counts[0, n] == 1)
     assert counts[receiver, relay] == 2
