@@ -9,11 +9,11 @@ import pytest
 
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
 from moefabric.workload.gating.token_routes import TokenRoutes
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 from tests.support.routes import topic_routes
 
 ROUTES = topic_routes(8, 2, (3, 2, 8, 40), strength=3.0)
@@ -99,7 +99,7 @@ def predicted(path: Path, *settings: str) -> dict[str, float]:
     """The first fabric of the prototype, with routes."""
     experiment = EXAMPLES / "prototype.yaml"
     spec = load_experiment(experiment, [*SETTINGS, f"gating.trace={path}", *settings])
-    fabric: dict[str, float] = predict_experiment(spec, experiment.parent)["fabrics"][0]
+    fabric: dict[str, float] = predict_fabrics(spec, experiment.parent).to_json()["fabrics"][0]
     return fabric
 
 
@@ -130,7 +130,7 @@ def test_gating_of_counts_names_the_remedy(settings: list[str], message: str) ->
     experiment = EXAMPLES / "prototype.yaml"
     spec = load_experiment(experiment, settings)
     with pytest.raises(SpecError, match=message):
-        predict_experiment(spec, experiment.parent)
+        predict_fabrics(spec, experiment.parent).to_json()
 
 
 def test_routes_have_neither_noise_nor_copies_of_experts(tmp_path: Path) -> None:
