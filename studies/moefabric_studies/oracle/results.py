@@ -206,7 +206,6 @@ def ratios(
     """Return the ratio of two fabrics' completion times for each demand that both carried.
 
     Args:
-        cases: The cases.
         over: Fabric whose time is divided.
         under: Fabric by whose time it is divided.
         transport: Name of the transport; None is the model.

@@ -86,7 +86,6 @@ def dispatch_and_combine(
 
     Args:
         seconds: completion time of a matrix of bytes.
-        job: the job.
         circuits: number of circuits [server, server].
     """
     times = seconds(job.dispatch_bytes), seconds(job.combine_bytes)
@@ -144,7 +143,6 @@ def oversubscribed_all_to_all(
     """Return the all-to-alls of a region under leaves with narrow uplinks.
 
     Args:
-        job: the job.
         rate_bps: rate of a NIC.
         servers_per_leaf: servers of a leaf; a region's servers fill leaf after leaf.
     """
@@ -177,7 +175,6 @@ def bytes_by_rail(job: PaperJob, tokens: FloatArray, demand: FloatArray) -> Floa
     GPUs of a rank share its tokens evenly.
 
     Args:
-        job: the job.
         tokens: tokens [from rank, to rank].
         demand: bytes [from server, to server].
     """
@@ -199,7 +196,6 @@ def mixnet_all_to_all(
     """Return the all-to-alls of a region whose servers have equal NICs.
 
     Args:
-        job: the job.
         rate_bps: rate of an optical NIC.
         policy: policy that plans circuits and split.
         optical: optical NICs of a server; the others are electrical.
@@ -220,7 +216,6 @@ def optical_all_to_all(
     """Return the all-to-alls of a region with an OCS and a non-blocking EPS.
 
     Args:
-        job: the job.
         policy: policy that plans circuits and split.
         ports: optical NICs of each server.
         circuit_bytes_s: bytes per second of a circuit.
@@ -260,7 +255,6 @@ def topoopt_all_to_all(
     """Return the all-to-alls of a region over circuits that are set once.
 
     Args:
-        job: the job.
         rate_bps: rate of a NIC.
         degree: NICs of a server for the EP group; None is `topoopt_degree`.
         completion_s: completion time of a demand over circuits, both [server, server]; None is

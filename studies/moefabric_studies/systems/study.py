@@ -124,7 +124,6 @@ class RunVerdict:
 
     Attributes:
         name: Names of the run and of the fabric: `occult-4x1/once`.
-        verdict: The verdict.
         reasons: Reasons for a verdict other than a pass.
     """
 
@@ -448,7 +447,6 @@ def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -
     """Return the claims of a study with their samples and verdicts, as small as a stored result.
 
     Args:
-        result: The result.
         path: The study's file.
         settings: Changes to the file.
     """

@@ -60,7 +60,6 @@ def answer(case: JudgedCase, matrix: FloatArray, counts: NDArray[np.int64]) -> A
     NICs send payload at their full rate, because the simulator's packets have no headers on a link.
 
     Args:
-        case: The case.
         matrix: Bytes [server, server].
         counts: Circuits [server, server]; zeros on networks without circuits.
     """

@@ -66,7 +66,6 @@ def server_usd(policy: FrontierPolicy, optical: int, rate_bps: float) -> float:
     """Return the price of a server's part of a network.
 
     Args:
-        policy: The policy.
         optical: NICs of a server that don't end on the EPS, as in `optical_nics`.
         rate_bps: Rate of a NIC.
     """

@@ -138,7 +138,6 @@ def combined(systems: Sequence[System], largest: int) -> Iterator[Combination]:
     """Yield the combinations whose systems share no key, those of fewer systems first.
 
     Args:
-        systems: The systems.
         largest: The most systems of a combination.
     """
     for size in range(largest + 1):

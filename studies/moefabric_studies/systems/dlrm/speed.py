@@ -30,7 +30,6 @@ class CodecSpeed:
 
     Attributes:
         rate_bps: Rate of the NICs.
-        codec: The codec.
         ratio: Payload that NICs sent without the codec, relative to that with it.
         encode_s: Time to encode the busiest rank's bytes, all ranks at once, without a network.
         decode_s: Time to decode as many.
@@ -73,7 +72,6 @@ def measure_speeds(ranks: DlrmRanks, rate_bps: float, repeat: int) -> FabricSpee
     """Time all-to-alls with each codec, after some steps of training.
 
     Args:
-        ranks: The ranks.
         rate_bps: Rate of the NICs.
         repeat: All-to-alls of each codec.
     """
@@ -119,7 +117,6 @@ def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> Trainin
     """Time iterations of training whose all-to-alls take a share of the time without coding.
 
     Args:
-        ranks: The ranks.
         share: The share; a pause stands for computation that this model lacks.
         iterations: Iterations of each kind.
     """
