@@ -75,19 +75,19 @@ def measure_speeds(ranks: DlrmRanks, rate_bps: float, repeat: int) -> FabricSpee
         rate_bps: Rate of the NICs.
         repeat: All-to-alls of each codec.
     """
-    worst = ranks.ask("check", HYBRID, 2).values["worst"]
+    worst = ranks.ask("check", HYBRID, 2)["worst"]
     ranks.ask("exchange", "fp32", 1)  # opens congestion windows
     plain = ranks.ask("exchange", "fp32", repeat)
-    plain_s = plain.values["seconds"]
+    plain_s = plain["seconds"]
     speeds = []
     for codec in CODECS:
-        alone = ranks.ask("code", codec, repeat).values
+        alone = ranks.ask("code", codec, repeat)
         wire_s = 8 * alone["bytes"] / rate_bps
         encode_s, decode_s = median(alone["encode_s"]), median(alone["decode_s"])
         predicted = formula(alone["ratio"], encode_s, decode_s, wire_s)
         coded = ranks.ask("exchange", codec, repeat)
-        measured = tuple(median(plain_s) / one for one in coded.values["seconds"])
-        ratio = plain.sent_bytes / coded.sent_bytes
+        measured = tuple(median(plain_s) / one for one in coded["seconds"])
+        ratio = plain["sent_bytes"] / coded["sent_bytes"]
         speed = CodecSpeed(rate_bps, codec, ratio, encode_s, decode_s, predicted, measured)
         speeds.append(speed)
     return FabricSpeeds(tuple(speeds), tuple(worst))
@@ -120,11 +120,11 @@ def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> Trainin
         share: The share; a pause stands for computation that this model lacks.
         iterations: Iterations of each kind.
     """
-    trial = ranks.ask("train", "fp32", 3).values
+    trial = ranks.ask("train", "fp32", 3)
     exchange_s = median(trial["exchange_s"])
     gap_s = max(0.0, exchange_s / share - median(trial["seconds"]))
-    plain = ranks.ask("train", "fp32", iterations, gap_s=gap_s).values
-    coded = ranks.ask("train", HYBRID, iterations, gap_s=gap_s).values
+    plain = ranks.ask("train", "fp32", iterations, gap_s=gap_s)
+    coded = ranks.ask("train", HYBRID, iterations, gap_s=gap_s)
     plain_s = median(plain["seconds"])
     return TrainingSpeed(
         tuple(plain_s / one for one in coded["seconds"]),
