@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
@@ -167,11 +166,6 @@ class OracleResults(_Part):
     def of_group(self, group: str) -> list[CaseResult]:
         """Return the cases of an experiment."""
         return [case for case in self.cases if case.group == group]
-
-    @classmethod
-    def read(cls, path: Path) -> "OracleResults":
-        """Return the results in a file."""
-        return cls.model_validate_json(path.read_text())
 
 
 def common_transports(cases: Sequence[CaseResult]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from math import exp, inf, log
-from pathlib import Path
 from statistics import mean
 from typing import Final
 
@@ -176,11 +175,6 @@ class FrontierResults(_Part):
     gpu_speeds: tuple[GpuSpeed, ...]
     wall_s: float
     """Seconds that the study took."""
-
-    @classmethod
-    def read(cls, file: Path) -> "FrontierResults":
-        """Return the results of an earlier study."""
-        return cls.model_validate_json(file.read_text())
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from moefabric_studies.systems.composition.picture import INVALID, HeatMap, heat_maps
+from moefabric_studies.paper.rows import INVALID
+from moefabric_studies.systems.composition.picture import HeatMap, heat_maps
 from moefabric_studies.systems.composition.study import (
     CompositionStudy,
     PolicyChoice,
