@@ -1,18 +1,19 @@
 """Files with the routes of single tokens, and experiments that need them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
 from moefabric.prediction.experiment import predict_fabrics
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
-from moefabric.workload.gating.token_routes import TokenRoutes
+from moefabric.workload.gating.token_routes import Pairs, TokenRoutes
 from tests.support.paths import EXAMPLES
 from tests.support.routes import topic_routes
 
@@ -95,6 +96,19 @@ def test_ranks_share_tokens_in_order() -> None:
         ROUTES.of_ranks(7)
 
 
+class NextToTheFirst:
+    """Experts in the order of the tokens that they have in common with expert 0."""
+
+    name = "next-to-the-first"
+
+    def experts_in_order(self, tokens: NDArray[np.int64], seed: int) -> Sequence[int]:
+        raise ValueError(f"{self.name} needs routes of single tokens: set gating.trace")
+
+    def experts_by_coactivation(self, pairs: Pairs, ranks: int, servers: int) -> Sequence[int]:
+        others = np.argsort(-pairs[0, 1:], kind="stable") + 1
+        return [0, *others.tolist()]
+
+
 def predicted(path: Path, *settings: str) -> dict[str, float]:
     """The first fabric of the prototype, with routes."""
     experiment = EXAMPLES / "prototype.yaml"
@@ -110,7 +124,7 @@ def test_fabric_has_copies_and_a_placement_of_its_own(tmp_path: Path) -> None:
         for copies in ("expert", "server")
     }
     assert times["server"] < times["expert"]
-    place = "fabrics[0].place=tests.support.routes:NextToTheFirst"
+    place = f"fabrics[0].place={__name__}:NextToTheFirst"
     assert predicted(path, "fabrics[0].copies=server", place)["all_to_all_s"] != times["server"]
     pruned = predicted(path, "fabrics[0].copies=server", "fabrics[0].copy_limit=1")
     assert pruned["all_to_all_s"] < times["server"]
@@ -121,7 +135,7 @@ def test_fabric_has_copies_and_a_placement_of_its_own(tmp_path: Path) -> None:
     [
         (["fabrics[0].copies=server"], r"copies: server needs routes of single tokens"),
         (
-            ["fabrics[0].place=tests.support.routes:NextToTheFirst"],
+            [f"fabrics[0].place={__name__}:NextToTheFirst"],
             r"place: next-to-the-first needs routes of single tokens",
         ),
     ],
