@@ -56,6 +56,16 @@ class LayerTimes:
         """Time in which a rank waits for the busiest one's experts, in the mean over ranks."""
         return self.busiest_expert_s - self.expert_s
 
+    @property
+    def transfer_share(self) -> float:
+        """Part of the layer in which bytes of all-to-alls move."""
+        return self.all_to_all_s / self.seconds
+
+    @property
+    def call_share(self) -> float:
+        """Part of the layer that ranks spend in calls of all-to-alls, in the mean over ranks."""
+        return (self.all_to_all_s + self.straggler_s) / self.seconds
+
 
 def layer_times(
     model: Model,

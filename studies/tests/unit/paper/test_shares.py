@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from moefabric_studies.paper.shares import layer_times, rank_expert_tokens, traffic_bytes
+from moefabric_studies.paper.shares import (
+    LayerTimes,
+    layer_times,
+    rank_expert_tokens,
+    traffic_bytes,
+)
 from numpy.typing import NDArray
 
 from moefabric.config.model import preset
@@ -44,10 +49,17 @@ def test_experts_of_the_production_measurement_compute_more_than_100_ms() -> Non
     assert forward.busiest_expert_s == pytest.approx(0.0358, rel=1e-2)
 
 
+def test_calls_include_the_wait_for_the_busiest_experts() -> None:
+    times = LayerTimes(attention_s=1.0, expert_s=2.0, busiest_expert_s=5.0, all_to_all_s=2.0)
+    assert times.transfer_share == 2 / 8
+    assert times.call_share == (2 + 3) / 8
+
+
 @given(arrays.arrays(np.int64, (8, 8), elements=st.integers(1, 1000)))
 def test_ranks_wait_unless_gating_is_even(gating: NDArray[np.int64]) -> None:
     times = layer_times(MIXTRAL, PRODUCTION, gating, 0.01)
     assert times.straggler_s >= -1e-12
+    assert times.call_share >= times.transfer_share - 1e-12
     even = layer_times(MIXTRAL, PRODUCTION, np.ones((8, 8)), 0.01)
     assert even.straggler_s == pytest.approx(0.0, abs=1e-12)
     assert times.expert_s == pytest.approx(even.expert_s)
