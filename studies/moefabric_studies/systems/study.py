@@ -307,6 +307,14 @@ class StudyContext:
     store: Path | None = None
     stored: Path | None = None
 
+    def experiment(self, document: Mapping[str, Any]) -> plugins.ExperimentSpec:
+        """Return the experiment that a mapping describes, as in a file of this folder.
+
+        Raises:
+            SpecError: With all faults of the mapping.
+        """
+        return plugins.experiment_of(document)
+
     def run(self, document: Mapping[str, Any], *, flows: bool = False) -> Result:
         """Run an experiment with packets on emulated fabrics. Needs root.
 
@@ -344,7 +352,7 @@ class StudyContext:
         return self._experiment(document).predict()
 
     def _experiment(self, document: Mapping[str, Any]) -> Experiment:
-        return Experiment.of(plugins.experiment_of(document), self.folder)
+        return Experiment.of(self.experiment(document), self.folder)
 
 
 class Study(Protocol):
