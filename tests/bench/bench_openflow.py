@@ -15,8 +15,8 @@ from moefabric.runtime.waiting import Deadline
 from tests.support.switch_processes import (
     SwitchProcess,
     open_vswitch,
-    own_network,
     planned_switch,
+    switch_network,
     wire,
 )
 
@@ -31,7 +31,7 @@ TRIES = 3
 
 
 def _figures(kind: str, folder: Path) -> dict[str, Any]:
-    with own_network(), ExitStack() as undo:
+    with switch_network(), ExitStack() as undo:
         for port in PORTS:
             wire(f"p{port}", f"p{port}e")
         ports = {port: f"p{port}" for port in PORTS}

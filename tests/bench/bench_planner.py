@@ -29,10 +29,10 @@ from moefabric.planner.multihop import least_s, multihop_split, relay_linear_pro
 from moefabric.planner.pair_order import PairOrder
 from moefabric.planner.plan import plan
 from moefabric.planner.robust_split import assumed_split, robust_split
-from moefabric.planner.waterfill import completion_s
+from moefabric.planner.waterfill import EpsLinks, completion_s
 from moefabric.simulator.fluid import bound_s, predict
 from tests.support.paths import EXAMPLES
-from tests.support.planner_cases import circuit_rate, demand_matrix, eps_links, fabric
+from tests.support.planner_cases import circuit_rate, demand_matrix, fabric
 from tests.support.policies import POLICIES
 
 TRACE = EXAMPLES / "data/training-1200-steps.npz"
@@ -60,7 +60,8 @@ def test_algorithm1_for_128_servers_takes_10_ms_or_less(order: PairOrder) -> Non
 
 def search(servers: int, seed: int, shape: str) -> tuple[float, float, float, float]:
     """Return CPU seconds of a search; then Algorithm 1's end, the joint end and their bound."""
-    links, rate, ports = eps_links(servers), circuit_rate(fabric(1, servers)), np.full(servers, 6)
+    wired, ports = fabric(1, servers), np.full(servers, 6)
+    links, rate = EpsLinks.of(wired, wired.servers), circuit_rate(wired)
     owed = demand_matrix(servers, seed, shape)
     start = process_time()
     joint = best_circuits(owed, ports, rate, links)

@@ -7,13 +7,13 @@ from random import Random
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.core.routes import Link
 from moefabric.core.units import Scale
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.event_simulation import simulate_streams
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.iterations.substitution import Substitutions
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 
 def spec(micro_batches: int, policy: str = "mixnet") -> ExperimentSpec:
@@ -47,7 +47,7 @@ def test_prediction_time_of_sixteen_regions_grows_with_their_tasks() -> None:
         )
         tasks = sum(len(all_jobs.tasks(job, 0, Substitutions())) for job in all_jobs.all)
         start = time.process_time()
-        [prediction] = predict_experiment(experiment, EXAMPLES)["fabrics"]
+        [prediction] = predict_fabrics(experiment, EXAMPLES).to_json()["fabrics"]
         cpu_s[micro_batches] = time.process_time() - start
         print(
             f"{micro_batches} micro-batches, {tasks} tasks on 128 servers: "

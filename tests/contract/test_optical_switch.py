@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
 from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs, device_address, make_driver
 from moefabric.controller.southbound.ocs.scpi import Scpi, ScpiDriver
 from moefabric.core.circuits import CircuitSet, Transition
@@ -23,7 +24,7 @@ from moefabric.emulator.ocs.device_failures import OcsFailure, OcsFailureKind
 from tests.support.attempts import measurements
 from tests.support.controller_lab import fabric
 from tests.support.memory_ocs import MemoryOcs
-from tests.support.ocs_device import EmulatedOcs, FaultInjectingDriver, ocs_device
+from tests.support.ocs_device import EmulatedOcs, ocs_device
 
 SETTLE_S = 0.05
 NOTHING = CircuitSet()
@@ -226,7 +227,7 @@ DRIVERS = ["scpi", "tl1", "restconf"]
 
 @pytest.fixture(params=DRIVERS)
 def bad(
-    request: pytest.FixtureRequest,
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[RemoteOcs, EmulatedOcs, list[OcsFailure]]]:
     """Yield an OCS with A lit, its device, and the faults that its next command triggers."""
     wired_fabric, region, spec = parts(request.param)
@@ -234,12 +235,16 @@ def bad(
     with ExitStack() as undo:
         served = undo.enter_context(ocs_device(request.param, PORTS, profile()))
 
-        def meddle() -> None:
-            served.inject(*faults)
-            faults.clear()
+        driver = make_driver(spec, served.address, timeout_s=0.4)
+        apply = driver.apply
 
-        meddled = FaultInjectingDriver(make_driver(spec, served.address, timeout_s=0.4), meddle)
-        driven = undo.enter_context(RemoteOcs(wired_fabric, region, meddled))
+        def meddle(change: CrossConnectChange) -> str | None:
+            served.inject(*faults)  # just before a change, so that earlier queries succeed
+            faults.clear()
+            return apply(change)
+
+        monkeypatch.setattr(driver, "apply", meddle)
+        driven = undo.enter_context(RemoteOcs(wired_fabric, region, driver))
         driven.reconfigure(NOTHING.transition_to(A))
         driven.wait_settled(2)
         yield driven, served, faults

@@ -20,7 +20,7 @@ from tests.support.controller_lab import (
     entries_as_said,
     entry_set,
     fabric,
-    own_network,
+    management_network,
 )
 from tests.support.memory_switches import MemorySwitches
 from tests.support.switch_processes import SwitchProcess, wire
@@ -104,7 +104,7 @@ def answer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Answer]:
         switches = InMemory()
         yield Answer(switches.light, switches.entries)
         return
-    with own_network(), ExitStack() as undo:
+    with management_network(), ExitStack() as undo:
         kind, *over_tls = request.param.split("-")
         real = KINDS[kind](FABRIC, tmp_path, undo)
         real.tls = make_certificates(tmp_path / "tls") if over_tls else None

@@ -40,8 +40,8 @@ from tests.support.openflow_lab import DATAPATH, TIMEOUT_S, Peer, flow_mod, serv
 from tests.support.switch_processes import (
     SwitchProcess,
     open_vswitch,
-    own_network,
     planned_switch,
+    switch_network,
     wire,
 )
 
@@ -330,7 +330,7 @@ def _received(sock: socket.socket) -> bytes:
 @pytest.fixture(scope="module")
 def switches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Any]]:
     folder = tmp_path_factory.mktemp("alike")
-    with own_network(), ExitStack() as undo:
+    with switch_network(), ExitStack() as undo:
         for name in "bo":
             for port in PORTS:
                 wire(f"{name}{port}", f"{name}{port}e")

@@ -5,6 +5,7 @@ the rest is read as it is. After `sealed`, the second line is the body of the gr
 and frames get their checksums, so that mutations reach what lies behind them.
 """
 
+import os
 import socket
 import struct
 import zlib
@@ -20,7 +21,6 @@ from moefabric.agents.engine.sockets import Destination, Network
 from moefabric.agents.engine.transfers import Receive, Send, TransferKey
 from moefabric.runtime.event_loop import IN, OUT, EventLoop
 from tests.support.fuzzing import FuzzTarget
-from tests.support.memory_sockets import MemorySocket
 
 _FRAMES = (
     wire.HEADER, wire.MESSAGE, wire.CONTENT, wire.IDLE, wire.TRAILER, wire.ACKNOWLEDGEMENT,
@@ -30,6 +30,62 @@ _CRC32_PLACES = {frame.magic: frame.form.size - 4 for frame in _FRAMES}
 _LOOP = EventLoop()
 _RESOURCES = Resources("s1", _LOOP)
 _RESOURCES.secret = "secret"
+
+
+class MemorySocket:
+    """A connected socket with bytes to read; it takes what is sent and ignores options.
+
+    Args:
+        unread: The bytes.
+        most: Bytes that one call reads at most.
+    """
+
+    family = socket.AF_INET
+
+    def __init__(self, unread: bytes = b"", most: int = 1 << 20) -> None:
+        self.unread, self.most = memoryview(unread), max(1, most)
+        self._descriptor = os.eventfd(0)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is never ready."""
+        return self._descriptor
+
+    def recv_into(self, place: memoryview) -> int:
+        """Read bytes; return how many."""
+        count = min(len(place), len(self.unread), self.most)
+        place[:count] = self.unread[:count]
+        self.unread = self.unread[count:]
+        return count
+
+    def recv(self, size: int) -> bytes:
+        """Read bytes."""
+        place = bytearray(size)
+        return bytes(place[: self.recv_into(memoryview(place))])
+
+    def send(self, data: bytes, _flags: int = 0) -> int:
+        """Take all bytes."""
+        return len(data)
+
+    def sendall(self, data: bytes) -> None:
+        """Take all bytes."""
+
+    def setsockopt(self, *_option: object) -> None:
+        """Ignore an option."""
+
+    def getsockopt(self, _level: int, option: int, size: int = 0) -> int | bytes:
+        """Return zeros, or a usual segment size."""
+        if size:
+            return bytes(size)
+        return 1448 if option == socket.TCP_MAXSEG else 0
+
+    def shutdown(self, _how: int) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Release the descriptor; nothing can be read then."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor, self.unread = -1, memoryview(b"")
 
 
 class MemoryDestination(Destination):

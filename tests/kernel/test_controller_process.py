@@ -15,18 +15,9 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import ControlError
 from moefabric.core.rules import Rule, direct_rules, server_rules
 from moefabric.runtime.waiting import Deadline
-from tests.support.controller_lab import (
-    MANAGEMENT,
-    Lab,
-    end,
-    entries_as_said,
-    entry_set,
-    fabric,
-    lab,
-    listens,
-)
+from tests.support.controller_lab import MANAGEMENT, Lab, entries_as_said, entry_set, fabric, lab
 from tests.support.namespaces import must
-from tests.support.switch_processes import planned_switch
+from tests.support.switch_processes import end, listens, planned_switch
 
 pytestmark = pytest.mark.ovs
 

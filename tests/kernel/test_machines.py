@@ -140,9 +140,7 @@ def test_capture_on_another_machine_arrives_here(fabric: PlacedFabric) -> None:
     head = fabric.machines["head"]
     file = str(head.folder / "s2.pcapng")
     words = ["capture", "s2/e0", "--until", "4frames", "--write", file]
-    with subprocess.Popen(
-        fabric.argv(*words), env=fabric.environment, stderr=subprocess.PIPE, text=True
-    ) as capture:
+    with fabric.start_command(*words, stderr=subprocess.PIPE) as capture:
         assert capture.stderr is not None
         assert "to " in capture.stderr.readline()  # it has begun
         fabric.exec("s2", "ping", "-c", "4", "-i", "0.2", fabric.address("s0"))

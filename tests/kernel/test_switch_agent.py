@@ -16,7 +16,7 @@ from tests.kernel.switch_bench import ETH_P_ALL, PACKET_OUTGOING
 from tests.support.namespaces import must
 from tests.support.openflow_lab import DATAPATH, TIMEOUT_S, Peer, flow_mod, flows_request, output
 from tests.support.switch_frames import ipv4
-from tests.support.switch_processes import SwitchProcess, own_network, wire
+from tests.support.switch_processes import SwitchProcess, switch_network, wire
 
 # isort: split
 from ryu.ofproto import ofproto_v1_3 as of
@@ -52,7 +52,7 @@ def _raw(interface: str) -> socket.socket:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    with own_network(), ExitStack() as undo:
+    with switch_network(), ExitStack() as undo:
         for port in PORTS:
             wire(f"p{port}", f"p{port}e")
         ports = {port: f"p{port}" for port in PORTS}

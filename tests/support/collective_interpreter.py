@@ -121,25 +121,26 @@ def run_call(
     Returns:
         The output of each rank.
     """
-    inputs: dict[tuple[int, int], Buffers] = {}
-    for rank, own in enumerate(data):
-        buffers = {name: bytearray(size) for name, size in schedule.buffers[rank].items()}
-        before = _before(call, rank)
-        if before.size:
-            buffers[before.buffer][before.offset : before.end] = own
-        inputs[0, rank] = buffers
+    inputs = {(0, rank): filled(call, schedule, rank, own) for rank, own in enumerate(data)}
     execute(Program.of_call(call, schedule), inputs, choice)
     return [bytes(inputs[0, rank].get("output", b"")) for rank in range(call.ranks)]
 
 
-def _before(call: Call, rank: int) -> Extent:
+def filled(call: Call, schedule: Schedule, rank: int, data: bytes) -> Buffers:
+    """Return the buffers of a rank before a collective."""
+    buffers = {name: bytearray(size) for name, size in schedule.buffers[rank].items()}
+    if data:
+        place = place_before(call, rank)
+        buffers[place.buffer][place.offset : place.end] = data
+    return buffers
+
+
+def place_before(call: Call, rank: int) -> Extent:
     """Return where a rank has its bytes before a collective."""
-    sizes = buffer_sizes(call, rank)
     if call.kind == "all_gather":
         return call.shard(rank)
-    if "input" in sizes or call.kind in {"all_to_all", "gather", "scatter"}:
-        return Extent("input", 0, sizes.get("input", 0))
-    return Extent("output", 0, sizes.get("output", 0))
+    buffer: BufferName = "input" if call.kind in {"all_to_all", "gather", "scatter"} else "output"
+    return Extent(buffer, 0, buffer_sizes(call, rank).get(buffer, 0))
 
 
 def expected(call: Call, data: Sequence[bytes]) -> list[dict[Extent, bytes]]:

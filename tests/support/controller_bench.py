@@ -23,9 +23,10 @@ from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.runtime.structured_log import SUFFIX
 from moefabric.runtime.waiting import Deadline
-from tests.support.controller_lab import end, fabric, listens, scpi_device
+from tests.support.controller_lab import fabric, scpi_device
 from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_lab import serving
+from tests.support.switch_processes import listens, start
 
 FABRIC = fabric()
 REGION = FABRIC.regions[0]
@@ -131,14 +132,11 @@ def controllers_with_switches(
     with ExitStack() as undo:
         undo.enter_context(scpi_device(FABRIC, (management.ocs_address(REGION), SCPI.port)))
         program = ("-c", _SHARED) if shared else ("-m", "moefabric.controller", "--run-dir")
-        controllers = subprocess.Popen(
-            [sys.executable, *program, str(run.path)], stdin=subprocess.DEVNULL
-        )
+        controllers = start([sys.executable, *program, str(run.path)], undo)
         if shared:
             run.log_folder.mkdir(exist_ok=True)
             run.controller_pid_file(REGION).parent.mkdir()
             run.controller_pid_file(REGION).write_text(f"{controllers.pid}\n")
-        undo.callback(end, controllers)
         interfaces = MemoryInterfaces()
         undo.callback(interfaces.close)
         agent, context = OpenFlowAgent(interfaces), tls.context(server_side=False) if tls else None

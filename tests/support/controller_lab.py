@@ -1,15 +1,10 @@
 """Open vSwitch, an SCPI device and controllers for tests, in a network namespace of their own."""
 
-import ctypes
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -19,22 +14,17 @@ from moefabric.core.eps import Eps
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime, Verification
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
-from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric.datapath import DatapathKind
 from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import SwitchPlan
-from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.scpi.dialect import SCPI
-from moefabric.emulator.ocs.server import OcsServer
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.runtime.waiting import Deadline
-from tests.support.memory_crossbar import MemoryCrossbar
-from tests.support.namespaces import must
-from tests.support.ocs_serving import serve_until
-from tests.support.switch_processes import planned_switch
+from tests.support.namespaces import must, own_network
+from tests.support.ocs_device import ocs_device
+from tests.support.switch_processes import listens, open_vswitch, planned_switch, start
 
-CLONE_NEWNET = 0x40000000
 MANAGEMENT = ManagementNetwork("198.18.77.0/24")
 
 
@@ -61,35 +51,17 @@ def scpi_device(wired: Fabric, address: tuple[str, int]) -> Iterator[tuple[str, 
     """Serve the fabric's OCS over TCP with mirrors in memory; yield its address."""
     ocs = wired.regions[0].ocs
     assert ocs is not None
-    listener = socket.create_server(address)
     profile = DeviceProfile(settle=SettleTime(fixed_ns=ocs.settle_ns), busy="refuse")
-    server = OcsServer(MemoryCrossbar(Ports(ocs.ports, ocs.ports)), DeviceSpec(profile))
-    server.open(listener, "scpi")
-    hear, say = socket.socketpair()
-    serving = threading.Thread(target=serve_until, args=(server, hear))
-    where: tuple[str, int] = listener.getsockname()[:2]
-    serving.start()
-    try:
-        yield where
-    finally:
-        say.close()
-        serving.join(10)
-        hear.close()
+    with ocs_device("scpi", ocs.ports, profile, address=address) as device:
+        yield device.address
 
 
 @contextmanager
-def own_network() -> Iterator[None]:
+def management_network() -> Iterator[None]:
     """Run the thread and its children in a namespace that owns the whole management subnet."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
-        must("ip", "link", "set", "lo", "up")
+    with own_network():
         must("ip", "address", "add", f"{MANAGEMENT.host_address}/24", "dev", "lo")
         yield
-    finally:
-        assert libc.setns(before, CLONE_NEWNET) == 0
-        os.close(before)
 
 
 class Lab:
@@ -112,12 +84,9 @@ class Lab:
 
     def start_ovs(self, switches: Sequence[SwitchPlan] = ()) -> None:
         """Make these switches, or one without ports for each switch of the fabric."""
-        soon = Deadline.after(20)
-        for argv in (self.ovs.create_database, lambda: self.ovs.configure_daemon(soon)):
-            self._process(argv(), self.ovs.environment)
         dpid = self.fabric.openflow.dpid
         planned = [planned_switch(name, dpid(name)) for name in self.fabric.switches]
-        self.ovs.make(switches or planned, soon)
+        self.ovs = open_vswitch(switches or planned, self.ovs.folder, self.undo)
 
     def wire(self) -> None:
         """Write the wiring into the run directory."""
@@ -127,13 +96,8 @@ class Lab:
 
     def start_controllers(self, *words: str) -> "subprocess.Popen[bytes]":
         """Start the controllers of a run directory, or with other arguments."""
-        command = [
-            sys.executable,
-            "-m",
-            "moefabric.controller",
-            *(words or ("--run-dir", str(self.run.path))),
-        ]
-        return self._process(command, {})
+        arguments = words or ("--run-dir", str(self.run.path))
+        return start([sys.executable, "-m", "moefabric.controller", *arguments], self.undo)
 
     def connect(self, *switches: str) -> None:
         """Set the switches' controllers."""
@@ -195,13 +159,6 @@ class Lab:
             *words,
         )
 
-    def _process(self, argv: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-        started = subprocess.Popen(
-            argv, env={**os.environ, **environment}, stdin=subprocess.DEVNULL
-        )
-        self.undo.callback(end, started)
-        return started
-
 
 _SAID = re.compile(
     r"priority=(\d+),ip,nw_dst=([\d.]+)/(\d+)(?:,nw_tos=(\d+))? actions=output:(\d+)$"
@@ -239,23 +196,8 @@ def entry_set(wired: Fabric, switch: str, rules: Iterable[Rule]) -> set[FlowEntr
     return {flow_entry(wired, rule) for rule in rules if rule.switch == switch}
 
 
-def listens(address: tuple[str, int]) -> bool:
-    """Whether a process listens at an address."""
-    with socket.socket() as trial, suppress(OSError):
-        trial.connect(address)
-        return True
-    return False
-
-
-def end(process: "subprocess.Popen[bytes]") -> int:
-    """End a process that the test started; return its exit status."""
-    with suppress(ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
-    return process.wait(10)
-
-
 @contextmanager
 def lab(wired: Fabric, folder: Path) -> Iterator[Lab]:
     """Yield a lab that ends with the block."""
-    with own_network(), ExitStack() as undo:
+    with management_network(), ExitStack() as undo:
         yield Lab(wired, folder, undo)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from queue import SimpleQueue
 
@@ -12,27 +13,20 @@ from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailureEvent, FailurePhase
 from moefabric.core.nic import NicKind
-from moefabric.core.ocs import Ocs
 from moefabric.core.port_counts import PortReading, counted_nics
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.results.parts import Json
 from moefabric.ui.dashboard.fabric_source import FabricSource, RunningFabrics
+from tests.support.fabrics import fabric
 
 
 def memory_fabric(name: str, servers: int) -> Fabric:
     """Return a fabric with 3 optical NICs and 1 electrical NIC for each server."""
     per_region = min(8, servers)
-    regions = tuple(
-        Region(
-            f"r{index}",
-            index,
-            tuple(f"s{index * per_region + i}" for i in range(per_region)),
-            Ocs(f"ocs{index}", ports=3 * per_region),
-        )
-        for index in range(servers // per_region)
-    )
-    return Fabric(name, regions, 8, 3, 1, 100e9, Eps(servers_per_leaf=8), Scale(bytes=1000))
+    regions = (per_region,) * (servers // per_region)
+    made = fabric(regions=regions, eps=Eps(8), scale=Scale(bytes=1000), settle_ns=0)
+    return replace(made, name=name)
 
 
 class MemorySource(FabricSource):

@@ -4,17 +4,14 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from moefabric.agents.fleet.channel import connect_local
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.controller.client import ControllerClient, wait_for_controllers
-from moefabric.core.eps import Eps
-from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Fabric, Region
-from moefabric.core.units import Scale
+from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import hardware_injection, lifecycle
 from moefabric.emulator.linux import netlink
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
@@ -22,6 +19,7 @@ from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
 from moefabric.testbed.testbed import data_paths
 from tests.kernel.fabric_lab import Machine
+from tests.support.fabrics import fabric
 
 RING = ["s0/o0~s1/o0", "s1/o1~s2/o0", "s2/o1~s3/o0", "s0/o1~s3/o1"]
 """Circuits that join the servers in a ring."""
@@ -30,10 +28,8 @@ TIMEOUT_S = 10.0
 
 def four_servers(name: str, nic_rate_bps: float) -> Fabric:
     """Return a fabric of four servers with two optical and two electrical NICs each."""
-    servers = ("s0", "s1", "s2", "s3")
-    ocs = Ocs("ocs0", 8, settle_ns=5_000_000)
-    region = Region("r0", 0, servers, ocs)
-    return Fabric(name, (region,), 1, 2, 2, nic_rate_bps, Eps(4), Scale())
+    made = fabric(2, 2, settle_ns=5_000_000)
+    return replace(made, name=name, gpus=1, nic_rate_bps=nic_rate_bps)
 
 
 @dataclass(frozen=True)

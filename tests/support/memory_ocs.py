@@ -1,5 +1,7 @@
 """An OCS in memory: ports, dark time and refusals of the hardware without network or kernel."""
 
+from dataclasses import dataclass
+
 from moefabric.controller.southbound.ocs.cross_connects import (
     CrossConnect,
     PortConflictError,
@@ -11,7 +13,21 @@ from moefabric.core.errors import ControlError
 from moefabric.core.ocs import CrossConnectMode
 from moefabric.core.protocols import ProbeResult
 from moefabric.core.topology import Fabric, Region, ocs_port
-from tests.support.virtual_clock import VirtualClock
+
+
+@dataclass
+class VirtualClock:
+    """A monotonic clock that advances only by `wait_until`, so that waits take no real time."""
+
+    seconds: float = 0.0
+
+    def now_s(self) -> float:
+        """Return the time so far."""
+        return self.seconds
+
+    def wait_until(self, instant_s: float) -> None:
+        """Advance to an instant, unless it has passed."""
+        self.seconds = max(self.seconds, instant_s)
 
 
 class MemoryOcs:

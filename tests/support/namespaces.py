@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -110,17 +109,25 @@ def island(*names: str) -> Iterator[Island]:
 
 
 @contextmanager
-def own_machine() -> Iterator[None]:
-    """Give the calling thread a network namespace and a folder for run directories of its own."""
-    folder = tempfile.mkdtemp(prefix="mf", dir="/tmp")  # paths of Unix sockets are short
+def own_network() -> Iterator[None]:
+    """Give the calling thread, and its later children, a network namespace of its own."""
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         namespaces.enter_new()
         must("ip", "link", "set", "lo", "up")
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setenv("MOEFABRIC_RUN_DIR", folder)
-            yield
+        yield
     finally:
         namespaces.enter(f"/proc/self/fd/{before}")
         os.close(before)
-        shutil.rmtree(folder)
+
+
+@contextmanager
+def own_machine() -> Iterator[None]:
+    """Give the calling thread a network namespace and a folder for run directories of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="mf", dir="/tmp") as folder,  # Unix sockets: short paths
+        own_network(),
+        pytest.MonkeyPatch.context() as monkeypatch,
+    ):
+        monkeypatch.setenv("MOEFABRIC_RUN_DIR", folder)
+        yield

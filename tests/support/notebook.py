@@ -5,10 +5,9 @@
 
 import ast
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -43,7 +42,7 @@ def run_notebook(
         cell["source"] = "".join(cell["source"]).replace(old, new)
     chosen = [c for c in cells if packets or PACKETS not in c["metadata"].get("tags", [])]
     names: dict[str, Any] = {"__name__": "__main__"}
-    with _working_in(path.parent):
+    with chdir(path.parent):
         return [_run_cell("".join(cell["source"]), names) for cell in chosen]
 
 
@@ -69,16 +68,6 @@ def _shown(value: object) -> Iterator[tuple[str, str]]:
         if hasattr(value, method) and (text := getattr(value, method)()):
             yield kind, text
     yield "text/plain", repr(value)
-
-
-@contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def write_outputs(path: Path) -> None:

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from moefabric.controller.southbound.ocs.cross_connects import CrossConnect, CrossConnectChange
-from moefabric.controller.southbound.ocs.remote_ocs import DeviceDriver
+from moefabric.controller.southbound.ocs.cross_connects import CrossConnect
 from moefabric.core.ocs import DeviceProfile
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device import OcsDevice
@@ -68,13 +67,18 @@ class EmulatedOcs:
 
 @contextmanager
 def ocs_device(
-    dialect: str, ports: int, profile: DeviceProfile, *, shared: bool = False
+    dialect: str,
+    ports: int,
+    profile: DeviceProfile,
+    *,
+    shared: bool = False,
+    address: tuple[str, int] = ("127.0.0.1", 0),
 ) -> Iterator[EmulatedOcs]:
     """Serve a switch that speaks one dialect, until the block ends.
 
     With `shared`, its thread serves a second switch too, whose cross-connects must stay.
     """
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(address)
     server = OcsServer(MemoryCrossbar(Ports(ports, ports)), DeviceSpec(profile))
     bound_address: tuple[str, int] = listener.getsockname()[:2]
     server.open(listener, dialect)
@@ -100,27 +104,3 @@ def ocs_device(
         ocs.close()
     for neighbour in neighbours:
         assert sorted(neighbour.device.connects) == pairs
-
-
-class FaultInjectingDriver:
-    """Driver that injects faults just before each change, so that earlier queries succeed."""
-
-    def __init__(self, driver: DeviceDriver, inject: Callable[[], None]) -> None:
-        self.name, self._driver, self._inject = driver.name, driver, inject
-
-    def cross_connects(self) -> tuple[CrossConnect, ...]:
-        """Return the cross-connects of the device."""
-        return self._driver.cross_connects()
-
-    def apply(self, moves: CrossConnectChange) -> str | None:
-        """Inject the faults, then change the cross-connects."""
-        self._inject()
-        return self._driver.apply(moves)
-
-    def wait_settled(self, deadline_s: float) -> None:
-        """Wait until all light has settled."""
-        self._driver.wait_settled(deadline_s)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._driver.close()

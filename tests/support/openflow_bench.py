@@ -1,12 +1,12 @@
 """A switch in memory, its running agent, and a listener in place of its controller."""
 
 import socket
-import struct
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from moefabric.core.openflow.match import FlowError
@@ -16,6 +16,7 @@ from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, Group, Port
 from tests.support.memory_datapath import MemoryDatapath, MemoryInterfaces
 from tests.support.openflow_lab import TIMEOUT_S, Peer, serving
+from tests.support.switch_frames import ipv4
 
 DPID = 0x5EED
 PORTS = (Port(1, "a"), Port(2, "b"), Port(3, "c"))
@@ -80,7 +81,5 @@ def bench_of(datapath: RecordingDatapath, undo: ExitStack) -> Bench:
 
 
 def frame(dscp: int = 0, to: str = "10.0.0.2") -> bytes:
-    ip = struct.pack(
-        "!BBHHHBBH4s4s", 0x45, dscp << 2, 28, 0, 0, 64, 17, 0, bytes(4), socket.inet_aton(to)
-    )
-    return bytes(12) + b"\x08\0" + ip + struct.pack("!HHHH", 7, 9, 8, 0)
+    address = int(IPv4Address(to))
+    return ipv4(src=0, dst=address, dscp=dscp, ports=(7, 9), payload=b"", eth=(0, 0))

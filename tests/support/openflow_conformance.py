@@ -1,7 +1,6 @@
 """Pairs of switches wired for Ryu's switch tester, and the tester's processes."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,10 +24,11 @@ from tests.support.openflow_verdicts import (
 from tests.support.switch_processes import (
     SwitchProcess,
     end,
+    listens,
     open_vswitch,
-    own_network,
     planned_switch,
     start,
+    switch_network,
     wire,
 )
 
@@ -163,16 +163,11 @@ def _ready(testers: Sequence[Tester], endpoints: Iterable[Address]) -> bool:
     for process, log in testers:
         if process.poll() is not None:
             raise FabricError(f"Ryu's tester ended: {log.read_text()}")
-    return all(map(_listens, endpoints))
-
-
-def _listens(address: Address) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(address) == 0
+    return all(map(listens, endpoints))
 
 
 @contextmanager
 def bench(kind: str, pairs: int, folder: Path) -> Iterator[ConformanceBench]:
     """Creates a bench that ends with the block."""
-    with own_network(), ExitStack() as undo:
+    with switch_network(), ExitStack() as undo:
         yield ConformanceBench(kind, pairs, folder, undo)

@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.namespaces import own_machine
@@ -27,41 +26,26 @@ def commands(text: str) -> list[str]:
     return [line for line in lines if line and not line.startswith(("#", *SET_UP))]
 
 
-@dataclass(frozen=True)
-class Substitute:
-    """Command that the test runs for a command of a page.
-
-    Attributes:
-        argv: the command.
-        why: why it stands for the original; empty where it is the original.
-    """
-
-    argv: list[str]
-    why: str = ""
-
-
-def substitute(command: str) -> Substitute:
-    """Replace commands that take minutes by their dry run or their prediction."""
+def substitute(command: str) -> list[str]:
+    """Return the command, or what stands for one that takes minutes or changes the machine."""
     words = shlex.split(command)
     program, verb = Path(words[0]).name, " ".join(words[1:2])
-    argv, why = ["bash", "-c", command], ""
+    argv = ["bash", "-c", command]
     if command.startswith(("python3 -m venv ~", "~/moefabric/")):
-        argv, why = ["true"], "test_installed_package installs into an environment"
+        argv = ["true"]  # test_installed_package installs into an environment
     elif program == "make":
-        argv, why = ["make", "--dry-run", *words[1:]], "tests do not run tests or the demo"
+        argv = ["make", "--dry-run", *words[1:]]
     elif (program, verb) == ("docker", "compose") and "examples/containers" not in command:
-        argv, why = ["true"], "test_containers runs the services"
+        argv = ["true"]  # test_containers runs the services
     elif (program, verb) == ("pip", "install"):
         argv = [*words, "--no-build-isolation", "--target", "site"]
-        why = "tests leave the environment as it is"
-    elif program == "torchrun":
+    elif program == "torchrun":  # test_training_program trains for longer
         argv = [words[0], "--nproc-per-node", "2", *words[3:-1], "2"]
-        why = "test_training_program trains for longer"
     elif program == "moefabric" and verb in {"compare", "report"}:
-        argv, why = [words[0], verb, "--help"], "unit tests compare results of runs"
+        argv = [words[0], verb, "--help"]  # unit tests compare results of runs
     elif program == "moefabric" and verb in {"run", "train"}:
-        argv, why = [words[0], "predict", words[2]], "the kernel tests run experiments"
-    return Substitute(argv, why)
+        argv = [words[0], "predict", words[2]]  # the kernel tests run experiments
+    return argv
 
 
 def files_of(text: str) -> dict[str, str]:
@@ -119,7 +103,7 @@ def failures_of_page(page: str, folder: Path, *, skipped: str = "") -> list[str]
 def _failure(command: str, environment: dict[str, str], work: Path) -> str:
     """Run a command; return a message if it fails, else nothing."""
     completed = subprocess.run(
-        substitute(command).argv,
+        substitute(command),
         env=environment,
         cwd=work,
         stdin=subprocess.DEVNULL,

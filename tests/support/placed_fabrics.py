@@ -1,7 +1,6 @@
 """A fabric of tests on two machines made of namespaces, commanded from the head."""
 
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from tests.support.machine_namespaces import NamespaceMachine
 
 RATE_BPS = 20e6
 UP_S = 120.0
+_COMMAND = str(Path(sys.executable).with_name("moefabric"))
 _READ = """
 import sys
 from moefabric.runtime.run_directory import RunDirectory
@@ -164,30 +164,15 @@ class PlacedFabric:
         """Return the first address of a server."""
         return self.fabric.addressing.addresses(server)[0]
 
-    def argv(self, *words: str, on: str = "head") -> list[str]:
-        """Return the argv of a command of moefabric on a machine."""
-        return self.machines[on].argv(str(Path(sys.executable).with_name("moefabric")), *words)
-
     def command(
         self, *words: str, text: str | None = None, check: bool = True, on: str = "head"
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command of moefabric on a machine, with a text as its input."""
-        ended = subprocess.run(
-            self.argv(*words, on=on),
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=UP_S,
-            check=False,
-            env=self.environment,
-        )
-        assert not check or ended.returncode == 0, f"{words}: {ended.stdout}{ended.stderr}"
-        return ended
+        return self.machines[on].run(_COMMAND, *words, text=text, check=check, timeout_s=UP_S)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables of commands on the head."""
-        return {**os.environ, **self.machines["head"].env}
+    def start_command(self, *words: str, **options: Any) -> "subprocess.Popen[str]":
+        """Start a command of moefabric on the head; options are those of Popen."""
+        return self.machines["head"].start(_COMMAND, *words, **options)
 
     def exec(
         self, server: str, *words: str, text: str | None = None, check: bool = True
@@ -197,8 +182,7 @@ class PlacedFabric:
 
     def start(self, server: str, *words: str, **options: Any) -> "subprocess.Popen[str]":
         """Start a program on a server; options are those of Popen."""
-        argv = self.argv("exec", server, "--", *words)
-        return subprocess.Popen(argv, text=True, env=self.environment, **options)
+        return self.start_command("exec", server, "--", *words, **options)
 
     def is_up(self, machine: str, interface: str) -> bool:
         """Return whether an interface of a machine's part is switched on."""

@@ -1,26 +1,36 @@
 """Fabrics and demand for tests and benches of the planner."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
-from moefabric.core.ocs import Ocs
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric
 from moefabric.planner.arrays import Array
-from moefabric.planner.waterfill import EpsLinks, nic_rates
+from moefabric.planner.even_circuits import EVEN
+from moefabric.planner.waterfill import nic_rates
+from tests.support.fabrics import fabric as prototype
 
 
 def fabric(regions: int, servers: int, optical: int = 6, electrical: int = 2) -> Fabric:
     """Return a fabric of equal regions below one leaf, at 100 Gb/s."""
-    wired = tuple(
-        Region(
-            f"r{r}",
-            r,
-            tuple(f"s{r * servers + i}" for i in range(servers)),
-            Ocs(f"ocs{r}", servers * optical),
-        )
-        for r in range(regions)
-    )
-    return Fabric("f", wired, 8, optical, electrical, 100e9, Eps(servers * regions))
+    return prototype(optical, electrical, regions=(servers,) * regions, settle_ns=0)
+
+
+def forwarding_fabric(
+    servers: int, optical: int, electrical: int, eps: Eps | None = None
+) -> Fabric:
+    """Return a fabric of one region, by default below one leaf, whose servers forward."""
+    wired = prototype(optical, electrical, regions=(servers,), eps=eps, settle_ns=0)
+    return replace(wired, forwarding=True)
+
+
+def even_circuits(wired: Fabric) -> CircuitSet:
+    """Return the circuits of the policy `multihop`."""
+    nothing = DemandMatrix(wired.servers, np.zeros((len(wired.servers),) * 2))
+    return EVEN.circuits(wired, wired.regions[0], nothing, CircuitSet())
 
 
 def circuit_rate(wired: Fabric) -> float:
@@ -52,9 +62,3 @@ def demand_matrix(servers: int, seed: int, shape: str) -> Array:
     np.fill_diagonal(owed, 0.0)
     scaled: Array = owed / (owed.max() or 1.0) * 1e9
     return scaled
-
-
-def eps_links(servers: int) -> EpsLinks:
-    """Return the EPS links of a fabric of one region."""
-    wired = fabric(1, servers)
-    return EpsLinks.of(wired, wired.servers)

@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import permutations
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from moefabric.agents.fleet.channel import connect_local
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
-from moefabric.agents.remote.bundle import AGENT
 from moefabric.core.errors import AgentError
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import PacedFlow
+from tests.support.agents_lab import agent
 
 LOOK_NS = 50_000_000
 
@@ -28,29 +28,19 @@ class Agents:
     """Agents of some servers as processes on loopback, and their fleet."""
 
     def __init__(self, folder: Path, servers: Sequence[str]) -> None:
-        self.servers = list(servers)
-        self.processes = {
-            name: subprocess.Popen([
-                sys.executable, str(AGENT), "--name", name,
-                "--control", str(folder / f"{name}.sock"), "--ranks", str(folder / f"{name}.ranks"),
-            ])
-            for name in servers
-        }  # fmt: skip
-        self.fleet = Fleet(connect_local(name, folder / f"{name}.sock") for name in servers)
-        self.fleet.connect([
-            DataPath(src, dst, "e0", "127.0.0.1")
-            for src in servers for dst in servers if src != dst
-        ])  # fmt: skip
+        self.servers, self._undo = list(servers), ExitStack()
+        started = {name: self._undo.enter_context(agent(name, folder)) for name in servers}
+        self.processes = {name: process for name, (_, process) in started.items()}
+        self.fleet = self._undo.enter_context(Fleet(channel for channel, _ in started.values()))
+        paths = [DataPath(*pair, "e0", "127.0.0.1") for pair in permutations(servers, 2)]
+        self.fleet.connect(paths)
 
     def rank_socket(self, server: str) -> str:
         path: str = self.fleet.facts[server]["ranks"]
         return path
 
     def close(self) -> None:
-        self.fleet.close()
-        for process in self.processes.values():
-            process.terminate()
-            process.wait(30)
+        self._undo.close()
 
 
 @dataclass

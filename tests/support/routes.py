@@ -1,11 +1,8 @@
-"""Generated routes of tokens, and a placement that needs them."""
-
-from collections.abc import Sequence
+"""Generated routes of tokens."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from moefabric.workload.gating.token_routes import Pairs, TokenRoutes
+from moefabric.workload.gating.token_routes import TokenRoutes
 
 TOPICS = 16
 
@@ -35,16 +32,3 @@ def topic_routes(
     routes = np.argsort(-logits, axis=-1)[..., :top_k]
     chosen = np.exp(np.take_along_axis(logits, routes, axis=-1))
     return TokenRoutes(routes.astype(np.uint16), chosen / chosen.sum(axis=-1, keepdims=True))
-
-
-class NextToTheFirst:
-    """Experts in the order of the tokens that they have in common with expert 0."""
-
-    name = "next-to-the-first"
-
-    def experts_in_order(self, tokens: NDArray[np.int64], seed: int) -> Sequence[int]:
-        raise ValueError(f"{self.name} needs routes of single tokens: set gating.trace")
-
-    def experts_by_coactivation(self, pairs: Pairs, ranks: int, servers: int) -> Sequence[int]:
-        others = np.argsort(-pairs[0, 1:], kind="stable") + 1
-        return [0, *others.tolist()]

@@ -49,6 +49,11 @@ def ipv4(
     return mac(eth[0]) + mac(eth[1]) + b"\x08\x00" + header + inner
 
 
+def udp_frame(length: int, *, traffic_class: int = 0, ecn: int = 0, port: int = 1000) -> bytes:
+    """A frame of so many bytes, for tests of links."""
+    return ipv4(dscp=traffic_class << 3, ecn=ecn, ports=(port, 9), payload=bytes(length - 42))
+
+
 def arp(*, op: int = 1, spa: int = ADDRESSES[0], tpa: int = ADDRESSES[1]) -> bytes:
     addresses = mac(MACS[0]) + spa.to_bytes(4) + bytes(6) + tpa.to_bytes(4)
     body = struct.pack(">HHBBH", 1, 0x0800, 6, 4, op) + addresses

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,21 +17,15 @@ from moefabric.emulator.fabric.plan import FABRIC, Interface, SwitchPlan
 from moefabric.emulator.linux import namespaces
 from moefabric.runtime.control_tls import ControlTls
 from moefabric.runtime.waiting import Deadline
-from tests.support.namespaces import must
+from tests.support.namespaces import must, own_network
 
 
 @contextmanager
-def own_network() -> Iterator[None]:
+def switch_network() -> Iterator[None]:
     """Moves the calling thread to a new network namespace without IPv6."""
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        namespaces.enter_new()
+    with own_network():
         namespaces.set_sysctls({"net.ipv6.conf.default.disable_ipv6": "1"})
-        must("ip", "link", "set", "lo", "up")
         yield
-    finally:
-        namespaces.enter(f"/proc/self/fd/{before}")
-        os.close(before)
 
 
 def wire(a: str, b: str) -> None:
@@ -46,14 +41,21 @@ def start(argv: Sequence[str], undo: ExitStack, **options: Any) -> "subprocess.P
     return process
 
 
-def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process of a test."""
+def end(process: "subprocess.Popen[bytes]") -> int:
+    """Ends a process of a test; returns its exit status."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
-    process.wait(10)
+    status = process.wait(10)
     for pipe in (process.stdin, process.stdout):
         if pipe:
             pipe.close()
+    return status
+
+
+def listens(address: tuple[str, int]) -> bool:
+    """Whether a process listens at an address."""
+    with socket.socket() as trial:
+        return trial.connect_ex(address) == 0
 
 
 class SwitchProcess:

@@ -2,7 +2,7 @@
 
 import struct
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -23,30 +23,22 @@ class BlockCodec(Protocol):
         """Decode a block from its bytes."""
 
 
-class Fp32:
-    """The numbers as they are."""
+@dataclass(frozen=True)
+class Ieee754:
+    """The numbers in a format of IEEE 754, without a bound: too large ones become infinite."""
+
+    dtype: type[np.floating[Any]]
 
     def encode(self, block: Floats) -> bytes:
         """Return the shape and the numbers."""
-        return _SHAPE.pack(*block.shape) + block.tobytes()
-
-    def decode(self, data: bytes) -> Floats:
-        """Return the block."""
-        return np.frombuffer(data, np.float32, offset=_SHAPE.size).reshape(_SHAPE.unpack_from(data))
-
-
-class Fp16:
-    """IEEE 754's half precision, without a bound: large numbers become infinite."""
-
-    def encode(self, block: Floats) -> bytes:
-        """Return the shape and half the bytes."""
         with np.errstate(over="ignore"):
-            return _SHAPE.pack(*block.shape) + block.astype(np.float16).tobytes()
+            numbers = block.astype(self.dtype, copy=False)
+        return _SHAPE.pack(*block.shape) + numbers.tobytes()
 
     def decode(self, data: bytes) -> Floats:
         """Return the block."""
-        halves = np.frombuffer(data, np.float16, offset=_SHAPE.size)
-        return halves.astype(np.float32).reshape(_SHAPE.unpack_from(data))
+        numbers = np.frombuffer(data, self.dtype, offset=_SHAPE.size)
+        return numbers.astype(np.float32, copy=False).reshape(_SHAPE.unpack_from(data))
 
 
 class Int8:
@@ -99,7 +91,11 @@ def block_codec(name: str, bound: float) -> BlockCodec:
         name: One of `BLOCK_CODECS`.
         bound: Largest error relative to the range of a block, for codecs that have a bound.
     """
-    plain: dict[str, BlockCodec] = {"fp32": Fp32(), "fp16": Fp16(), "int8": Int8()}
+    plain: dict[str, BlockCodec] = {
+        "fp32": Ieee754(np.float32),
+        "fp16": Ieee754(np.float16),
+        "int8": Int8(),
+    }
     if name in plain:
         return plain[name]
     if name == "zfp":

@@ -17,12 +17,6 @@ _RUNS: Final = 5
 
 
 @dataclass(frozen=True)
-class _CodingSpeed:
-    encode_s_per_byte: float
-    decode_s_per_byte: float
-
-
-@dataclass(frozen=True)
 class ErrorBoundedTokens:
     """Tokens whose numbers have a largest error (dual-level compression, arXiv 2407.04272).
 
@@ -72,20 +66,21 @@ class ErrorBoundedTokens:
     @property
     def encode_s_per_byte(self) -> float:
         """Seconds in which one GPU encodes a plain byte of bfloat16."""
-        return self._speed.encode_s_per_byte / self.scale
+        return self._coding_s_per_byte[0] / self.scale
 
     @property
     def decode_s_per_byte(self) -> float:
         """Seconds in which one GPU decodes the code of one plain byte of bfloat16."""
-        return self._speed.decode_s_per_byte / self.scale
+        return self._coding_s_per_byte[1] / self.scale
 
     @cached_property
-    def _speed(self) -> _CodingSpeed:
+    def _coding_s_per_byte(self) -> tuple[float, float]:
+        """Seconds in which this machine encodes and decodes a plain byte."""
         sample, codec = _sample(1024), block_codec(self.codec, self.eb)
         coded, plain = codec.encode(sample), sample.nbytes / 2
         encode_s = median(_seconds(lambda: codec.encode(sample)) for _ in range(_RUNS))
         decode_s = median(_seconds(lambda: codec.decode(coded)) for _ in range(_RUNS))
-        return _CodingSpeed(encode_s / plain, decode_s / plain)
+        return encode_s / plain, decode_s / plain
 
 
 def _seconds(action: Callable[[], object]) -> float:

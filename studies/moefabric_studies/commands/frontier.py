@@ -43,7 +43,7 @@ def frontier(
 
     commands.check_writable(json_file, page)
     if results:
-        outcome = FrontierResults.read(results)
+        outcome = FrontierResults.model_validate_json(results.read_text())
     else:
         folder = examples_folder(folder)
         identity = {"command": "frontier", "files": folder_digests(folder)}

@@ -47,7 +47,7 @@ def oracle(
 
     check_writable(json_file, page)
     if results:
-        outcome = OracleResults.read(results)
+        outcome = OracleResults.model_validate_json(results.read_text())
     else:
         study = Study.of(examples_folder(folder))
         ns3 = processes.ns3(ns3_python or processes.NS3_PYTHON)

@@ -169,7 +169,7 @@ def _case(
     factor: float,
 ) -> Case:
     title = f"{group} {demand} {name}"
-    seconds = fluid_bound_s(scenario(title, fabric, [_step(fabric, lit, sent, 1.0)]))
+    seconds = _seconds(fabric, lit, sent)
     whole = scenario(title, fabric, [_step(fabric, lit, sent, seconds)])
     return Case(group, demand, name, factor, whole.scaled(factor), seconds * factor)
 

@@ -16,7 +16,6 @@ def max_min_ends_s(
     """Return when each flow ends if links are shared max-min fairly, in seconds from the start.
 
     Args:
-        scenario: The scenario.
         store_and_forward: Whether switches store a frame before they send it on. Every cable delays
             the last byte by its propagation in any case.
         paced: Whether no flow exceeds its own rate.

@@ -2,13 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from moefabric.api.charts import MISSING, deviation
+from moefabric_studies.markdown import page_of
 from moefabric_studies.oracle.golden_results import golden_results
 from moefabric_studies.oracle.pictures import completion_strips, fabric_columns, flow_error_curves
 from moefabric_studies.oracle.results import (
@@ -56,15 +54,12 @@ def pictures(results: OracleResults) -> dict[str, str]:
 
 def text(results: OracleResults) -> str:
     """Return the page in Markdown."""
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(  # noqa: S701 - Markdown
-        loader=loader, undefined=StrictUndefined, keep_trailing_newline=True
-    )
     compared = [case for case in results.cases if case.group in _GROUPS]
     spread = [case for case in compared if _FEWER not in case.fabric]
     first, forwarding = results.of_group(_FIRST), results.of_group(FORWARDING)
     factors = dict.fromkeys((case.group, case.factor) for case in results.cases)
-    return environment.get_template("truth.md.j2").render(
+    return page_of(
+        "oracle/truth.md.j2",
         results=results,
         minutes=f"{results.wall_s / 60:.0f} minutes",
         margin=_percent(ORDER_MARGIN),

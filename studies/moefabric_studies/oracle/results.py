@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
@@ -168,11 +167,6 @@ class OracleResults(_Part):
         """Return the cases of an experiment."""
         return [case for case in self.cases if case.group == group]
 
-    @classmethod
-    def read(cls, path: Path) -> "OracleResults":
-        """Return the results in a file."""
-        return cls.model_validate_json(path.read_text())
-
 
 def common_transports(cases: Sequence[CaseResult]) -> tuple[str, ...]:
     """Return the names of the transports under which all of these cases ran, in order."""
@@ -206,7 +200,6 @@ def ratios(
     """Return the ratio of two fabrics' completion times for each demand that both carried.
 
     Args:
-        cases: The cases.
         over: Fabric whose time is divided.
         under: Fabric by whose time it is divided.
         transport: Name of the transport; None is the model.

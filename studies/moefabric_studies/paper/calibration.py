@@ -24,7 +24,6 @@ class CalibratedJob:
     """A job with calibrated GPU speed.
 
     Attributes:
-        job: the job.
         unit_s: one unit of the published normalised time, in seconds.
         error: largest relative deviation from the column.
     """
@@ -41,7 +40,6 @@ def calibrate(job: PaperJob, column: Mapping[float, float]) -> CalibratedJob:
     exceed 1: it compares the speed of the paper's simulated GPUs with the FLOPs counted here.
 
     Args:
-        job: the job.
         column: published normalised iteration times by NIC rate in bits per second.
     """
     network = NETWORKS[CALIBRATION_NETWORK]

@@ -105,7 +105,6 @@ def measure_cells(
     """Measure cells on emulated fabrics.
 
     Args:
-        evaluation: the evaluation.
         cells: cells to measure.
         reporter: receives progress.
         waits: whether to measure reconfiguration times, too.

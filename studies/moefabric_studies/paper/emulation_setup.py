@@ -100,7 +100,6 @@ def region_fabric(
 
     Args:
         name: name of the fabric.
-        job: the job.
         emulation: the network.
         settle_ns: settle time of the OCS.
         regions: number of regions.

@@ -46,7 +46,6 @@ def slow_down(
     """Return the relative increase of the iteration time with one failure.
 
     Args:
-        job: the job.
         rate_bps: rate of a NIC.
         failed: `nic`, `gpu` or `server`.
         policy: policy that plans circuits and split, before the failure and after it.

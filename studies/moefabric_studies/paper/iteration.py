@@ -51,7 +51,6 @@ def compose_iteration(
     below it compute their last backward pass, when the EPS has nothing else to carry.
 
     Args:
-        job: the job.
         all_to_all: all-to-alls of a layer.
         eps_bytes_s: a server's bytes per second for all-reduce and pipeline transfers.
         blocked_s: time that each forward dispatch of each micro-batch waits for its circuits.

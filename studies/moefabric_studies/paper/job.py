@@ -35,7 +35,6 @@ class PaperJob:
 
     Attributes:
         name: name of the job.
-        model: the model.
         training: an EP group: `ep` expert-parallel ranks of `tp` GPUs each.
         pp: pipeline stages.
         dp: data-parallel replicas.

@@ -80,20 +80,15 @@ def nic_bytes_s(rate_bps: float) -> float:
 
 
 def dispatch_and_combine(
-    seconds: Callable[[FloatArray], float],
-    demand: FloatArray,
-    circuits: Counts | None = None,
-    combine_ratio: float = 1.0,
+    seconds: Callable[[FloatArray], float], job: PaperJob, circuits: Counts | None = None
 ) -> AllToAll:
-    """Return the all-to-alls of a demand matrix, given the completion time of a matrix.
+    """Return the all-to-alls of a job, given the completion time of a matrix.
 
     Args:
         seconds: completion time of a matrix of bytes.
-        demand: bytes [server, server] of the dispatch.
         circuits: number of circuits [server, server].
-        combine_ratio: bytes of the combine, relative to the dispatch's.
     """
-    times = seconds(demand), seconds(demand.T * combine_ratio)
+    times = seconds(job.dispatch_bytes), seconds(job.combine_bytes)
     return AllToAll(*times) if circuits is None else AllToAll(*times, circuits)
 
 
@@ -139,11 +134,7 @@ def algorithm1_circuits(demand: FloatArray, ports: int | Counts) -> Counts:
 
 def _fat_tree(job: PaperJob, rate_bps: float) -> AllToAll:
     budgets = np.full(job.servers, GPUS_PER_SERVER * nic_bytes_s(rate_bps))
-    return dispatch_and_combine(
-        lambda demand: eps_s(demand, budgets),
-        job.dispatch_bytes,
-        combine_ratio=job.model.combine_ratio,
-    )
+    return dispatch_and_combine(lambda demand: eps_s(demand, budgets), job)
 
 
 def oversubscribed_all_to_all(
@@ -152,7 +143,6 @@ def oversubscribed_all_to_all(
     """Return the all-to-alls of a region under leaves with narrow uplinks.
 
     Args:
-        job: the job.
         rate_bps: rate of a NIC.
         servers_per_leaf: servers of a leaf; a region's servers fill leaf after leaf.
     """
@@ -161,11 +151,7 @@ def oversubscribed_all_to_all(
     fabric = Fabric("oversubscribed", (region,), nics, 0, nics, rate_bps, eps, mtu=MTU)
     links = waterfill.EpsLinks.of(fabric, servers)
     no_light = np.zeros((job.servers, job.servers))
-    return dispatch_and_combine(
-        lambda demand: waterfill.completion_s(demand, no_light, links),
-        job.dispatch_bytes,
-        combine_ratio=job.model.combine_ratio,
-    )
+    return dispatch_and_combine(lambda demand: waterfill.completion_s(demand, no_light, links), job)
 
 
 def _rail(job: PaperJob, rate_bps: float) -> AllToAll:
@@ -189,7 +175,6 @@ def bytes_by_rail(job: PaperJob, tokens: FloatArray, demand: FloatArray) -> Floa
     GPUs of a rank share its tokens evenly.
 
     Args:
-        job: the job.
         tokens: tokens [from rank, to rank].
         demand: bytes [from server, to server].
     """
@@ -211,7 +196,6 @@ def mixnet_all_to_all(
     """Return the all-to-alls of a region whose servers have equal NICs.
 
     Args:
-        job: the job.
         rate_bps: rate of an optical NIC.
         policy: policy that plans circuits and split.
         optical: optical NICs of a server; the others are electrical.
@@ -232,7 +216,6 @@ def optical_all_to_all(
     """Return the all-to-alls of a region with an OCS and a non-blocking EPS.
 
     Args:
-        job: the job.
         policy: policy that plans circuits and split.
         ports: optical NICs of each server.
         circuit_bytes_s: bytes per second of a circuit.
@@ -246,12 +229,7 @@ def optical_all_to_all(
     )
     light = np.multiply(circuits, circuit_bytes_s)
     completion_s = circuits_first_s if policy == "mixnet" else spill_s
-    return dispatch_and_combine(
-        lambda matrix: completion_s(matrix, light, budgets),
-        demand,
-        circuits,
-        job.model.combine_ratio,
-    )
+    return dispatch_and_combine(lambda matrix: completion_s(matrix, light, budgets), job, circuits)
 
 
 def topoopt_degree(job: PaperJob) -> int:
@@ -277,7 +255,6 @@ def topoopt_all_to_all(
     """Return the all-to-alls of a region over circuits that are set once.
 
     Args:
-        job: the job.
         rate_bps: rate of a NIC.
         degree: NICs of a server for the EP group; None is `topoopt_degree`.
         completion_s: completion time of a demand over circuits, both [server, server]; None is
@@ -289,9 +266,7 @@ def topoopt_all_to_all(
     )
     circuits = circuit_counts(job.servers, pairs)
     light = np.multiply(circuits, nic_bytes_s(rate_bps))
-    return dispatch_and_combine(
-        lambda matrix: seconds(matrix, light), demand, circuits, job.model.combine_ratio
-    )
+    return dispatch_and_combine(lambda matrix: seconds(matrix, light), job, circuits)
 
 
 def forwarding_s(demand: FloatArray, light: FloatArray) -> float:

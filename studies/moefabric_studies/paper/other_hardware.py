@@ -65,11 +65,7 @@ def mixnet_to_eps(job: PaperJob) -> float:
     """
     rate, n = network.nic_bytes_s(_RATE_BPS), job.servers
     nics, electrical = np.full(n, _NICS * rate), np.full(n, _ELECTRICAL_NICS * rate)
-    eps = network.dispatch_and_combine(
-        lambda matrix: network.eps_s(matrix, nics),
-        job.dispatch_bytes,
-        combine_ratio=job.model.combine_ratio,
-    )
+    eps = network.dispatch_and_combine(lambda matrix: network.eps_s(matrix, nics), job)
     ports = np.full(n, _OPTICAL_NICS)
     mixnet = network.optical_all_to_all(job, "mixnet", ports, rate, electrical)
     return (

@@ -21,17 +21,10 @@ def hashed_to_spread(job: PaperJob) -> float:
     A flow goes from each GPU of a rank to the GPU of the same number of another rank. Its path is
     one of 8, which is its uplink at one leaf and its downlink at the other.
     """
-    generator = np.random.default_rng(_SEED)
-    times = [
-        sum(_busiest_link(job, tokens, generator) for tokens in (job.token_matrix, _combine(job)))
-        for _ in range(_TRIALS)
-    ]
-    spread = sum(_busiest_nic(job, tokens) for tokens in (job.token_matrix, _combine(job)))
+    generator, both = np.random.default_rng(_SEED), (job.token_matrix, job.token_matrix.T)
+    times = [sum(_busiest_link(job, tokens, generator) for tokens in both) for _ in range(_TRIALS)]
+    spread = sum(_busiest_nic(job, tokens) for tokens in both)
     return mean(times) / spread
-
-
-def _combine(job: PaperJob) -> FloatArray:
-    return job.token_matrix.T
 
 
 def _busiest_nic(job: PaperJob, tokens: FloatArray) -> float:

@@ -21,7 +21,6 @@ def rank_expert_tokens(model: Model, training: Training, gating: Tokens) -> NDAr
     """Return the tokens that the experts of each rank compute in one micro-batch.
 
     Args:
-        model: The model.
         training: How it is trained.
         gating: Tokens [rank, expert], of which only shares of rows count.
     """
@@ -78,7 +77,6 @@ def layer_times(
     """Return the times of an MoE layer.
 
     Args:
-        model: The model.
         training: How it is trained.
         gating: Tokens [rank, expert].
         all_to_all_s: Seconds of its all-to-alls in these directions.
@@ -116,7 +114,6 @@ def traffic_bytes(model: Model, training: Training, shape: JobShape, servers: in
     All-reduces are rings: each of n members sends 2 (n - 1) / n of the buffer.
 
     Args:
-        model: The model.
         training: How it is trained.
         shape: Stages, replicas and micro-batches.
         servers: Servers of an EP group.

@@ -88,7 +88,6 @@ def overlapped_iteration(
     """Return an iteration whose pipeline transfers overlap while the pipeline fills and drains.
 
     Args:
-        job: the job.
         all_to_all: all-to-alls of a layer, in which each pair uses circuits and EPS.
         electrical: electrical NICs of a server.
         rate_bps: rate of a NIC.

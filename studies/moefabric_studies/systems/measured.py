@@ -1,6 +1,6 @@
 """Values that studies take from runs on emulated fabrics, and times of calls."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from statistics import median
 from time import perf_counter
 
@@ -51,13 +51,14 @@ def _all_to_alls(fabric: FabricResult) -> list[float]:
 
 def port_bytes(fabric: FabricResult) -> list[int]:
     """Return the bytes of each iteration's all-to-alls, counted at ports."""
-    return list(_port_bytes(fabric))
-
-
-def _port_bytes(fabric: FabricResult) -> Iterator[int]:
-    for iteration in fabric.iterations:
-        own = (one for one in fabric.collectives if one.iteration == iteration.iteration)
-        yield sum((one.bytes_by_light or 0) + (one.bytes_by_eps or 0) for one in own)
+    return [
+        sum(
+            (one.bytes_by_light or 0) + (one.bytes_by_eps or 0)
+            for one in fabric.collectives
+            if one.iteration == iteration.iteration
+        )
+        for iteration in fabric.iterations
+    ]
 
 
 def valid_fabrics(fabrics: Iterable[FabricResult]) -> list[FabricResult]:

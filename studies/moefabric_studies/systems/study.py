@@ -30,7 +30,7 @@ from moefabric.api.results import (
     stored_lines,
 )
 from moefabric_studies.grids import Grid
-from moefabric_studies.paper.rows import Bounds, contains
+from moefabric_studies.paper.rows import INVALID, MISSED, NULL_FITS, REPORTED, Bounds, contains
 
 Method = Literal["emulated", "executed", "simulated", "computed", "untested"]
 """How the value of a claim arises.
@@ -44,18 +44,10 @@ Method = Literal["emulated", "executed", "simulated", "computed", "untested"]
 
 HELD: Final = "held"
 """Inside the band, and the null model's value isn't."""
-NULL_FITS: Final = "null fits too"
-"""Inside the band, and so is the null model's value."""
-MISSED: Final = "missed"
-"""Outside the band."""
 NOT_ENOUGH: Final = "not enough samples"
 """Inside the band, but by fewer samples than a claim needs to hold."""
 SPREAD: Final = "too much spread"
 """Inside the band, but the median of other samples might not be."""
-INVALID: Final = "invalid"
-"""The measurement, or a run that it rests on, is invalid, so that the claim has no value."""
-REPORTED: Final = "reported"
-"""Measured; nothing was published, or no band was set."""
 UNTESTED: Final = "not tested"
 LEAST_SAMPLES: Final = 3
 """Fewest samples of a claim that holds."""
@@ -124,7 +116,6 @@ class RunVerdict:
 
     Attributes:
         name: Names of the run and of the fabric: `occult-4x1/once`.
-        verdict: The verdict.
         reasons: Reasons for a verdict other than a pass.
     """
 
@@ -456,7 +447,6 @@ def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -
     """Return the claims of a study with their samples and verdicts, as small as a stored result.
 
     Args:
-        result: The result.
         path: The study's file.
         settings: Changes to the file.
     """

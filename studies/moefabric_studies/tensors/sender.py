@@ -75,11 +75,6 @@ class Sender:
         self._in_flight: dict[int, _InFlight] = {}
         self._rtt_s: float | None = None
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the receiver has stopped all tensors."""
-        return not self._tensors
-
     def send(
         self,
         tensor: int,

@@ -27,7 +27,9 @@ def test_all_to_alls_of_two_models_share_ports_and_deliver_all_tokens() -> None:
     apart = tuple(HostedLayer(layer(n, 2), gpus) for n, gpus in ((3, (0, 1)), (4, (2, 3))))
     comparison = Comparison("shared", "two", together, Deployment(apart, RATES))
     wiring = {"gpus_per_server": 1, "nic_rate": "1Gb/s", "regions": [{"servers": 4}]}
-    fabric = server_fabric(f"shared-{os.getpid()}", wiring, {"bytes": 10}, RATES)
+    fabric = server_fabric(
+        f"shared-{os.getpid()}", {"wiring": wiring, "scale": {"bytes": 10}}, RATES
+    )
     [found] = replayed([comparison], {False: fabric}, TOKEN_BYTES, 0.5)
     for sent, deployment in ((found.ours, together), (found.other, comparison.other)):
         assert sent.wrong == 0

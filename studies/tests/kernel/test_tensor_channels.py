@@ -40,9 +40,9 @@ def transmit(
             network.loop.stop()
 
     with link_between(link) as hosts, open_network(hosts, choice) as network:
-        ends = network.connect(hosts.hosts[0], hosts.hosts[1], lambda _: None, on_tensor)
+        first, _ = network.connect(hosts.hosts[0], hosts.hosts[1], lambda _: None, on_tensor)
         for tensor in tensors:
-            ends.first.send(tensor)
+            first.send(tensor)
         network.run(20)
         return received, hosts.counters().ports["p1"]
 

@@ -8,8 +8,8 @@ import pytest
 from moefabric.api.experiment import Experiment
 from moefabric.config.input_file import read_yaml
 from moefabric.core.errors import SpecError
+from moefabric.prediction.experiment import predict_fabrics
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 PROTOTYPE = EXAMPLES / "prototype.yaml"
 
@@ -81,7 +81,7 @@ def test_wrong_values_are_named_as_in_a_file(tmp_path: Path) -> None:
 def test_prediction_is_typed_and_equals_the_json() -> None:
     experiment = Experiment.load(PROTOTYPE)
     prediction = experiment.predict()
-    assert prediction.to_json() == predict_experiment(experiment.spec, experiment.folder)
+    assert prediction.to_json() == predict_fabrics(experiment.spec, experiment.folder).to_json()
     eps, mixnet = prediction["eps"], prediction["mixnet"]
     assert mixnet.iteration_s > eps.iteration_s > eps.compute_s > 0
     assert '<th scope="row">mixnet</th>' in prediction._repr_html_()

@@ -13,13 +13,13 @@ from moefabric.config.loader import load_experiment
 from moefabric.config.model import ModelSpec, load_model, preset, presets, read_configuration
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.models.hugging_face import model_from_configuration
 from moefabric.workload.models.model import GroupedAttention, LatentAttention, Model
 from moefabric.workload.models.payload import WIRE_FORMATS
 from tests.support.paths import EXAMPLES, REPOSITORY
-from tests.support.predictions import predict_experiment
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = json.loads(
     (REPOSITORY / "tests/data/model-configurations.json").read_text()
@@ -161,7 +161,7 @@ def test_experiment_with_a_configuration_is_predicted() -> None:
     # 32 ranks send 16,384 tokens to 8 experts each; some 7 of 8 servers are others.
     for demand in demands:
         assert demand.total_bytes == pytest.approx(32 * 16384 * 8 * 4096 * 7 / 8, rel=0.03)
-    eps, *_ = predict_experiment(spec, EXAMPLES)["fabrics"]
+    eps, *_ = predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]
     bound_s = (
         sum(demand.busiest_bytes for demand in demands) / len(demands) / 1e11 / goodput_share(1500)
     )

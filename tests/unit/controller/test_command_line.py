@@ -10,8 +10,8 @@ import pytest
 
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.runtime.waiting import Deadline
-from tests.support.controller_lab import listens
 from tests.support.fabrics import fabric
+from tests.support.switch_processes import listens
 
 
 def controller(*arguments: str) -> tuple[int, str, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from moefabric.controller.recovery.failure_events import DilatedWork
-from tests.support.virtual_clock import VirtualClock
+from tests.support.memory_ocs import VirtualClock
 
 
 class Bench:

@@ -23,9 +23,8 @@ from moefabric.core.rules import Rule, RuleChange, direct_rules
 from moefabric.core.topology import Fabric, Region, ocs_port
 from moefabric.core.transition import ReconfigurationPhases
 from tests.support.background import call_at_once
-from tests.support.memory_ocs import MemoryOcs
+from tests.support.memory_ocs import MemoryOcs, VirtualClock
 from tests.support.memory_switches import MemorySwitches
-from tests.support.virtual_clock import VirtualClock
 
 SETTLE_S = 0.025
 NAMES = ("s0", "s1", "s2", "s3")

@@ -14,7 +14,7 @@ from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.detours import detoured_lanes
 from moefabric.core.forwarding import circuit_rules, relay_trees, tree_route
 from moefabric.core.paths import MARKS, dscp, marks_needed, relay_lanes, relay_path, relay_paths
-from tests.support.multihop_demands import even_circuits, forwarding_fabric
+from tests.support.planner_cases import even_circuits, forwarding_fabric
 
 
 @st.composite

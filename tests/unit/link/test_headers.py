@@ -8,7 +8,8 @@ from moefabric.emulator.link.headers import (
     traffic_class,
     with_congestion_mark,
 )
-from tests.support.ipv4_frames import internet_checksum, udp_frame
+from moefabric.emulator.openflow_switch.flows.packet import internet_checksum
+from tests.support.switch_frames import udp_frame
 
 ARP = bytes(12) + b"\x08\x06" + bytes(46)
 

@@ -7,7 +7,7 @@ import pytest
 from moefabric.core.link import LinkBehaviour, PathChoice, Scheduling
 from moefabric.emulator.link.headers import is_ecn_capable
 from moefabric.emulator.link.port import LinkPort
-from tests.support.ipv4_frames import udp_frame
+from tests.support.switch_frames import udp_frame
 
 US = 1000
 MBPS_8 = 8e6

@@ -21,7 +21,7 @@ from moefabric.planner.moving_circuits import moving_s
 from moefabric.planner.plan import plan
 from moefabric.planner.policy import Policy
 from moefabric.planner.waterfill import EpsLinks
-from tests.support.circuit_optimum import end_s
+from tests.support.joint_cases import end_s
 from tests.support.planner_cases import fabric
 from tests.support.policies import POLICIES
 

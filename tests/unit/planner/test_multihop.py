@@ -29,14 +29,18 @@ from moefabric.planner.pair_order import affordable_pairs
 from moefabric.planner.plan import Plan, plan
 from moefabric.planner.waterfill import EpsLinks, off_diagonal
 from moefabric.simulator.fluid import goodput_bps, predict
-from tests.support.multihop_demands import Case, any_paths_s, random_case
 from tests.support.paths import EXAMPLES
-from tests.support.planner_cases import circuit_rate, demand_matrix
+from tests.support.planner_cases import (
+    circuit_rate,
+    demand_matrix,
+    even_circuits,
+    forwarding_fabric,
+)
 from tests.support.policies import POLICIES
 
 Situation = tuple[Fabric, DemandMatrix, CircuitSet]
 
-SHAPES = st.sampled_from(["skewed", "pareto", "sparse"])
+SHAPES = ("skewed", "pareto", "sparse")
 NEARLY = 1 + 1e-6
 WITHIN_A_HUNDREDTH = 1.01
 TRACE = EXAMPLES / "data/training-1200-steps.npz"
@@ -45,15 +49,7 @@ TRACE = EXAMPLES / "data/training-1200-steps.npz"
 def fabric(
     servers: int, optical: int, electrical: int, per_leaf: int = 99, oversubscription: float = 1.0
 ) -> Fabric:
-    names = tuple(f"s{i}" for i in range(servers))
-    region = Region("r0", 0, names, Ocs("ocs0", servers * optical))
-    eps = Eps(per_leaf, 2, oversubscription) if electrical else None
-    return Fabric("f", (region,), 8, optical, electrical, 100e9, eps, forwarding=True)
-
-
-def lit_evenly(wired: Fabric) -> CircuitSet:
-    region = wired.regions[0]
-    return EVEN.circuits(wired, region, DemandMatrix(region.servers, none(region)), CircuitSet())
+    return forwarding_fabric(servers, optical, electrical, Eps(per_leaf, 2, oversubscription))
 
 
 def none(region: Region) -> Array:
@@ -265,13 +261,19 @@ def test_equal_arguments_give_an_equal_split(situation: Situation) -> None:
     assert multihop_split(wired, DemandMatrix(demand.servers, demand.array), lit) == first
 
 
-@given(st.integers(17, 22), st.integers(2, 6), st.integers(0, 2), st.integers(0, 10_000), SHAPES)
+@given(
+    st.integers(17, 22),
+    st.integers(2, 6),
+    st.integers(0, 2),
+    st.integers(0, 10_000),
+    st.sampled_from(SHAPES),
+)
 @settings(max_examples=15, deadline=None)
 def test_splits_of_large_regions_end_within_a_hundredth_of_the_optimum(
     servers: int, optical: int, electrical: int, seed: int, shape: str
 ) -> None:
     wired, owed = fabric(servers, optical, electrical), demand_matrix(servers, seed, shape)
-    lp = relay_linear_program(wired, wired.servers, lit_evenly(wired))
+    lp = relay_linear_program(wired, wired.servers, even_circuits(wired))
     exact, fast = lp.split(owed, exact=True), lp.split(owed)
     assert exact.seconds * (1 - 1e-6) <= fast.seconds <= exact.seconds * WITHIN_A_HUNDREDTH
 
@@ -281,12 +283,82 @@ def test_paths_are_added_until_a_large_region_ends_within_a_hundredth_of_the_opt
     wired, draw = fabric(20, 4, 2), np.random.default_rng(2)
     owed = np.eye(20)[draw.permutation(20)] + 0.02 * draw.random((20, 20))
     np.fill_diagonal(owed, 0.0)
-    lp = relay_linear_program(wired, wired.servers, lit_evenly(wired))
+    lp = relay_linear_program(wired, wired.servers, even_circuits(wired))
     exact, fast = lp.split(owed, exact=True), lp.split(owed)
     assert fast.seconds <= exact.seconds * 1.005
 
 
 # --- optima --------------------------------------------------------------------------------------
+
+
+def any_paths_s(wired: Fabric, lit: CircuitSet, owed: Array) -> float:
+    """Return the least time if bytes may take any path of circuits and the EPS.
+
+    It is a flow of several commodities, one for each source. The EPS is one more node.
+    """
+    counts, electrical = circuit_matrix(wired.servers, lit), wired.electrical
+    servers, eps = len(owed), len(owed)
+    arcs = [(a, b, counts[a, b]) for a, b in product(range(servers), repeat=2) if counts[a, b]]
+    for server in range(servers) if electrical else ():
+        arcs += [(server, eps, electrical), (eps, server, electrical)]
+    tail, head, capacity = (np.array(values) for values in zip(*arcs, strict=True))
+    source, arc = np.divmod(np.arange(servers * len(arcs)), len(arcs))
+    time, nodes = len(source), servers + 1
+    ones = np.ones(time)
+    kept = coo_array(
+        (
+            np.concatenate([ones, -ones]),
+            (
+                np.concatenate([source * nodes + head[arc], source * nodes + tail[arc]]),
+                np.tile(np.arange(time), 2),
+            ),
+        ),
+        shape=(servers * nodes, time + 1),
+    ).tocsr()
+    carried = coo_array(
+        (
+            np.concatenate([ones, -capacity]),
+            (
+                np.concatenate([arc, np.arange(len(arcs))]),
+                np.concatenate([np.arange(time), np.full(len(arcs), time)]),
+            ),
+        ),
+        shape=(len(arcs), time + 1),
+    )
+    due = np.zeros((servers, nodes))
+    due[:, :servers] = owed / owed.sum()
+    others = ~np.eye(servers, nodes, dtype=bool).ravel()
+    solution = linprog(
+        np.append(np.zeros(time), 1.0),
+        A_ub=carried,
+        b_ub=np.zeros(len(arcs)),
+        A_eq=kept[others],
+        b_eq=due.ravel()[others],
+        method="highs",
+    )
+    assert solution.success, solution.message
+    return float(solution.fun) * float(owed.sum()) / circuit_rate(wired)
+
+
+def random_case(seed: int) -> tuple[str, Situation]:
+    """Return a region of 4 to 16 servers and a demand, and a text that names them.
+
+    Optical NICs are 4 fewer to 3 more than a full mesh needs, at least 3; electrical NICs 0 to 2.
+    """
+    draw = np.random.RandomState(seed)
+    servers = draw.randint(4, 17)
+    optical = min(16, max(3, servers - 1 + draw.randint(-4, 4)))
+    electrical, shape = draw.randint(3), ("even", *SHAPES)[draw.randint(4)]
+    if shape == "even":
+        owed = 1e9 * (1.0 + 0.1 * draw.random_sample((servers, servers)))
+        np.fill_diagonal(owed, 0.0)
+    else:
+        owed = demand_matrix(servers, seed, shape)
+    if not owed.any():
+        owed[0, 1] = 1e9
+    wired = forwarding_fabric(servers, optical, electrical)
+    text = f"{servers} servers of {optical} + {electrical} NICs, {shape}, seed {seed}"
+    return text, (wired, DemandMatrix(wired.servers, owed), even_circuits(wired))
 
 
 def training_tokens(step: int, layer: int) -> Array:
@@ -303,33 +375,29 @@ def test_trees_over_even_circuits_are_as_good_as_any_paths(
     step: int, layer: int, optical: int, electrical: int
 ) -> None:
     wired, owed = fabric(8, optical, electrical), training_tokens(step, layer)
-    lit = lit_evenly(wired)
-    counts = circuit_matrix(wired.servers, lit)
-    best_s = any_paths_s(owed, counts, electrical, circuit_rate(wired))
+    lit = even_circuits(wired)
+    best_s = any_paths_s(wired, lit, owed)
     split = relay_linear_program(wired, wired.servers, lit).split(owed, exact=True)
     assert split.seconds == pytest.approx(best_s, rel=1e-3)
 
 
-@given(st.integers(3, 7), st.integers(1, 2), st.integers(0, 10_000), SHAPES)
+@given(st.integers(3, 7), st.integers(1, 2), st.integers(0, 10_000), st.sampled_from(SHAPES))
 def test_trees_over_a_full_mesh_are_as_good_as_any_paths(
     servers: int, electrical: int, seed: int, shape: str
 ) -> None:
     wired, owed = fabric(servers, servers - 1, electrical), demand_matrix(servers, seed, shape)
     if not owed.any():
         owed[0, 1] = 1e9
-    lit = lit_evenly(wired)
-    counts = circuit_matrix(wired.servers, lit)
-    best_s = any_paths_s(owed, counts, electrical, circuit_rate(wired))
+    lit = even_circuits(wired)
+    best_s = any_paths_s(wired, lit, owed)
     demand = DemandMatrix(wired.servers, owed)
     assert predicted_s(wired, lit, demand) == pytest.approx(best_s, rel=5e-3)
 
 
-def seconds_late(case: Case) -> float:
+def seconds_late(situation: Situation) -> float:
     """Return how much later a split ends than over any paths, relative to these."""
-    wired, demand, lit = case.fabric, case.demand, case.circuits
-    counts, rate = circuit_matrix(wired.servers, lit), circuit_rate(wired)
-    best_s = any_paths_s(demand.array, counts, wired.electrical, rate)
-    late = predicted_s(wired, lit, demand) / best_s - 1
+    wired, demand, lit = situation
+    late = predicted_s(wired, lit, demand) / any_paths_s(wired, lit, demand.array) - 1
     assert late >= -1e-6
     return late
 
@@ -345,7 +413,7 @@ def seconds_late(case: Case) -> float:
 )
 def test_splits_end_within_a_hundredth_of_any_paths(seeds: range) -> None:
     """With fewer NICs than a mesh, as many, and more, which are parallel circuits."""
-    late = {case.text: seconds_late(case) for case in map(random_case, seeds)}
+    late = {text: seconds_late(situation) for text, situation in map(random_case, seeds)}
     print(f"{len(late)} demands: {max(late.values()):.2%} late at most")
     assert not {text: ratio for text, ratio in late.items() if ratio > 0.01}
 
@@ -355,24 +423,24 @@ def test_splits_over_parallel_circuits_of_four_servers_are_as_good_as_any_paths(
     optical: int,
 ) -> None:
     wired = fabric(4, optical, 1)
-    for shape, seed in product(("skewed", "pareto", "sparse"), range(10)):
+    for shape, seed in product(SHAPES, range(10)):
         if (owed := demand_matrix(4, seed, shape)).any():
             demand = DemandMatrix(wired.servers, owed)
-            case = Case(wired, lit_evenly(wired), demand, f"{shape}, seed {seed}")
-            assert seconds_late(case) <= 0.01, case.text
+            late = seconds_late((wired, demand, even_circuits(wired)))
+            assert late <= 0.01, f"{shape}, seed {seed}"
 
 
 def test_paths_that_join_the_eps_and_circuits_would_help_in_a_ring() -> None:
     """Six servers of two optical NICs, where most pairs have no circuit."""
     wired, owed = fabric(6, 2, 1), demand_matrix(6, 856, "sparse")
-    case = Case(wired, lit_evenly(wired), DemandMatrix(wired.servers, owed), "ring")
-    assert seconds_late(case) == pytest.approx(0.138, abs=0.001)
+    demand = DemandMatrix(wired.servers, owed)
+    assert seconds_late((wired, demand, even_circuits(wired))) == pytest.approx(0.138, abs=0.001)
 
 
 @pytest.mark.parametrize(("optical", "electrical"), [(7, 1), (6, 2), (3, 1), (7, 0)])
 def test_no_split_that_ends_as_soon_forwards_less(optical: int, electrical: int) -> None:
     wired = fabric(8, optical, electrical)
-    demand, lit = DemandMatrix(wired.servers, training_tokens(700, 2)), lit_evenly(wired)
+    demand, lit = DemandMatrix(wired.servers, training_tokens(700, 2)), even_circuits(wired)
     optimum_s, fewest = least(wired, lit, demand)
     lp = relay_linear_program(wired, wired.servers, lit)
     for exact, tolerance in ((True, 1e-5), (False, 2e-3)):
@@ -392,7 +460,7 @@ def test_two_servers_forward_what_a_third_needs() -> None:
     wired = fabric(4, 3, 0)
     rows = np.zeros((4, 4))
     rows[0, 1] = 3e9
-    demand, lit = DemandMatrix(wired.servers, rows), lit_evenly(wired)
+    demand, lit = DemandMatrix(wired.servers, rows), even_circuits(wired)
     share = multihop_split(wired, demand, lit).shares[0]
     assert share.light_bytes == pytest.approx(1e9)
     assert {root: round(size) for root, size in share.forwarded} == {"s2": 1e9, "s3": 1e9}
@@ -401,7 +469,7 @@ def test_two_servers_forward_what_a_third_needs() -> None:
 def test_nothing_is_forwarded_where_circuits_and_the_eps_reach_the_bound() -> None:
     wired = fabric(4, 3, 1)
     demand = DemandMatrix(wired.servers, np.ones((4, 4)) * 1e9)
-    lit = lit_evenly(wired)
+    lit = even_circuits(wired)
     split = multihop_split(wired, demand, lit)
     assert split.forwarded_bytes == 0
     assert split == POLICIES["spill"].split(wired, demand, lit)
@@ -411,7 +479,7 @@ def test_servers_that_do_not_forward_spill() -> None:
     wired = replace(fabric(4, 3, 1), forwarding=False)
     rows = np.zeros((4, 4))
     rows[0, 1] = 3e9
-    demand, lit = DemandMatrix(wired.servers, rows), lit_evenly(wired)
+    demand, lit = DemandMatrix(wired.servers, rows), even_circuits(wired)
     split = multihop_split(wired, demand, lit)
     assert split.forwarded_bytes == 0
     assert split == POLICIES["spill"].split(wired, demand, lit)
@@ -436,7 +504,7 @@ def test_idle_circuits_begin_and_end_a_detour() -> None:
     """Each server has a second circuit to one other. One pair owes all, over its single circuit,
     both servers with one circuit to one end and two to the other, and a detour over both.
     """
-    wired, lit = fabric(4, 4, 0), lit_evenly(fabric(4, 4, 0))
+    wired, lit = fabric(4, 4, 0), even_circuits(fabric(4, 4, 0))
     counts = circuit_matrix(wired.servers, lit)
     receiver, relay = (n for n in range(1, 4) if counts[0, n] == 1)
     assert counts[receiver, relay] == 2

@@ -12,6 +12,7 @@ from moefabric.core.flows import Flow
 from moefabric.core.units import Scale
 from moefabric.planner.known_demand import KnownDemand, known_demand
 from moefabric.planner.policy import Policy
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import workload_of, workload_on
 from moefabric.report.remarks import FUTURE_TOTAL, remarks
@@ -20,7 +21,6 @@ from moefabric.results.model import FabricResult, FidelityResult, Verdict
 from moefabric.workload.iterations.substitution import Substitutions
 from tests.support.paths import EXAMPLES
 from tests.support.policies import POLICIES
-from tests.support.predictions import predict_experiment
 
 SPEC = load_experiment(EXAMPLES / "training.yaml", ["training.iterations=3"])
 CHOICE = next(choice for choice in SPEC.fabrics if choice.optical)
@@ -75,7 +75,7 @@ def test_total_demand_of_the_job_changes_circuits_that_are_set_once() -> None:
 
 
 def test_prediction_and_report_say_which_demand_a_policy_knows() -> None:
-    entries = predict_experiment(SPEC, EXAMPLES)["fabrics"]
+    entries = predict_fabrics(SPEC, EXAMPLES).to_json()["fabrics"]
     known = {entry["policy"]: entry["knows"] for entry in entries}
     assert known["eps"] == "nothing"
     assert known["static"] == FUTURE_TOTAL

@@ -18,7 +18,7 @@ from moefabric.execution.executor import ControlSettings, Executor, Instruments,
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.prediction.control_time import ControlPrediction
-from moefabric.prediction.experiment import predict_all, proposed_scale
+from moefabric.prediction.experiment import predict_all, predict_fabrics, proposed_scale
 from moefabric.prediction.first_all_to_all import first_dispatches, predicted_first_all_to_alls
 from moefabric.prediction.job_prediction import TaskPlanner
 from moefabric.prediction.jobs import Jobs
@@ -43,7 +43,6 @@ from tests.support.memory_testbed import (
     VirtualTimeExecutor,
 )
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 PIPELINE = EXAMPLES / "pipeline.yaml"
 
@@ -60,7 +59,7 @@ def test_one_region_and_micro_batch_last_as_long_in_both_schedules(name: str) ->
 
     def seconds(regions: str) -> list[dict[str, Any]]:
         spec = load_experiment(EXAMPLES / f"{name}.yaml", [f"training.schedule={regions}"])
-        outcome = predict_experiment(spec, EXAMPLES)["fabrics"]
+        outcome = predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]
         keys = ("iteration_s", "compute_s", "all_to_all_s", "light_share", "reconfigurations")
         return [
             {key: each[key] for key in keys} | flat(each["first_all_to_all"]) for each in outcome
@@ -181,7 +180,10 @@ def test_sums_of_gradients_can_be_left_out() -> None:
 
 def test_iteration_lasts_longer_by_the_sum_of_the_last_layer() -> None:
     lasts = [
-        {f["fabric"]: f["iteration_s"] for f in predict_experiment(spec, EXAMPLES)["fabrics"]}
+        {
+            f["fabric"]: f["iteration_s"]
+            for f in predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]
+        }
         for spec in (
             load_experiment(PROTOTYPE),
             load_experiment(PROTOTYPE, ["training.gradient_sums=false"]),
@@ -210,7 +212,7 @@ def test_micro_batches_differ_where_gates_are_noisy() -> None:
 
 
 def test_pipeline_overlaps_computing_and_communication() -> None:
-    fabrics = predict_experiment(load_experiment(PIPELINE), EXAMPLES)["fabrics"]
+    fabrics = predict_fabrics(load_experiment(PIPELINE), EXAMPLES).to_json()["fabrics"]
     assert len(fabrics) == 4
     for each in fabrics:
         assert each["compute_s"] < each["iteration_s"]

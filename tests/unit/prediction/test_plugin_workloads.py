@@ -12,10 +12,10 @@ from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.core.ocs import DeviceProfile
 from moefabric.core.transport import PACED, RENO, TcpTransport
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.testbed import testbed
 from moefabric.testbed.testbed import ready_transport
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 MODULE = """
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def predicted(*settings: str) -> dict[str, Any]:
     path = EXAMPLES / "prototype.yaml"
     spec = load_experiment(path, settings)
-    fabric: dict[str, Any] = predict_experiment(spec, path.parent)["fabrics"][0]
+    fabric: dict[str, Any] = predict_fabrics(spec, path.parent).to_json()["fabrics"][0]
     return fabric
 
 

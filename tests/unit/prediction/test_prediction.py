@@ -9,19 +9,18 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
-from moefabric.prediction.experiment import proposed_scale
+from moefabric.prediction.experiment import predict_fabrics, proposed_scale
 from moefabric.prediction.scaling import shortest_wall_s
 from moefabric.prediction.workload_loader import workload
 from moefabric.results.parts import Json
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 SERVERS = ("s0", "s1", "s2", "s3")
 
 
 @pytest.fixture(scope="module")
 def prototype() -> dict[str, Json]:
-    said = predict_experiment(load_experiment(EXAMPLES / "prototype.yaml"), EXAMPLES)
+    said = predict_fabrics(load_experiment(EXAMPLES / "prototype.yaml"), EXAMPLES).to_json()
     assert said["experiment"] == "prototype"
     return {entry["fabric"]: entry for entry in said["fabrics"]}
 
@@ -70,7 +69,7 @@ def test_iteration_computes_attention_and_busiest_experts_three_times_a_layer(
 
 
 def test_training_has_new_demand_and_moves_circuits_repeatedly() -> None:
-    said = predict_experiment(load_experiment(EXAMPLES / "training.yaml"), EXAMPLES)
+    said = predict_fabrics(load_experiment(EXAMPLES / "training.yaml"), EXAMPLES).to_json()
     moved = {entry["fabric"]: entry["reconfigurations"] for entry in said["fabrics"]}
     assert moved["mixnet"] > 4
     assert moved["static"] == 0
@@ -106,7 +105,7 @@ def test_spill_or_joint_is_as_fast_as_a_non_blocking_eps_for_every_model(name: s
     """
     alone = ["control_time=0s", "training.gradient_sums=false", "training.iterations=4"]
     spec = load_experiment(EXAMPLES / f"{name}.yaml", alone)
-    made = {each["fabric"]: each for each in predict_experiment(spec, EXAMPLES)["fabrics"]}
+    made = {each["fabric"]: each for each in predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]}
     assert made["mixnet"]["all_to_all_vs_eps"] > 1.3
     assert made["mixnet-joint"]["all_to_all_vs_eps"] < 1.025
     assert made["mixnet-joint"]["iteration_s"] < 1.015 * made["eps"]["iteration_s"]
@@ -121,9 +120,9 @@ def test_layers_start_at_the_first_layer_and_repeat_the_trace() -> None:
     assert (shifted[:, 0] == whole[:, 3]).all()
     assert (shifted[:, 1] == whole[:, 0]).all()
     with pytest.raises(SpecError, match=r"gating\.first_layer: there is no layer 4 in the 4 of"):
-        predict_experiment(
+        predict_fabrics(
             load_experiment(EXAMPLES / "training.yaml", ["gating.first_layer=4"]), EXAMPLES
-        )
+        ).to_json()
 
 
 def test_repetition_that_makes_servers_alike_is_refused() -> None:
@@ -133,7 +132,7 @@ def test_repetition_that_makes_servers_alike_is_refused() -> None:
     spec = load_experiment(EXAMPLES / "beyond-paper-deepseek-r1.yaml", settings)
     message = r"gating\.repeat: with copies of 16 experts the busiest server has 1\.\d\d times the"
     with pytest.raises(SpecError, match=message):
-        predict_experiment(spec, EXAMPLES)
+        predict_fabrics(spec, EXAMPLES).to_json()
 
 
 def test_uneven_stages_share_whole_layers() -> None:
@@ -145,10 +144,10 @@ def test_uneven_stages_share_whole_layers() -> None:
 
 def test_recomputation_lengthens_the_backward_pass() -> None:
     seconds = [
-        predict_experiment(
+        predict_fabrics(
             load_experiment(EXAMPLES / "prototype.yaml", [f"training.recomputation={choice}"]),
             EXAMPLES,
-        )["fabrics"][0]["compute_s"]
+        ).to_json()["fabrics"][0]["compute_s"]
         for choice in ("false", "true")
     ]
     assert 4 / 3 < seconds[1] / seconds[0] < 4 / 3 * 1.01, "all-reduces are repeated too"
@@ -159,7 +158,7 @@ def test_short_trace_is_reported_unless_it_may_repeat() -> None:
     with pytest.raises(
         SpecError, match=r"gating: .*is for 8 ranks and 16 experts; the model has 16 and 16"
     ):
-        predict_experiment(spec, EXAMPLES)
+        predict_fabrics(spec, EXAMPLES).to_json()
 
 
 def test_given_scale_is_used_and_auto_is_proposed() -> None:
@@ -180,7 +179,7 @@ def test_proposed_scale_makes_the_shortest_transfer_between_regions_measurable()
 
 
 def test_fabric_kinds_against_a_non_blocking_one() -> None:
-    made = predict_experiment(load_experiment(EXAMPLES / "fabrics.yaml"), EXAMPLES)
+    made = predict_fabrics(load_experiment(EXAMPLES / "fabrics.yaml"), EXAMPLES).to_json()
     ratios = {fabric["fabric"]: fabric["all_to_all_vs_eps"] for fabric in made["fabrics"]}
     assert ratios == pytest.approx(
         {
@@ -201,7 +200,7 @@ def test_hashed_flows_of_the_example_cost_what_the_guide_says() -> None:
     for seed in range(1, 6):
         settings = [f"fabrics[{n}].eps.hash_seed={seed}" for n in (1, 2)]
         spec = load_experiment(EXAMPLES / "hashed.yaml", settings)
-        fabrics = {f["fabric"]: f for f in predict_experiment(spec, EXAMPLES)["fabrics"]}
+        fabrics = {f["fabric"]: f for f in predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]}
         hashed.append(fabrics["hashed"]["all_to_all_vs_eps"])
         mixnet.append(fabrics["mixnet"]["all_to_all_vs_eps"])
     guide = (EXAMPLES.parent / "docs/guides/compare-fabrics.md").read_text()

@@ -12,7 +12,7 @@ from moefabric.execution.executor import ControlSettings, Executor, Instruments,
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
 from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
-from moefabric.prediction.experiment import proposed_scale
+from moefabric.prediction.experiment import predict_fabrics, proposed_scale
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import Json
 from moefabric.results.verdict.fabric_result import fabric_result
@@ -26,7 +26,6 @@ from tests.support.memory_testbed import (
     VirtualClock,
 )
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 TENTH = 0.1 * 100e9 / 8 * 1448 / 1514
 MADE = fabric(1, 1, regions=(2, 2))
@@ -133,7 +132,9 @@ def test_paper_scale_is_predicted_as_one_region_and_needs_long_collectives() -> 
     alone = "training={ep: 8, tp: 8, sequence: 4096, micro_batch: 8, iterations: 1}"
     settings = ["gating.noise=0", "model.layers=1", alone, "wiring.eps={servers_per_leaf: 16}"]
     spec = load_experiment(EXAMPLES / "paper-scale.yaml", settings)
-    result = {entry["fabric"]: entry for entry in predict_experiment(spec, EXAMPLES)["fabrics"]}
+    result = {
+        entry["fabric"]: entry for entry in predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]
+    }
     assert result["mixnet"]["all_to_all_vs_eps"] == pytest.approx(1.284, abs=2e-3), (
         "8 servers, 6 optical NICs"
     )

@@ -13,11 +13,11 @@ from moefabric.core.errors import SpecError
 from moefabric.execution.run import run
 from moefabric.prediction import experiment as prediction
 from moefabric.prediction import simulated_regions
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.simulated_regions import SimulatedRegions, mean_greatest
 from moefabric.results.parts import Json
 from moefabric.results.progress import PlainProgressReporter
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 COUNTED = "reconfigurations"
 TIMES = ("iteration_s", "compute_s", "all_to_all_s", "light_share", "spine_share", COUNTED)
@@ -32,7 +32,7 @@ def pipeline(replicas: int, *settings: str, jobs: int = 1, stages: int = 2) -> E
 
 
 def predicted(spec: ExperimentSpec) -> list[Json]:
-    fabrics: list[Json] = predict_experiment(spec, EXAMPLES)["fabrics"]
+    fabrics: list[Json] = predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]
     return fabrics
 
 

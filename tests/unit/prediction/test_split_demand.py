@@ -9,6 +9,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.execution.executor import Executor, Instruments
 from moefabric.planner.multihop import MULTIHOP
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.results.parts import Json
 from moefabric.results.verdict.fabric_result import fabric_result
@@ -17,7 +18,6 @@ from moefabric.workload.iterations.iteration import Collective
 from tests.support.fabrics import MESH, fabric
 from tests.support.memory_testbed import ImmediateExecutor, MemoryAgents, VirtualClock
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 SECOND = 100e9 / 8 * 1448 / 1514
 """Bytes that a NIC of 100 Gb/s carries in a second."""
@@ -49,7 +49,9 @@ def predicted(iterations: int) -> dict[str, Json]:
             "gating.history=10",
         ],
     )
-    return {entry["fabric"]: entry for entry in predict_experiment(spec, EXAMPLES)["fabrics"]}
+    return {
+        entry["fabric"]: entry for entry in predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]
+    }
 
 
 @pytest.fixture(scope="module")

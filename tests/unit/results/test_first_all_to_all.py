@@ -17,6 +17,7 @@ from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import FirstAllToAll, Json
@@ -44,7 +45,6 @@ from tests.support.memory_testbed import (
     demand,
 )
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 MS = 1_000_000
 NEAR = 2000
@@ -326,7 +326,7 @@ def test_predictions_are_summarised_without_the_dispatches_that_had_none() -> No
 @pytest.fixture(scope="module")
 def example_predictions() -> dict[str, Json]:
     spec = load_experiment(EXAMPLES / "first-all-to-all.yaml", ["control_time=2ms"])
-    said = predict_experiment(spec, EXAMPLES)
+    said = predict_fabrics(spec, EXAMPLES).to_json()
     return {entry["fabric"]: entry for entry in said["fabrics"]}
 
 

@@ -11,6 +11,7 @@ from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
 from moefabric.core.units import Scale
 from moefabric.prediction.control_time import ControlPrediction
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.job_prediction import TaskPlanner
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import workload_on
@@ -21,7 +22,6 @@ from moefabric.results.records.spine_traffic import spine_bytes, spine_traffic, 
 from moefabric.workload.iterations.substitution import Substitutions
 from tests.support.fabrics import fabric
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 
 def sent_flows(example: str) -> dict[str, list[tuple[Flow, bool]]]:
@@ -73,7 +73,7 @@ def test_uplinks_of_the_large_example_carry_every_kind_of_traffic() -> None:
 
 def test_predict_tells_the_share_of_bytes_that_cross_spines() -> None:
     spines, prototype = (
-        predict_experiment(load_experiment(EXAMPLES / f"{name}.yaml"), EXAMPLES)["fabrics"]
+        predict_fabrics(load_experiment(EXAMPLES / f"{name}.yaml"), EXAMPLES).to_json()["fabrics"]
         for name in ("spines", "prototype")
     )
     assert [entry["spine_share"] for entry in prototype] == [None] * len(prototype)

@@ -30,7 +30,7 @@ from moefabric.traces.connection_matrix import (
 from moefabric.traces.formats import trace_reader
 from moefabric.traces.messages import message_bytes, pair_bytes
 from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
-from tests.support.graphs import message_graphs
+from tests.support.execution_graphs import message_graphs
 
 
 @st.composite

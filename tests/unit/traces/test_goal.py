@@ -12,7 +12,7 @@ from moefabric.core.errors import SpecError, TraceError
 from moefabric.traces.formats import trace_reader
 from moefabric.traces.goal import GoalReader, GoalWriter, goal_graph, goal_text
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
-from tests.support.graphs import message_graphs
+from tests.support.execution_graphs import message_graphs
 
 
 @given(message_graphs())

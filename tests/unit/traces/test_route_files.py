@@ -1,19 +1,20 @@
 """Files with the routes of single tokens, and experiments that need them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
-from moefabric.workload.gating.token_routes import TokenRoutes
+from moefabric.workload.gating.token_routes import Pairs, TokenRoutes
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 from tests.support.routes import topic_routes
 
 ROUTES = topic_routes(8, 2, (3, 2, 8, 40), strength=3.0)
@@ -95,11 +96,24 @@ def test_ranks_share_tokens_in_order() -> None:
         ROUTES.of_ranks(7)
 
 
+class NextToTheFirst:
+    """Experts in the order of the tokens that they have in common with expert 0."""
+
+    name = "next-to-the-first"
+
+    def experts_in_order(self, tokens: NDArray[np.int64], seed: int) -> Sequence[int]:
+        raise ValueError(f"{self.name} needs routes of single tokens: set gating.trace")
+
+    def experts_by_coactivation(self, pairs: Pairs, ranks: int, servers: int) -> Sequence[int]:
+        others = np.argsort(-pairs[0, 1:], kind="stable") + 1
+        return [0, *others.tolist()]
+
+
 def predicted(path: Path, *settings: str) -> dict[str, float]:
     """The first fabric of the prototype, with routes."""
     experiment = EXAMPLES / "prototype.yaml"
     spec = load_experiment(experiment, [*SETTINGS, f"gating.trace={path}", *settings])
-    fabric: dict[str, float] = predict_experiment(spec, experiment.parent)["fabrics"][0]
+    fabric: dict[str, float] = predict_fabrics(spec, experiment.parent).to_json()["fabrics"][0]
     return fabric
 
 
@@ -110,7 +124,7 @@ def test_fabric_has_copies_and_a_placement_of_its_own(tmp_path: Path) -> None:
         for copies in ("expert", "server")
     }
     assert times["server"] < times["expert"]
-    place = "fabrics[0].place=tests.support.routes:NextToTheFirst"
+    place = f"fabrics[0].place={__name__}:NextToTheFirst"
     assert predicted(path, "fabrics[0].copies=server", place)["all_to_all_s"] != times["server"]
     pruned = predicted(path, "fabrics[0].copies=server", "fabrics[0].copy_limit=1")
     assert pruned["all_to_all_s"] < times["server"]
@@ -121,7 +135,7 @@ def test_fabric_has_copies_and_a_placement_of_its_own(tmp_path: Path) -> None:
     [
         (["fabrics[0].copies=server"], r"copies: server needs routes of single tokens"),
         (
-            ["fabrics[0].place=tests.support.routes:NextToTheFirst"],
+            [f"fabrics[0].place={__name__}:NextToTheFirst"],
             r"place: next-to-the-first needs routes of single tokens",
         ),
     ],
@@ -130,7 +144,7 @@ def test_gating_of_counts_names_the_remedy(settings: list[str], message: str) ->
     experiment = EXAMPLES / "prototype.yaml"
     spec = load_experiment(experiment, settings)
     with pytest.raises(SpecError, match=message):
-        predict_experiment(spec, experiment.parent)
+        predict_fabrics(spec, experiment.parent).to_json()
 
 
 def test_routes_have_neither_noise_nor_copies_of_experts(tmp_path: Path) -> None:

@@ -13,8 +13,15 @@ from moefabric.workload.collectives.program import (
 )
 from moefabric.workload.collectives.schedule import Extent, Schedule, Step
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
-from tests.support import schedule_laws as laws
-from tests.support.collective_interpreter import Buffers, added, execute, expected, first
+from tests.support.collective_interpreter import (
+    Buffers,
+    added,
+    execute,
+    expected,
+    filled,
+    first,
+    place_before,
+)
 from tests.support.schedules import BUILT_IN
 
 
@@ -74,18 +81,8 @@ def buffers_of(
     for number, call in enumerate(program.calls):
         data.append([])
         for index, rank in enumerate(call.ranks):
-            own: Buffers = {
-                name: bytearray(size) for name, size in call.schedule.buffers[index].items()
-            }
-            given = rng.randbytes(laws.input_size(call.call, index))
-            if call.call.kind in {"all_to_all", "gather", "scatter"}:
-                own["input"] = bytearray(given)
-            elif call.call.kind == "all_gather":
-                shard = call.call.shard(index)
-                own["output"][shard.offset : shard.end] = given
-            elif given:
-                own["output"][:] = given
-            buffers[number, rank] = own
+            given = rng.randbytes(place_before(call.call, index).size)
+            buffers[number, rank] = filled(call.call, call.schedule, index, given)
             data[-1].append(given)
     return buffers, data
 

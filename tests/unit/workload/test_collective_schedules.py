@@ -1,6 +1,8 @@
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from random import Random
 
 import pytest
@@ -10,6 +12,7 @@ from moefabric.workload.collectives.all_to_all import PAIRWISE, WindowedAllToAll
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.direct import DIRECT
 from moefabric.workload.collectives.halving_doubling import DISSEMINATION, HALVING_DOUBLING
+from moefabric.workload.collectives.program import transfers
 from moefabric.workload.collectives.ring import CHAIN, MULTI_RING, RING, Ring, ring_orders
 from moefabric.workload.collectives.schedule import (
     Call,
@@ -17,13 +20,14 @@ from moefabric.workload.collectives.schedule import (
     Extent,
     Schedule,
     Step,
+    buffer_sizes,
     cut,
     schedule_call,
 )
 from moefabric.workload.collectives.server_all_to_all import HIERARCHICAL, MIXNET
 from moefabric.workload.collectives.tree import TREE, double_tree
 from moefabric.workload.graphs.execution_graph import COLLECTIVES, CollectiveKind
-from tests.support import schedule_laws as laws
+from tests.support.collective_interpreter import expected, first, place_before, run_call
 from tests.support.schedules import BUILT_IN
 
 RANKS = (*range(1, 9), 11, 16, 17)
@@ -43,6 +47,115 @@ def calls(kind: CollectiveKind, ranks: int, rng: Random) -> list[Call]:
     return [Call(kind, ((size,),), ranks, root=rng.randrange(ranks)) for size in sizes]
 
 
+def check_laws(algorithm: CollectiveSchedule, call: Call, rng: Random) -> Schedule:
+    """Assert all laws of a call; return its schedule."""
+    schedule = schedule_call(algorithm, call)
+    assert_form(call, schedule)
+    assert_no_races(schedule)
+    assert_no_deadlock(schedule)
+    assert_results(call, schedule, rng)
+    return schedule
+
+
+def assert_form(call: Call, schedule: Schedule) -> None:
+    assert len(schedule.steps) == len(schedule.buffers) == call.ranks
+    for rank, steps in enumerate(schedule.steps):
+        buffers = schedule.buffers[rank]
+        assert buffers.items() >= buffer_sizes(call, rank).items()
+        for number, step in enumerate(steps):
+            assert step.number == number
+            assert all(0 <= before < number for before in step.after)
+            for extent in filter(None, (step.extent, step.source)):
+                assert extent.size > 0
+                assert 0 <= extent.offset <= extent.end <= buffers[extent.buffer]
+            assert (step.kind == "copy") == (step.source is not None)
+            assert step.kind == "copy" or 0 <= step.peer < call.ranks
+            assert step.peer != rank
+    transfers(schedule)
+
+
+def assert_no_races(schedule: Schedule) -> None:
+    """Assert that steps of a rank that touch the same bytes have an order, unless both read."""
+    for steps in schedule.steps:
+        before: list[int] = []  # bits of all steps that end before each step starts
+        for step in steps:
+            bits = 0
+            for number in step.after:
+                bits |= before[number] | 1 << number
+            before.append(bits)
+        for one, other in conflicts(steps):
+            first, last = sorted((one, other), key=lambda step: step.number)
+            assert before[last.number] >> first.number & 1, (schedule.name, first, last)
+
+
+def conflicts(steps: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
+    """Yield steps that touch the same bytes; additions commute, and reads do not conflict."""
+    uses = [(extent, step) for step in steps for extent in touched(step)]
+    uses.sort(key=lambda use: (use[0].buffer, use[0].offset))
+    for number, (extent, one) in enumerate(uses, 1):
+        for at in range(number, len(uses)):
+            place, other = uses[at]
+            if place.buffer != extent.buffer or place.offset >= extent.end:
+                break
+            is_addition = one.kind == other.kind == "receive_add"
+            is_written = is_write(extent, one) or is_write(place, other)
+            if one is not other and is_written and not is_addition:
+                yield one, other
+
+
+def is_write(extent: Extent, step: Step) -> bool:
+    return extent is step.extent and step.kind != "send"
+
+
+def touched(step: Step) -> Iterator[Extent]:
+    yield step.extent
+    if step.source:
+        yield step.source
+
+
+def assert_no_deadlock(schedule: Schedule) -> None:
+    """Assert that a schedule ends even if each send waits until its receiver is ready."""
+    numbers = transfers(schedule)
+    graph: TopologicalSorter[object] = TopologicalSorter()
+    for rank, steps in enumerate(schedule.steps):
+        for step in steps:
+            node = numbers.get((rank, step.number), (rank, step.number))
+            graph.add(node, *(numbers.get((rank, b), (rank, b)) for b in step.after))
+    graph.prepare()
+
+
+def assert_results(call: Call, schedule: Schedule, rng: Random) -> None:
+    """Assert that each rank has what the collective means, whatever the order of steps."""
+    data = [rng.randbytes(place_before(call, rank).size) for rank in range(call.ranks)]
+    for choice in (first, lambda count: count - 1, rng.randrange, rng.randrange):
+        outputs = run_call(call, schedule, data, choice)
+        for rank, parts in enumerate(expected(call, data)):
+            for extent, value in parts.items():
+                got = outputs[rank][extent.offset : extent.end]
+                assert got == value, (schedule.name, call.kind, call.ranks, rank, extent)
+
+
+def bytes_sent(schedule: Schedule) -> list[int]:
+    """Return the bytes that each rank sends."""
+    return [sum(s.extent.size for s in steps if s.kind == "send") for steps in schedule.steps]
+
+
+def bytes_received(schedule: Schedule) -> list[int]:
+    """Return the bytes that each rank receives."""
+    kinds = {"receive", "receive_add"}
+    return [sum(s.extent.size for s in steps if s.kind in kinds) for steps in schedule.steps]
+
+
+def bytes_by_phase(schedule: Schedule) -> Counter[str]:
+    """Return the bytes that are sent in each phase."""
+    count: Counter[str] = Counter()
+    for steps in schedule.steps:
+        for step in steps:
+            if step.kind == "send":
+                count[step.phase] += step.extent.size
+    return count
+
+
 @pytest.mark.parametrize(("algorithm", "kind"), CASES, ids=lambda case: getattr(case, "name", case))
 def test_laws_hold_for_any_number_of_ranks(
     algorithm: CollectiveSchedule, kind: CollectiveKind
@@ -52,7 +165,7 @@ def test_laws_hold_for_any_number_of_ranks(
         if algorithm is HALVING_DOUBLING and kind != "all_reduce" and ranks & (ranks - 1):
             continue
         for call in calls(kind, ranks, rng):
-            laws.check(algorithm, call, rng)
+            check_laws(algorithm, call, rng)
 
 
 def servers_of(ranks: int, width: int) -> tuple[int, ...]:
@@ -83,7 +196,7 @@ def test_laws_hold_with_several_ranks_a_server(
         for call in calls(kind, ranks, rng):
             circuits = light(servers, pairs, min(2, width))
             eps = tuple(rank for rank in range(ranks) if rank % width == width - 1)
-            laws.check(
+            check_laws(
                 algorithm, replace(call, servers=servers, circuits=circuits, eps_ranks=eps), rng
             )
 
@@ -93,7 +206,7 @@ def test_mixnet_takes_ranks_in_any_order_and_servers_of_any_size() -> None:
     for _ in range(5):
         servers = tuple(rng.randrange(3) for _ in range(9))
         call = Call("all_to_all", uneven(rng, 9), 9, servers=servers, eps_ranks=(0, 4, 7))
-        laws.check(MIXNET, call, rng)
+        check_laws(MIXNET, call, rng)
 
 
 def test_chunked_buffers_obey_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +214,7 @@ def test_chunked_buffers_obey_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
     size = 3 * 64 + 4
     for algorithm in (CHAIN, TREE):
         for kind in algorithm.kinds:
-            laws.check(algorithm, Call(kind, ((size,),), 5, root=3), Random(1))
+            check_laws(algorithm, Call(kind, ((size,),), 5, root=3), Random(1))
 
 
 LEAST = [
@@ -119,23 +232,23 @@ def test_reductions_send_the_least_bytes(algorithm: CollectiveSchedule, ranks: i
     for kind, rounds in kinds.items():
         schedule = schedule_call(algorithm, Call(kind, ((size,),), ranks))
         each = rounds * (ranks - 1) * size // ranks
-        assert laws.sent(schedule) == laws.received(schedule) == [each] * ranks
+        assert bytes_sent(schedule) == bytes_received(schedule) == [each] * ranks
 
 
 @pytest.mark.parametrize("algorithm", [RING, MULTI_RING, HALVING_DOUBLING, DIRECT])
 def test_all_gather_sends_each_shard_to_all_others(algorithm: CollectiveSchedule) -> None:
     schedule = schedule_call(algorithm, Call("all_gather", ((840,),), 8))
-    assert laws.sent(schedule) == laws.received(schedule) == [7 * 840] * 8
+    assert bytes_sent(schedule) == bytes_received(schedule) == [7 * 840] * 8
 
 
 def test_double_tree_sends_both_halves_twice_at_most() -> None:
     size = 1 << 20
     for ranks in (2, 5, 8, 13, 16):
         schedule = schedule_call(TREE, Call("all_reduce", ((size,),), ranks))
-        sent = laws.sent(schedule)
+        sent = bytes_sent(schedule)
         assert sum(sent) == 2 * (ranks - 1) * size  # each tree's links carry its half up and down
         assert max(sent) <= 2.5 * size
-        assert sent == laws.received(schedule)
+        assert sent == bytes_received(schedule)
 
 
 def test_no_rank_is_an_inner_node_of_both_trees() -> None:
@@ -158,7 +271,7 @@ def test_broadcast_and_reduce_send_each_byte_once_to_each_other_rank() -> None:
     for algorithm in (CHAIN, TREE, DIRECT):
         kinds: tuple[CollectiveKind, ...] = ("broadcast", "reduce")
         for kind in kinds:
-            sent = laws.sent(schedule_call(algorithm, Call(kind, ((1 << 20,),), 7, root=2)))
+            sent = bytes_sent(schedule_call(algorithm, Call(kind, ((1 << 20,),), 7, root=2)))
             assert sum(sent) == 6 << 20
 
 
@@ -167,7 +280,7 @@ def test_all_to_alls_send_what_ranks_owe() -> None:
     for algorithm in (DIRECT, PAIRWISE, WindowedAllToAll()):
         schedule = schedule_call(algorithm, Call("all_to_all", sizes, 8))
         owed = [sum(row) - row[rank] for rank, row in enumerate(sizes)]
-        assert laws.sent(schedule) == owed
+        assert bytes_sent(schedule) == owed
 
 
 def most_in_flight(schedule: Schedule, rank: int) -> int:
@@ -253,8 +366,8 @@ def test_mixnet_gathers_to_the_ranks_whose_nics_have_circuits() -> None:
 def test_mixnet_sends_between_servers_once_and_overlaps_the_inside() -> None:
     call = mixnet_call()
     schedule = schedule_call(MIXNET, call)
-    laws.check(MIXNET, call, Random(1))
-    sent = laws.phases(schedule)
+    check_laws(MIXNET, call, Random(1))
+    sent = bytes_by_phase(schedule)
     assert sent["inter-host"] == 12 * 16 * 8
     assert sent["intra-host"] == 16 * 3 * 8
     # For a server over one circuit or the EPS, 3 of 4 ranks hand over 4 parts of 8 bytes. Over two

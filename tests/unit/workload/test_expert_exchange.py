@@ -9,6 +9,7 @@ from moefabric.config.loader import load_experiment
 from moefabric.config.model import preset
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.workload.iterations.iteration import (
     Collective,
     Compute,
@@ -19,7 +20,6 @@ from moefabric.workload.iterations.iteration import (
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from moefabric.workload.placement.expert_exchange import HybridEp, with_expert_exchange
 from tests.support.paths import EXAMPLES
-from tests.support.predictions import predict_experiment
 
 SERVERS = tuple(f"s{n}" for n in range(8))
 BYTES = DemandMatrix(SERVERS, np.arange(64.0).reshape(8, 8))
@@ -112,7 +112,7 @@ def predicted(*settings: str) -> dict[str, Any]:
     path = EXAMPLES / "prototype.yaml"
     wiring = ("wiring.eps.servers_per_leaf=2", "wiring.eps.oversubscription=32")
     spec = load_experiment(path, (*wiring, *settings))
-    fabric: dict[str, Any] = predict_experiment(spec, path.parent)["fabrics"][0]
+    fabric: dict[str, Any] = predict_fabrics(spec, path.parent).to_json()["fabrics"][0]
     return fabric
 
 

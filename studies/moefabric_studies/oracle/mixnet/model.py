@@ -1,7 +1,6 @@
 """The model's answers to the cases: one simulation of all flows, and a null model."""
 
 from dataclasses import dataclass
-from itertools import combinations, count
 from statistics import median
 from typing import Final
 
@@ -31,6 +30,7 @@ from moefabric_studies.oracle.mixnet.cases import (
 )
 from moefabric_studies.oracle.own_simulators import max_min_ends_s
 from moefabric_studies.oracle.scenario import FlowStep, routed_flows, scenario
+from moefabric_studies.paper.frontier.networks import wired_circuits
 
 _MTU: Final = 9000
 _SEEDS: Final = (13, 14, 15)
@@ -60,7 +60,6 @@ def answer(case: JudgedCase, matrix: FloatArray, counts: NDArray[np.int64]) -> A
     NICs send payload at their full rate, because the simulator's packets have no headers on a link.
 
     Args:
-        case: The case.
         matrix: Bytes [server, server].
         counts: Circuits [server, server]; zeros on networks without circuits.
     """
@@ -79,7 +78,7 @@ def _last_flow(
     """Return the last flow of a case on an EPS, and when it ends."""
     fabric = _fabric(case, len(matrix), eps)
     demand = DemandMatrix(fabric.servers, matrix)
-    lit = _circuits(fabric.servers, counts)
+    lit = wired_circuits(counts)
     policy = policy_named("mixnet" if case.optical else "eps")
     sent = flows(fabric, lit, policy.split(fabric, demand, lit))
     ends = max_min_ends_s(
@@ -116,14 +115,4 @@ def _fabric(case: JudgedCase, servers: int, eps: Eps) -> Fabric:
     region = Region("r0", 0, names, ocs)
     return Fabric(
         "judged", (region,), NICS, case.optical, NICS - case.optical, rate_bps, eps, mtu=_MTU
-    )
-
-
-def _circuits(servers: tuple[str, ...], counts: NDArray[np.int64]) -> CircuitSet:
-    """Return circuits between the next free NICs of each pair."""
-    free = [count() for _ in servers]
-    return CircuitSet.of(
-        f"{servers[a]}/o{next(free[a])}~{servers[b]}/o{next(free[b])}"
-        for a, b in combinations(range(len(servers)), 2)
-        for _ in range(counts[a, b])
     )

@@ -122,7 +122,6 @@ def run_all(
     """Run all cases.
 
     Args:
-        program: The program.
         by_name: Bytes [server, server] of each demand by name.
         source: Where the program comes from, and how it was made.
     """

@@ -66,7 +66,6 @@ def server_usd(policy: FrontierPolicy, optical: int, rate_bps: float) -> float:
     """Return the price of a server's part of a network.
 
     Args:
-        policy: The policy.
         optical: NICs of a server that don't end on the EPS, as in `optical_nics`.
         rate_bps: Rate of a NIC.
     """
@@ -81,10 +80,6 @@ def server_usd(policy: FrontierPolicy, optical: int, rate_bps: float) -> float:
 
 
 @cache
-def _even_circuits(servers: int, degree: int) -> Counts:
-    return networks.circuit_counts(servers, networks.even_order([degree] * servers))
-
-
 def even_circuits(servers: int, degree: int) -> Counts:
     """Return circuits [server, server] that suit any demand: a full mesh, or an expander.
 
@@ -92,7 +87,7 @@ def even_circuits(servers: int, degree: int) -> Counts:
         servers: Servers of a region.
         degree: Circuits of a server.
     """
-    return _even_circuits(servers, degree).copy()
+    return networks.circuit_counts(servers, networks.even_order([degree] * servers))
 
 
 def wired_circuits(counts: Counts) -> CircuitSet:

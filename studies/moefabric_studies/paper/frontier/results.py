@@ -1,8 +1,7 @@
 """Results of the frontier study, as JSON and as figures derived from them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import exp, inf, log
-from pathlib import Path
 from statistics import mean
 from typing import Final
 
@@ -177,11 +176,6 @@ class FrontierResults(_Part):
     wall_s: float
     """Seconds that the study took."""
 
-    @classmethod
-    def read(cls, file: Path) -> "FrontierResults":
-        """Return the results of an earlier study."""
-        return cls.model_validate_json(file.read_text())
-
     @property
     def models(self) -> tuple[str, ...]:
         """Names of the models, in order."""
@@ -242,13 +236,11 @@ def geometric_mean(values: Iterable[float]) -> float:
     return exp(mean(log(value) for value in values))
 
 
-def efficient(
-    points: Sequence[Point], seconds: Callable[[Point], float] = lambda point: point.iteration_s
-) -> list[Point]:
+def efficient(points: Sequence[Point]) -> list[Point]:
     """Return the points to which no other is both as cheap and as fast, the cheapest first."""
     found: list[Point] = []
-    for point in sorted(points, key=lambda one: (one.usd, seconds(one))):
-        if not found or seconds(point) < seconds(found[-1]) * (1 - 1e-9):
+    for point in sorted(points, key=lambda one: (one.usd, one.iteration_s)):
+        if not found or point.iteration_s < found[-1].iteration_s * (1 - 1e-9):
             found.append(point)
     return found
 

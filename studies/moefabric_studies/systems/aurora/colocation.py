@@ -97,10 +97,15 @@ class Deployment:
         return max(hosted.layer.seconds(self.rates[list(hosted.gpus)]) for hosted in self.hosted)
 
 
+def moving(tokens: Bytes) -> Bytes:
+    """Return the tokens or bytes that leave their GPU or server."""
+    return tokens - np.diag(np.diag(tokens))
+
+
 def port_s(tokens: Bytes, rates: Rates) -> float:
     """Return the time of an all-to-all: that of its busiest port (theorem 5.2)."""
-    moving = tokens - np.diag(np.diag(tokens))
-    return float(max((moving.sum(axis=0) / rates).max(), (moving.sum(axis=1) / rates).max()))
+    sent = moving(tokens)
+    return float(max((sent.sum(axis=0) / rates).max(), (sent.sum(axis=1) / rates).max()))
 
 
 def colocated_s(one: ExpertLayer, other: ExpertLayer, rates: Rates) -> float:
@@ -124,10 +129,7 @@ def paired_experts(one: ExpertLayer, other: ExpertLayer) -> NDArray[np.int64]:
     The busiest port has as few tokens as possible: a perfect matching whose largest weight is
     least, by bisection over weights (Aurora, section 6; matching by Hopcroft and Karp).
     """
-    sums = [
-        [moving.sum(axis=1), moving.sum(axis=0)]
-        for moving in (layer.tokens - np.diag(np.diag(layer.tokens)) for layer in (one, other))
-    ]
+    sums = [(t.sum(axis=1), t.sum(axis=0)) for t in (moving(one.tokens), moving(other.tokens))]
     weights = np.max([np.add.outer(a, b) for a, b in zip(*sums, strict=True)], axis=0)
     levels = np.unique(weights)
     low, high = 0, len(levels) - 1

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from moefabric.api import workloads
 from moefabric_studies.grids import Grid, grid
+from moefabric_studies.systems.aurora.colocation import moving
 from moefabric_studies.systems.aurora.pictures import OrderRatios
 
 CONCURRENT, AURORA, GREEDY, SJF, RCS, RING = (
@@ -67,5 +68,4 @@ def zipf_demands(servers: int, exponent: float) -> list[Demand]:
     """Return demands in which the receivers' popularity follows Zipf's law."""
     rng = np.random.default_rng(1)
     popularity = np.arange(1, servers + 1) ** -float(exponent)
-    demands = [popularity * rng.lognormal(0, 0.3, (servers, servers)) for _ in range(_DRAWS)]
-    return [demand - np.diag(np.diag(demand)) for demand in demands]
+    return [moving(popularity * rng.lognormal(0, 0.3, (servers, servers))) for _ in range(_DRAWS)]

@@ -142,21 +142,20 @@ def _replay(
     return testbeds.TraceReplay(programs, inference_graph(deployment, token), options).run()
 
 
-def server_fabric(name: str, wiring: Mapping[str, Any], scale: Any, rates: Rates) -> Fabric:
+def server_fabric(name: str, experiment: Mapping[str, Any], rates: Rates) -> Fabric:
     """Return a fabric with one server for each GPU, whose NICs are as fast as the GPU.
 
     Args:
         name: Name of the fabric.
-        wiring: The wiring of an experiment.
-        scale: Scale of the emulation.
+        experiment: Has the wiring and the scale of the emulation.
         rates: Rates of the GPUs, relative to the fastest.
     """
-    fastest = rate_bps(wiring["nic_rate"])
+    fastest = rate_bps(experiment["wiring"]["nic_rate"])
     document = {
-        **wiring,
+        **experiment["wiring"],
         "fabric": name,
         "nics": {"electrical": 1},
-        "scale": scale,
+        "scale": experiment["scale"],
         "servers": {
             f"s{n}": {"nic_rate": f"{rate}b/s"} for n, rate in enumerate((rates * fastest).tolist())
         },

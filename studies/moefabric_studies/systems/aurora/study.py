@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from moefabric import Result
-from moefabric.api.plugins import InputPath, Section
+from moefabric.api.plugins import InputPath, Section, experiment_of
 from moefabric.api.results import FabricResult, joined_phases
 from moefabric.api.workloads import Aurora, load_gating
 from moefabric_studies.grids import Grid, captions, grid
 from moefabric_studies.systems.aurora import packets
+from moefabric_studies.systems.aurora.colocation import moving
 from moefabric_studies.systems.aurora.demands import (
     AURORA,
     CONCURRENT,
@@ -79,7 +80,7 @@ class AuroraStudy:
     def measure(self, setup: Setup, context: StudyContext) -> Outcome:
         """Replay all-to-alls in every order, and compute the times of deployments."""
         trace = _rank_traffic(load_gating(context.folder / setup.trace).tokens[setup.steps])
-        demands = [_moving(tokens) for tokens in trace[0, : setup.layers]]
+        demands = [moving(tokens) for tokens in trace[0, : setup.layers]]
         layers = tuple(tokens for step in trace for tokens in step)
         solve_s = _solve_s(demands, setup.shortest)
         document = _document(setup, median(solve_s))
@@ -88,11 +89,11 @@ class AuroraStudy:
         deployments = Deployments(
             layers, np.array(setup.rates), setup.expert, setup.gate, setup.wrong_traffic
         )
-        spec = context.experiment(document)
+        spec = experiment_of(document)
         replays = packets.replayed(
             list(packets.comparisons(deployments, setup.deployed_layers)),
             {
-                is_even: packets.server_fabric(f"aurora-{name}", *_wired(document), rates)
+                is_even: packets.server_fabric(f"aurora-{name}", document, rates)
                 for is_even, name, rates in (
                     (False, "uneven", deployments.rates),
                     (True, "even", deployments.even),
@@ -102,7 +103,7 @@ class AuroraStudy:
             setup.deployed_wall_s,
         )
         modelled = deployments.measures()
-        ratios = fluid_ratios([_moving(tokens) for tokens in layers]), _measured_ratios(run)
+        ratios = fluid_ratios([moving(tokens) for tokens in layers]), _measured_ratios(run)
         matrix = _rank_traffic(load_gating(context.folder / setup.matrix).tokens)[0, 0]
         first = valid_fabrics(run[name] for name in (AURORA, GREEDY, SJF))
         return Outcome(
@@ -124,7 +125,7 @@ class AuroraStudy:
             captions("systems/aurora"),
             [
                 _orders(run, *ratios),
-                other_demands(_moving(matrix), setup.zipf),
+                other_demands(moving(matrix), setup.zipf),
                 packets.deployment_grid(replays),
                 deployments.computation_costs(),
             ],
@@ -138,11 +139,6 @@ def _rank_traffic(tokens: NDArray[np.int64]) -> NDArray[np.float64]:
     hosted = tokens.reshape(*places, ranks, ranks, experts // ranks)
     traffic: NDArray[np.float64] = hosted.sum(axis=-1).astype(np.float64)
     return traffic
-
-
-def _moving(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return tokens that leave their rank."""
-    return tokens - np.diag(np.diag(tokens))
 
 
 def _solve_s(demands: Sequence[NDArray[np.float64]], shortest: float) -> list[float]:
@@ -227,11 +223,6 @@ def _valid(run: Result, ratios: OrderRatios) -> OrderRatios:
     """Return the ratios of the fabrics that aren't invalid."""
     names = {one.fabric for one in valid_fabrics(run.results)}
     return {name: own for name, own in ratios.items() if name in names}
-
-
-def _wired(document: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the wiring and the scale of an experiment."""
-    return document["wiring"], document["scale"]
 
 
 def _order_measures(run: Result, solve_s: float) -> dict[str, Measure]:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from moefabric import Result
 from moefabric.api.charts import Axis, curve, document_picture, plot
-from moefabric.api.plugins import Section
+from moefabric.api.plugins import Section, experiment_of
 from moefabric.api.results import ExperimentPrediction, FabricResult
 from moefabric.api.workloads import BigMac, Plain
 from moefabric_studies.grids import Grid, captions, grid
@@ -126,7 +126,7 @@ def _with_fitted_speed(setup: Setup, context: StudyContext) -> dict[str, Any]:
     [plain] = context.predict(_document(setup.experiment, 8, (WIDE,))).fabrics
     share = setup.all_to_all_share
     training = dict(setup.experiment["training"])
-    used = context.experiment(_document(setup.experiment, 8, (WIDE,))).training.utilisation
+    used = experiment_of(_document(setup.experiment, 8, (WIDE,))).training.utilisation
     fitted = used * plain.compute_s / plain.exposed_comm_s * share / (1 - share)
     return {**setup.experiment, "training": {**training, "utilisation": fitted}}
 

@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from moefabric.api.charts import Axis, Box, Panel, cell, document_picture
-
-INVALID: Final = "invalid"
-"""Instead of a gain: the fabric's measurements can't be trusted."""
+from moefabric_studies.paper.rows import INVALID
 
 
 @dataclass(frozen=True)

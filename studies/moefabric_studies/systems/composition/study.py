@@ -14,7 +14,8 @@ from pydantic import Field
 
 from moefabric.api.plugins import Name, Section
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.composition.picture import INVALID, HeatMap, heat_maps
+from moefabric_studies.paper.rows import INVALID
+from moefabric_studies.systems.composition.picture import HeatMap, heat_maps
 from moefabric_studies.systems.measured import exposed_s, iteration_s, valid_fabrics
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
@@ -138,7 +139,6 @@ def combined(systems: Sequence[System], largest: int) -> Iterator[Combination]:
     """Yield the combinations whose systems share no key, those of fewer systems first.
 
     Args:
-        systems: The systems.
         largest: The most systems of a combination.
     """
     for size in range(largest + 1):

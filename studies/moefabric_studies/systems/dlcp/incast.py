@@ -12,8 +12,6 @@ from moefabric_studies.systems.dlcp.transports import TransportChoice
 from moefabric_studies.tensors.channel import Tensor
 from moefabric_studies.tensors.receiver import Received
 
-_DEADLINE_S = 30.0
-
 
 @dataclass(frozen=True)
 class IncastTimes:
@@ -37,6 +35,11 @@ class IncastTimes:
     def tail_s(self) -> float:
         """99th percentile of the flows' times."""
         return float(np.percentile(self.flows_s, 99))
+
+    @property
+    def round_tail_s(self) -> float:
+        """99th percentile of the rounds' times."""
+        return float(np.percentile(self.rounds_s, 99))
 
     @property
     def mean_s(self) -> float:
@@ -105,7 +108,7 @@ class _Incast:
         self.lost_shares: list[float] = []
         workers, server = network.hosts.hosts
         self._channels = [
-            network.connect(workers, server, ignore, self._on_gradient).first for _ in gradients
+            network.connect(workers, server, ignore, self._on_gradient)[0] for _ in gradients
         ]
 
     def clear(self) -> None:
@@ -120,7 +123,7 @@ class _Incast:
         self._began_ns = NOW()
         for channel, gradient in zip(self._channels, self._gradients, strict=True):
             channel.send(Tensor(self._number, gradient, self._loss))
-        self._network.run(_DEADLINE_S)
+        self._network.run()
         self.rounds_s.append((NOW() - self._began_ns) / 1e9)
 
     def _on_gradient(self, gradient: Received) -> None:

@@ -11,8 +11,6 @@ from moefabric_studies.tensors.channel import Tensor, TensorChannel
 from moefabric_studies.tensors.packets import by_magnitude
 from moefabric_studies.tensors.receiver import Received
 
-_DEADLINE_S = 30.0
-
 
 def train_with_ring(
     job: TrainingJob, choice: TransportChoice, link: LinkBehaviour, iterations: int, seed: int = 1
@@ -54,13 +52,13 @@ class _RingTraining:
         self._channels: list[TensorChannel] = []
         for worker in range(count):
             next_worker = (worker + 1) % count
-            ends = network.connect(
+            channel, _ = network.connect(
                 hosts[worker],
                 hosts[next_worker],
                 ignore,
                 lambda received, to=next_worker: self._on_part(to, received),  # type: ignore[misc]
             )
-            self._channels.append(ends.first)
+            self._channels.append(channel)
 
     def iterate(self) -> None:
         """Run one iteration and record its time and the model's accuracy."""
@@ -71,7 +69,7 @@ class _RingTraining:
         began_ns = NOW()
         for worker in range(count):
             self._send(worker, 0)
-        self._network.run(_DEADLINE_S)
+        self._network.run()
         compute_s = self._job.backward_s + self._job.forward_s
         self.progress.iterations_s.append((NOW() - began_ns) / 1e9 + compute_s)
         self._sent += self._steps

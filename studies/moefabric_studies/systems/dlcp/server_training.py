@@ -18,8 +18,6 @@ from moefabric_studies.systems.dlcp.transports import TransportChoice
 from moefabric_studies.tensors.channel import Tensor, TensorChannel
 from moefabric_studies.tensors.receiver import Received
 
-_DEADLINE_S = 30.0
-
 
 def train_with_server(
     job: TrainingJob, choice: TransportChoice, link: LinkBehaviour, iterations: int, seed: int = 1
@@ -60,14 +58,14 @@ class _ServerTraining:
         self._pulls: list[TensorChannel] = []
         workers, server = network.hosts.hosts
         for worker in range(job.workers):
-            ends = network.connect(
+            push, pull = network.connect(
                 workers,
                 server,
                 lambda received, worker=worker: self._on_parameters(worker, received),  # type: ignore[misc]
                 self._on_gradient,
             )
-            self._pushes.append(ends.first)
-            self._pulls.append(ends.second)
+            self._pushes.append(push)
+            self._pulls.append(pull)
 
     def iterate(self, iteration: int) -> None:
         """Run one iteration and record its time and the model's accuracy."""
@@ -85,7 +83,7 @@ class _ServerTraining:
                 at_ns,
                 lambda layer=layer: self._push(layer, [g[layer] for g in gradients]),  # type: ignore[misc]
             )
-        self._network.run(_DEADLINE_S)
+        self._network.run()
         ends = [self._job.forward_end_s(self._model, row.tolist()) for row in self._arrivals_s]
         self.progress.iterations_s.append(max(ends))
         self.progress.accuracies.append(self._replicas.accuracy(self._model))

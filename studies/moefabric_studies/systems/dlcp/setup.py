@@ -60,8 +60,7 @@ class Setup(Section):
 
     def link(self, choice: TransportChoice, paths: int = 1) -> LinkBehaviour:
         """Return the server's link as a transport asks for it."""
-        delay_ns = self.round_trip // 2
-        return choice.port(self.rate, self.queue, delay_ns, self.threshold, paths)
+        return choice.port(self.rate, self.queue, self.round_trip // 2, self.threshold, paths)
 
     def ring_port(self, choice: TransportChoice) -> LinkBehaviour:
         """Return a worker's port in a ring as a transport asks for it."""

@@ -1,6 +1,7 @@
 """The study of DLCP: from measured times to the values that its claims name."""
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -15,15 +16,13 @@ from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 _DLCP: Final = transports.bounded_loss(1).name
 _LOSSLESS: Final = transports.bounded_loss(0).name
+_tail_s, _mean_s, _round_tail_s = map(attrgetter, ("tail_s", "mean_s", "round_tail_s"))
 
 
 class DlcpStudy:
     """Measures the claims of DLCP."""
 
-    @property
-    def setup(self) -> type[Setup]:
-        """The section of sizes and rates."""
-        return Setup
+    setup = Setup
 
     def measure(self, setup: Setup, context: StudyContext) -> Outcome:
         """Measure incasts and trainings under every transport.
@@ -84,7 +83,7 @@ def incast_measures(measured: measurements.Measurements) -> dict[str, Measure]:
 def _compression_note(measured: measurements.Measurements) -> str:
     """Return the tails of flows and of rounds with whole and with compressed gradients."""
     tails = [
-        f"{1e3 * one.tail_s:.0f} ms for flows and {1e3 * _round_tail_s(one):.0f} ms for rounds"
+        f"{1e3 * one.tail_s:.0f} ms for flows and {1e3 * one.round_tail_s:.0f} ms for rounds"
         for one in measured.whole
     ]
     return f"The 99th percentiles are {tails[0]} with all bytes, {tails[1]} with 1/16."
@@ -113,18 +112,6 @@ def training_measures(measured: measurements.Measurements, setup: Setup) -> dict
         "accuracy_change": Measure(float(np.mean(changes)), tuple(changes)),
         "iterations_at_most_loss": _iteration_ratio(most, lossless, setup.target_accuracy),
     }
-
-
-def _tail_s(times: IncastTimes) -> float:
-    return times.tail_s
-
-
-def _mean_s(times: IncastTimes) -> float:
-    return times.mean_s
-
-
-def _round_tail_s(times: IncastTimes) -> float:
-    return float(np.percentile(times.rounds_s, 99))
 
 
 def _ratio(
@@ -178,7 +165,7 @@ def _incast_grid(title: str, incasts: measurements.Incasts, late_ns: int) -> Gri
                 name,
                 f"{len(times.flows_s)} / {len(times.rounds_s)}",
                 *_ms(times.mean_s, times.tail_s),
-                *_ms(float(np.mean(times.rounds_s)), _round_tail_s(times)),
+                *_ms(float(np.mean(times.rounds_s)), times.round_tail_s),
                 formatting.percentage(float(np.mean(times.lost_shares))),
                 formatting.data_size(times.bytes / len(times.rounds_s)),
             )

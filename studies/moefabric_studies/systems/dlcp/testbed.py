@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Final
@@ -20,16 +19,12 @@ from moefabric_studies.tensors.streams import StreamChannel
 
 _PORTS: Final = range(10_000, 60_000)
 _CONNECT_S: Final = 5.0
+_DEADLINE_S: Final = 30.0
 _SPRAYED_REORDERING: Final = 24
 """Packets by which equal paths reorder those of one sender: half of a path's queue."""
 
-
-@dataclass(frozen=True)
-class Ends:
-    """The two ends of a channel."""
-
-    first: TensorChannel
-    second: TensorChannel
+Ends = tuple[TensorChannel, TensorChannel]
+"""The two ends of a channel."""
 
 
 class Network:
@@ -39,15 +34,18 @@ class Network:
         hosts: The hosts and their links.
         choice: How tensors are sent.
         seed: Seed of port numbers, and so of the paths that flows have.
+        stack: Closes all channels.
 
     Attributes:
         loop: Calls back when packets arrive.
         hosts: The hosts and their links.
     """
 
-    def __init__(self, hosts: LinkedHosts, choice: TransportChoice, seed: int) -> None:
+    def __init__(
+        self, hosts: LinkedHosts, choice: TransportChoice, seed: int, stack: ExitStack
+    ) -> None:
         self.loop, self.hosts = EventLoop(), hosts
-        self._choice, self._stack = choice, ExitStack()
+        self._choice, self._stack = choice, stack
         self._ports = iter(Random(seed).sample(_PORTS, len(_PORTS)))
         self._congestion = choice.congestion
         if choice.congestion == DCTCP.congestion:
@@ -77,12 +75,12 @@ class Network:
         else:
             sockets = _stream_pair(first, second, port, self._congestion)
             channel = partial(StreamChannel, self.loop, prioritized=choice.prioritized)
-        ends = Ends(channel(sockets[0], at_first), channel(sockets[1], at_second))
-        for end in (ends.first, ends.second):
+        ends = channel(sockets[0], at_first), channel(sockets[1], at_second)
+        for end in ends:
             self._stack.callback(end.close)
         return ends
 
-    def run(self, deadline_s: float) -> None:
+    def run(self, deadline_s: float = _DEADLINE_S) -> None:
         """Let tensors travel until a callback calls `loop.stop`.
 
         Raises:
@@ -103,19 +101,12 @@ class Network:
         if expired:
             raise FabricError(f"{self._choice.name}: tensors were not complete in {deadline_s:g} s")
 
-    def close(self) -> None:
-        """Close all channels."""
-        self._stack.close()
-
 
 @contextmanager
 def open_network(hosts: LinkedHosts, choice: TransportChoice, seed: int = 0) -> Iterator[Network]:
     """Open a network without channels, and close its channels at the end."""
-    network = Network(hosts, choice, seed)
-    try:
-        yield network
-    finally:
-        network.close()
+    with ExitStack() as stack:
+        yield Network(hosts, choice, seed, stack)
 
 
 def ignore(_received: Received) -> None:

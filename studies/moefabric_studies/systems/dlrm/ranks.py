@@ -155,7 +155,6 @@ def train(model: RankModel, codec: str, repeat: int, gap_s: float = 0.0) -> Mapp
     """Train, and time each iteration and the all-to-alls in it.
 
     Args:
-        model: The model.
         codec: Codec of vectors and gradients.
         repeat: Iterations.
         gap_s: Seconds in each iteration in which this rank computes nothing and sends nothing.

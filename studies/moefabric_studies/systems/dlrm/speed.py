@@ -30,7 +30,6 @@ class CodecSpeed:
 
     Attributes:
         rate_bps: Rate of the NICs.
-        codec: The codec.
         ratio: Payload that NICs sent without the codec, relative to that with it.
         encode_s: Time to encode the busiest rank's bytes, all ranks at once, without a network.
         decode_s: Time to decode as many.
@@ -57,14 +56,10 @@ class FabricSpeeds:
     """Measurements on the fabric of one rate.
 
     Attributes:
-        plain_s: Times of all-to-alls of 32-bit floats.
-        wire_s: Time of the busiest rank's bytes at the nominal rate.
         speeds: Speeds of the codecs.
         worst_errors: Largest errors of numbers that arrived, relative to their bounds.
     """
 
-    plain_s: tuple[float, ...]
-    wire_s: float
     speeds: tuple[CodecSpeed, ...]
     worst_errors: tuple[float, ...]
 
@@ -77,26 +72,25 @@ def measure_speeds(ranks: DlrmRanks, rate_bps: float, repeat: int) -> FabricSpee
     """Time all-to-alls with each codec, after some steps of training.
 
     Args:
-        ranks: The ranks.
         rate_bps: Rate of the NICs.
         repeat: All-to-alls of each codec.
     """
-    worst = ranks.ask("check", HYBRID, 2).values["worst"]
+    worst = ranks.ask("check", HYBRID, 2)["worst"]
     ranks.ask("exchange", "fp32", 1)  # opens congestion windows
     plain = ranks.ask("exchange", "fp32", repeat)
-    plain_s = plain.values["seconds"]
-    speeds, wire_s = [], 0.0
+    plain_s = plain["seconds"]
+    speeds = []
     for codec in CODECS:
-        alone = ranks.ask("code", codec, repeat).values
+        alone = ranks.ask("code", codec, repeat)
         wire_s = 8 * alone["bytes"] / rate_bps
         encode_s, decode_s = median(alone["encode_s"]), median(alone["decode_s"])
         predicted = formula(alone["ratio"], encode_s, decode_s, wire_s)
         coded = ranks.ask("exchange", codec, repeat)
-        measured = tuple(median(plain_s) / one for one in coded.values["seconds"])
-        ratio = plain.sent_bytes / coded.sent_bytes
+        measured = tuple(median(plain_s) / one for one in coded["seconds"])
+        ratio = plain["sent_bytes"] / coded["sent_bytes"]
         speed = CodecSpeed(rate_bps, codec, ratio, encode_s, decode_s, predicted, measured)
         speeds.append(speed)
-    return FabricSpeeds(tuple(plain_s), wire_s, tuple(speeds), tuple(worst))
+    return FabricSpeeds(tuple(speeds), tuple(worst))
 
 
 @dataclass(frozen=True)
@@ -123,15 +117,14 @@ def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> Trainin
     """Time iterations of training whose all-to-alls take a share of the time without coding.
 
     Args:
-        ranks: The ranks.
         share: The share; a pause stands for computation that this model lacks.
         iterations: Iterations of each kind.
     """
-    trial = ranks.ask("train", "fp32", 3).values
+    trial = ranks.ask("train", "fp32", 3)
     exchange_s = median(trial["exchange_s"])
     gap_s = max(0.0, exchange_s / share - median(trial["seconds"]))
-    plain = ranks.ask("train", "fp32", iterations, gap_s=gap_s).values
-    coded = ranks.ask("train", HYBRID, iterations, gap_s=gap_s).values
+    plain = ranks.ask("train", "fp32", iterations, gap_s=gap_s)
+    coded = ranks.ask("train", HYBRID, iterations, gap_s=gap_s)
     plain_s = median(plain["seconds"])
     return TrainingSpeed(
         tuple(plain_s / one for one in coded["seconds"]),

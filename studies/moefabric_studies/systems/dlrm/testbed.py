@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
@@ -17,19 +17,6 @@ from moefabric_studies.systems.dlrm.lesson import Lesson
 
 START_S = 60.0
 """How long ranks may take to import PyTorch and to draw their batches."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The ranks' replies to a command.
-
-    Attributes:
-        values: What rank 0 prints.
-        sent_bytes: Payload that the NICs of all servers sent meanwhile.
-    """
-
-    values: dict[str, Any]
-    sent_bytes: int
 
 
 class DlrmRanks:
@@ -44,7 +31,7 @@ class DlrmRanks:
     ) -> None:
         self._ranks, self._lines, self._commands, self._counters = ranks, lines, commands, counters
 
-    def ask(self, action: str, codec: str, repeat: int, **options: float) -> Reply:
+    def ask(self, action: str, codec: str, repeat: int, **options: float) -> dict[str, Any]:
         """Have all ranks carry out a command of `moefabric_studies.systems.dlrm.ranks`.
 
         Args:
@@ -52,6 +39,10 @@ class DlrmRanks:
             codec: Codec of the blocks.
             repeat: How often it is done.
             **options: Other arguments of the command.
+
+        Returns:
+            What rank 0 prints, and with it the `sent_bytes`: payload that the NICs of all servers
+            sent meanwhile.
 
         Raises:
             RankFailedError: A rank has ended.
@@ -65,7 +56,7 @@ class DlrmRanks:
             self._ranks.wait()
             raise AssertionError("ranks end when their commands end")
         sent = self._counters.read().payload_since(before)[:, testbeds.SENT]
-        return Reply(json.loads(line), int(sent.sum()))
+        return {**json.loads(line), "sent_bytes": int(sent.sum())}
 
 
 @contextmanager

@@ -21,7 +21,6 @@ class LayerRun:
     """A layer that was sent some times.
 
     Attributes:
-        layer: The layer.
         result: Its times and the bytes at NICs.
         uplink_bytes: Payload that left all data centres in one run, in bytes of the model.
         messages: Messages of one run, by kind of collective.

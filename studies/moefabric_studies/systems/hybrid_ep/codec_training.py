@@ -40,7 +40,6 @@ def trained_loss(text: Path, use: CodecUse, ratio: float, steps: int, seed: int)
     """Train a model on a text, and return its loss on the end of the text, in nats per letter.
 
     Args:
-        text: The text.
         use: What the codec does to experts.
         ratio: Ratio of the codec.
         steps: Number of steps of Adam.

@@ -12,6 +12,8 @@ from itertools import product
 from math import prod
 from typing import Literal
 
+import numpy as np
+
 Relation = Literal["experts", "tokens"]
 """What two workers exchange at a level."""
 
@@ -44,52 +46,26 @@ class MoeLayer:
     pre_expert_s: float
 
 
-def location(worker: int, levels: Sequence[int]) -> tuple[int, ...]:
-    """Return the digits of a worker's location, outermost level first."""
-    digits = []
-    for size in reversed(levels):
-        worker, digit = divmod(worker, size)
-        digits.append(digit)
-    return tuple(reversed(digits))
-
-
-def relation(
-    a: tuple[int, ...], b: tuple[int, ...], level: int, domains: Sequence[int]
-) -> Relation | None:
-    """Return the exchange of two locations at a level; None for no exchange (algorithm 1).
-
-    Args:
-        a: A location.
-        b: Another location.
-        level: Number of the level, 0 for the outermost one.
-        domains: Size of a domain at each level.
-    """
-    if a[level] == b[level] or a[:level] + a[level + 1 :] != b[:level] + b[level + 1 :]:
-        return None
-    size = domains[level]
-    if a[level] // size == b[level] // size:
-        return "experts"
-    return "tokens" if a[level] % size == b[level] % size else None
-
-
 def groups(
     levels: Sequence[int], domains: Sequence[int], level: int, kind: Relation
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the workers that exchange experts or tokens with each other at a level.
+    """Return the workers that exchange experts or tokens with each other at a level (algorithm 1).
+
+    They differ in the digit of the level only. Experts are exchanged in a domain, and tokens
+    between the workers at the same place of each domain; a worker alone exchanges nothing.
 
     Args:
-        levels: Workers of each level.
-        domains: Size of a domain at each level.
-        level: Number of the level.
+        levels: Workers of each level, outermost level first.
+        domains: Size of a domain at each level, which divides the workers.
+        level: Number of the level, 0 for the outermost one.
         kind: What they exchange.
     """
-    places = [location(worker, levels) for worker in range(prod(levels))]
-    found: dict[tuple[int, ...], None] = {}
-    for worker, place in enumerate(places):
-        peers = (n for n, o in enumerate(places) if relation(place, o, level, domains) == kind)
-        if members := tuple(sorted(peers)):
-            found[tuple(sorted((worker, *members)))] = None
-    return tuple(found)
+    digit = (levels[level] // domains[level], domains[level])
+    workers = np.arange(prod(levels)).reshape(*levels[:level], *digit, *levels[level + 1 :])
+    members = np.moveaxis(workers, level + (kind == "experts"), -1)
+    if members.shape[-1] == 1:
+        return ()
+    return tuple(map(tuple, members.reshape(-1, members.shape[-1]).tolist()))
 
 
 def candidates(levels: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import Final
 
 from moefabric import NS_PER_S, FabricError, duration_text, size_text
@@ -76,11 +75,6 @@ class IncastCell:
     def share(self) -> float:
         """Goodput of all rounds over that of the link."""
         return len(self.seconds) * self.incast.bound_s(self.senders) / sum(self.seconds)
-
-    @property
-    def median_s(self) -> float:
-        """Median duration of a round."""
-        return median(self.seconds)
 
     @property
     def slowdown(self) -> float:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Sequence
+from statistics import median
 from typing import Final
 
 from pydantic import Field
@@ -205,7 +206,7 @@ def _table(cells: Sequence[IncastCell]) -> Grid:
             cell.name,
             str(cell.senders),
             f"{cell.share:.1%}",
-            duration_text(cell.median_s * NS_PER_S),
+            duration_text(median(cell.seconds) * NS_PER_S),
             duration_text(max(cell.seconds) * NS_PER_S),
             str(cell.drops),
             duration_text(cell.lateness.p99_ns),

@@ -39,11 +39,6 @@ def greedy_groups(pairs: Pairs, groups: int) -> Groups:
     return filled
 
 
-def common_tokens(pairs: Pairs, groups: Groups) -> int:
-    """Return the tokens that pairs of experts of the same group have in common."""
-    return sum(int(pairs[np.ix_(group, group)].sum()) // 2 for group in groups)
-
-
 def balancing_pairs(pairs: Pairs, weight: float) -> Pairs:
     """Return pairs less those of independent choices, which popular experts have with each other.
 

@@ -75,7 +75,6 @@ def recorded_gains(routes: TokenRoutes, known: int, devices: int) -> list[Struct
     """Return the gains for each layer of recorded routes.
 
     Args:
-        routes: The routes.
         known: Iterations from which placements are chosen; others judge them.
         devices: Number of devices.
     """

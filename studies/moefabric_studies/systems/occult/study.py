@@ -9,12 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import linregress
 
-from moefabric.api.plugins import ExperimentSpec, Section
+from moefabric.api.plugins import ExperimentSpec, Section, experiment_of
 from moefabric.api.predictions import workload, workload_of
 from moefabric.api.results import FabricResult, RunResult
 from moefabric.api.workloads import coactivation, load_routes
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.measured import cells_of, iteration_ratios, port_bytes, valid_fabrics
+from moefabric_studies.systems.measured import (
+    all_to_all_s,
+    cells_of,
+    iteration_ratios,
+    port_bytes,
+    valid_fabrics,
+)
 from moefabric_studies.systems.occult import structure
 from moefabric_studies.systems.occult.pictures import gain_curves, time_points
 from moefabric_studies.systems.occult.placement import Occult
@@ -84,11 +90,6 @@ class Variant:
         return float(sum(port_bytes(self.result)))
 
     @property
-    def all_to_all_s(self) -> float:
-        """Median seconds of an all-to-all."""
-        return median(self._seconds())
-
-    @property
     def iterations_s(self) -> list[float]:
         """Seconds of each iteration."""
         return [one.measured_s or 0.0 for one in self.result.iterations]
@@ -102,14 +103,10 @@ class Variant:
     def points(self) -> list[tuple[float, float]]:
         """Return CT and median seconds of an all-to-all of each layer."""
         layers = range(self.copies.shape[1])
-        return [(float(self.copies[:, n].mean()), median(self._seconds(n))) for n in layers]
-
-    def _seconds(self, layer: int | None = None) -> list[float]:
-        return [
-            one.measured_s or 0.0
-            for one in self.result.collectives
-            if layer is None or one.layer == layer
+        seconds = [
+            [one.measured_s for one in self.result.collectives if one.layer == n] for n in layers
         ]
+        return [(float(self.copies[:, n].mean()), median(seconds[n])) for n in layers]
 
 
 class OccultStudy:
@@ -126,7 +123,7 @@ class OccultStudy:
         }
         runs = {name: context.run(one) for name, one in documents.items()}
         found = {
-            name: variants(context.experiment(one), context, runs[name])
+            name: variants(experiment_of(one), context, runs[name])
             for name, one in documents.items()
         }
         routes = load_routes(context.folder / setup.routes)
@@ -277,7 +274,8 @@ def _variants_grid(servers: str, found: dict[str, Variant]) -> Grid:
             name, f"{one.copies.mean():.2f}",
             *cells_of(
                 one.result,
-                f"{one.port_bytes / plain.port_bytes:.1%}", f"{1e3 * one.all_to_all_s:.3g} ms",
+                f"{one.port_bytes / plain.port_bytes:.1%}",
+                f"{1e3 * all_to_all_s(one.result):.3g} ms",
             ),
             f"{one.load.mean():.1%}",
             *cells_of(
@@ -295,10 +293,10 @@ def _variants_grid(servers: str, found: dict[str, Variant]) -> Grid:
 
 def _share_grid(found: dict[str, Variant]) -> Grid:
     """Return the gain of an iteration for other shares of all-to-alls (Amdahl's law)."""
-    shares, plain = (0.4, 0.5, 0.6, 0.7, 0.8), found["each-expert"].all_to_all_s
+    shares, plain = (0.4, 0.5, 0.6, 0.7, 0.8), all_to_all_s(found["each-expert"].result)
     rows = []
     for name in ("once", "occult", "occult-swap", "balanced", "prune-2", "prune-1"):
-        ratio = found[name].all_to_all_s / plain
+        ratio = all_to_all_s(found[name].result) / plain
         gains = [1 / (1 - share + share * ratio) for share in shares]
         rows.append((name, *cells_of(found[name].result, *(f"{gain:.2f}x" for gain in gains))))
     return grid(

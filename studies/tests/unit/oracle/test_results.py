@@ -174,4 +174,4 @@ def test_emulated_fabrics_stand_beside_the_model_with_signed_errors(
 def test_results_survive_a_file(results: OracleResults, tmp_path: Path) -> None:
     file = tmp_path / "oracle.json"
     file.write_text(results.model_dump_json())
-    assert OracleResults.read(file) == results
+    assert OracleResults.model_validate_json(file.read_text()) == results

@@ -86,7 +86,7 @@ def test_table_has_signed_errors_against_the_model_and_the_event_simulation() ->
 
 def test_servers_are_as_fast_as_their_gpus() -> None:
     wiring = {"gpus_per_server": 1, "nic_rate": "100Gb/s", "regions": [{"servers": 8}]}
-    fabric = server_fabric("lab", wiring, {"bytes": 1000}, RATES)
+    fabric = server_fabric("lab", {"wiring": wiring, "scale": {"bytes": 1000}}, RATES)
     assert fabric.rates_bps == pytest.approx((100e9 * RATES).tolist())
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from moefabric_studies.systems.composition.picture import INVALID, HeatMap, heat_maps
+from moefabric_studies.paper.rows import INVALID
+from moefabric_studies.systems.composition.picture import HeatMap, heat_maps
 from moefabric_studies.systems.composition.study import (
     CompositionStudy,
     PolicyChoice,
@@ -17,6 +18,7 @@ from moefabric_studies.systems.composition.study import (
 )
 from moefabric_studies.systems.study import Outcome, StudyContext, load_study
 
+from moefabric.config.loader import experiment_of
 from moefabric.results.progress import PlainProgressReporter
 from tests.support.paths import EXAMPLES
 
@@ -54,8 +56,7 @@ def test_experiment_of_the_file_is_valid_with_every_combination() -> None:
     _, study, setup = load_study(EXAMPLES / "systems/composition.yaml")
     assert isinstance(study, CompositionStudy)
     whole = list(combined(setup.systems, setup.largest))
-    context = StudyContext(EXAMPLES / "systems", PlainProgressReporter())
-    spec = context.experiment(document(setup, whole))
+    spec = experiment_of(document(setup, whole))
     assert len(spec.fabrics) == len(setup.policies) * len(whole)
 
 

@@ -179,7 +179,7 @@ def test_speed_up_of_training_follows_the_share() -> None:
 
 def test_pictures_show_every_codec_and_table() -> None:
     speeds = tuple(CodecSpeed(25e6, c, 8.0, 0.1, 0.1, 3.0, (2.9, 3.1)) for c in CODECS)
-    fabric = FabricSpeeds((0.5,), 0.5, speeds, (0.9,))
+    fabric = FabricSpeeds(speeds, (0.9,))
     for text in (speed_up_chart([fabric]), ratio_strips(dict.fromkeys(BLOCK_CODECS, [5.0] * 26))):
         circles = ET.fromstring(text).iter("{http://www.w3.org/2000/svg}circle")
         assert len(list(circles)) >= 3 * len(CODECS)

@@ -1,7 +1,6 @@
 """HybridEP: domains, counts of messages, the formula, and execution graphs."""
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -17,8 +16,6 @@ from moefabric_studies.systems.hybrid_ep.stream_model import (
     candidates,
     groups,
     layer_s,
-    location,
-    relation,
     token_share,
     worker_bytes,
 )
@@ -30,17 +27,20 @@ TABLE_VII = [
     (16, 1, 240, 0), (16, 2, 112, 16), (16, 4, 48, 48), (16, 8, 16, 112), (16, 16, 0, 240),
 ]  # fmt: skip
 NIC = Level(8, 1e9)
+KINDS: tuple[Relation, Relation] = ("tokens", "experts")
 
 
 def message_counts(levels: Sequence[int], domains: Sequence[int]) -> tuple[int, int]:
     """Return the messages of one all-to-all and of the all-gather of experts (table VII)."""
-    counts: dict[Relation | None, int] = {"tokens": 0, "experts": 0}
-    places = list(product(*map(range, levels)))
-    for a, b in product(places, places):
-        for level in range(len(levels)):
-            if kind := relation(a, b, level, domains):
-                counts[kind] += 1
-    return counts["tokens"], counts["experts"]
+    tokens, experts = (
+        sum(
+            len(group) * (len(group) - 1)
+            for level in range(len(levels))
+            for group in groups(levels, domains, level, kind)
+        )
+        for kind in KINDS
+    )
+    return tokens, experts
 
 
 def best_token_share(layer: MoeLayer, level: Level) -> float:
@@ -58,18 +58,17 @@ def test_message_counts_are_those_of_table_vii(
     assert message_counts([workers], [domain]) == (tokens, experts)
 
 
-def test_locations_are_digits_of_mixed_radix() -> None:
-    assert [location(worker, (2, 3)) for worker in range(6)] == list(product(range(2), range(3)))
-
-
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("domains", list(candidates((4, 4))))
-def test_relation_is_symmetric_and_differs_in_one_digit(domains: tuple[int, ...]) -> None:
-    places = list(product(range(4), range(4)))
-    for a, b, level in product(places, places, range(2)):
-        kind = relation(a, b, level, domains)
-        assert kind == relation(b, a, level, domains)
-        if kind:
-            assert [x != y for x, y in zip(a, b, strict=True)] == [level == 0, level == 1]
+def test_workers_of_a_group_differ_in_one_digit(domains: tuple[int, ...], kind: Relation) -> None:
+    for level, size in enumerate(domains):
+        for group in groups((4, 4), domains, level, kind):
+            digits = np.unravel_index(group, (4, 4))
+            own, other = digits[level], digits[1 - level]
+            assert len(set(own)) == len(group)
+            assert len(set(other)) == 1
+            assert len(set(own // size)) == (1 if kind == "experts" else 4 // size)
+            assert len(set(own % size)) == (size if kind == "experts" else 1)
 
 
 @pytest.mark.parametrize("domains", list(candidates((2, 4))))

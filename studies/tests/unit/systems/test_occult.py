@@ -6,11 +6,11 @@ from moefabric_studies.systems.occult import study as occult
 from moefabric_studies.systems.occult.placement import Occult
 from moefabric_studies.systems.occult.server_sums import sum_at_servers
 from moefabric_studies.systems.occult.structure import generated_gains, topic_routes
-from moefabric_studies.systems.study import StudyContext, load_study
+from moefabric_studies.systems.study import load_study
 
+from moefabric.config.loader import experiment_of
 from moefabric.config.plugins import PLACEMENTS, load_plugin
 from moefabric.prediction.workload_loader import workload, workload_of
-from moefabric.results.progress import PlainProgressReporter
 from moefabric.traces.route_files import load_routes
 from tests.support.paths import EXAMPLES
 
@@ -20,10 +20,9 @@ FILE = EXAMPLES / "systems/occult.yaml"
 def test_ways_to_send_tokens_differ_in_their_exact_copies() -> None:
     _, study, setup = load_study(FILE)
     assert isinstance(study, occult.OccultStudy)
-    context = StudyContext(FILE.parent, PlainProgressReporter())
-    document = occult.document(setup, context.folder, 4, 1, occult.VARIANTS)
-    spec = context.experiment(document)
-    work = workload(spec, [["s0", "s1", "s2", "s3"]], context.folder)
+    document = occult.document(setup, FILE.parent, 4, 1, occult.VARIANTS)
+    spec = experiment_of(document)
+    work = workload(spec, [["s0", "s1", "s2", "s3"]], FILE.parent)
     tokens = 4 * work.training.rank_tokens * work.training.dispatch_token_bytes(work.model)
     copies = {
         choice.name: workload_of(choice, work).layer_of(0, 0, 0).demand.array.sum() / tokens

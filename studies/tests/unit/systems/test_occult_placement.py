@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moefabric_studies.systems.occult.placement import (
-    Occult,
-    common_tokens,
-    greedy_groups,
-    swapped_groups,
-)
+from moefabric_studies.systems.occult.placement import Groups, Occult, greedy_groups, swapped_groups
 from moefabric_studies.systems.occult.structure import (
     copies_of_token,
     expected_copies,
@@ -17,12 +12,17 @@ from moefabric_studies.systems.occult.structure import (
     topic_routes,
 )
 
-from moefabric.workload.gating.token_routes import TokenRoutes, coactivation
+from moefabric.workload.gating.token_routes import Pairs, TokenRoutes, coactivation
 from moefabric.workload.placement.placements import Random, expert_order
 
 
 def routes(strength: float, seed: int = 1, tokens: int = 2000) -> TokenRoutes:
     return topic_routes(32, 4, (1, 1, 1, tokens), strength=strength, seed=seed)
+
+
+def common_tokens(pairs: Pairs, groups: Groups) -> int:
+    """Return the tokens that pairs of experts of the same group have in common."""
+    return sum(int(pairs[np.ix_(group, group)].sum()) // 2 for group in groups)
 
 
 def devices(order: tuple[int, ...], ranks: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

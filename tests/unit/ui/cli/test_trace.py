@@ -23,6 +23,18 @@ SIMAI = EXAMPLES / "data" / "simai-moe-9216.txt.gz"
 TRAINING = EXAMPLES / "data" / "training-1200-steps.npz"
 
 
+class ImpossibleReader:
+    """A reader of another package whose graph can't run."""
+
+    name = "impossible"
+
+    def matches(self, _path: Path, _head: bytes) -> bool:
+        return True
+
+    def read(self, _path: Path) -> ExecutionGraph:
+        return ExecutionGraph({0: (Node(1, "compute", after=(5,)),)})
+
+
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["trace", *map(str, arguments)])
 
@@ -203,9 +215,7 @@ def test_graph_that_cannot_run_is_refused(command: str, flows: Path, tmp_path: P
         "plot": ["-o", tmp_path / "x.svg"],
         "convert": [tmp_path / "x.goal"],
     }
-    result = run(
-        command, flows, *outputs[command], "--from", "tests.support.trace_readers:ImpossibleReader"
-    )
+    result = run(command, flows, *outputs[command], "--from", f"{__name__}:ImpossibleReader")
     assert result.exit_code == 1
     assert result.output == (
         f"moefabric: {flows}: rank 0, operation 1: it waits for operation 5, which is not there\n"

@@ -204,7 +204,7 @@ def test_a_permutation_is_where_moved_circuits_win(study: FrontierResults) -> No
 def test_results_survive_json(study: FrontierResults, tmp_path: Path) -> None:
     file = tmp_path / "frontier.json"
     file.write_text(study.model_dump_json())
-    assert FrontierResults.read(file) == study
+    assert FrontierResults.model_validate_json(file.read_text()) == study
 
 
 def test_every_picture_is_well_formed_and_has_the_null_model(study: FrontierResults) -> None:
