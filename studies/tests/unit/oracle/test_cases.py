@@ -7,6 +7,7 @@ from moefabric_studies.oracle.cases import Case, cases, sharing_cases
 from moefabric_studies.oracle.own_simulators import fluid_bound_s, max_min_ends_s
 from moefabric_studies.oracle.results import FORWARDING, INTO_THE_DARK
 
+from moefabric.api.predictions import ControlPrediction
 from tests.support.paths import EXAMPLES
 
 CASES = {(case.group, case.demand, case.fabric): case for case in cases(EXAMPLES)}
@@ -56,7 +57,7 @@ def test_servers_forward_for_multihop_alone_over_the_circuits_of_uniform() -> No
 
 def test_flows_on_new_circuits_start_late_or_lose_packets() -> None:
     first = {name: case for (group, _, name), case in CASES.items() if group == "first-all-to-all"}
-    settle_s, control_s = 0.025, 0.025
+    settle_s, control_s = 0.025, ControlPrediction().changed_s
     factor = first["block"].factor
     assert {f.start_s for f in first["block"].scenario.flows} == {(settle_s + control_s) * factor}
     assert {f.start_s for f in first["divert"].scenario.flows} == {
