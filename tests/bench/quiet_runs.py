@@ -70,8 +70,11 @@ def reasons(table: Path) -> Counter[str]:
 
 
 def _kinds(text: str) -> set[str]:
-    """Return reasons up to their first figure."""
-    return {re.split(r" -?\d|:", reason)[0] for reason in text.split(" | ")}
+    """Return reasons without figures and places."""
+    return {
+        re.split(r" \(|:", re.sub(r"[-+]?\d[\d.%]*", "n", reason))[0]
+        for reason in text.split(" | ")
+    }
 
 
 def main(words: Sequence[str]) -> None:
