@@ -202,7 +202,7 @@ SABOTAGE: Final = (
     Sabotage(
         "eps-port-90-percent",
         "an electrical NIC runs at 90 % of its rate",
-        r"goodput .*\((s1/e0 to leaf0|leaf0 to s1/e0)",
+        r"s1/e0: s1-e0 is shaped to 180000000 b/s, not",
         begin=lambda fabric: fabric.set_rate("s1/e0", 0.9),
     ),
     Sabotage(
@@ -301,7 +301,7 @@ SABOTAGE: Final = (
         begin=_stop_controller,
     ),
     Sabotage(
-        "short-queue", "the NICs of a server queue two frames", r"segments were sent again.*s1",
+        "short-queue", "the NICs of a server queue two frames", r"s1/e0: s1-e0 has pfifo limit 2, not",
         begin=_shorten_queue,
     ),
     Sabotage(
