@@ -301,7 +301,9 @@ SABOTAGE: Final = (
         begin=_stop_controller,
     ),
     Sabotage(
-        "short-queue", "the NICs of a server queue two frames", r"s1/e0: s1-e0 has pfifo limit 2, not",
+        "short-queue",
+        "the NICs of a server queue two frames",
+        r"s1/e0: s1-e0 has pfifo limit 2, not",
         begin=_shorten_queue,
     ),
     Sabotage(
