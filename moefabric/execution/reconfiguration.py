@@ -33,7 +33,7 @@ from moefabric.execution.transfers import ControlSettings
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits
 from moefabric.planner.sending.partial_offload import circuits_after_s
-from moefabric.prediction.control_time import BUSY, ControlPrediction, model_phases
+from moefabric.prediction.control_time import JUDGED, ControlPrediction, model_phases
 from moefabric.results.records.records import CircuitChange
 from moefabric.testbed.testbed import PROBE_S
 
@@ -282,7 +282,7 @@ class Reconfigurator:
         self._background, self._wake, self._schedule = background, wake, schedule
         self._timeout_s, self._control_s = settings.timeout_s, settings.control_s
         self._expected = ControlPrediction.fixed(settings.control_s)
-        self._judged = BUSY if settings.control_s is None else self._expected
+        self._judged = JUDGED if settings.control_s is None else self._expected
         self._observer = observer or Observers()
         self._dilation = fabric.scale.dilation
         self._states = {

@@ -32,8 +32,8 @@ class ControlPrediction:
         return self.changed_s if changed else self.unchanged_s
 
 
-BUSY: Final = ControlPrediction(0.025, 0.005)
-"""The same on busy cores, by which a verdict judges controllers."""
+JUDGED: Final = ControlPrediction(0.025, 0.005)
+"""Times by which a verdict judges controllers: two to three times those of quiet cores."""
 
 
 def model_phases(

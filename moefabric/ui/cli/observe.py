@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable
-from moefabric.api.running_fabrics import not_up, running_fabric
-from moefabric.core.errors import FabricError
+from moefabric.api.running_fabrics import not_up, running_fabric, running_fabrics
+from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.structured_log import LEVELS
 from moefabric.ui.cli.command import CliCommand, json_option, name_option
@@ -151,6 +151,10 @@ def top(name: str | None, *, once: bool) -> None:
             watch(source, live)
     except KeyboardInterrupt:
         pass
+    except MoefabricError:
+        if lab.name in running_fabrics():
+            raise
+        click.echo(f"{lab.name} has ended", err=True)
     finally:
         source.close()
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -25,15 +25,10 @@ State = Mapping[str, Any]
 """Last value of each topic of a `FabricMonitor`."""
 
 
-def watch(source: FabricSource, live: Live) -> NoReturn:
-    """Show a fabric until it ends.
-
-    Raises:
-        MoefabricError: The fabric has ended.
-    """
+def watch(source: FabricSource, live: Live) -> None:
+    """Show a fabric until it ends, of which a MoefabricError tells."""
     for state in _readings(source):
         live.update(view(state, live.console.height), refresh=True)
-    raise AssertionError("readings end by an error only")
 
 
 def print_once(source: FabricSource) -> None:
