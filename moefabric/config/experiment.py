@@ -1,6 +1,7 @@
 """An experiment as users write it."""
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -279,6 +280,25 @@ class ExperimentSpec(section.Document):
     def build_fabric(self, choice: FabricChoice, name: str, scale: Scale) -> Fabric:
         """Return the fabric of one of the choices."""
         return self.wiring.build_fabric(name, choice, scale, choice.eps or self.wiring.eps)
+
+    def wiring_groups(self) -> list[list[FabricChoice]]:
+        """Return the fabrics in groups of one wiring, which share a testbed and its scale.
+
+        A patch panel is wired anew for each policy. In a hybrid run, the part that is emulated
+        depends on what the model says about each fabric.
+        """
+        if self.hybrid is not None:
+            return [[choice] for choice in self.fabrics]
+
+        def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, float, str, str, str]:
+            eps = (choice.eps or self.wiring.eps).model_dump_json()
+            policy = choice.policy if choice.patch_panel_nics else ""
+            nics = choice.optical, choice.electrical, choice.patch_panel_nics
+            who = choice.forwarding if choice.forwarding == "host" else str(choice.forwards)
+            transport = choice.transport or self.transport
+            return choice.hosts, *nics, who, choice.forwarding_rate or 0.0, eps, policy, transport
+
+        return [list(group) for _, group in groupby(sorted(self.fabrics, key=key), key=key)]
 
     def given_scale(self) -> Scale | None:
         """Return the scale of the file; None if it is chosen for the machine.

@@ -32,6 +32,7 @@ from moefabric.execution.real_hosts import RealHosts
 from moefabric.execution.reconfiguration import RegionController
 from moefabric.planner.known_demand import known_demand
 from moefabric.planner.policy import Policy
+from moefabric.prediction.experiment import ExperimentScale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of
@@ -69,14 +70,17 @@ class RunSetup:
 
     spec: ExperimentSpec
     folder: Path
-    scale: Scale
-    scale_faults: Sequence[str]
+    scale: ExperimentScale
     reporter: ProgressReporter
     external: frozenset[str]
     journal: Journal
     header: HeaderLine
     earlier: JournalReader | None
     place: Placer | None
+
+    def scale_of(self, choice: FabricChoice) -> Scale:
+        """Return the scale of a fabric."""
+        return self.scale.by_fabric[choice.name].scale
 
 
 @dataclass(frozen=True)
@@ -248,7 +252,7 @@ class RunContext:
         ]
         remarks = list(policy_faults(self.policy))
         if self.controllers is not None and self.wiring is not None:
-            remarks = [*self.wiring.remarks, *self.setup.scale_faults, *remarks]
+            remarks = [*self.wiring.remarks, *self.setup.scale.remarks[choice.name], *remarks]
             remarks += self.controllers.faults.get(choice.policy, ())
         result = fabric_result.summed_outcomes(
             fabric_result.wiring_summary(fabric),

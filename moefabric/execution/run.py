@@ -4,13 +4,14 @@ import os
 import platform
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from itertools import groupby
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,12 @@ from moefabric.core.units import NS_PER_S
 from moefabric.emulator.fabric import datapath
 from moefabric.execution.fabric_run import RunContext, RunSetup, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
-from moefabric.prediction.experiment import changed_inputs, experiment_inputs, proposed_scale
+from moefabric.prediction.experiment import (
+    ExperimentScale,
+    changed_inputs,
+    experiment_inputs,
+    experiment_scale,
+)
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.scaling import ProposedScale
@@ -89,18 +95,18 @@ def run(
         spec.check_emulated_size()
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch)[0].value
-    proposed, faults = proposed_scale(spec, folder, switches)
-    for fault in faults:
-        reporter.show_message(f"warning: {fault}")
+    scale = experiment_scale(spec, folder, switches)
+    for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
+        reporter.show_message(f"warning: {remark}")
     for note in spec.model.build().notes:
         reporter.show_message(f"note: {note}")
-    reporter.show_message(run_estimate(spec, proposed, trains=trains))
+    reporter.show_message(run_estimate(spec, scale, trains=trains))
     inputs = experiment_inputs(spec, folder)
     header = HeaderLine(
         run_id=secrets.token_hex(8),
         experiment=spec.experiment,
         version=version("moefabric"),
-        manifest=_manifest(spec, inputs, proposed, None, started, []),
+        manifest=_manifest(spec, inputs, scale.slowest, None, started, []),
         spec=spec.model_dump(mode="json"),
         fabrics=[choice.name for choice in spec.fabrics],
         flows=flows,
@@ -112,26 +118,34 @@ def run(
         lines = undo.enter_context(_journal(journal, earlier))
         segment = SegmentLine(started=header.manifest.started or "", host=platform.node())
         lines.append(header if earlier is None else segment)
-        setup = RunSetup(
-            spec, folder, proposed.scale, faults, reporter, external, lines, header, earlier, place
-        )
+        setup = RunSetup(spec, folder, scale, reporter, external, lines, header, earlier, place)
         finished = _run_groups(setup)
     changed = [*reasons.WRONG_TESTBED.judge_each(changed_inputs(spec, folder, inputs))]
     finished.results = [with_findings(result, changed) for result in finished.results]
-    manifest = _manifest(spec, inputs, proposed, finished.wiring, started, finished.hosts)
+    manifest = _manifest(spec, inputs, scale.slowest, finished.wiring, started, finished.hosts)
     return _run_result(spec, earlier.resumed_manifest(manifest) if earlier else manifest, finished)
 
 
-def run_estimate(spec: ExperimentSpec, proposed: ProposedScale, *, trains: bool = False) -> str:
+def run_estimate(spec: ExperimentSpec, scale: ExperimentScale, *, trains: bool = False) -> str:
     """Return what a run will do, and how long that takes: about so long on an idle machine."""
     fabrics, iterations = len(spec.fabrics), spec.training.iterations
     counts = [(fabrics, "fabric"), (iterations, "iteration")]
     words = [f"{count} {what}{'s' * (count != 1)}" for count, what in counts]
-    words.append(f"scale {proposed.scale.bytes:g} x {proposed.scale.dilation:g}")
+    words.append(f"scale {_scale_words(scale.by_fabric)}")
     if not trains:  # how long a program computes is its own affair
-        wall_s = len(list(_groups(spec))) * _GROUP_S + iterations * proposed.iterations_s
+        wall_s = len(spec.wiring_groups()) * _GROUP_S + iterations * scale.iterations_s
         words.append(f"about {_rounded(wall_s)}")
     return ", ".join(words)
+
+
+def _scale_words(scales: Mapping[str, ProposedScale]) -> str:
+    """Return the scales of fabrics: one for all, or each with the names of its fabrics."""
+    named = defaultdict[str, list[str]](list)
+    for fabric, proposed in scales.items():
+        named[f"{proposed.scale.bytes:g} x {proposed.scale.dilation:g}"].append(fabric)
+    if len(named) == 1:
+        return next(iter(named))
+    return " and ".join(f"{scale} ({'/'.join(names)})" for scale, names in named.items())
 
 
 def _rounded(wall_s: float) -> str:
@@ -201,7 +215,7 @@ class _Finished:
 def _run_groups(setup: RunSetup) -> _Finished:
     """Run all fabrics of an experiment that no earlier segment of the run has finished."""
     earlier, finished = setup.earlier, _Finished()
-    for choices in _groups(setup.spec):
+    for choices in setup.spec.wiring_groups():
         finished.results += [r for c in choices if earlier and (r := earlier.result(c.name))]
         while remaining := finished.remaining(choices):
             lost = [one for one in finished.hosts if one.lost]
@@ -236,11 +250,11 @@ def _group_testbed(setup: RunSetup, choices: Sequence[FabricChoice]) -> Iterator
         The context of the first of them.
     """
     spec, reporter = setup.spec, setup.reporter
-    name, hybrid = _name(spec, choices[0]), None
+    name, hybrid, scale = _name(spec, choices[0]), None, setup.scale_of(choices[0])
     if spec.hybrid is not None:
         reporter.show_message(f"{choices[0].name}: simulating the whole cluster")
-        hybrid = HybridJobs.of(spec, choices[0], name, setup.scale, setup.folder)
-    fabric = hybrid.fabric if hybrid else spec.build_fabric(choices[0], name, setup.scale)
+        hybrid = HybridJobs.of(spec, choices[0], name, scale, setup.folder)
+    fabric = hybrid.fabric if hybrid else spec.build_fabric(choices[0], name, scale)
     transport = spec.transport_of(choices[0])
     with ExitStack() as undo:
         placement = None
@@ -303,30 +317,9 @@ def _without_hosts(
     setup: RunSetup, choice: FabricChoice, findings: Sequence[RunFinding]
 ) -> result_model.FabricResult:
     """Return the invalid result of a fabric that can't be tried, as its hosts are lost."""
-    fabric = setup.spec.build_fabric(choice, _name(setup.spec, choice), setup.scale)
+    fabric = setup.spec.build_fabric(choice, _name(setup.spec, choice), setup.scale_of(choice))
     empty = summed_outcomes(wiring_summary(fabric), choice.name, choice.policy, ())
     return with_findings(empty, findings)
-
-
-def _groups(spec: ExperimentSpec) -> Iterator[list[FabricChoice]]:
-    """Group fabrics of the same wiring; a patch panel is wired anew for each policy.
-
-    In a hybrid run, the part that is emulated depends on what the model says about each fabric.
-    """
-    if spec.hybrid is not None:
-        yield from ([choice] for choice in spec.fabrics)
-        return
-
-    def key(choice: FabricChoice) -> tuple[bool, int, int, int, str, float, str, str, str]:
-        eps = (choice.eps or spec.wiring.eps).model_dump_json()
-        policy = choice.policy if choice.patch_panel_nics else ""
-        nics = choice.optical, choice.electrical, choice.patch_panel_nics
-        who = choice.forwarding if choice.forwarding == "host" else str(choice.forwards)
-        transport = choice.transport or spec.transport
-        return choice.hosts, *nics, who, choice.forwarding_rate or 0.0, eps, policy, transport
-
-    for _, group in groupby(sorted(spec.fabrics, key=key), key=key):
-        yield list(group)
 
 
 def _name(spec: ExperimentSpec, choice: FabricChoice) -> str:

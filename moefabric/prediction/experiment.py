@@ -168,26 +168,62 @@ def _circuit_use(predictions: Sequence[JobPrediction]) -> CircuitUse:
     )
 
 
-def proposed_scale(
-    spec: ExperimentSpec, folder: Path, datapath: str
-) -> tuple[ProposedScale, list[str]]:
-    """Return the experiment's scale, and why measurements at this scale mean little here.
+@dataclass(frozen=True)
+class ExperimentScale:
+    """Scales of an experiment's fabrics; fabrics of one wiring share a testbed, and its scale.
 
-    A scale of `auto` becomes one at which this machine is faithful.
+    Attributes:
+        by_fabric: The scale of each fabric, by name.
+        remarks: Why measurements at this scale mean little here, by name of the fabric.
+        iterations_s: Wall seconds of one iteration on every fabric, together: an estimate.
     """
-    loads = [_planned_load(spec, choice, folder) for choice in spec.fabrics if not choice.hosts]
-    given, iteration_s = spec.given_scale(), sum(load.unskipped_s for load in loads)
-    if given is not None:
-        proposed = ProposedScale(given, iterations_s=iteration_s * given.dilation)
-        return proposed, scale_remarks(loads, given, datapath)
+
+    by_fabric: Mapping[str, ProposedScale]
+    remarks: Mapping[str, Sequence[str]]
+    iterations_s: float
+
+    @property
+    def slowest(self) -> ProposedScale:
+        """The scale of greatest dilation."""
+        return max(self.by_fabric.values(), key=lambda proposed: proposed.scale.dilation)
+
+
+def experiment_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> ExperimentScale:
+    """Return the scale of each fabric, and why measurements at these scales mean little here.
+
+    A scale of `auto` becomes, for each wiring, the fastest at which this machine is faithful. Model
+    times don't depend on it. Real servers get the scale of the slowest emulated fabric.
+    """
+    given = spec.given_scale()
+    by_fabric: dict[str, ProposedScale] = {}
+    remarks: dict[str, Sequence[str]] = {}
+    iterations_s = 0.0
+    for choices in spec.wiring_groups():
+        loads = [_planned_load(spec, choice, folder) for choice in choices if not choice.hosts]
+        if not loads:
+            continue
+        proposed = ProposedScale(given) if given else _proposed_scale(spec, loads, datapath)
+        found = scale_remarks(loads, proposed.scale, datapath)
+        by_fabric.update((choice.name, proposed) for choice in choices)
+        remarks.update((choice.name, found) for choice in choices)
+        iterations_s += proposed.scale.dilation * sum(load.unskipped_s for load in loads)
+    emulated = ExperimentScale(by_fabric, remarks, iterations_s)
+    slowest = emulated.slowest if by_fabric else ProposedScale(given or Scale())
+    real = {choice.name: slowest for choice in spec.fabrics if choice.hosts}
+    return replace(emulated, by_fabric=by_fabric | real)
+
+
+def _proposed_scale(
+    spec: ExperimentSpec, loads: Sequence[PlannedLoad], datapath: str
+) -> ProposedScale:
+    """Return the scale for fabrics of one wiring; sizes of a program that trains are its own."""
     proposed = propose_scale(loads, datapath)
-    if spec.train is not None:
-        scale = proposed.scale
-        factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
-        dilation = max(scale.dilation, ceil(scale.bytes * scale.dilation / factor))
-        proposed = replace(proposed, scale=replace(scale, bytes=factor, dilation=dilation))
-    proposed = replace(proposed, iterations_s=iteration_s * proposed.scale.dilation)
-    return proposed, scale_remarks(loads, proposed.scale, datapath)
+    if spec.train is None:
+        return proposed
+    scale = proposed.scale
+    factor = spec.train.byte_scale(spec.model.build(), spec.training.build())
+    dilation = max(scale.dilation, ceil(scale.bytes * scale.dilation / factor))
+    return replace(proposed, scale=replace(scale, bytes=factor, dilation=dilation))
 
 
 def _planned_load(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> PlannedLoad:

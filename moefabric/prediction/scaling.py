@@ -7,7 +7,7 @@ enough; and the time until all agents have started, which must be short against 
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil, inf
 from statistics import fmean
@@ -125,13 +125,10 @@ class ProposedScale:
     Attributes:
         scale: The scale.
         bound: What bounds its dilation; None for a scale that was given.
-        iterations_s: Wall seconds of one iteration on every fabric, together: an estimate, by which
-            scales don't differ.
     """
 
     scale: Scale
     bound: str | None = None
-    iterations_s: float = field(default=0.0, compare=False)
 
 
 def propose_scale(
@@ -142,7 +139,7 @@ def propose_scale(
 ) -> ProposedScale:
     """Return the scale of least dilation at which the machine emulates all loads faithfully.
 
-    Byte factors are rounded up to readable numbers.
+    Factors are rounded up to two digits.
 
     Args:
         loads: The loads of the experiment's fabrics.
@@ -164,7 +161,7 @@ def propose_scale(
             (max(load.start_dilation(machine, cores) for load in listed), "the start of agents"),
             (frame_s / FRAME_SHARE / shortest_s, f"frames of {1e3 * frame_s:.2g} ms"),
         )
-    dilation = float(ceil(dilation * (1 - 1e-9)))
+    dilation = round_up(dilation)
     slowing = max(slowing, dilation)
     longest_s = FRAME_SHARE * shortest_s * dilation or Scale.frame_s
     return ProposedScale(Scale(round_up(slowing / dilation), dilation, longest_s), bound)

@@ -1,6 +1,7 @@
 """HTML page of a run: one file with its charts and the run's JSON, which loads nothing else."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -24,7 +25,7 @@ from moefabric.report.formatting import MISSING, counted, printable
 from moefabric.report.outcome import outcome
 from moefabric.report.summary import FabricSummary, overall_verdict, summaries
 from moefabric.report.tables import html_table, verdict_pill
-from moefabric.results.model import Manifest, RunResult
+from moefabric.results.model import Manifest, RunResult, WiringSummary
 from moefabric.results.statistics import MEANINGS
 
 
@@ -129,19 +130,28 @@ def _wiring(fabric: FabricSummary) -> Iterator[tuple[str, str]]:
 
 
 def _scale(fabrics: Sequence[FabricSummary]) -> str:
-    """Describe the scale of the emulation in a sentence; empty if the run doesn't tell it."""
-    for wiring in (fabric.result.wiring for fabric in fabrics):
-        rate, emulated = wiring.nic_rate_bps, wiring.emulated_nic_rate_bps
-        scale = wiring.bytes_scale
-        if rate and emulated and scale:
-            sizes = f"sizes are divided by {scale:,g}" if scale != 1 else "sizes are unscaled"
-            stretched = wiring.dilation and wiring.dilation != 1
-            times = f"times are multiplied by {wiring.dilation:g}" if stretched else "times are 1:1"
-            return (
-                f"A NIC of {rate_text(rate)} is emulated at {rate_text(emulated)}: {sizes}, "
-                f"{times}. All figures below are in the model's units."
-            )
-    return ""
+    """Describe the scales of the emulation in a sentence each; empty if the run tells none."""
+    named = defaultdict[str, list[str]](list)
+    for fabric in fabrics:
+        if text := _scale_text(fabric.result.wiring):
+            named[text].append(printable(fabric.name))
+    if not named:
+        return ""
+    texts = list(named)
+    if len(named) > 1:
+        texts = [f"{', '.join(names)}: {text}" for text, names in named.items()]
+    return f"{'. '.join(texts)}. All figures below are in the model's units."
+
+
+def _scale_text(wiring: WiringSummary) -> str:
+    """Describe the scale of a fabric; empty if its wiring doesn't tell it."""
+    rate, emulated, scale = wiring.nic_rate_bps, wiring.emulated_nic_rate_bps, wiring.bytes_scale
+    if not (rate and emulated and scale):
+        return ""
+    sizes = f"sizes are divided by {scale:,g}" if scale != 1 else "sizes are unscaled"
+    stretched = wiring.dilation and wiring.dilation != 1
+    times = f"times are multiplied by {wiring.dilation:g}" if stretched else "times are 1:1"
+    return f"A NIC of {rate_text(rate)} is emulated at {rate_text(emulated)}: {sizes}, {times}"
 
 
 def _embedded(run: RunResult) -> Markup:

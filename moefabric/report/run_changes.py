@@ -260,8 +260,9 @@ def student(degrees: int) -> float:
 
 
 def _scale_text(run: RunResult) -> str:
-    scale = run.manifest.scale
-    return f"{scale.bytes:g} x {scale.dilation:g}" if scale else "unknown"
+    wirings = [result.wiring for result in run.results]
+    scales = [f"{w.bytes_scale:g} x {w.dilation:g}" for w in wirings if w.bytes_scale]
+    return ", ".join(dict.fromkeys(scales)) or "unknown"
 
 
 _CIRCUMSTANCES: Final[Mapping[str, Callable[[RunResult], object]]] = {

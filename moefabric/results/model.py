@@ -32,7 +32,11 @@ class Verdict(StrEnum):
 
 
 class ScaleFactors(result_parts.ResultPart):
-    """Divisor of rates and bytes, and factor by which times are stretched."""
+    """Divisor of rates and bytes, and factor by which times are stretched.
+
+    Fabrics of other wiring may have other factors (`wiring` of each result): these are those of the
+    fabric that is stretched most.
+    """
 
     bytes: float
     """Divisor of rates and bytes, after dilation."""

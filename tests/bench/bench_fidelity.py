@@ -55,15 +55,11 @@ def ratio_error(result: FabricResult) -> float:
 
 def show(run: RunResult, steal_s: float) -> None:
     """Print every signed distribution, and that of the collectives against the plan."""
-    scale = run.manifest.scale
-    assert scale is not None
-    print(
-        f"\nscale: bytes 1/{scale.bytes:g}, times x{scale.dilation:g}; {run.manifest.datapath}; "
-        f"{run.manifest.transport}; {steal_s:.0f} s CPU steal"
-    )
+    print(f"\n{run.manifest.datapath}; {run.manifest.transport}; {steal_s:.0f} s CPU steal")
     print(f"{'':14}{'':12}{'samples':>8}" + "".join(f"{n:>9}" for n in HEADS))
     for result in run.results:
-        fidelity = result.fidelity
+        fidelity, wiring = result.fidelity, result.wiring
+        print(f"{result.fabric}: bytes 1/{wiring.bytes_scale:g}, times x{wiring.dilation:g}")
         for kind, summary in fidelity.completion_errors.items():
             print(line(result.fabric, kind, summary.n, figures(summary)))
         planned = against_plan(result)

@@ -28,11 +28,11 @@ COLUMNS = (
 def rows(result: dict[str, Any], command: str, seconds: float) -> Iterator[list[object]]:
     """Yield a row for each fabric of a result, in the order of `COLUMNS`; errors in per cent."""
     manifest = result["manifest"]
-    scale = "{bytes:g} x {dilation:g}".format(**manifest["scale"])
     commit, started = manifest["provenance"]["commit"][:8], manifest["started"]
     for fabric in result["results"]:
         judged = fabric["fidelity"]
         errors = judged["completion_errors"]
+        scale = "{bytes_scale:g} x {dilation:g}".format(**fabric["wiring"])
         collectives, iterations = errors.get("collective", {}), errors.get("iteration", {})
         figures = (collectives.get("p50"), collectives.get("abs_p95"), iterations.get("p50"))
         percent = ["" if figure is None else f"{100 * figure:+.2f}" for figure in figures]

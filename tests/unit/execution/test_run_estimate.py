@@ -7,11 +7,18 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.core.units import Scale
 from moefabric.execution.run import run_estimate
-from moefabric.prediction.experiment import proposed_scale
+from moefabric.prediction.experiment import ExperimentScale, experiment_scale
 from moefabric.prediction.scaling import ProposedScale
 from tests.support.paths import EXAMPLES
 
 PROTOTYPE = load_experiment(EXAMPLES / "prototype.yaml", ["training.iterations=3"])
+
+
+def scales(iterations_s: float = 0.0, **dilations: float) -> ExperimentScale:
+    """Return scales of dilation 5, or of the given ones by fabric."""
+    dilations = dilations or {"eps": 5, "mixnet": 5}
+    by_fabric = {name: ProposedScale(Scale(50, value)) for name, value in dilations.items()}
+    return ExperimentScale(by_fabric, {}, iterations_s)
 
 
 @pytest.mark.parametrize(
@@ -26,22 +33,19 @@ PROTOTYPE = load_experiment(EXAMPLES / "prototype.yaml", ["training.iterations=3
     ],
 )
 def test_estimate_is_rounded(iterations_s: float, duration: str) -> None:
-    proposed = ProposedScale(Scale(50, 5), iterations_s=iterations_s)
     expected = f"4 fabrics, 3 iterations, scale 50 x 5, about {duration}"
-    assert run_estimate(PROTOTYPE, proposed) == expected
+    assert run_estimate(PROTOTYPE, scales(iterations_s)) == expected
 
 
 def test_estimate_of_training_has_no_duration() -> None:
-    assert run_estimate(PROTOTYPE, ProposedScale(Scale(50, 5)), trains=True).endswith("50 x 5")
+    assert run_estimate(PROTOTYPE, scales(), trains=True).endswith("50 x 5")
 
 
 def test_iterations_take_what_computation_leaves_over_at_the_dilation() -> None:
-    proposed, _ = proposed_scale(PROTOTYPE, EXAMPLES, "bpf")
-    exposed_s = proposed.iterations_s / proposed.scale.dilation
+    proposed = experiment_scale(PROTOTYPE, EXAMPLES, "bpf")
+    exposed_s = proposed.iterations_s / proposed.slowest.scale.dilation
     assert 3 < exposed_s < 6, "four fabrics whose iterations expose about a second each"
     settings = ["scale.bytes=50", "scale.dilation=40"]
-    slow, _ = proposed_scale(
-        load_experiment(EXAMPLES / "prototype.yaml", settings), EXAMPLES, "bpf"
-    )
+    slow = experiment_scale(load_experiment(EXAMPLES / "prototype.yaml", settings), EXAMPLES, "bpf")
     assert slow.iterations_s == pytest.approx(40 * exposed_s, rel=0.01), "control times differ"
     assert re.search("about [0-9]+ min", run_estimate(PROTOTYPE, slow))

@@ -9,7 +9,7 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
-from moefabric.prediction.experiment import predict_fabrics, proposed_scale
+from moefabric.prediction.experiment import experiment_scale, predict_fabrics
 from moefabric.prediction.scaling import shortest_wall_s
 from moefabric.prediction.workload_loader import workload
 from moefabric.results.parts import Json
@@ -163,9 +163,9 @@ def test_short_trace_is_reported_unless_it_may_repeat() -> None:
 
 def test_given_scale_is_used_and_auto_is_proposed() -> None:
     given = load_experiment(EXAMPLES / "prototype.yaml", ["scale={bytes: 2500, dilation: 4}"])
-    assert proposed_scale(given, EXAMPLES, "bpf")[0].scale == Scale(2500, 4)
+    assert experiment_scale(given, EXAMPLES, "bpf").slowest.scale == Scale(2500, 4)
     auto = load_experiment(EXAMPLES / "prototype.yaml")
-    dilation = proposed_scale(auto, EXAMPLES, "bpf")[0].scale.dilation
+    dilation = experiment_scale(auto, EXAMPLES, "bpf").slowest.scale.dilation
     assert 0.0314 * dilation >= shortest_wall_s(4, os.cpu_count() or 1)
 
 
@@ -174,7 +174,7 @@ def test_proposed_scale_makes_the_shortest_transfer_between_regions_measurable()
     spec = load_experiment(EXAMPLES / "spines.yaml")
     activations = 8 / 4 * 8 * 4096 * 4096 * 2
     alone_s = 8 * activations / (4 * 100e9 * 1448 / 1514)
-    dilation = proposed_scale(spec, EXAMPLES, "bpf")[0].scale.dilation
+    dilation = experiment_scale(spec, EXAMPLES, "bpf").slowest.scale.dilation
     assert alone_s * dilation >= shortest_wall_s(4, os.cpu_count() or 1)
 
 

@@ -12,7 +12,7 @@ from moefabric.execution.executor import ControlSettings, Executor, Instruments,
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
 from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
-from moefabric.prediction.experiment import predict_fabrics, proposed_scale
+from moefabric.prediction.experiment import experiment_scale, predict_fabrics
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.results.parts import Json
 from moefabric.results.verdict.fabric_result import fabric_result
@@ -139,7 +139,7 @@ def test_paper_scale_is_predicted_as_one_region_and_needs_long_collectives() -> 
         "8 servers, 6 optical NICs"
     )
     assert result["mixnet-spill"]["all_to_all_vs_eps"] == pytest.approx(1.001, abs=2e-3)
-    scale = proposed_scale(spec, EXAMPLES, "bpf")[0].scale
+    scale = experiment_scale(spec, EXAMPLES, "bpf").slowest.scale
     assert result["eps"]["all_to_all_s"] * scale.dilation > 2.0
     assert 1e6 < scale.rate_bps(100e9) < 10e6
 

@@ -17,7 +17,7 @@ from moefabric.core.machine_speed import (
 )
 from moefabric.core.topology import Fabric, capacity_bps
 from moefabric.core.units import QueueLimit, Scale
-from moefabric.prediction.experiment import proposed_scale
+from moefabric.prediction.experiment import experiment_scale
 from moefabric.prediction.job_prediction import JobPrediction, Sending
 from moefabric.prediction.scaling import (
     BUSY_SHARE,
@@ -124,7 +124,9 @@ def test_later_iterations_count_for_the_scale_of_an_experiment() -> None:
     """The second demand of layer 1 fills all NICs, and needs seven times as many flows."""
     settings = ["training.iterations=1"]
     first, whole = (
-        proposed_scale(load_experiment(EXAMPLES / "forwarding.yaml", some), EXAMPLES, "bpf")[0]
+        experiment_scale(
+            load_experiment(EXAMPLES / "forwarding.yaml", some), EXAMPLES, "bpf"
+        ).slowest
         for some in (settings, [])
     )
     assert whole.scale.dilation > 1.5 * first.scale.dilation
@@ -185,3 +187,31 @@ def test_cost_of_a_frame_grows_from_that_of_a_packet() -> None:
     costs = [SPEED.link_frame_s(fabric(), segments, "bpf") for segments in (0, 22, 44)]
     crowd = 1 + 16 / SPEED.crowded_nics
     assert costs == pytest.approx([10e-6 * crowd, 17.5e-6 * crowd, 25e-6 * crowd])
+
+
+def test_fabrics_of_another_wiring_have_a_scale_of_their_own() -> None:
+    """Halves of a demand over light and EPS take longer than all of it, over the EPS of `eps`."""
+    scales = experiment_scale(load_experiment(EXAMPLES / "spines.yaml"), EXAMPLES, "bpf")
+    eps, spill = (scales.by_fabric[name].scale.dilation for name in ("eps", "mixnet-spill"))
+    assert spill < 0.6 * eps
+    assert scales.slowest == scales.by_fabric["eps"]
+
+
+def test_fabrics_of_one_wiring_have_one_scale() -> None:
+    spec = load_experiment(EXAMPLES / "prototype.yaml")
+    scales = experiment_scale(spec, EXAMPLES, "bpf").by_fabric
+    assert [[choice.name for choice in group] for group in spec.wiring_groups()] == [
+        ["eps"],
+        ["mixnet", "mixnet-spill", "static"],
+    ]
+    assert scales["mixnet"] == scales["mixnet-spill"] == scales["static"]
+
+
+def test_real_servers_have_the_scale_of_the_slowest_emulated_fabric() -> None:
+    fabrics = "fabrics=[{name: eps, optical: 0, electrical: 4, policy: eps}, {name: real, hosts: "
+    fabrics += "true, optical: 0, electrical: 4, policy: eps}]"
+    hosts = "hosts=[" + ", ".join(f"{{ssh: h{n}}}" for n in range(4)) + "]"
+    spec = load_experiment(EXAMPLES / "prototype.yaml", [fabrics, hosts])
+    scales = experiment_scale(spec, EXAMPLES, "bpf")
+    assert scales.by_fabric["real"] == scales.by_fabric["eps"]
+    assert "real" not in scales.remarks
