@@ -246,7 +246,7 @@ class ExperimentSpec(section.Document):
     """Real servers, in the order of the wiring's servers, or a file with `hosts:`; further ones
     stay unused."""
     scale: ScaleChoice = "auto"
-    """Scale of the emulation. `auto` chooses one that this machine can carry."""
+    """Scale of the emulation. `auto` chooses one for each wiring that this machine can carry."""
     transport: references.TransportReference = "paced"
     """Whether flows are paced at the rates of the plan (`paced`), or left to TCP's congestion
     control: `tcp` (cubic), `reno`, `bbr`, or `package.module:Name`."""

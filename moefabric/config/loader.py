@@ -85,7 +85,7 @@ def resolve_paths(document: dict[str, Any], folder: Path, places: Sequence[str] 
     Raises:
         SpecError: With all errors of a file of hosts that the document names.
     """
-    file = document.get("hosts")
+    file, folder = document.get("hosts"), folder.absolute()
     for place in places:
         document |= resolved(document, place.split("."), folder)
     if isinstance(file, str) and file and "fabric" not in document:

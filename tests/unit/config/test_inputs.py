@@ -110,3 +110,12 @@ def test_file_that_changes_or_ends_during_a_run_is_named(tmp_path: Path) -> None
     trace.unlink()
     [gone] = changed_inputs(spec, tmp_path, before)
     assert gone.startswith("an input is gone: gating.matrix: ")
+
+
+@pytest.mark.parametrize("name", ["olmoe", "prototype", "forwarding"])
+def test_inputs_are_found_by_a_relative_path(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users type `examples/olmoe.yaml`, whose model is a file beside it."""
+    monkeypatch.chdir(EXAMPLES.parent)
+    file = Path(EXAMPLES.name) / f"{name}.yaml"
+    relative = input_digests(load_experiment(file), file.parent)
+    assert relative == input_digests(load_experiment(file.absolute()), EXAMPLES)
