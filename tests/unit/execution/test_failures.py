@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ from moefabric.core.units import Scale
 from moefabric.execution.clock import LONGEST_WAIT_NS, SkippingClock
 from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.results.parts import FailureResult
-from moefabric.results.records.records import RunFailures
+from moefabric.results.records.records import IterationRun, RunFailures, Span
 from moefabric.results.verdict.failure_results import failure_results
 from moefabric.runtime.failure_log import FAILURE_LOG, append_failure_event, read_failure_log
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
@@ -277,6 +278,27 @@ def test_slow_down_is_relative_to_the_median_of_healthy_iterations() -> None:
     assert result.slow_down == pytest.approx(0.3)
     assert result.slow_down_after == pytest.approx(0.1), "iteration 2; it is mended when 3 begins"
     assert result.ok is True
+
+
+@pytest.mark.parametrize(
+    ("failed", "shown"),
+    [
+        pytest.param(("s1/e0", "s2/o1"), ["s1", "s2", "s4"], id="servers of NICs"),
+        pytest.param(("leaf0",), ["s0", "s4"], id="the first server for a switch"),
+    ],
+)
+def test_timeline_of_a_failure_shows_failed_and_backup_servers(
+    failed: tuple[str, ...], shown: list[str]
+) -> None:
+    region, spare = fabric(regions=(4, 1)).regions
+    wired = replace(fabric(regions=(4, 1)), regions=(region, replace(spare, backup=True)))
+    spans = [Span(server, "expert", "forward", 0, 2 * S, 4 * S) for server in wired.servers]
+    windows = (IterationWindow(0, S, 9 * S, 8.0),)
+    failure = FailureRecord(FailureKind.NIC, failed, 3 * S)
+    run = IterationRun(0, S, 9 * S, spans=spans)
+    [result] = failure_results(wired, RunFailures((failure,), windows), [run])
+    assert [lane.server for lane in result.lanes] == shown
+    assert {(lane.start_s, lane.end_s) for lane in result.lanes} == {(1.0, 3.0)}
 
 
 def test_slow_down_is_absent_without_healthy_iterations() -> None:

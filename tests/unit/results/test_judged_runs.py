@@ -132,6 +132,7 @@ def assert_caught(result: FabricResult, verdict: Verdict, culprit: str) -> None:
 def test_run_without_fault_passes(wiring: dict[str, Any]) -> None:
     fidelity = JudgedRun(**wiring).result().fidelity
     assert (fidelity.verdict, fidelity.reasons) == (Verdict.PASS, [])
+    assert fidelity.completion_errors["iteration"].n == ITERATIONS
 
 
 # --- refusals ------------------------------------------------------------------------------------
