@@ -81,6 +81,18 @@ def test_environment_is_torchruns() -> None:
     assert three.environment_of(three.ranks[4])["B"] == "all"
 
 
+def test_variables_of_the_shell_reach_ranks_by_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_PASSWORD"):
+        monkeypatch.setenv(name, "unguessed")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    lines = Lines()
+    with RankProcesses(shell("cat /proc/self/environ; echo", servers=1), lines.add) as ranks:
+        assert ranks.wait(WAIT_S)
+    texts = [line for _, _, line in lines]
+    assert len([text for text in texts if "NCCL_DEBUG=INFO" in text]) == 2
+    assert "unguessed" not in "".join(texts)
+
+
 def test_every_line_arrives_in_order_with_its_rank_and_stream() -> None:
     script = 'i=0; while [ $i -lt 2000 ]; do echo "$RANK $i"; i=$((i+1)); done; printf end >&2'
     lines = Lines()
