@@ -32,6 +32,12 @@ def passed_environment() -> dict[str, str]:
     }
 
 
+def fabric_user() -> int:
+    """Return the user to whom fabrics of this process belong: who called sudo, or its own."""
+    user = os.environ.get("SUDO_UID", "")
+    return int(user) if os.geteuid() == 0 and user.isdigit() else os.geteuid()
+
+
 def named_variables(words: tuple[str, ...]) -> Mapping[str, str]:
     """Return the variables of options `NAME=VALUE`, or `NAME` for the caller's value.
 
