@@ -156,9 +156,7 @@ def _gradients(setup: Setup, workers: int, size: int) -> list[bytes]:
     return [np.resize(np.concatenate(layers), size // 4).tobytes() for layers in gradients]
 
 
-def _served(
-    setup: Setup, context: StudyContext, choice: TransportChoice, seed: int
-) -> Progress:
+def _served(setup: Setup, context: StudyContext, choice: TransportChoice, seed: int) -> Progress:
     job, link = setup.job(setup.workers), setup.link(choice)
     run = partial(train_with_server, job, choice, link, setup.iterations, seed)
     name = f"server, {choice.name}, p = {choice.loss_percent} %, seed {seed}"

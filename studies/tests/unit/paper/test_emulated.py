@@ -327,7 +327,8 @@ def test_cells_that_are_kept_are_not_measured_again() -> None:
     )
     units = Units()
     units.value(str(cell), CellMeasurement, lambda: one)
-    runner = CellRunner(JOBS, PlainProgressReporter(), Units(kept=json.loads(json.dumps(units.kept))))
+    kept = json.loads(json.dumps(units.kept))
+    runner = CellRunner(JOBS, PlainProgressReporter(), Units(kept=kept))
     runner.run_all([cell])  # it would need root, and a minute
     back = runner.measurements[cell]
     assert np.array_equal(back.all_to_all.circuits, circuits)
