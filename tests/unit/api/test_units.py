@@ -109,12 +109,10 @@ def test_result_of_a_type_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_journal_of_a_unit_stays_for_the_run_that_goes_on(tmp_path: Path) -> None:
-    json_file = tmp_path / "out.json"
+    json_file, path = tmp_path / "out.json", tmp_path / "out.json.units.run.jsonl"
     for resume, text, has_begun in ((False, "begun\n", False), (True, "cut", True)):
         with suppress(KeyboardInterrupt), finished_units(json_file, SAME, resume=resume) as units:
-            path, begun = units.journal("run")
-            assert path is not None
-            assert begun == has_begun
+            assert units.journal("run") == (path, has_begun)
             path.write_text(text)
             raise KeyboardInterrupt
     with finished_units(json_file, SAME, resume=True) as units:
