@@ -27,6 +27,7 @@ from moefabric.runtime.run_directory import FabricWiring, RunDirectory, run_root
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import Machine, ocs_process, ping, sleeper, small_fabric
+from tests.support.namespaces import must
 
 pytestmark = pytest.mark.ovs
 FOLDER = Path(__file__).parent
@@ -300,6 +301,7 @@ def test_ocs_and_controllers_in_other_containers_need_neither_root_nor_capabilit
     user, fabric, root = 65533, small_fabric("apart"), str(run_root())
     monkeypatch.setenv("SUDO_UID", str(user))
     machine.folder.chmod(0o755)
+    machine.run(partial(must, "ip", "link", "set", "lo", "up"))  # leads to the controllers
     ids: dict[str, Any] = {"user": user, "group": user, "extra_groups": []}
     with ExitStack() as undo:
         for words in ("emulator.ocs", "--forever", "--socket"), ("controller", "--watch"):
