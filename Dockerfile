@@ -12,7 +12,8 @@ WORKDIR /opt/moefabric
 COPY packaging/setup packaging/locked packaging/debian-run.txt packaging/requirements.lock packaging/
 RUN packaging/setup --dependencies-only ${TIER} && rm -rf /var/lib/apt/lists/* /root/.cache
 COPY . .
-RUN packaging/setup ${TIER}
+# Services may be any user, and a checkout may be readable by its owner only.
+RUN packaging/setup ${TIER} && find . ! -perm -a+r -exec chmod a+rX {} +
 
 ENV PATH=/opt/moefabric/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1

@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from moefabric.core.errors import FabricError
-from moefabric.runtime.run_directory import RunDirectory, is_locked, run_root
+from moefabric.runtime.failure_log import FAILURE_LOG
+from moefabric.runtime.run_directory import RunDirectory, give_to_user, is_locked, run_root
 from moefabric.runtime.waiting import Deadline
 
 _LOCK: Final = "lock"
@@ -156,12 +157,18 @@ def locked_remains(run_dir: RunDirectory) -> Iterator[bool]:
 def prepare(run_dir: RunDirectory, token: str = "") -> str:
     """Make the folders, the token and the identity of a new fabric; return the public identity.
 
+    What controllers write belongs to the fabric's user: in containers, they are that user.
+
     Args:
         run_dir: its run directory.
         token: its token; default: a new random one.
     """
-    for folder in (run_dir.log_folder, run_dir.agent_socket("any").parent):
+    controllers, failure_log = run_dir.controller_pid_file(None).parent, run_dir.path / FAILURE_LOG
+    for folder in (run_dir.log_folder, controllers, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
+    failure_log.touch()
+    for path in (run_dir.log_folder, controllers, failure_log):
+        give_to_user(path)
     run_dir.write_version()
     run_dir.make_token(token)
     run_dir.make_identity()

@@ -1,7 +1,6 @@
 """Requests that are a line each: to programs by pipes, to sockets as JSON, and who asks there."""
 
 import json
-import os
 import select
 import socket
 import struct
@@ -11,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
+from moefabric.runtime.environment import fabric_user
 from moefabric.runtime.processes import wait_or_kill
 
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -58,10 +58,10 @@ def ask_socket(connection: socket.socket, message: Mapping[str, Any]) -> dict[st
 
 
 def peer(connection: socket.socket) -> tuple[int, bool]:
-    """Return the pid of the peer, and whether it runs as root or as the caller's user.
+    """Return the pid of the peer, and whether it runs as root or as the fabric's user.
 
     The kernel knows both since the peer has connected (SO_PEERCRED, unix(7)).
     """
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(packed)
-    return pid, uid in {0, os.geteuid()}
+    return pid, uid in {0, fabric_user()}

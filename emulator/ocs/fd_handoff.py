@@ -28,6 +28,7 @@ from moefabric.emulator.linux.line_requests import peer
 from moefabric.emulator.ocs.event_publisher import EventPublisher
 from moefabric.runtime.event_loop import IN, EventLoop, Timers
 from moefabric.runtime.listener import Listener
+from moefabric.runtime.run_directory import give_to_user
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +189,7 @@ class HandoffServer:
         listener.bind(os.fspath(path))
         self._resources.callback(path.unlink, missing_ok=True)
         path.chmod(0o600)
+        give_to_user(path)
         listener.listen(8)
         listener.setblocking(False)
         return listener

@@ -201,6 +201,7 @@ class ServerPrograms(FabricView):
         ranks: int | None = None,
         slots: int = 1,
         servers: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
         **options: Any,
     ) -> "subprocess.CompletedProcess[Any]":
         """Run an MPI program with OpenMPI's `mpirun`, and return its status and output.
@@ -211,6 +212,7 @@ class ServerPrograms(FabricView):
             ranks: Ranks of the program. Default: all slots.
             slots: Ranks that each server has room for.
             servers: The servers, in the order of their ranks. Default: all.
+            environment: Variables of all ranks.
             **options: Options of `subprocess.run`, such as `capture_output=True`.
 
         Raises:
@@ -218,10 +220,11 @@ class ServerPrograms(FabricView):
             UnsupportedError: If OpenMPI isn't installed.
         """
         chosen = chosen_servers(self.servers, servers)
-        count = slots * len(chosen) if ranks is None else ranks
-        with mpi_launch(self.wiring, chosen, slots) as (argv, environment):
-            argv += ["-n", str(count), *_words(command)]
-            return subprocess.run(argv, env=environment, check=False, **options)
+        count, own = slots * len(chosen) if ranks is None else ranks, environment or {}
+        passed = [word for name in own for word in ("-x", name)]
+        with mpi_launch(self.wiring, chosen, slots) as (argv, settings):
+            argv += ["-n", str(count), *passed, *_words(command)]
+            return subprocess.run(argv, env={**settings, **own}, check=False, **options)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:

@@ -9,17 +9,24 @@ Example:
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from glob import escape
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from moefabric.core.errors import SpecError
+from moefabric.results.journal import JOURNAL_SUFFIX
 from moefabric.runtime.atomic_file import append_lines, write_whole
 from moefabric.runtime.run_directory import own_version
 
-__all__ = ["Units", "finished_units", "folder_digests", "units_file"]
+__all__ = ["Units", "file_digests", "finished_units", "units_file"]
+
+T = TypeVar("T")
 
 
 class Units:
@@ -56,6 +63,32 @@ class Units:
                     append_lines(self._file, json.dumps([name, self.kept[name]]) + "\n")
         return self.kept[name]
 
+    def value(self, name: str, kind: type[T], compute: Callable[[], T]) -> T:
+        """Return the result of a unit whose type pydantic knows.
+
+        Args:
+            name: As in `result`.
+            kind: The type: a model, a dataclass, a list or a mapping of these.
+            compute: Returns the result.
+
+        Raises:
+            OutputError: As `result`.
+        """
+        adapter = TypeAdapter(kind)
+        dump = partial(adapter.dump_python, mode="json", by_alias=True, exclude_unset=True)
+        return adapter.validate_python(self.result(name, lambda: dump(compute())))
+
+    def journal(self, name: str) -> tuple[Path | None, bool]:
+        """Return the journal of a unit that is a run, and whether the run has begun before."""
+        if self._file is None:
+            return None, False
+        path = self._file.with_name(f"{self._file.name}.{name}{JOURNAL_SUFFIX}")
+        try:
+            with path.open("rb") as file:
+                return path, file.readline().endswith(b"\n")
+        except FileNotFoundError:
+            return path, False
+
 
 def units_file(json_file: Path | None) -> Path | None:
     """Return the file of units beside that of a command's JSON; None if that is no file."""
@@ -64,10 +97,10 @@ def units_file(json_file: Path | None) -> Path | None:
     return json_file.with_name(f"{json_file.name}.units")
 
 
-def folder_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder, by name."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+def file_digests(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the SHA-256 of those of some paths that are files."""
+    files = sorted(path for path in paths if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @contextmanager
@@ -76,7 +109,8 @@ def finished_units(
 ) -> Iterator[Units]:
     """Keep the results of units beside a command's JSON until the end of the `with`.
 
-    After an exception, and after a crash at any instant, the file stays for `resume`.
+    After an exception, and after a crash at any instant, the file stays for `resume`, as do
+    journals of its units.
 
     Args:
         json_file: The command's JSON.
@@ -93,11 +127,19 @@ def finished_units(
         raise SpecError([("--resume", "give the --json file of the run that was stopped")])
     results = _earlier(file, head) if resume and file is not None else {}
     if file is not None:
+        if not resume:
+            _remove_journals(file)
         lines = [head, *map(list, results.items())]
         write_whole(file, "".join(f"{json.dumps(line)}\n" for line in lines))
     yield Units(file, results)
     if file is not None:
+        _remove_journals(file)
         file.unlink(missing_ok=True)
+
+
+def _remove_journals(file: Path) -> None:
+    for journal in file.parent.glob(f"{escape(file.name)}.*{JOURNAL_SUFFIX}*"):
+        journal.unlink()
 
 
 def _earlier(file: Path, head: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Variables of the caller's environment that processes of a fabric and its servers get.
+"""Variables of the caller's environment that processes of a fabric and programs on servers get.
 
 Shells hold tokens, above all that of Ray, which is root on all nodes of a cluster. So variables
 pass by a list of names, and no others.
@@ -17,13 +17,14 @@ _NAMES: Final = frozenset(
         *("MOEFABRIC_RUN_DIR", "MOEFABRIC_LOG", "MOEFABRIC_MACHINE", "MOEFABRIC_REGION_PROCESSES"),
     }
 )
-_PREFIXES: Final = ("LC_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "CUDA_", "NCCL_", "GLOO_", "UCX_")
-RAY_SECRETS: Final = frozenset({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
-"""Variables that hold the token of a Ray cluster, or name its file."""
+_PREFIXES: Final = (
+    *("LC_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "CUDA_"),
+    *("NCCL_", "GLOO_", "UCX_", "TORCH_", "OMPI_", "PRTE_", "PMIX_"),
+)
 
 
 def passed_environment() -> dict[str, str]:
-    """Return the caller's variables that processes of a fabric and programs of `exec` get."""
+    """Return the caller's variables that processes of a fabric and programs on servers get."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -31,9 +32,10 @@ def passed_environment() -> dict[str, str]:
     }
 
 
-def rank_environment() -> dict[str, str]:
-    """Return the caller's variables that ranks get: all but those of Ray's token."""
-    return {name: value for name, value in os.environ.items() if name not in RAY_SECRETS}
+def fabric_user() -> int:
+    """Return the user to whom fabrics of this process belong: who called sudo, or its own."""
+    user = os.environ.get("SUDO_UID", "")
+    return int(user) if os.geteuid() == 0 and user.isdigit() else os.geteuid()
 
 
 def named_variables(words: tuple[str, ...]) -> Mapping[str, str]:

@@ -20,6 +20,7 @@ from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric, Region
 from moefabric.runtime.control_tls import ControlTls
+from moefabric.runtime.environment import fabric_user
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -142,13 +143,18 @@ class _Entry:
         return run.path / self.name
 
 
+def give_to_user(place: Path | int) -> None:
+    """Give a file or folder of root's, by its path or descriptor, to the user who called sudo."""
+    if (user := fabric_user()) != os.geteuid():
+        os.chown(place, user, -1)
+
+
 def _write_secret(path: Path, text: str) -> None:
     """Write a new file for root, or for the user who called sudo."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
-        if os.geteuid() == 0 and (user := os.environ.get("SUDO_UID", "")).isdigit():
-            os.fchown(descriptor, int(user), -1)
+        give_to_user(descriptor)
 
 
 def is_locked(file: Path) -> bool:

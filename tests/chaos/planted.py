@@ -1,6 +1,6 @@
 """Plant one leak of each kind, and print what `traces` sees: `python -m tests.chaos.planted`.
 
-Each line is JSON: the kind, what is there in addition, and what differs after its removal.
+Each line is JSON: the kind, what is there in addition, and what is left after its removal.
 """
 
 import json
@@ -187,9 +187,9 @@ def main() -> None:
             with plant(machine):
                 found = traces(machine) - before
             after, deadline = traces(machine), Deadline.after(5)
-            while after != before and deadline.remaining_s:  # the kernel removes some later
+            while after - before and deadline.remaining_s:  # the kernel removes some later
                 after = traces(machine)
-            print(json.dumps([kind, sorted(found), sorted(after ^ before)]), flush=True)
+            print(json.dumps([kind, sorted(found), sorted(after - before)]), flush=True)
             before = after
 
 

@@ -1,7 +1,8 @@
 """What a fabric may leave on its machine, as texts that are compared before and after.
 
 The tester has PID, mount, IPC, UTS and network namespaces of its own (`alone_argv`), so that /proc,
-/tmp, /run and /dev/shm show what it and its fabrics have made, and nothing of others.
+/tmp, /run and /dev/shm show what it and its fabrics have made, and nothing of others. Control
+groups and global sysctls are the machine's.
 """
 
 import json
@@ -40,22 +41,30 @@ _OF_STREAMS: Final = ("tcp", "tcp6")
 _OTHER_SOCKETS: Final = ("udp", "udp6", "raw", "raw6", "packet")
 _OTHER_NAMESPACE: Final = "0"
 """Process id of a process outside of the reader's PID namespace."""
+_TESTS_GROUP: Final = "moefabric-test-"
+"""Beginning of the names of control groups that other tests make, and that may be empty."""
 
 
 _ALONE: Final = """
+umount --all --no-mtab --types nsfs 2> /dev/null
 for folder in /tmp /run /dev/shm; do mount -t tmpfs tmpfs $folder || exit; done
 mkdir /run/netns && mount -t tmpfs tmpfs /run/netns && mount --make-shared /run/netns || exit
 "$@"
 exit $?
 """
-"""The shell is the first process of its PID namespace, and reaps orphans."""
+"""The shell is the first process of its PID namespace, and reaps orphans.
+
+Its mounts are private (unshare). It unmounts the named networks of others, which would go when they
+are deleted; one that goes meanwhile is an error of `umount`.
+"""
 
 
 def alone_argv(*arguments: str) -> list[str]:
     """Return the argv that runs Python with these arguments where it sees nothing of others."""
     namespaces_ = ("--pid", "--mount", "--ipc", "--uts", "--net", "--mount-proc")
     python = (sys.executable, *arguments)
-    return ["unshare", *namespaces_, "--fork", "--kill-child", "sh", "-c", _ALONE, "sh", *python]
+    private = ("--propagation", "private", "--fork", "--kill-child")
+    return ["unshare", *namespaces_, *private, "sh", "-c", _ALONE, "sh", *python]
 
 
 def traces(machine: Machine) -> set[str]:
@@ -205,7 +214,7 @@ def _cgroups() -> Iterator[str]:
     Services and engines of the machine come and go in folders of theirs.
     """
     for folder, _, files in os.walk(_CGROUPS):
-        if "cgroup.procs" in files:
+        if "cgroup.procs" in files and _TESTS_GROUP not in folder:
             with suppress(OSError):
                 members = set(Path(folder, "cgroup.procs").read_text().split())
                 depth = len(Path(folder).relative_to(_CGROUPS).parts)

@@ -1,5 +1,6 @@
 """A few random faults: `make chaos` has hundreds."""
 
+import re
 import subprocess
 import sys
 
@@ -18,7 +19,8 @@ def chaos(*options: str) -> "subprocess.CompletedProcess[str]":
 def test_random_faults_leave_nothing_and_nothing_hangs() -> None:
     done = chaos("--faults", "12")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "done after faults" in done.stdout
+    # Faults are those of the seed, but hit other processes each time: fabrics may refuse all work.
+    assert re.search("ping (done|refused) after faults", done.stdout), done.stdout
 
 
 def test_too_few_faults_in_the_time_are_a_failure() -> None:

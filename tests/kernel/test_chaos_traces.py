@@ -7,6 +7,7 @@ import pytest
 
 from tests.chaos.planted import KINDS
 from tests.chaos.traces import alone_argv
+from tests.support.namespaces import island
 from tests.support.paths import REPOSITORY
 
 pytestmark = [pytest.mark.ovs, pytest.mark.timeout(300)]
@@ -16,18 +17,22 @@ Seen = dict[str, tuple[list[str], list[str]]]
 @pytest.fixture(scope="module")
 def seen() -> Seen:
     """What the look at the machine sees of each kind, and after its removal."""
-    argv = alone_argv("-m", "tests.chaos.planted")
-    done = subprocess.run(
-        argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    lines = map(json.loads, done.stdout.splitlines())
-    return {kind: (found, [*filter(is_own, left)]) for kind, found, left in lines}
-
-
-def is_own(trace: str) -> bool:
-    """Return whether a trace is no cgroup and no named network of a test that runs beside."""
-    return "mf-left" in trace if trace.startswith("cgroup ") else "/run/netns/mft" not in trace
+    seen, argv = Seen(), alone_argv("-m", "tests.chaos.planted")
+    with (
+        island("beside") as beside,
+        subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as planted,
+    ):
+        assert planted.stdout is not None
+        try:
+            for line in planted.stdout:
+                beside.undo.close()  # the networks of a test that runs beside go meanwhile
+                kind, found, left = json.loads(line)
+                seen[kind] = found, left
+        except BaseException:
+            planted.kill()
+            raise
+    assert planted.returncode == 0
+    return seen
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -93,14 +93,15 @@ def test_light_names_the_fault_of_a_policy(lab: Home) -> None:
     assert f"policy {reference} failed: ValueError: no idea" in refused
 
 
-def test_exec_gives_a_program_the_variables_that_it_names(
+def test_programs_on_servers_get_the_variables_that_commands_name(
     lab: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "unguessed")
     monkeypatch.setenv("OWN", "of the shell")
-    printed = lab.must("exec", "--env", "OWN", "--env", "A=1", "s0", "--", "env").splitlines()
-    assert {"OWN=of the shell", "A=1"} <= set(printed)
-    assert not [line for line in printed if "unguessed" in line]
+    for command, program in ("exec", ("s0", "--", "env")), ("torchrun", ("--no-python", "env")):
+        printed = lab.must(command, "--env", "OWN", "--env", "A=1", *program).splitlines()
+        assert {"OWN=of the shell", "A=1"} <= set(printed)
+        assert not [line for line in printed if "unguessed" in line]
     refused = lab.call("exec", "--env", "NONE_OF_THIS", "s0", "--", "env")
     assert refused.returncode == 2
     assert "'NONE_OF_THIS' is not NAME=VALUE, nor a variable of this shell" in refused.stderr

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,19 @@ from typing import Any
 import pytest
 
 from moefabric.api.fabric_view import FabricView
+from moefabric.api.lab import Lab
+from moefabric.controller.client import wait_for_controllers
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.failure_log import FAILURE_LOG
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory, run_root
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import Machine, ocs_process, ping, sleeper, small_fabric
+from tests.support.namespaces import must
 
 pytestmark = pytest.mark.ovs
 FOLDER = Path(__file__).parent
@@ -284,6 +289,37 @@ def test_up_waits_for_external_ocs_process(machine: Machine) -> None:
         assert ocs.poll() is None
         assert machine.down("apart")
         assert ocs.wait(timeout=10) == 0
+
+
+@pytest.mark.skipif(
+    not all(folder.stat().st_mode & 0o005 == 0o005 for folder in (FOLDER, *FOLDER.parents)),
+    reason="needs a repository that all users may read",
+)
+def test_ocs_and_controllers_in_other_containers_need_neither_root_nor_capabilities(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, fabric, root = 65533, small_fabric("apart"), str(run_root())
+    monkeypatch.setenv("SUDO_UID", str(user))
+    machine.folder.chmod(0o755)
+    machine.run(partial(must, "ip", "link", "set", "lo", "up"))  # leads to the controllers
+    ids: dict[str, Any] = {"user": user, "group": user, "extra_groups": []}
+    with ExitStack() as undo:
+        for words in ("emulator.ocs", "--forever", "--socket"), ("controller", "--watch"):
+            argv = [sys.executable, "-m", f"moefabric.{words[0]}", *words[1:], root]
+            start = partial(subprocess.Popen, argv, cwd=FOLDER, **ids)
+            process: Any = undo.enter_context(machine.run(start))
+            undo.callback(process.terminate)
+        roles = frozenset({"ocs", "controller"})
+        wiring = machine.run(partial(lifecycle.up, fabric, fabric_processes, external=roles))
+        try:
+            machine.run(partial(wait_for_controllers, wiring, 30))
+            lit = machine.run(lambda: Lab("apart").light("s0~s1").circuits_after)
+            assert list(lit) == ["s0/o0~s1/o0"]
+            run_dir = RunDirectory.of_fabric("apart")
+            logs = [*run_dir.log_folder.glob("controller-*.jsonl"), run_dir.path / FAILURE_LOG]
+            assert [file.stat().st_uid for file in logs] == [user] * 3
+        finally:
+            assert machine.down("apart")
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "", ".hidden"])

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from tests.system.conftest import Project
 
-CAPABILITIES = {"DAC_OVERRIDE", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_CHROOT", "SYS_NICE"}
+CAPABILITIES = {
+    *("CHOWN", "DAC_OVERRIDE", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_CHROOT", "SYS_NICE")
+}
 MOST_IMAGE_BYTES = 700e6
 SERVICES = ["testbed", "ocs", "controller", "network"]
 
@@ -31,7 +33,7 @@ def test_engine_answers_ping(engine: docker.DockerClient) -> None:
     assert engine.ping()
 
 
-def test_testbed_has_six_capabilities_and_no_service_is_privileged(project: Project) -> None:
+def test_testbed_has_seven_capabilities_and_no_service_is_privileged(project: Project) -> None:
     services = declared(project)
     assert set(services) == set(SERVICES)
     assert not any(service.get("privileged") for service in services.values())

@@ -20,7 +20,7 @@ from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux.marked_processes import ProcessGuard
 from moefabric.execution.programs.rank_processes import JOB_VARIABLE, RENDEZVOUS_INTERFACE
-from moefabric.runtime.environment import rank_environment
+from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
 
 _RANKS: Final = {
@@ -83,7 +83,7 @@ def mpi_launch(
         # The node of a real host has no address.
         first = next((server for server in servers if server not in wiring.hosts), servers[0])
         argv = node_commands.network_argv(wiring.fabric.name, first, command)
-        yield list(argv), {**settings, **rank_environment(), JOB_VARIABLE: mark}
+        yield list(argv), {**settings, **passed_environment(), JOB_VARIABLE: mark}
 
 
 def mpi_settings(subnet: str, agent: str, folder: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from moefabric.core.errors import FabricError, RankFailedError, SpecError
 from moefabric.core.server_host import HostLogin
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux.marked_processes import ProcessGuard
-from moefabric.runtime.environment import rank_environment
+from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
 
 MASTER_PORT: Final = 29500
@@ -323,7 +323,7 @@ class RankProcesses(Closing):
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**rank_environment(), JOB_VARIABLE: mark},
+                env={**passed_environment(), JOB_VARIABLE: mark},
                 start_new_session=True,  # a signal reaches the rank with its children, and only it
             )
         except OSError as error:

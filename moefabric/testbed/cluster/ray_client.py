@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any, Final
 
 from moefabric.core.errors import UnsupportedError
-from moefabric.runtime.environment import RAY_SECRETS
 from moefabric.runtime.scratch_folder import scratch_folder
 
 NAMESPACE: Final = "moefabric"
@@ -20,6 +19,8 @@ NAMESPACE: Final = "moefabric"
 _ANY: Final = "auto"
 _QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Ray reports its use to nobody, and leaves variables of accelerators alone."""
+_SECRETS: Final = frozenset({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
+"""Variables that hold the token of a cluster, or name its file."""
 _PARENT: Final = Path("/tmp")  # noqa: S108 - Ray's sockets need a short path; the folder is ours
 _STORE_BYTES: Final = 128 << 20
 """Memory for objects that processes share: input files, and results on their way."""
@@ -138,7 +139,7 @@ def check_token(head: str) -> None:
 
 def _reply_without_token(head: str) -> str:
     """Return how a head answers a process that has no token: `open`, `refused`, or an error."""
-    environment = {name: value for name, value in os.environ.items() if name not in RAY_SECRETS}
+    environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
     try:
         done = subprocess.run(
             [sys.executable, "-c", _ASK, head],

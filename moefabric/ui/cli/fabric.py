@@ -1,7 +1,7 @@
 """`moefabric up`, `down`, `inspect`, `check`, `exec`, `light` and `ocs`: a fabric that stays up."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ from moefabric.core.errors import FabricError
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.report.formatting import aligned
-from moefabric.runtime.environment import named_variables, passed_environment
+from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.ui.cli.command import CliCommand, completed, json_option, name_option
-from moefabric.ui.cli.options import placement_options, running_lab
+from moefabric.ui.cli.options import environment_option, placement_options, running_lab
 
 if TYPE_CHECKING:
     from moefabric.api.lab import LightChange
@@ -155,29 +155,20 @@ def check(context: click.Context, as_json: Path | None, name: str | None) -> Non
 )
 @click.argument("server", shell_complete=completed("servers"))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option(
-    "--env",
-    "variables",
-    multiple=True,
-    metavar="NAME[=VALUE]",
-    help="Give COMMAND this variable too; without a value, the caller's. Only on servers that are "
-    "neither containers nor elsewhere: `exec s0 -- env NAME=VALUE COMMAND` works on all.",
-)
+@environment_option
 @name_option
 def exec_(
-    server: str, command: tuple[str, ...], variables: tuple[str, ...], name: str | None
+    server: str, command: tuple[str, ...], environment: Mapping[str, str], name: str | None
 ) -> None:
     """Run COMMAND on the emulated SERVER or OCS: `moefabric exec s0 -- iperf3 -c 10.0.1.1`.
 
-    COMMAND gets variables such as PATH, PYTHONPATH, LANG and NCCL_DEBUG, and those of --env.
+    COMMAND gets variables such as PATH, PYTHONPATH, LANG and NCCL_DEBUG. Those of --env reach
+    servers that are neither containers nor elsewhere: `exec s0 -- env NAME=VALUE COMMAND` works on
+    all.
     """
-    try:
-        environment = {**passed_environment(), **named_variables(variables)}
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--env") from error
     argv = running_lab(name).exec_argv(server, command)
     try:
-        os.execvpe(argv[0], argv, environment)
+        os.execvpe(argv[0], argv, {**passed_environment(), **environment})
     except OSError as error:
         raise FabricError(f"{argv[0]}: {error.strerror}") from error
 

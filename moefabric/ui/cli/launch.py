@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from moefabric.ui.cli.command import CliCommand, completed, name_option
-from moefabric.ui.cli.options import running_lab
+from moefabric.ui.cli.options import environment_option, running_lab
 
 _PROGRAM = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _COUNT = click.IntRange(min=1)
@@ -43,6 +43,7 @@ def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
 @click.option("-n", "ranks", type=_COUNT, help="Ranks. Default: all slots.")
 @_slots_option
 @_servers_option
+@environment_option
 @name_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
@@ -76,6 +77,7 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
     "for each. Default: that backend works as gloo does.",
 )
 @_servers_option
+@environment_option
 @name_option
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

@@ -12,12 +12,15 @@ from moefabric.config.plugins import any_modules
 from moefabric.core.errors import FabricError
 from moefabric.core.machines import Strategy
 from moefabric.core.units import rate_bps
+from moefabric.runtime.environment import named_variables
 from moefabric.ui.cli.command import completed, name_option
 
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
 
 T = TypeVar("T")
+Given = TypeVar("Given")
+"""What click has read: a text, or the texts of an option that may be given again."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -93,16 +96,28 @@ pacing_options = all_of(
 )
 
 
-def parse_option(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str], T]:
+def parse_option(
+    parse: Callable[[Given], T],
+) -> Callable[[click.Context, click.Parameter, Given], T]:
     """Return an option callback that reports a ValueError of `parse` as wrong usage."""
 
-    def callback(_context: click.Context, _option: click.Parameter, text: str) -> T:
+    def callback(_context: click.Context, _option: click.Parameter, given: Given) -> T:
         try:
-            return parse(text)
+            return parse(given)
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
 
     return callback
+
+
+environment_option = click.option(
+    "--env",
+    "environment",
+    multiple=True,
+    callback=parse_option(named_variables),
+    metavar="NAME[=VALUE]",
+    help="Give the program this variable too; without a value, the caller's.",
+)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -35,7 +35,7 @@ def frontier(
     resume: bool,
 ) -> None:
     """Predict iterations of the jobs in FOLDER on every network, and compare with its cost."""
-    from moefabric.api.units import finished_units, folder_digests
+    from moefabric.api.units import file_digests, finished_units
     from moefabric_studies.paper.frontier.page import page_text, text_lines
     from moefabric_studies.paper.frontier.pictures import pictures
     from moefabric_studies.paper.frontier.results import FrontierResults
@@ -46,7 +46,7 @@ def frontier(
         outcome = FrontierResults.model_validate_json(results.read_text())
     else:
         folder = examples_folder(folder)
-        identity = {"command": "frontier", "files": folder_digests(folder)}
+        identity = {"command": "frontier", "files": file_digests(folder.iterdir())}
         with (
             finished_units(json_file, identity, resume=resume) as units,
             commands.progress_reporter(step_count(folder)) as reporter,

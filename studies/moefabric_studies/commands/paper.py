@@ -87,10 +87,10 @@ def paper(
 def _units(
     folder: Path, json_file: Path | None, *, resume: bool
 ) -> "AbstractContextManager[Units]":
-    from moefabric.api.units import finished_units, folder_digests
+    from moefabric.api.units import file_digests, finished_units
 
     machine = {"kernel": platform.release(), "cores": os.cpu_count()}
-    identity = {"command": "paper", "files": folder_digests(folder), **machine}
+    identity = {"command": "paper", "files": file_digests(folder.iterdir()), **machine}
     return finished_units(json_file, identity, resume=resume)
 
 

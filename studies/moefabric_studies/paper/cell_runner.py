@@ -12,7 +12,7 @@ import moefabric
 from moefabric.api import testbeds
 from moefabric.api.networks import PACED, circuit_matrix
 from moefabric.api.networks import SplitPolicy as Policy
-from moefabric.api.results import Json, ProgressReporter, fabric_result
+from moefabric.api.results import ProgressReporter, fabric_result
 from moefabric.api.units import Units
 from moefabric_studies.paper.emulation_setup import (
     WARM_UP_OPERATIONS,
@@ -67,8 +67,8 @@ class CellRunner:
         for _, group in groupby(sorted(chosen, key=self._wiring), key=self._wiring):
             cells = list(group)
             for cell in cells:
-                if record := self.units.kept.get(str(cell)):
-                    self._take(cell, record)
+                if str(cell) in self.units.kept:
+                    self._take(cell)
             remaining = [cell for cell in cells if cell not in self.measurements]
             for _ in range(_ATTEMPTS if remaining else 0):
                 try:
@@ -80,9 +80,14 @@ class CellRunner:
                 else:
                     break
 
-    def _take(self, cell: Cell, record: Json) -> None:
-        """Take the measurement of a cell."""
-        self.measurements[cell] = CellMeasurement.of_record(record)
+    def _take(self, cell: Cell, region: "_EmulatedRegion | None" = None) -> None:
+        """Take the measurement of a cell, that of the region unless one is kept."""
+
+        def measured() -> CellMeasurement:
+            assert region is not None
+            return region.measure(cell.rate_bps)
+
+        self.measurements[cell] = self.units.value(str(cell), CellMeasurement, measured)
         self.lost.pop(cell, None)
         rate = moefabric.rate_text(cell.rate_bps)
         self.reporter.advance(f"{cell.job} on {cell.network} at {rate}")
@@ -103,7 +108,7 @@ class CellRunner:
             for network, emulation in networks.items():
                 region = _EmulatedRegion(job, fabric, emulation, fleet, controllers, wiring.remarks)
                 for cell in (cell for cell in cells if cell.network == network):
-                    self._take(cell, self.units.result(str(cell), partial(region.record, cell)))
+                    self._take(cell, region)
 
 
 def _set_circuits(
@@ -146,10 +151,6 @@ class _EmulatedRegion:
         scaled = at_nic_rate(fabric, job, RATES[0])
         with closing(self._executor(scaled)) as executor:
             executor.iteration(0, layer_operations(job, scaled)[:WARM_UP_OPERATIONS])
-
-    def record(self, cell: Cell) -> Json:
-        """Return the record of a cell's measurement."""
-        return self.measure(cell.rate_bps).to_record()
 
     def measure(self, rate_bps: float) -> CellMeasurement:
         """Measure the all-to-alls at this NIC rate, twice if disturbed or invalid."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,25 +57,6 @@ class CellMeasurement:
     def is_undisturbed(self) -> bool:
         """Whether no other programs used the machine during the measurement."""
         return not (*DISTURBED.judge(self.disturbed), *LATENESS.judge(self.late, place=""))
-
-    def to_record(self) -> Json:
-        """Return all values as JSON types, for `of_record`."""
-        times = self.all_to_all
-        circuits = times.circuits.tolist()
-        return {**vars(self), "all_to_all": [times.dispatch_s, times.combine_s, circuits]}
-
-    @classmethod
-    def of_record(cls, record: Json) -> Self:
-        """Return the measurement of a record."""
-        dispatch_s, combine_s, circuits = record["all_to_all"]
-        return cls(
-            **{
-                **record,
-                "all_to_all": AllToAll(dispatch_s, combine_s, np.array(circuits)),
-                "errors": tuple(record["errors"]),
-                "reasons": tuple(record["reasons"]),
-            }
-        )
 
     def to_json(self) -> Json:
         """Return the measurement as JSON types."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from moefabric import Eps, Fabric, Region
 from moefabric.api.networks import circuit_counts, goodput_share, joint, mixnet, topoopt, waterfill
+from moefabric_studies.arrays import Array
 from moefabric_studies.paper.job import GPUS_PER_SERVER, Counts, FloatArray, PaperJob
 
 MTU: Final = 9000
@@ -41,7 +42,7 @@ class AllToAll:
 
     dispatch_s: float
     combine_s: float
-    circuits: Counts = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    circuits: Array[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
     def scaled(self, factor: float) -> Self:
         """Return the all-to-alls with times multiplied by `factor`."""

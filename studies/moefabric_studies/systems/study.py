@@ -5,14 +5,15 @@ Bands of claims are fixed before anything is measured; verdicts follow from them
 
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from math import comb
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -29,9 +30,11 @@ from moefabric.api.results import (
     Verdict,
     stored_lines,
 )
+from moefabric.api.units import Units
 from moefabric_studies.grids import Grid
 from moefabric_studies.paper.rows import INVALID, MISSED, NULL_FITS, REPORTED, Bounds, contains
 
+T = TypeVar("T")
 Method = Literal["emulated", "executed", "simulated", "computed", "untested"]
 """How the value of a claim arises.
 
@@ -291,7 +294,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class StudyContext:
-    """Folder and progress of a study, and experiments on emulated fabrics.
+    """Folder and progress of a study, its parts that have ended, and experiments on fabrics.
 
     Attributes:
         folder: Folder of the study's file; relative paths start there.
@@ -299,6 +302,7 @@ class StudyContext:
         file: The study's file.
         store: Folder to which results of runs are stored; None for none.
         stored: Folder of stored results, which take the place of runs; None to run.
+        units: Keeps parts that have ended.
     """
 
     folder: Path
@@ -306,6 +310,17 @@ class StudyContext:
     file: Path | None = None
     store: Path | None = None
     stored: Path | None = None
+    units: Units = field(default_factory=Units)
+
+    def keep(self, name: str, kind: type[T], measure: Callable[[], T]) -> T:
+        """Return a part of the study, which is measured unless it has been before.
+
+        Args:
+            name: Name of the part, which no other part of the study has.
+            kind: Its type, which pydantic knows.
+            measure: Measures it.
+        """
+        return self.units.value(f"{self.file}: {name}", kind, measure)
 
     def experiment(self, document: Mapping[str, Any]) -> plugins.ExperimentSpec:
         """Return the experiment that a mapping describes, as in a file of this folder.
@@ -328,7 +343,12 @@ class StudyContext:
         experiment = self._experiment(document)
         if self.file is not None:
             experiment.file, experiment.command = self.file, "system"
-        result = experiment.run(reporter=self.reporter, flows=flows)
+        name = experiment.spec.experiment
+        journal, resume = self.units.journal(name)
+        run = partial(experiment.run, reporter=self.reporter, journal=journal, resume=resume)
+        result = Result.of(self.keep(f"run {name}", RunResult, partial(run, flows=flows)))
+        if journal is not None:
+            journal.unlink(missing_ok=True)
         if self.store is not None:
             result.store(self.store / f"{result.experiment}.json")
         return result
@@ -498,6 +518,7 @@ def run_study(
     *,
     store: Path | None = None,
     stored: Path | None = None,
+    units: Units | None = None,
 ) -> StudyResult:
     """Measure the claims of a study's file.
 
@@ -507,6 +528,7 @@ def run_study(
         settings: Changes such as `setup.servers=8`.
         store: Folder to which results of runs are stored; None for none.
         stored: Folder of stored results, which take the place of runs; None to run.
+        units: Keeps parts that have ended. Default: nothing does.
 
     Raises:
         MoefabricError: The file is wrong, or the testbed lacks what the study needs.
@@ -516,7 +538,7 @@ def run_study(
         check_writable(store / "systems.json")
         (store / "systems").mkdir(parents=True, exist_ok=True)
     began = monotonic()
-    context = StudyContext(path.parent, reporter, path, store, stored)
+    context = StudyContext(path.parent, reporter, path, store, stored, units or Units())
     outcome = study.measure(setup, context)
     result = StudyResult(spec, outcome, monotonic() - began)
     if store is not None:

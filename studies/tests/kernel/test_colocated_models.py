@@ -1,11 +1,15 @@
 """Two models on the same servers of different speed, with packets."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 from moefabric_studies.systems.aurora.colocation import Deployment, ExpertLayer, HostedLayer
 from moefabric_studies.systems.aurora.packets import Comparison, replayed, server_fabric
+from moefabric_studies.systems.study import StudyContext
+
+from moefabric.results.progress import PlainProgressReporter
 
 RATES = np.array([1.0, 1.0, 0.5, 0.25])
 TOKEN_BYTES = 1000.0
@@ -30,7 +34,8 @@ def test_all_to_alls_of_two_models_share_ports_and_deliver_all_tokens() -> None:
     fabric = server_fabric(
         f"shared-{os.getpid()}", {"wiring": wiring, "scale": {"bytes": 10}}, RATES
     )
-    [found] = replayed([comparison], {False: fabric}, TOKEN_BYTES, 0.5)
+    context = StudyContext(Path(), PlainProgressReporter())
+    [found] = replayed([comparison], {False: fabric}, TOKEN_BYTES, 0.5, context)
     for sent, deployment in ((found.ours, together), (found.other, comparison.other)):
         assert sent.wrong == 0
         assert sent.bytes_by_eps == pytest.approx(sent_bytes(deployment), rel=0.02)

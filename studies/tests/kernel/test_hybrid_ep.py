@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from moefabric_studies.systems.hybrid_ep.bench import LayerBench, running_bench
 from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass, plain_pass
 from moefabric_studies.systems.hybrid_ep.setup import MB
+from moefabric_studies.systems.study import StudyContext
 
 from moefabric import Experiment
 from moefabric.config.loader import experiment_of
+from moefabric.results.progress import PlainProgressReporter
 
 pytestmark = pytest.mark.kernel
 
@@ -26,7 +29,8 @@ def bench() -> Iterator[LayerBench]:
         "nics": {"electrical": 1},
         "scale": {"bytes": 10},
     }
-    with running_bench(document, 1, 0.5) as bench:
+    context = StudyContext(Path(), PlainProgressReporter())
+    with running_bench(document, 1, 0.5, context) as bench:
         bench.open_connections(plain_pass(4, MB, 1e-3))
         yield bench
 

@@ -4,11 +4,14 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
+from math import isnan, nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from moefabric.api.units import Units, finished_units, folder_digests, units_file
+from moefabric.api.units import Units, file_digests, finished_units, units_file
 from moefabric.core.errors import SpecError
 
 KILLED = """
@@ -31,7 +34,7 @@ def killed(folder: Path) -> Path:
     return json_file
 
 
-def refuse() -> object:
+def refuse() -> Any:
     raise AssertionError("this unit has ended before")
 
 
@@ -85,4 +88,37 @@ def test_a_command_without_a_file_keeps_nothing(tmp_path: Path) -> None:
         assert units.result("unit", lambda: 1) == 1
     assert Units().result("unit", lambda: 2) == 2
     (tmp_path / "a").write_text("x")
-    assert folder_digests(tmp_path)["a"].startswith("2d711642")
+    assert file_digests(tmp_path.iterdir())[str(tmp_path / "a")].startswith("2d711642")
+
+
+@dataclass(frozen=True)
+class Counts:
+    name: str
+    by_class: dict[int, tuple[float, ...]]
+
+
+def test_result_of_a_type_comes_back_as_it_was(tmp_path: Path) -> None:
+    json_file, found = tmp_path / "out.json", [Counts("a", {7: (0.1, nan)}), Counts("b", {})]
+    with suppress(KeyboardInterrupt), finished_units(json_file, SAME, resume=False) as units:
+        assert units.value("counts", list[Counts], lambda: found)[1] == found[1]
+        raise KeyboardInterrupt
+    with finished_units(json_file, SAME, resume=True) as units:
+        first, second = units.value("counts", list[Counts], refuse)
+    assert (first.name, second) == ("a", found[1])
+    assert (first.by_class[7][0], isnan(first.by_class[7][1])) == (0.1, True)
+
+
+def test_journal_of_a_unit_stays_for_the_run_that_goes_on(tmp_path: Path) -> None:
+    json_file, path = tmp_path / "out.json", tmp_path / "out.json.units.run.jsonl"
+    for resume, text, has_begun in ((False, "begun\n", False), (True, "cut", True)):
+        with suppress(KeyboardInterrupt), finished_units(json_file, SAME, resume=resume) as units:
+            assert units.journal("run") == (path, has_begun)
+            path.write_text(text)
+            raise KeyboardInterrupt
+    with finished_units(json_file, SAME, resume=True) as units:
+        assert units.journal("run") == (path, False), "its first line was cut off"
+    assert list(tmp_path.iterdir()) == []
+    path.write_text("of an earlier command\n")
+    with finished_units(json_file, SAME, resume=False) as units:
+        assert units.journal("run") == (path, False)
+    assert Units().journal("run") == (None, False)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,13 @@ def test_commands_are_valid(file: Path) -> None:
     assert len(commands) == 8
     for command in commands:
         check(command)
+
+
+def test_actions_are_named_by_commit_with_the_version_beside() -> None:
+    used = re.findall(r"uses: (.*)", FILES[0].read_text())
+    assert len(used) == 2
+    for action in used:
+        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", action), action
 
 
 def test_both_systems_run_the_same_commands() -> None:

@@ -234,14 +234,18 @@ def test_error_of_the_callback_ends_the_ranks() -> None:
         ranks.wait(WAIT_S)
 
 
-def test_ranks_keep_the_callers_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OF_THE_CALLER", "kept")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "kept from them")
+def test_ranks_get_the_callers_folder_and_variables_of_a_list(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("RAY_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_PASSWORD"):
+        monkeypatch.setenv(name, "unguessed")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.chdir(tmp_path)
     lines = Lines()
-    script = "import json, os; print(json.dumps([os.environ['OF_THE_CALLER'], os.getcwd(), "
-    script += "'RAY_AUTH_TOKEN' in os.environ]))"
+    script = "import json, os; print(json.dumps([os.getcwd(), dict(os.environ)]))"
     one = job(sys.executable, "-c", script, servers=1, ranks_per_server=1)
     with RankProcesses(one, lines.add) as ranks:
         ranks.wait(WAIT_S)
-    assert json.loads(lines[0][2]) == ["kept", str(tmp_path), False]
+    folder, variables = json.loads(lines[0][2])
+    assert (folder, variables["NCCL_DEBUG"]) == (str(tmp_path), "INFO")
+    assert "unguessed" not in variables.values()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moefabric.runtime.environment import named_variables, passed_environment, rank_environment
+from moefabric.runtime.environment import named_variables, passed_environment
 
 
 @pytest.fixture(autouse=True)
@@ -15,11 +15,6 @@ def test_fabrics_get_settings_and_no_secrets() -> None:
     passed = passed_environment()
     assert {"LC_ALL", "PYTHONPATH", "PATH"} <= passed.keys()
     assert not {"RAY_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "OWN"} & passed.keys()
-
-
-def test_ranks_get_all_but_the_token_of_the_cluster() -> None:
-    assert "AWS_SECRET_ACCESS_KEY" in rank_environment()
-    assert "RAY_AUTH_TOKEN" not in rank_environment()
 
 
 def test_variables_are_given_or_taken_from_the_shell() -> None:

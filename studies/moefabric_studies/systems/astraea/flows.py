@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.api import links
+from moefabric_studies.arrays import Array
 
 BIN_S: Final = 0.1
 """Time over which throughput and round-trip times are sampled."""
@@ -71,8 +72,8 @@ class Trace:
 
     bottleneck: Bottleneck
     starts_s: tuple[float, ...]
-    rates: NDArray[np.float64]
-    rtt_s: NDArray[np.float64]
+    rates: Array[np.float64]
+    rtt_s: Array[np.float64]
     counters: links.RelayCounters
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from pydantic import Field
@@ -110,7 +111,7 @@ class AstraeaStudy:
         """
         near = Bottleneck(setup.rate_bps, setup.rtt_ms / 1e3)
         far = Bottleneck(setup.far_rate_bps, setup.far_rtt_ms / 1e3)
-        fair = replace(near, is_fair=True)
+        fair, decisions = replace(near, is_fair=True), DecisionTimes()
         with ExitStack() as undo:
             actor = astraea.Actor.load(context.folder / setup.weights)
             own, times = undo.enter_context(governed(actor))
@@ -132,18 +133,28 @@ class AstraeaStudy:
             for repeat in range(setup.repeats):
                 for runs, bottleneck, control, repeats in plan:
                     if repeat < repeats:
-                        context.reporter.show_message(f"{runs.title}, run {repeat + 1}")
-                        trace = trace_of(bottleneck, control, setup.flows, setup.stagger_s)
-                        _check(trace, setup)
+                        name = f"{runs.title}, run {repeat + 1}"
+                        context.reporter.show_message(name)
+                        measure = partial(_trace, bottleneck, control, times, setup)
+                        trace, made = context.keep(name, tuple[Trace, DecisionTimes], measure)
                         runs.traces.append(trace)
-        return _outcome([runs for runs, *_ in plan], times, setup)
+                        decisions.late_s += made.late_s
+                        decisions.work_s += made.work_s
+        return _outcome([runs for runs, *_ in plan], decisions, setup)
 
 
-def _check(trace: Trace, setup: AstraeaSetup) -> None:
+def _trace(
+    bottleneck: Bottleneck, control: str, times: DecisionTimes, setup: AstraeaSetup
+) -> tuple[Trace, DecisionTimes]:
+    """Return the trace of a run, and the times of its decisions, to which `times` gets them."""
+    times.late_s.clear()
+    times.work_s.clear()
+    trace = trace_of(bottleneck, control, setup.flows, setup.stagger_s)
     late_ms = trace.counters.lateness.p99_ns / 1e6
     if late_ms > setup.late_ms:
         what = f"the link's relay was {late_ms:.0f} ms late at the 99th percentile"
         raise FabricError(f"{what}, more than {setup.late_ms:g} ms: use a quiet machine")
+    return trace, DecisionTimes([*times.late_s], [*times.work_s])
 
 
 def _outcome(all_runs: Sequence[Runs], times: DecisionTimes, setup: AstraeaSetup) -> Outcome:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from moefabric_studies.grids import Grid, grid
 from moefabric_studies.systems.aurora.colocation import Deployment, Rates
 from moefabric_studies.systems.aurora.colocation_graph import Token, inference_graph
 from moefabric_studies.systems.aurora.deployment import Deployments, typical
-from moefabric_studies.systems.study import Measure
+from moefabric_studies.systems.study import Measure, StudyContext
 
 ASSIGNED, EVEN, UNEVEN, SMALL, MISLED = (
     "assignment, different speed",
@@ -107,7 +108,11 @@ def comparisons(deployments: Deployments, layers: int) -> Iterator[Comparison]:
 
 
 def replayed(
-    pairs: Sequence[Comparison], fabrics: Mapping[bool, Fabric], token_bytes: float, wall_s: float
+    pairs: Sequence[Comparison],
+    fabrics: Mapping[bool, Fabric],
+    token_bytes: float,
+    wall_s: float,
+    context: StudyContext,
 ) -> list[Replayed]:
     """Replay comparisons with packets. Needs root.
 
@@ -116,30 +121,29 @@ def replayed(
         fabrics: The fabric of GPUs of different speed, and that of equal ones (True).
         token_bytes: Bytes of a token.
         wall_s: Wall seconds of a replay.
+        context: Keeps what has been measured.
     """
-    results = []
+    results, both = [], tuple[testbeds.ReplayResult, testbeds.ReplayResult]
     for is_even, fabric in fabrics.items():
         fastest_bps = max(fabric.rates_bps) * goodput_share(fabric.mtu)
         token = Token(token_bytes, 8 * token_bytes / fastest_bps)
         with testbeds.emulated_programs(fabric) as programs:
-            results += [
-                Replayed(
-                    pair,
-                    _replay(programs, pair.ours, token, wall_s),
-                    _replay(programs, pair.other, token, wall_s),
-                    token.seconds,
-                )
-                for pair in pairs
-                if pair.is_even == is_even
-            ]
+            for pair in (pair for pair in pairs if pair.is_even == is_even):
+                replay, name = partial(_replays, programs, pair, token, wall_s), pair.kind
+                ours, other = context.keep(f"{name}, layers {pair.layers}", both, replay)
+                results.append(Replayed(pair, ours, other, token.seconds))
     return results
 
 
-def _replay(
-    programs: testbeds.ProgramFabric, deployment: Deployment, token: Token, wall_s: float
-) -> testbeds.ReplayResult:
+def _replays(
+    programs: testbeds.ProgramFabric, pair: Comparison, token: Token, wall_s: float
+) -> tuple[testbeds.ReplayResult, testbeds.ReplayResult]:
     options = testbeds.ReplayOptions(runs=1, wall_s=wall_s)
-    return testbeds.TraceReplay(programs, inference_graph(deployment, token), options).run()
+    first, second = (
+        testbeds.TraceReplay(programs, inference_graph(deployment, token), options).run()
+        for deployment in (pair.ours, pair.other)
+    )
+    return first, second
 
 
 def server_fabric(name: str, experiment: Mapping[str, Any], rates: Rates) -> Fabric:

@@ -82,7 +82,8 @@ class AuroraStudy:
         trace = _rank_traffic(load_gating(context.folder / setup.trace).tokens[setup.steps])
         demands = [moving(tokens) for tokens in trace[0, : setup.layers]]
         layers = tuple(tokens for step in trace for tokens in step)
-        solve_s = _solve_s(demands, setup.shortest)
+        solve = partial(_solve_s, demands, setup.shortest)
+        solve_s = context.keep("solving", list[float], solve)  # a part of the experiment
         document = _document(setup, median(solve_s))
         run = context.run(document, flows=True)
         shallow = context.run(_shallow(setup, document))
@@ -101,6 +102,7 @@ class AuroraStudy:
             },
             spec.model.build().token_bytes,
             setup.deployed_wall_s,
+            context,
         )
         modelled = deployments.measures()
         ratios = fluid_ratios([moving(tokens) for tokens in layers]), _measured_ratios(run)

@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 import numpy as np
 
 from moefabric.api.links import Lateness, LinkBehaviour
-from moefabric.api.results import ProgressReporter
 from moefabric_studies.systems.dlcp import transports
 from moefabric_studies.systems.dlcp.incast import IncastTimes, incast_times
 from moefabric_studies.systems.dlcp.ring_training import train_with_ring
@@ -18,6 +17,7 @@ from moefabric_studies.systems.dlcp.server_training import train_with_server
 from moefabric_studies.systems.dlcp.setup import Setup
 from moefabric_studies.systems.dlcp.training import Progress, Replicas
 from moefabric_studies.systems.dlcp.transports import TransportChoice, bounded_loss
+from moefabric_studies.systems.study import StudyContext
 
 COMPRESSION: Final = 16
 """How many times fewer bytes a compressed gradient has."""
@@ -63,7 +63,7 @@ class Measurements:
             yield from (one.lateness for one in trainings)
 
 
-def measure_all(setup: Setup, reporter: ProgressReporter) -> Measurements:
+def measure_all(setup: Setup, context: StudyContext) -> Measurements:
     """Run all incasts and trainings.
 
     Raises:
@@ -72,36 +72,32 @@ def measure_all(setup: Setup, reporter: ProgressReporter) -> Measurements:
     p = setup.loss_percent
     tcp = [transports.CUBIC, transports.DCTCP, transports.SHORT_TIMEOUT]
     ideas = [bounded_loss(p, ideas=1), bounded_loss(p)]
-    lossless = bounded_loss(0)
+    lossless, show = bounded_loss(0), context.reporter.show_message
+    incasts, served = partial(_incasts, setup, context), partial(_served, setup, context)
     with undisturbed():
-        reporter.show_message("dlcp: incast")
-        incast = _incasts(setup, setup.workers, [*tcp, transports.BBR, lossless, *ideas])
-        deep = _incasts(setup, setup.deep_workers, [*tcp, lossless, bounded_loss(p)])
-        whole = _compressed(setup)
-        paths = _incasts(setup, setup.workers, [bounded_loss(p, ideas=2), bounded_loss(p)], 2)
-        reporter.show_message("dlcp: training with a parameter server")
+        show("dlcp: incast")
+        incast = incasts(setup.workers, [*tcp, transports.BBR, lossless, *ideas])
+        deep = incasts(setup.deep_workers, [*tcp, lossless, bounded_loss(p)])
+        whole = _compressed(setup, context)
+        paths = incasts(setup.workers, [bounded_loss(p, ideas=2), bounded_loss(p)], 2)
+        show("dlcp: training with a parameter server")
         server = {
-            choice.name: _served(setup, choice, seed=1)
+            choice.name: served(choice, seed=1)
             for choice in [*tcp, transports.PRIORITY_TCP, ideas[0]]
         }
         accuracy = {
-            percent: [_served(setup, bounded_loss(percent), 1 + n) for n in range(setup.seeds)]
+            percent: [served(bounded_loss(percent), 1 + n) for n in range(setup.seeds)]
             for percent in (0, p, setup.most_loss_percent)
         }
         server[bounded_loss(p).name] = accuracy[p][0]
-        reporter.show_message("dlcp: training with a ring")
-        ring = {
-            choice.name: _punctual(
-                partial(
-                    train_with_ring,
-                    setup.job(setup.ring_workers),
-                    choice,
-                    setup.ring_port(choice),
-                    setup.ring_iterations,
-                )
-            )
-            for choice in [transports.CUBIC, transports.DCTCP, bounded_loss(p)]
-        }
+        show("dlcp: training with a ring")
+        job = setup.job(setup.ring_workers)
+        ring = {}
+        for choice in (transports.CUBIC, transports.DCTCP, bounded_loss(p)):
+            port, iterations = setup.ring_port(choice), setup.ring_iterations
+            run = partial(train_with_ring, job, choice, port, iterations)
+            name = f"ring, {choice.name}"
+            ring[choice.name] = context.keep(name, Progress, partial(_punctual, run))
     return Measurements(incast, deep, whole, paths, server, ring, accuracy)
 
 
@@ -120,7 +116,11 @@ def undisturbed() -> Iterator[None]:
 
 
 def _incasts(
-    setup: Setup, workers: int, choices: Sequence[TransportChoice], paths: int = 1
+    setup: Setup,
+    context: StudyContext,
+    workers: int,
+    choices: Sequence[TransportChoice],
+    paths: int = 1,
 ) -> Incasts:
     """Run each transport's incast, all of them in each repeat.
 
@@ -133,21 +133,21 @@ def _incasts(
         for choice in choices:
             link = setup.link(choice, paths)
             run = partial(incast_times, choice, link, gradients, setup.rounds, seed)
-            times[choice.name].append(_punctual(run))
+            name = f"incast of {workers} over {paths}, {choice.name}, seed {seed}"
+            times[choice.name].append(context.keep(name, IncastTimes, partial(_punctual, run)))
     return times
 
 
-def _compressed(setup: Setup) -> tuple[IncastTimes, IncastTimes]:
+def _compressed(setup: Setup, context: StudyContext) -> tuple[IncastTimes, IncastTimes]:
     """Run cubic's incasts of whole and of compressed gradients."""
     link: LinkBehaviour = setup.link(transports.CUBIC)
-    whole, compressed = (
-        _punctual(partial(incast_times, transports.CUBIC, link, gradients, setup.rounds))
-        for gradients in (
-            _gradients(setup, setup.deep_workers, size)
-            for size in (setup.whole_gradient, setup.whole_gradient // COMPRESSION)
-        )
-    )
-    return whole, compressed
+
+    def measured(size: int) -> IncastTimes:
+        gradients = _gradients(setup, setup.deep_workers, size)
+        run = partial(incast_times, transports.CUBIC, link, gradients, setup.rounds)
+        return context.keep(f"gradients of {size} bytes", IncastTimes, partial(_punctual, run))
+
+    return measured(setup.whole_gradient), measured(setup.whole_gradient // COMPRESSION)
 
 
 def _gradients(setup: Setup, workers: int, size: int) -> list[bytes]:
@@ -156,9 +156,11 @@ def _gradients(setup: Setup, workers: int, size: int) -> list[bytes]:
     return [np.resize(np.concatenate(layers), size // 4).tobytes() for layers in gradients]
 
 
-def _served(setup: Setup, choice: TransportChoice, seed: int) -> Progress:
+def _served(setup: Setup, context: StudyContext, choice: TransportChoice, seed: int) -> Progress:
     job, link = setup.job(setup.workers), setup.link(choice)
-    return _punctual(partial(train_with_server, job, choice, link, setup.iterations, seed))
+    run = partial(train_with_server, job, choice, link, setup.iterations, seed)
+    name = f"server, {choice.name}, p = {choice.loss_percent} %, seed {seed}"
+    return context.keep(name, Progress, partial(_punctual, run))
 
 
 def _punctual(run: Callable[[], T]) -> T:

@@ -34,7 +34,7 @@ class DlcpStudy:
         Raises:
             MoefabricError: The machine lacks what the study needs.
         """
-        return outcome(measurements.measure_all(setup, context.reporter), setup)
+        return outcome(measurements.measure_all(setup, context), setup)
 
 
 def outcome(measured: measurements.Measurements, setup: Setup) -> Outcome:

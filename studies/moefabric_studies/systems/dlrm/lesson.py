@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric_studies.codecs.error_bounded import Floats
+from moefabric_studies.arrays import Array
 from moefabric_studies.systems.dlrm.clicks import Decay, bound_factor, table_bounds
 
 
@@ -71,4 +71,4 @@ class Trained:
     accuracy: float
     log_loss: float
     no_clicks: float
-    vectors: Floats
+    vectors: Array[np.float32]

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from moefabric_studies.codecs.block_codecs import HYBRID
 from moefabric_studies.systems.dlrm.lesson import Lesson
 from moefabric_studies.systems.dlrm.testbed import DlrmRanks, dlrm_ranks
+from moefabric_studies.systems.study import StudyContext
 
 CODECS = (HYBRID, "zstd", "fp16", "int8")
 """Codecs whose all-to-alls are timed; the first one is the system's."""
@@ -134,7 +136,12 @@ def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> Trainin
 
 
 def measure_fabrics(
-    rates_bps: Sequence[float], train_rate_bps: float, lesson: Lesson, repeat: int, share: float
+    rates_bps: Sequence[float],
+    train_rate_bps: float,
+    lesson: Lesson,
+    repeat: int,
+    share: float,
+    context: StudyContext,
 ) -> tuple[list[FabricSpeeds], TrainingSpeed]:
     """Measure all-to-alls at each rate, and training at one of them.
 
@@ -144,12 +151,19 @@ def measure_fabrics(
         lesson: Sizes of the training.
         repeat: All-to-alls, and iterations, of each codec.
         share: Share of the all-to-alls in iterations without coding.
+        context: Keeps what has been measured.
     """
+
+    def measure(name: str, rate_bps: float) -> tuple[FabricSpeeds, TrainingSpeed | None]:
+        with dlrm_ranks(name, rate_bps, lesson) as ranks:
+            speeds, trains = measure_speeds(ranks, rate_bps, repeat), rate_bps == train_rate_bps
+            return speeds, measure_training(ranks, share, repeat) if trains else None
+
     fabrics, training = [], None
     for rate_bps in rates_bps:
-        with dlrm_ranks(f"dlrm-{rate_bps / 1e3:.0f}k", rate_bps, lesson) as ranks:
-            fabrics.append(measure_speeds(ranks, rate_bps, repeat))
-            if rate_bps == train_rate_bps:
-                training = measure_training(ranks, share, repeat)
+        name, kind = f"dlrm-{rate_bps / 1e3:.0f}k", tuple[FabricSpeeds, TrainingSpeed | None]
+        speeds, trained = context.keep(name, kind, partial(measure, name, rate_bps))
+        fabrics.append(speeds)
+        training = training or trained
     assert training is not None
     return fabrics, training

@@ -1,6 +1,7 @@
 """The study of error-bounded compression: ratios, all-to-alls, training and accuracy."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
 
 from pydantic import Field
@@ -69,8 +70,7 @@ class DlrmStudy:
 
     def measure(self, setup: Setup, context: StudyContext) -> Outcome:
         """Train small models in one process, then one with a rank on each server of a fabric."""
-        del context  # fabrics of this study have no experiment
-        models = _trained_models(setup)
+        models = _trained_models(setup, context)
         ratios = [Ratios(model.vectors, RANKS) for model in models[CODED]]
         fabrics, training = speed.measure_fabrics(
             setup.rates,
@@ -78,6 +78,7 @@ class DlrmStudy:
             setup.lesson(setup.batch),
             setup.repeat,
             setup.all_to_all_share,
+            context,
         )
         by_table = {codec: ratios[0].by_table(codec) for codec in _CODECS}
         return Outcome(
@@ -88,7 +89,7 @@ class DlrmStudy:
         )
 
 
-def _trained_models(setup: Setup) -> dict[str, list[Trained]]:
+def _trained_models(setup: Setup, context: StudyContext) -> dict[str, list[Trained]]:
     try:
         from moefabric_studies.systems.dlrm.accuracy import trained
     except ImportError as error:
@@ -96,7 +97,10 @@ def _trained_models(setup: Setup) -> dict[str, list[Trained]]:
         raise UnsupportedError(f"this study trains models: {remedy}") from error
     lesson = setup.lesson(setup.learning_batch)
     return {
-        name: [trained(lesson, bounding, seed) for seed in range(setup.seeds)]
+        name: [
+            context.keep(f"{name}, seed {seed}", Trained, partial(trained, lesson, bounding, seed))
+            for seed in range(setup.seeds)
+        ]
         for name, bounding in ARMS.items()
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 from moefabric.api import testbeds
 from moefabric.api.plugins import fabric_of
 from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass
+from moefabric_studies.systems.study import StudyContext
 
 _FIRST_WALL_S = 0.1
 """Wall time of the run that opens connections, before uplinks are counted."""
@@ -83,33 +84,38 @@ class LayerBench:
         programs: The fabric.
         runs: Runs that are measured.
         wall_s: Wall seconds of a run.
+        context: Keeps what has been measured.
     """
 
-    def __init__(self, programs: testbeds.ProgramFabric, runs: int, wall_s: float) -> None:
+    def __init__(
+        self, programs: testbeds.ProgramFabric, runs: int, wall_s: float, context: StudyContext
+    ) -> None:
         self._programs, self._runs, self._wall_s = programs, runs, wall_s
-        self._sent: dict[HybridEpPass, LayerRun] = {}
+        self.context = context
 
     def open_connections(self, layer: HybridEpPass) -> None:
         """Send a layer once, so that its connections are open before anything is counted."""
         self._replay(layer, "", 1, _FIRST_WALL_S).run()
 
     def run(self, layer: HybridEpPass, name: str, longer: float = 1.0) -> LayerRun:
-        """Send a layer, or return the runs of an equal layer that was sent before.
+        """Send a layer, or return the runs of the layer of this name that was sent before.
 
         Args:
             layer: The layer.
-            name: Its name in messages.
+            name: Its name, also in messages, which no other layer of the fabric has.
             longer: Factor by which runs take longer, and messages are larger.
         """
-        if layer not in self._sent:
+        fabric = self._programs.fabric.name
+
+        def send() -> LayerRun:
             replay = self._replay(layer, name, self._runs, longer * self._wall_s)
-            fabric = self._programs.fabric
-            before = testbeds.queues(fabric.name)
+            before = testbeds.queues(fabric)
             result = replay.run()
-            payload = testbeds.uplink_payload(before, testbeds.queues(fabric.name))
+            payload = testbeds.uplink_payload(before, testbeds.queues(fabric))
             crossed = payload * result.byte_scale / (self._runs + _WARM_UPS)
-            self._sent[layer] = LayerRun(layer, result, crossed, _messages(replay))
-        return self._sent[layer]
+            return LayerRun(layer, result, crossed, _messages(replay))
+
+        return self.context.keep(f"{fabric}: {name}", LayerRun, send)
 
     def _replay(
         self, layer: HybridEpPass, name: str, runs: int, wall_s: float
@@ -130,7 +136,9 @@ def _messages(replay: testbeds.TraceReplay) -> Counter[str]:
 
 
 @contextmanager
-def running_bench(document: Mapping[str, Any], runs: int, wall_s: float) -> Iterator[LayerBench]:
+def running_bench(
+    document: Mapping[str, Any], runs: int, wall_s: float, context: StudyContext
+) -> Iterator[LayerBench]:
     """Bring a fabric up for layers, and take it down."""
     with testbeds.emulated_programs(fabric_of(document).build()) as programs:
-        yield LayerBench(programs, runs, wall_s)
+        yield LayerBench(programs, runs, wall_s, context)

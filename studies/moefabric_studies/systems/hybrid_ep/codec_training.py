@@ -6,7 +6,6 @@ Gradients go to the experts themselves, which their owners keep whole.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -150,7 +149,6 @@ class CodecCost:
         return self.expert_bytes / self.code_bytes
 
 
-@cache
 def codec_cost(expert_bytes: int, ratio: float) -> CodecCost:
     """Encode and decode an expert of random float32 weights, and return the time of both.
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
-from pathlib import Path
 
 from moefabric.api.networks import goodput_share
 from moefabric.api.plugins import Section
@@ -44,15 +44,15 @@ class HybridEpStudy:
         """Measure all claims; see `Study`."""
         report = Report(setup)
         context.reporter.show_message("hybridep: domains of a flat fabric")
-        with running_bench(setup.flat_fabric(), setup.runs, setup.wall_s) as bench:
+        with running_bench(setup.flat_fabric(), setup.runs, setup.wall_s, context) as bench:
             _measure_flat(setup, bench, report)
         for cluster in setup.clusters:
             context.reporter.show_message(f"hybridep: {cluster.dcs} data centres")
             document = setup.cluster_fabric(cluster)
-            with running_bench(document, setup.runs, setup.wall_s) as bench:
+            with running_bench(document, setup.runs, setup.wall_s, context) as bench:
                 _ClusterMeasurement(setup, cluster, bench, report).run()
         context.reporter.show_message("hybridep: training with the codec")
-        _train(setup, context.folder / setup.training.text, report)
+        _train(setup, context, report)
         return report.outcome()
 
 
@@ -61,11 +61,13 @@ def _goodput(rate_bps: float) -> float:
     return rate_bps * goodput_share(1500) / 8
 
 
-def _train(setup: Setup, text: Path, report: Report) -> None:
+def _train(setup: Setup, context: StudyContext, report: Report) -> None:
     """Train without codec, with residuals of the shared expert, and without a shared expert."""
+    text, steps = context.folder / setup.training.text, setup.training.steps
     for use in codec_training.CODEC_USES:
+        train = partial(codec_training.trained_loss, text, use, setup.compression, steps)
         report.losses[use] = [
-            codec_training.trained_loss(text, use, setup.compression, setup.training.steps, seed)
+            context.keep(f"training, codec {use}, seed {seed}", float, partial(train, seed))
             for seed in range(setup.training.seeds)
         ]
 
@@ -179,7 +181,9 @@ class _ClusterMeasurement:
         return self._bench.run(sent, f"HybridEP {_text(domains)}, {sizes}")
 
     def _cost(self, experts: float) -> codec_training.CodecCost:
-        cost = codec_training.codec_cost(round(experts * MB), self._setup.compression)
+        measure = partial(codec_training.codec_cost, round(experts * MB), self._setup.compression)
+        name = f"codec, experts of {experts:g} MB"
+        cost = self._bench.context.keep(name, codec_training.CodecCost, measure)
         self._report.codec[experts] = cost
         return cost
 

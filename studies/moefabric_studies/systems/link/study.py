@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -55,13 +56,19 @@ class LinkStudy:
 
     def measure(self, setup: Setup, context: StudyContext) -> Outcome:
         """Measure single links, then incast for each queue and with a shorter timeout."""
-        measures = {**_round_trips(), **_single_flow(setup), **_bursts()}
+        measures = {
+            **context.keep("round trips", dict[str, Measure], _round_trips),
+            **context.keep("single flow", dict[str, Measure], partial(_single_flow, setup)),
+            **context.keep("bursts", dict[str, Measure], _bursts),
+        }
         incast = Incast(setup.rate, setup.delay, setup.block, setup.rounds)
         cells: list[IncastCell] = []
         runs = [(queue, None) for queue in setup.queues]
         for queue, timeout_ns in [*runs, (min(setup.queues), setup.least_timeout)]:
             context.reporter.show_message(f"link: incast into {size_text(queue)}")
-            cells += measure_incast(incast, setup.senders, queue, timeout_ns)
+            measure = partial(measure_incast, incast, setup.senders, queue, timeout_ns)
+            name = f"incast into {queue} bytes, timeout {timeout_ns}"
+            cells += context.keep(name, list[IncastCell], measure)
         return Outcome(
             measures | collapse_measures(setup, cells),
             {"link": _picture(setup, cells)},

@@ -1,8 +1,12 @@
 """Studies of other systems: claims in a file, measures by a plug-in, verdicts and pages."""
 
 import json
+import os
 import re
+import signal
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ from moefabric_studies.systems.study import (
     Method,
     Outcome,
     RunVerdict,
+    StudyContext,
     StudyResult,
     StudySpec,
     load_study,
@@ -23,6 +28,7 @@ from moefabric_studies.systems.study import (
     run_study,
 )
 
+from moefabric.config.section import Section
 from moefabric.core.errors import SpecError
 from moefabric.results.model import RunResult, Verdict
 from moefabric.results.progress import PlainProgressReporter
@@ -251,6 +257,43 @@ def test_store_keeps_claims_with_samples_verdicts_and_origin(study: Path) -> Non
     assert source["command"] == "moefabric system halves.yaml"
     assert [*source["inputs"]] == ["halves.yaml"]
     assert sum(line.startswith('{"') for line in text.splitlines()) == 3
+
+
+class Parts:
+    """A study of four parts, which is killed in the third one, once."""
+
+    setup = Section
+
+    def measure(self, setup: Section, context: StudyContext) -> Outcome:
+        parts = [context.keep(f"part {n}", Measure, partial(self._part, n)) for n in range(4)]
+        return Outcome({"ratio": parts[0]})
+
+    def _part(self, number: int) -> Measure:
+        with Path("measured").open("a") as file:
+            file.write(f"{number}\n")
+        if number == 2 and not Path("killed").exists():
+            Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Measure.median_of([1.9, 2.0, 2.1])
+
+
+def test_killed_study_goes_on_with_the_part_under_way(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moefabric_studies.systems.study.plugins.load_plugin", lambda *_: Parts())
+    words = ["system", str(study), "--json", "out.json"]
+    child = get_context("fork").Process(target=CliRunner().invoke, args=(main, words))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    other = CliRunner().invoke(main, [*words, "--resume", "--set", "title=Other"])
+    assert "is of another run (settings differ): leave out --resume" in other.output
+    last = CliRunner().invoke(main, [*words, "--resume"])
+    assert last.exit_code == 0, last.output
+    assert Path("measured").read_text().split() == ["0", "1", "2", "2", "3"]
+    [system] = json.loads(Path("out.json").read_text())["systems"]
+    assert system["claims"][0]["samples"] == [1.9, 2.0, 2.1]
+    assert not list(Path().glob("out.json.*"))
 
 
 def otherwise_shown(file: Path, stored: Path, page: Path) -> list[str]:

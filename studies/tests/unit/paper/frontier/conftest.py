@@ -9,7 +9,7 @@ import yaml
 from moefabric_studies.paper.frontier.results import FrontierResults
 from moefabric_studies.paper.frontier.study import run_study
 
-from moefabric.api.units import finished_units, folder_digests
+from moefabric.api.units import file_digests, finished_units
 from moefabric.results.progress import PlainProgressReporter
 from tests.support.paths import EXAMPLES
 
@@ -42,7 +42,7 @@ class Stop(PlainProgressReporter):
 
 def stopped_study(folder: Path, json_file: Path) -> FrontierResults:
     """Return the results of a study that was stopped and went on."""
-    identity = {"files": folder_digests(folder)}
+    identity = {"files": file_digests(folder.iterdir())}
     with suppress(KeyboardInterrupt), finished_units(json_file, identity, resume=False) as units:
         run_study(folder, Stop(), sizes=(8,), units=units)
     with finished_units(json_file, identity, resume=True) as units:
