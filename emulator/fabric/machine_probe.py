@@ -286,10 +286,8 @@ def _crossbar() -> str:
 
 _HTB: Final = "a kernel with CONFIG_NET_SCH_HTB: `modprobe sch_htb`"
 _BFIFO: Final = "a kernel with CONFIG_NET_SCH_FIFO; without it, no `queue: 400 kB`"
-_NETEM: Final = "`modprobe sch_netem`; without it links have no propagation delay"
 _check_qdisc("shaping (HTB)", "htb default 1", _HTB, needed=True)
 _check_qdisc("queues of limited bytes (bfifo)", "bfifo limit 100000", _BFIFO)
-_check_qdisc("delay and loss (netem)", "netem delay 1ms", _NETEM)
 _check_programs("iperf3", "apt install iperf3", "iperf3")
 
 
