@@ -12,7 +12,7 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
 from moefabric.emulator.fabric.other_machines import merged_lateness
-from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, Link
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcess, ProcessRole
@@ -211,27 +211,10 @@ def describe_plan(
         plan: its plan.
         carrier: whether an interface has a carrier, by the interface's name.
     """
-    fabric, links = wiring.fabric, {link.name: link for link in plan.links}
+    links = {link.name: link for link in plan.links}
     return {
-        "fabric": fabric.name,
-        "servers": [
-            {
-                "name": server,
-                "region": fabric.region_of[server].name,
-                "addresses": list(fabric.addressing.addresses(server)),
-                "nics": [
-                    {
-                        "name": str(nic),
-                        "kind": nic.kind.value,
-                        "rate_bps": links[str(nic)].rate_bps,
-                        "carrier": carrier.get(links[str(nic)].a.name, False),
-                    }
-                    for nic in fabric.nics(server)
-                ],
-                "management": wiring.management.server_address(fabric, server),
-            }
-            for server in plan.servers
-        ],
+        "fabric": wiring.fabric.name,
+        "servers": [_describe_server(wiring, links, carrier, server) for server in plan.servers],
         "ocs": [
             {
                 "name": ocs.name,
@@ -257,4 +240,26 @@ def describe_plan(
             for link in plan.programmed
             if link.behaviour is not None
         ],
+    }
+
+
+def _describe_server(
+    wiring: FabricWiring, links: Mapping[str, Link], carrier: Mapping[str, bool], server: str
+) -> dict[str, Any]:
+    """Return a server with its NICs as JSON values, as `describe_plan` has it."""
+    fabric = wiring.fabric
+    return {
+        "name": server,
+        "region": fabric.region_of[server].name,
+        "addresses": list(fabric.addressing.addresses(server)),
+        "nics": [
+            {
+                "name": str(nic),
+                "kind": nic.kind.value,
+                "rate_bps": links[str(nic)].rate_bps,
+                "carrier": carrier.get(links[str(nic)].a.name, False),
+            }
+            for nic in fabric.nics(server)
+        ],
+        "management": wiring.management.server_address(fabric, server),
     }

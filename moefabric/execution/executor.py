@@ -108,16 +108,11 @@ class Executor:
         """Start with `circuits` lit.
 
         Args:
-            fabric: The fabric on which the jobs run.
             policy: Chooses circuits and splits demands.
-            agents: The agents of all servers.
-            controllers: The controllers of the regions whose circuits change.
+            controllers: Controllers of the regions whose circuits change.
             circuits: All circuits that traffic may use.
-            settings: Times and paces of the run.
-            instruments: The clock, the threads and the counters of the run.
-            observer: Receives the events of the run.
-            calls: The calls of the ranks whose bytes collectives carry; None if they carry bytes of
-                the agents' own.
+            calls: Calls of the ranks whose bytes collectives carry; None if agents send bytes of
+                their own.
         """
         settings, instruments = settings or RunSettings(), instruments or Instruments()
         self.fabric, self.agents = fabric, agents

@@ -135,6 +135,18 @@ def _open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence
         raise AgentError(f"first bytes from {loss_text(lost)}")
 
 
+def _open_windows_of_survivors(
+    fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]
+) -> None:
+    """Open congestion windows; drop servers that are lost meanwhile, which the job replaces."""
+    try:
+        _open_congestion_windows(fabric, fleet, connections)
+    except ServerLossError as loss:
+        fleet.drop(loss.servers)
+        fleet.abandon(0)
+        fleet.reconnect()
+
+
 def connect_agents(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
     """Open connections between agents, and their congestion windows."""
     fleet.connect(connections, _connect_timeout_s(fabric))
@@ -447,10 +459,5 @@ def running_testbed(
             congestion=congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )
-        try:
-            _open_congestion_windows(fabric, fleet, connections)
-        except ServerLossError as loss:  # the job replaces servers that are lost meanwhile
-            fleet.drop(loss.servers)
-            fleet.abandon(0)
-            fleet.reconnect()
+        _open_windows_of_survivors(fabric, fleet, connections)
         yield wiring, fleet, controllers

@@ -76,9 +76,7 @@ def generate(
     from moefabric.report.trace_pictures import gating_comparison
     from moefabric.traces.gating_files import MAX_CELLS, write_gating
     from moefabric.workload.gating import generator as gating_generator
-    from moefabric.workload.gating.fit import fit
     from moefabric.workload.gating.presets import PRESETS
-    from moefabric.workload.gating.presets import preset as preset_parameters
 
     if listed:
         click.echo("\n".join(f"{name}: {known.fitted_to}" for name, known in PRESETS.items()))
@@ -99,13 +97,7 @@ def generate(
     }
     changes |= {key: size for key, size in sizes.items() if size is not None}
     try:
-        if preset is not None:
-            parameters = preset_parameters(preset)
-        else:
-            assert record is not None
-            groups = int(changes.get("groups", 1))
-            parameters = fit(record, sizes["top_k"] or 1, alike=alike, groups=groups)
-        parameters = _changed(parameters, changes)
+        parameters = _parameters(preset, record, changes, sizes["top_k"] or 1, alike=alike)
         if (cells := math.prod((*shaped.values(), parameters.experts))) > MAX_CELLS:
             raise SpecError([(", ".join(shaped), f"{cells} counts are more than {MAX_CELLS}")])
         traces = [
@@ -134,6 +126,21 @@ def _record(file: Path, first_step: int, rank: int | None) -> "GatingTrace":
             raise SpecError([(option, f"{file} has {count}, numbered from 0")])
     tokens = tokens[first_step:]
     return GatingTrace(tokens if rank is None else tokens[:, :, rank : rank + 1], file.name)
+
+
+def _parameters(
+    preset: str | None, record: "GatingTrace | None", changes: dict[str, float | int], top_k: int,
+    *, alike: bool,
+) -> "GatingParameters":  # fmt: skip
+    """Return the parameters of a preset or, without one, those that fit a record, changed."""
+    from moefabric.workload.gating.fit import fit
+    from moefabric.workload.gating.presets import preset as preset_parameters
+
+    if preset is not None:
+        return _changed(preset_parameters(preset), changes)
+    assert record is not None
+    fitted = fit(record, top_k, alike=alike, groups=int(changes.get("groups", 1)))
+    return _changed(fitted, changes)
 
 
 def _changed(parameters: "GatingParameters", changes: dict[str, float | int]) -> "GatingParameters":

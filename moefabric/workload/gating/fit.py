@@ -55,12 +55,7 @@ def fit(
             don't divide experts, or `popularity` is not one that can be fitted.
     """
     experts = trace.tokens.shape[-1]
-    if experts < max(2, top_k):
-        raise ValueError(f"{experts} experts: at least {max(2, top_k)} are needed")
-    if groups < 1 or experts % groups:
-        raise ValueError(f"groups: {experts} experts don't form {groups} groups of equal size")
-    if popularity == "zipf":
-        raise ValueError("popularity: zipf can't be fitted, only log-normal and recorded")
+    _check_parameters(experts, top_k, popularity, groups)
     choices = _median_choices(trace)
     moments = _moments(trace, top_k, choices)
     known, of_known = _moments_by_skew(experts)
@@ -90,8 +85,18 @@ def fit(
     return _with_distances(fitted, trace)
 
 
+def _check_parameters(experts: int, top_k: int, popularity: Popularity, groups: int) -> None:
+    """Raise ValueError if no parameters of `fit` can describe a trace of so many experts."""
+    if experts < max(2, top_k):
+        raise ValueError(f"{experts} experts: at least {max(2, top_k)} are needed")
+    if groups < 1 or experts % groups:
+        raise ValueError(f"groups: {experts} experts don't form {groups} groups of equal size")
+    if popularity == "zipf":
+        raise ValueError("popularity: zipf can't be fitted, only log-normal and recorded")
+
+
 def _median_choices(trace: GatingTrace) -> float:
-    """Return how many choices of experts the tokens of a rank make in a layer, the median."""
+    """Return the median number of experts that all tokens of a rank choose in a layer."""
     sums = trace.tokens.sum(axis=-1)
     if not sums.all():
         at = "".join(f"[{i}]" for i in np.argwhere(sums == 0)[0])
