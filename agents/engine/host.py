@@ -1,4 +1,4 @@
-"""One process with the agents of several emulated servers.
+"""Process that runs the agents of several emulated servers.
 
 The agents share an event loop and a receive buffer and are otherwise apart: each has its sockets,
 in its server's network namespace, its timers and its secret. A signal to one of them doesn't stop

@@ -152,7 +152,7 @@ def _content(fields: Fields, buffers: list[bytearray]) -> tuple[Content, memoryv
 
 
 class Run:
-    """One run of a program, from `prepare` until all its steps have ended or one has failed.
+    """Run of a program, from `prepare` until all its steps have ended or one has failed.
 
     A message leaves when its sender's step is ready and its receiver has granted it, so that all
     that arrives has its place in memory. A connection carries the messages of many ranks one after

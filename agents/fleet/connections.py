@@ -19,7 +19,7 @@ RECONNECT_S: Final = 10.0
 
 @dataclass(frozen=True)
 class DataPath:
-    """One path between a pair of servers.
+    """Path between a pair of servers.
 
     Attributes:
         path: The sender's NIC (`o1`), or another name that the pair has once.

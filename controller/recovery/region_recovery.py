@@ -89,7 +89,7 @@ class RegionRecovery:
 
     @property
     def has_light(self) -> bool:
-        """Whether any optical NIC of the region works."""
+        """True if any optical NIC of the region works."""
         return any(self.fabric.usable_optical(server) for server in self.region.servers)
 
     # --- at once ---------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class RegionRecovery:
 
     @property
     def _eps_uses_circuits(self) -> bool:
-        """Whether a server is reached over the circuit of a relay, or all are for want of an EPS.
+        """True if packets of the EPS cross circuits: to isolated servers, or without an EPS at all.
 
         A server that has just lost its electrical NICs gets a relay soon.
         """
@@ -248,7 +248,7 @@ class RegionRecovery:
 
     @property
     def lacks_light(self) -> bool:
-        """Whether a circuit that is asked for has lost its light."""
+        """True if a requested circuit has lost its light."""
         return any(report.kind is FailureKind.LIGHT for report in self.history.standing())
 
     def settle_light(self, asked: CircuitSet) -> None:

@@ -76,7 +76,7 @@ def _engine_errors(subject: str) -> Iterator[None]:
 
 
 def has_image(engine: Any, image: str) -> bool:
-    """Whether the engine has an image.
+    """Return whether the engine has an image.
 
     Raises:
         FabricError: if the engine doesn't answer.
@@ -192,7 +192,7 @@ def _running(server: str, container: Any, *, is_new: bool) -> RunningContainer:
 
 
 def _is_visible(container: str, pid: int) -> bool:
-    """Whether a process of this machine belongs to a container, by its control groups."""
+    """Return whether a process of this machine belongs to a container, by its control groups."""
     try:
         return container in Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:

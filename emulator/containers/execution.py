@@ -67,7 +67,7 @@ def main(words: Sequence[str]) -> int:
 
 
 class Execution:
-    """One command in a container."""
+    """Command in a container."""
 
     def __init__(
         self, api: Any, container: str, variables: Sequence[str], command: Sequence[str]

@@ -139,7 +139,7 @@ class Hardware:
 
     @property
     def _is_bpf(self) -> bool:
-        """Whether the switches are in eBPF."""
+        """True if the switches are in eBPF."""
         return self.wiring.switch == DatapathKind.BPF
 
     @staticmethod

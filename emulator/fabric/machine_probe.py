@@ -62,11 +62,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Readiness:
-    """What a machine can do, by its findings.
+    """Ability of a machine to run fabrics, by its findings.
 
     Attributes:
         missing: checks without which no fabric is possible, and which aren't met.
-        unknown: the same, of which nobody knows whether they are met.
+        unknown: checks without which no fabric is possible, and which couldn't be made.
         without: checks that aren't met, or are unknown, and that some fabrics need.
     """
 
@@ -76,12 +76,12 @@ class Readiness:
 
     @property
     def is_ready(self) -> bool:
-        """Whether fabrics are possible."""
+        """True if fabrics are possible."""
         return not self.missing and not self.unknown
 
     @property
     def text(self) -> str:
-        """One line that says what is possible."""
+        """Summary in one line: possible commands, and missing needs."""
         if self.is_ready:
             return "ready for run, up" + _listed("without", self.without)
         lacks = _listed("needs", self.missing) + _listed("unknown", self.unknown)
@@ -93,7 +93,7 @@ def _listed(title: str, names: tuple[str, ...]) -> str:
 
 
 def readiness(findings: Sequence[Finding]) -> Readiness:
-    """Return what a machine can do, by the findings of all checks."""
+    """Return the ability of a machine to run fabrics, by the findings of all checks."""
     met = {finding.what for finding in findings if finding.ok}
     lacking = [one for one in findings if not one.ok]
     needed = [one for one in lacking if one.needed and one.instead not in met]

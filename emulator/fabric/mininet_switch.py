@@ -84,7 +84,7 @@ class BpfSwitch(Switch):
 
     @property
     def plan(self) -> SwitchPlan:
-        """What the process that serves the switch has to know."""
+        """Plan of the switch for the process that serves it."""
         ports = [Interface(FABRIC, intf.name, number) for number, intf in self.intfs.items()]
         own = tuple(port for port in ports if port.port)
         return SwitchPlan(self.name, self.name, int(self.dpid, 16), own)

@@ -127,7 +127,7 @@ def shell_of(run_dir: RunDirectory, node: str) -> tuple[str, ...]:
 
 
 def has_moved_devices(run_dir: RunDirectory) -> bool:
-    """Whether interfaces of the outer namespace have moved into a fabric."""
+    """Return whether interfaces of the outer namespace have moved into a fabric."""
     with suppress(OSError, ValueError):
         return bool(json.loads((run_dir.path / PLUGS).read_text()))
     return False

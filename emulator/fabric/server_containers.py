@@ -206,7 +206,7 @@ class ServerContainers:
 
 
 def _has_ended(pidfd: int) -> bool:
-    """Whether a process has ended; its parent may not have taken its status yet."""
+    """Return whether a process has ended; its parent may not have taken its status yet."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
@@ -307,7 +307,7 @@ def remove_leftovers(fabric: str, joined: Mapping[str, JoinedServer]) -> bool:
 
 
 def _still_runs(client: Any, joined: JoinedServer) -> bool:
-    """Whether a container is the same process as when it was joined."""
+    """Return whether a container is the same process as when it was joined."""
     from docker.errors import APIError
 
     try:

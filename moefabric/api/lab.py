@@ -296,7 +296,7 @@ class Lab(ServerPrograms, FailureInjection):
 
 
 def _is_named(circuit: str, names: Sequence[str]) -> bool:
-    """Whether a circuit is named by itself or by its two servers, in either order."""
+    """Return whether names include a circuit or its pair of servers, in either order."""
     ends = circuit.split("~")
     servers = [end.partition("/")[0] for end in ends]
     forms = {"~".join(pair) for pair in (ends, ends[::-1], servers, servers[::-1])}

@@ -58,7 +58,7 @@ class PolicyReport:
 
     @property
     def keeps_all_laws(self) -> bool:
-        """Whether no law was broken, advice aside."""
+        """True if no law was broken, advice aside."""
         return all(result.outcome != "broken" for result in self.laws)
 
     def to_json(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _refuse(kind: str, path: Path, needed: str) -> None:
 
 
 def _is_result(path: Path) -> bool:
-    """Whether a file starts like the JSON of a run, or like its journal."""
+    """Return whether a file starts like the JSON of a run, or like its journal."""
     try:
         with path.open("rb") as file:
             start = file.read(_START).lstrip()

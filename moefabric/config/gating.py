@@ -71,12 +71,12 @@ class GatingSpec(Section):
 
     @property
     def is_given(self) -> bool:
-        """Whether there is any gating."""
+        """True if there is any gating."""
         return any(getattr(self, name) is not None for name in _SOURCES)
 
     @property
     def is_generated(self) -> bool:
-        """Whether gating is random."""
+        """True if gating is random."""
         return self.generator is not None or self.fit is not None
 
     def parameters(

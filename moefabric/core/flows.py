@@ -25,7 +25,7 @@ class Flow:
 
     @property
     def is_optical(self) -> bool:
-        """Whether the flow leaves by an optical NIC."""
+        """True if the flow leaves by an optical NIC."""
         return is_optical(self.path)
 
 

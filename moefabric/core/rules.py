@@ -268,5 +268,5 @@ class RuleChange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes."""
+        """True if nothing changes."""
         return not (self.delete or self.add)

@@ -76,7 +76,7 @@ class _JobRun:
 
     @property
     def running(self) -> bool:
-        """Whether an iteration is under way that no loss has ended."""
+        """True if an iteration is under way that no loss has ended."""
         return not self.finished and self.state is not None and not self.state.cancelled
 
     def uses(self, lost: Losses) -> bool:

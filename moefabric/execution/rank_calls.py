@@ -52,7 +52,7 @@ class Call:
 
     @property
     def goes_to_experts(self) -> bool:
-        """Whether the bytes go from the tokens' ranks to the experts'."""
+        """True if the bytes go from the tokens' ranks to the experts'."""
         return (self.kind == "dispatch") == (self.direction == FORWARD)
 
     def __str__(self) -> str:
@@ -202,7 +202,7 @@ class Calls:
 
     @property
     def pending(self) -> bool:
-        """Whether tasks wait for calls."""
+        """True if tasks wait for calls."""
         return False
 
     def check(self) -> None:
@@ -269,7 +269,7 @@ class RankCalls(Calls):
 
     @property
     def pending(self) -> bool:
-        """Whether tasks wait for calls."""
+        """True if tasks wait for calls."""
         return any(self._actions.values())
 
     def check(self) -> None:

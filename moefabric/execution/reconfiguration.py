@@ -321,7 +321,7 @@ class Reconfigurator:
 
     @property
     def pending(self) -> bool:
-        """Whether a controller owes a reply."""
+        """True if a controller owes a reply."""
         return any(state.request is not None for state in self._states.values())
 
     def waiting_for(self, regions: Iterable[str]) -> bool:

@@ -61,7 +61,7 @@ class FigureChange:
 
     @property
     def exceeds_spread(self) -> bool | None:
-        """Whether the change is larger than the spread; None if that is unknown."""
+        """True if the change is larger than the spread; None if that is unknown."""
         if self.change is None or self.spread is None:
             return None
         return abs(self.change) > self.spread
@@ -85,7 +85,7 @@ class FabricChange:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the fabric is missing, its verdict is worse, or a figure is."""
+        """True if the fabric is missing, or its verdict or a figure has become worse."""
         if self.before is None:
             return False
         order = list(Verdict)
@@ -111,12 +111,12 @@ class RunChanges:
 
     @property
     def is_regression(self) -> bool:
-        """Whether any fabric has become worse."""
+        """True if any fabric has become worse."""
         return any(fabric.is_regression for fabric in self.fabrics)
 
     @property
     def is_invalid(self) -> bool:
-        """Whether any figure comes from measurements that can't be trusted."""
+        """True if any figure comes from measurements that can't be trusted."""
         return any(Verdict.INVALID in (f.before, f.after) for f in self.fabrics)
 
     def to_json(self) -> Json:

@@ -34,7 +34,7 @@ _FOLDER: Final = re.compile(r"(?<![\w.~-])~?/(?:[^\s/'\"]+/)+")
 
 @dataclass(frozen=True)
 class _Detail:
-    """What is kept of a fabric.
+    """Level of detail of a stored fabric.
 
     Attributes:
         quantiles: Whether distributions of errors keep all quantiles.

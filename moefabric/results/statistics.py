@@ -1,4 +1,4 @@
-"""What the figures of an experiment mean: one statistic for each word.
+"""Meaning of an experiment's figures: one statistic for each word.
 
 Tables, pages, JSON, progress lines and predictions take their figures from here, and their
 glossaries the words.

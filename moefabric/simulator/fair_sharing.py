@@ -90,7 +90,7 @@ class SharedLinks:
 
     @property
     def busy(self) -> bool:
-        """Whether any stream is active."""
+        """True if any stream is active."""
         return bool(len(self._active))
 
     def activate(self, streams: Sequence[int]) -> Ints:

@@ -49,7 +49,7 @@ class FabricCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether all pairs connect and all circuits have carried their datagrams."""
+        """True if all pairs connect and all circuits have carried their datagrams."""
         return not (self.unconnected or self.unlit or self.lost)
 
     def lines(self) -> Iterator[str]:

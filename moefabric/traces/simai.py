@@ -57,7 +57,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: its forward pass, and the gradients of its input and of its weights."""
+    """Layer: its forward pass, and the gradients of its input and of its weights."""
 
     name: str
     forward: Pass

@@ -194,7 +194,7 @@ class SwitchConnections:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the switch is connected with its controller."""
+        """True if the switch is connected with its controller."""
         return self.active is not None and self.active.is_open
 
     @property

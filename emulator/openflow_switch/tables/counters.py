@@ -102,12 +102,12 @@ def group_counters(actions: Iterable[Action], groups: Groups) -> Iterator[Counte
 
 
 def executes_all_buckets(kind: GroupType) -> bool:
-    """Whether every packet of a group of this type visits every bucket."""
+    """Return whether every packet of a group of this type visits every bucket."""
     return kind in {GroupType.ALL, GroupType.INDIRECT}
 
 
 def is_group_counted(number: int, groups: Groups) -> bool:
-    """Whether all packets of a group are counted.
+    """Return whether all packets of a group are counted.
 
     Some packets are not counted if a select or fast-failover group leads to the group, directly or
     through other groups.

@@ -134,7 +134,7 @@ class RunRecord(ResultPart):
 
     @property
     def failed(self) -> bool:
-        """Whether the run has no result."""
+        """True if the run has no result."""
         return not self.fabrics
 
     @property
@@ -145,7 +145,7 @@ class RunRecord(ResultPart):
 
     @property
     def is_invalid(self) -> bool:
-        """Whether any fabric has the verdict `invalid`."""
+        """True if any fabric has the verdict `invalid`."""
         return len(self.valid_figures) < len(self.fabrics)
 
     @property

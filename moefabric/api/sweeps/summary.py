@@ -55,7 +55,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class PointFabric:
-    """One fabric at one point of a sweep.
+    """Fabric at a point of a sweep.
 
     Attributes:
         point: Number of the point.

@@ -139,7 +139,7 @@ def encode_hello(xid: int) -> bytes:
 
 
 def supports_version(hello: Message) -> bool:
-    """Whether the sender of a hello supports OpenFlow 1.3 (6.3.1, 7.5.1).
+    """Return whether the sender of a hello supports OpenFlow 1.3 (6.3.1, 7.5.1).
 
     The version bitmap decides if present, otherwise the version of the message.
 

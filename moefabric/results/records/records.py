@@ -284,7 +284,7 @@ class RunFailures:
 
     @property
     def are_over(self) -> bool:
-        """Whether all failures are cleared, and circuits were planned since: no more is disturbed.
+        """True if all failures are cleared, and circuits were planned since: no more is disturbed.
 
         Connections are reopened by then, if an iteration has ended since.
         """

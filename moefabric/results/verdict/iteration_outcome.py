@@ -57,7 +57,7 @@ class IterationOutcome(ResultPart):
 
     @property
     def changed_circuits(self) -> bool:
-        """Whether a reconfiguration changed circuits."""
+        """True if a reconfiguration changed circuits."""
         return any(one.circuits_before != one.circuits_after for one in self.reconfigurations)
 
 

@@ -48,7 +48,7 @@ class FrameKind(bytes, Enum):
 
 @dataclass(frozen=True, eq=False)
 class Connection:
-    """One end of a connection."""
+    """End of a connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter

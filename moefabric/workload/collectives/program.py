@@ -80,7 +80,7 @@ class ProgramCall:
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:
-    """One step of a rank: of a call, or a computation.
+    """Step of a rank: of a call, or a computation.
 
     Attributes:
         number: Position among the rank's steps.

@@ -69,7 +69,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a rank.
+    """Step of a rank.
 
     Attributes:
         number: Number of the step: its position in the rank's tuple.

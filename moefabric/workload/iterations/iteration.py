@@ -157,7 +157,7 @@ class Collective:
 
     @property
     def is_forward_dispatch(self) -> bool:
-        """Whether it is a whole all-to-all whose demand is known only when it could start."""
+        """True if it is a whole all-to-all whose demand is known only when it could start."""
         return (self.kind, self.direction, self.phases) == ("dispatch", "forward", 1)
 
 

@@ -29,7 +29,7 @@ class JobShape:
 
     @property
     def is_single_group(self) -> bool:
-        """Whether a job is one EP group and one micro-batch."""
+        """True if a job is one EP group and one micro-batch."""
         return self == JobShape()
 
 

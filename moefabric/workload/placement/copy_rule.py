@@ -39,7 +39,7 @@ class CopyRule:
 
     @property
     def is_default(self) -> bool:
-        """Whether each token goes to each of its experts, so that counts by expert suffice."""
+        """True if each token goes to each of its experts, so that counts by expert suffice."""
         return self.unit == "expert" and not self.limit
 
 

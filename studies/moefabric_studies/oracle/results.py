@@ -132,7 +132,7 @@ class EmulatedResult(_Part):
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the measurements can't be trusted, so that tables don't show them."""
+        """True if the measurements can't be trusted, so that tables don't show them."""
         return self.verdict == Verdict.INVALID
 
     @property

@@ -52,7 +52,7 @@ class CellFilter:
             raise SpecError([("--only", str(error))]) from error
 
     def matches(self, cell: Cell) -> bool:
-        """Whether a cell passes the filter."""
+        """Return whether a cell passes the filter."""
         return (
             cell.job.split(" ")[0] == self.model
             and self.rate_bps in {None, cell.rate_bps}

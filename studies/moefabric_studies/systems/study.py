@@ -419,7 +419,7 @@ class StudyResult:
 
     @property
     def is_invalid(self) -> bool:
-        """Whether a claim has no value, or an emulated run was invalid."""
+        """True if a claim has no value, or an emulated run was invalid."""
         verdicts = {one.verdict for one in self.run_verdicts}
         return Verdict.INVALID in verdicts or any(c.verdict == "invalid" for c in self.claims)
 

@@ -31,7 +31,7 @@ _SHARES: Final = (1.0, 1 / 8, 1 / 64)
 
 
 class Network(StrEnum):
-    """What carries an all-to-all in the simulator."""
+    """Network that carries an all-to-all in the simulator."""
 
     FAT_TREE = "fat-tree"
     """A host for each GPU on a 1:1 fat tree, and a random path for each flow."""
@@ -81,7 +81,7 @@ class JudgedCase:
 
     @property
     def is_short(self) -> bool:
-        """Whether start-up and latency are a notable part of its time."""
+        """True if start-up and latency are a notable part of its time."""
         return self.share < _SHARES[1]
 
     def matrix(self, demands: Mapping[str, FloatArray]) -> FloatArray:

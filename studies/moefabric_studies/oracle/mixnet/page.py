@@ -73,12 +73,12 @@ class Comparison:
 
     @property
     def band(self) -> Band:
-        """Where the error was expected before the simulator ran."""
+        """Errors that were predicted before the simulator ran."""
         return band(self.case, self.answer.group)
 
     @property
     def holds(self) -> bool:
-        """Whether it is there."""
+        """True if the error lies within `band`."""
         low, high = self.band
         return low <= self.error <= high
 

@@ -44,7 +44,7 @@ class Comparison:
 
     @property
     def is_even(self) -> bool:
-        """Whether all GPUs are equally fast."""
+        """True if all GPUs are equally fast."""
         return len(set(self.ours.rates.tolist())) == 1
 
 

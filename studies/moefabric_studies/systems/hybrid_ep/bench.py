@@ -38,7 +38,7 @@ class LayerRun:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the bytes arrived and were counted where they belong."""
+        """True if the bytes arrived and were counted where they belong."""
         return self.result.verdict != "invalid"
 
 

@@ -19,7 +19,7 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class HybridEpPass:
-    """One MoE layer, forward and maybe backward.
+    """Forward pass of an MoE layer, and its backward pass if there is one.
 
     Attributes:
         levels: Workers of each level of the network, outermost first.

@@ -70,13 +70,12 @@ class Setup(Section):
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to send tokens, on one fabric.
+    """Variant of sending tokens, on a fabric.
 
     Attributes:
-        name: Its name.
         copies: CT of each layer [iteration, layer].
         load: Standard deviation of servers' tokens, relative to the mean [iteration, layer].
-        result: What was measured.
+        result: Measurements of the variant.
     """
 
     name: str
