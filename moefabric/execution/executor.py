@@ -57,7 +57,7 @@ MOST_ATTEMPTS = 5
 
 @dataclass(eq=False)
 class _JobRun:
-    """A job under way: its present iteration, and the attempts that losses ended."""
+    """Job under way: its present iteration, and the attempts that losses ended."""
 
     job: Job
     programme: Programme
@@ -219,7 +219,7 @@ class Executor:
         return list(self._kept)
 
     def _settle(self) -> None:
-        """Add expected times and circuits to the iterations that have ended; hand them over."""
+        """Add predictions and chosen circuits to ended iterations; pass these to observers."""
         states = [state for state in self._states.values() if state.run.end_ns]
         if not states:
             return

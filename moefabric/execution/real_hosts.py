@@ -51,7 +51,7 @@ class RealHosts(RunObserver):
     def failure_logged(
         self, phase: FailurePhase, kind: str, components: Sequence[str], reason: str
     ) -> None:
-        """Take note of lost hosts."""
+        """Record lost hosts."""
         if phase == "detected" and kind == "server":
             for server in self.hosts.keys() & set(components):
                 self.losses.setdefault(server, reason)

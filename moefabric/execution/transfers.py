@@ -166,7 +166,7 @@ class Transfers:
         self.orders: dict[int, tuple[TaskTransfer, int]] = {}
         """Orders under way by the agents' number, each with its number of flows."""
         self.windows: list[tuple[int, int]] = []
-        """When packets were under way, on the wall clock."""
+        """Intervals in which packets were under way, on the wall clock."""
 
     def arming_ns(self, task: Task, flows: int = 0) -> int:
         """Return the time that agents need between the order of a task and its start.
@@ -298,7 +298,7 @@ class Transfers:
         return transfer
 
     def take_windows(self) -> list[tuple[int, int]]:
-        """Return when packets were under way since the last call, and forget it."""
+        """Return the intervals in which packets were under way since the last call."""
         taken, self.windows = self.windows, []
         return taken
 
@@ -434,6 +434,6 @@ def description(task: Task) -> str:
 
 
 def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
-    """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
+    """Return a record in the time of the modelled cluster: `skipped_ns` after the wall clock."""
     known = [*_INSTANTS, *(["acknowledged_ns"] if record.acknowledged_ns else [])]
     return replace(record, **{name: getattr(record, name) + skipped_ns for name in known})

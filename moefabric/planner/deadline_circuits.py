@@ -152,10 +152,10 @@ class _Uncarried:
         The gain is the late bytes that the circuit carries. They weigh more, the fuller the
         remaining circuits of the late server must be.
         """
-        limit, own = self.capacity[servers], self.capacity.diagonal()
+        limit, nic_bytes = self.capacity[servers], self.capacity.diagonal()
         sent, received = (np.minimum(side[servers], limit) for side in (self.owed, self.owed.T))
         out, into = np.maximum(self.sending, 0.0), np.maximum(self.receiving, 0.0)
-        most = np.maximum(self.free, 1) * own
+        most = np.maximum(self.free, 1) * nic_bytes
         total: Array = _IN_TIME_WEIGHT * (sent + received)
         total += np.minimum(out[servers, None], sent) * (out / most)[servers, None]
         total += np.minimum(into[servers, None], received) * (into / most)[servers, None]

@@ -1,4 +1,4 @@
-"""All-to-alls of any program on a fabric that is up, carried as its ranks ask for them."""
+"""Carries the all-to-alls of any program on a running fabric, when its ranks ask for them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ class CarriedExchange:
 
 
 class _QueuedCalls(Calls):
-    """Exchanges wait in a queue; the first one is that of the collective under way.
+    """Queue of exchanges, whose first one belongs to the collective under way.
 
     Failed processes are left to the program's own supervision.
     """
