@@ -1,4 +1,4 @@
-"""Summary of a captured file: who sent how much to whom, by which circuits, and which commands."""
+"""Summary of a captured file: bytes by sender, receiver and circuit, and control messages."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

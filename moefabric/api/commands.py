@@ -177,7 +177,7 @@ def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | N
 
 
 def _version(journal: Path | None) -> tuple[int, int, int] | None:
-    """Return what changes when a journal is written; None without one."""
+    """Return a value that changes whenever the journal is written; None without a journal."""
     try:
         status = journal.stat() if journal is not None else None
     except OSError:
@@ -190,7 +190,7 @@ def _write_interrupted(journal: Path, json_file: Path | None, report: Path | Non
 
     try:
         result = Result.load(journal)
-        if not any(one.iterations for one in result.results):
+        if not any(fabric.iterations for fabric in result.results):
             journal.unlink()  # nothing was measured
             return
         write_output(json_file, result.json_text())

@@ -114,8 +114,8 @@ def check_policy(
     trials = dict.fromkeys((law.name for law in LAWS), 0)
     breaches = dict(trials)
     forwarding = bool(policy.forwards)
-    asked = [one for size in servers for one in situations(size, seed, forwarding=forwarding)]
-    for situation in asked:
+    cases = [case for n in servers for case in situations(n, seed, forwarding=forwarding)]
+    for situation in cases:
         for law, faults in tried(policy, situation):
             trials[law.name] += 1
             if faults:
@@ -125,7 +125,7 @@ def check_policy(
         _law_result(law, trials[law.name], breaches[law.name], first.get(law.name, ""))
         for law in LAWS
     )
-    report = PolicyReport(str(policy.name), len(asked), laws, {})
+    report = PolicyReport(str(policy.name), len(cases), laws, {})
     if not report.keeps_all_laws:
         return report
     return replace(report, seconds=dict(_times(policy, timed_servers, seed)))

@@ -1,4 +1,4 @@
-"""Fabrics that run on this machine: what they are, which one is meant, and their removal."""
+"""Fabrics that run on this machine: their list, the choice of one by name, their removal."""
 
 import pwd
 import time

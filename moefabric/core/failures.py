@@ -191,8 +191,8 @@ def failure_records(events: Sequence[FailureEvent]) -> list[FailureRecord]:
             for phase in ("detected", "recovered")
         )
         detected_by, action = (
-            "; ".join(dict.fromkeys(event.why for event in some if event.why))
-            for some in (detections, recoveries)
+            "; ".join(dict.fromkeys(event.why for event in phase_events if event.why))
+            for phase_events in (detections, recoveries)
         )
         records.append(
             FailureRecord(

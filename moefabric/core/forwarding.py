@@ -138,10 +138,10 @@ def _transit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
         joined = bool(circuits.between(server, destination))
         if not joined:
             rules.add(Rule(server, destination, str(nics[0])))
-        for own in fabric.optical_nics(server):
-            if not (joined and own in nics):
-                out = str(select_nic(nics, own.path))
-                rules.add(Rule(server, destination, out, own.path))
+        for nic in fabric.optical_nics(server):
+            if not (joined and nic in nics):
+                out = str(select_nic(nics, nic.path))
+                rules.add(Rule(server, destination, out, nic.path))
     return frozenset(rules)
 
 

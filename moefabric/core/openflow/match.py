@@ -90,7 +90,7 @@ FIELDS: Final = (
 )
 FIELD_BITS: Final[Mapping[str, int]] = {field.name: field.bits for field in FIELDS}
 """The fields of a packet and their widths in bits."""
-_FIELDS_OF: Final = {name: [one for one in FIELDS if one.name == name] for name in FIELD_BITS}
+_FIELDS_OF: Final = {name: [field for field in FIELDS if field.name == name] for name in FIELD_BITS}
 
 
 class FlowError(FabricError):

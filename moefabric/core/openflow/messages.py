@@ -85,8 +85,8 @@ class Message(NamedTuple):
 
     def require(self, length: int) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message is shorter than `length`."""
-        if (own := len(self.wire)) < length:
-            raise OpenFlowError(ErrorCode.BAD_LEN, f"{own} bytes instead of {length} or more")
+        if (size := len(self.wire)) < length:
+            raise OpenFlowError(ErrorCode.BAD_LEN, f"{size} bytes instead of {length} or more")
 
     def require_empty_body(self) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message has a body."""

@@ -336,7 +336,7 @@ def test_cells_that_are_kept_are_not_measured_again() -> None:
     one = CellMeasurement(
         AllToAll(0.1, 0.2, np.zeros((2, 2), np.int64)), 0.6, (), 0.0, 0.0, "pass", (), None
     )
-    units = Units(kept={str(cell): one.to_record()})
+    units = Units(results={str(cell): one.to_record()})
     runner = CellRunner(JOBS, PlainProgressReporter(), units)
     runner.run_all([cell])  # it would need root, and a minute
     assert runner.measurements[cell].to_json() == one.to_json()
