@@ -251,14 +251,14 @@ class RegionRecovery:
         """True if a requested circuit has lost its light."""
         return any(report.kind is FailureKind.LIGHT for report in self.history.standing())
 
-    def settle_light(self, asked: CircuitSet) -> None:
-        """Report the circuits that have light again, or that nobody asks for any more.
+    def settle_light(self, requested: CircuitSet) -> None:
+        """Report the circuits that have light again, or are no longer requested.
 
         Args:
-            asked: The circuits of the last request.
+            requested: The circuits of the last request.
         """
         over = dict.fromkeys(map(str, self._lit()), "lit again")
-        awaited = frozenset(map(str, asked)) - over.keys()
+        awaited = frozenset(map(str, requested)) - over.keys()
         for report in self.history.standing():
             if report.kind is not FailureKind.LIGHT or report.what in awaited:
                 continue
