@@ -17,7 +17,7 @@ _PARALLEL: Final = 8
 _NAME_DIGITS: Final = 8
 """Digits of a fabric's identity in the names of its containers."""
 _END_S: Final = 2.0
-"""How long the engine may take to notice the end of a container's process."""
+"""Time in which the engine must notice the end of a container's process."""
 
 
 @dataclass(frozen=True)

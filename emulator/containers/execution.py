@@ -1,4 +1,4 @@
-"""Program that runs a command in a container, like `docker exec`, and passes on all that it does.
+"""Program that runs a command in a container, like `docker exec`, with its streams and signals.
 
 `python emulator/containers/execution.py CONTAINER [NAME=VALUE]... -- COMMAND...` runs the command
 with the container's files, user, variables and limits. Standard streams, signals, the size of a

@@ -44,7 +44,7 @@ _MAX_PATH_LETTERS: Final = 80
 
 
 def wanted(fabric: Fabric, switch: str = "auto") -> FabricWiring:
-    """Return what `up` takes for a fabric; containers, real hosts and others are added to it.
+    """Return the wiring of a fabric for `up`; callers add containers, real hosts and others.
 
     Args:
         fabric: the fabric.
@@ -54,7 +54,7 @@ def wanted(fabric: Fabric, switch: str = "auto") -> FabricWiring:
 
 
 def up(
-    asked: Fabric | FabricWiring,
+    hardware: Fabric | FabricWiring,
     processes: ProcessList,
     timeout_s: float = 30.0,
     *,
@@ -68,7 +68,7 @@ def up(
     (`process_logs`). Remains of dead fabrics are removed.
 
     Args:
-        asked: what to make: a fabric of which this machine emulates all, or a wiring (`wanted`).
+        hardware: a fabric of which this machine emulates all, or a wiring (`wanted`).
         processes: the processes of the fabric.
         timeout_s: limit until the fabric is ready.
         external: the roles, `ocs` and `controller`, whose processes are started by others; `up`
@@ -83,7 +83,7 @@ def up(
         FabricError: if the fabric can't be made, or another one has its name.
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
-    wiring = wanted(asked) if isinstance(asked, Fabric) else asked
+    wiring = wanted(hardware) if isinstance(hardware, Fabric) else hardware
     fabric, run_dir = wiring.fabric, named_run_directory(wiring.fabric.name)
     _check_prerequisites(fabric, run_dir)
     if wiring.placement is not None and (wiring.containers or wiring.hosts):
@@ -126,7 +126,7 @@ def region_processes(regions: int) -> int:
 
 
 def _specification(wiring: FabricWiring) -> tuple[object, ...]:
-    """Return what the user has asked for, except the kind of switch."""
+    """Return a wiring as the user specified it, without the kind of switch."""
     carriers = wiring.containers, wiring.hosts, wiring.placement
     control = wiring.controller, wiring.control_tls
     return wiring.fabric, control, wiring.shared_agents, carriers

@@ -95,7 +95,7 @@ def _listed(title: str, names: tuple[str, ...]) -> str:
 def readiness(findings: Sequence[Finding]) -> Readiness:
     """Return the ability of a machine to run fabrics, by the findings of all checks."""
     met = {finding.what for finding in findings if finding.ok}
-    lacking = [one for one in findings if not one.ok]
+    lacking = [finding for finding in findings if not finding.ok]
     needed = [one for one in lacking if one.needed and one.instead not in met]
     return Readiness(
         missing=tuple(one.what for one in needed if not one.is_unknown),

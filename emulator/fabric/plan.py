@@ -199,8 +199,8 @@ class FabricPlan:
         """Return the plan with other names of interfaces, by server."""
 
         def renamed(end: Interface) -> Interface:
-            own = names.get(end.node, ServerInterfaces())
-            changed = {HOST_INTERFACE: own.host, MANAGEMENT_INTERFACE: own.management}
+            interfaces = names.get(end.node, ServerInterfaces())
+            changed = {HOST_INTERFACE: interfaces.host, MANAGEMENT_INTERFACE: interfaces.management}
             return replace(end, name=changed.get(end.name, end.name))
 
         links = tuple(replace(link, a=renamed(link.a), b=renamed(link.b)) for link in self.links)

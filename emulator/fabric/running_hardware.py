@@ -87,8 +87,8 @@ class RunningHardware:
 
     def ocs_processes(self) -> list[ChildProcess]:
         """Return the processes of OCSes that the fabric process has started."""
-        own = {spec.name for spec in self._made.own_specs if spec.role is ProcessRole.OCS}
-        return [process for name, process in self._processes.running.items() if name in own]
+        names = {spec.name for spec in self._made.own_specs if spec.role is ProcessRole.OCS}
+        return [process for name, process in self._processes.running.items() if name in names]
 
     def restart(self, name: str) -> ChildProcess:
         """Start a process that has ended again; raise FabricError if that fails."""
@@ -127,12 +127,12 @@ class RunningHardware:
             if host := wiring.hosts.get(server["name"]):
                 server["host"] = host.login.host
         alive = [
-            {"name": one.name, "pid": one.pid} | self._served(one.name)
-            for one in self._processes.alive()
+            {"name": process.name, "pid": process.pid} | self._served(process.name)
+            for process in self._processes.alive()
         ]
-        own = described | {"processes": alive, "crossbar": self._made.crossbar}
-        own |= {"remarks": self._made.remarks, "faults": self.faults()}
-        return self._others.with_descriptions(own, wiring.fabric.servers)
+        part = described | {"processes": alive, "crossbar": self._made.crossbar}
+        part |= {"remarks": self._made.remarks, "faults": self.faults()}
+        return self._others.with_descriptions(part, wiring.fabric.servers)
 
     def _served(self, name: str) -> dict[str, Any]:
         """Return the servers that share a process, for `inspect --json`; nothing for others."""

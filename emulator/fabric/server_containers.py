@@ -61,9 +61,9 @@ def pull_images(containers: Mapping[str, ServerContainer], on_stage: Callable[[s
     """
     if not containers:
         return
-    new = [wanted for wanted in containers.values() if isinstance(wanted, NewContainer)]
+    new = [spec for spec in containers.values() if isinstance(spec, NewContainer)]
     with closing(engine.connect()) as client:
-        for image in dict.fromkeys(wanted.image for wanted in new):
+        for image in dict.fromkeys(spec.image for spec in new):
             if not container.has_image(client, image):
                 on_stage(f"image {image}")
                 container.pull_image(client, image)
@@ -107,16 +107,16 @@ class ServerContainers:
         self._write_record()
 
     def _try_join(
-        self, marks: Mapping[str, str], sysctls: list[str], server: str, wanted: ServerContainer
+        self, marks: Mapping[str, str], sysctls: list[str], server: str, spec: ServerContainer
     ) -> str:
         """Join a server's container to the fabric; return its errors."""
         try:
-            if isinstance(wanted, NewContainer):
+            if isinstance(spec, NewContainer):
                 named = host_names(self._wiring.fabric, self._wiring.management)
                 hosts = {name: address for address, names in named for name in names}
-                running = container.start_container(self._engine, marks, server, wanted, hosts)
+                running = container.start_container(self._engine, marks, server, spec, hosts)
             else:
-                running = container.find_container(self._engine, server, wanted)
+                running = container.find_container(self._engine, server, spec)
             loopback = self._wiring.fabric.addressing.addresses(server)[1:]
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             try:

@@ -1,4 +1,4 @@
-"""Fields of an Ethernet frame that queues look at: class, ECN and flow of an IPv4 packet."""
+"""Fields of an Ethernet frame that queues use: class, ECN and flow of an IPv4 packet."""
 
 from typing import Final
 

@@ -164,7 +164,7 @@ class HandoffServer:
 
     @property
     def is_alive(self) -> bool:
-        """True if the thread that answers at both sockets runs."""
+        """True while a thread answers at both sockets."""
         return self._thread.is_alive()
 
     @property

@@ -14,7 +14,7 @@ from moefabric.emulator.openflow_switch.datapath.interface import FlowCount, Flo
 from moefabric.emulator.openflow_switch.tables.entries import FlowEntry
 
 CounterKey = int | tuple[str | int, int | None]
-"""What a counter counts.
+"""Key of a counter: the entry, table or group that it counts.
 
 * A serial: the packets of an entry.
 * ("matches", table), ("lookups", table): the packets that matched an entry of a table, and those
