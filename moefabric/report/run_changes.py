@@ -202,9 +202,9 @@ def run_changes(
         raise SpecError([("compare", "the earlier runs have no fabric in common")])
     changes = list[FabricChange]()
     for name in dict.fromkeys((*names, *after)):
-        own, now = [run[name] for run in before] if name in names else [], after.get(name)
-        figures = [_figure_change(one, own, now, threshold) for one in _FIGURES if own and now]
-        worst = max((one.verdict for one in own), key=list(Verdict).index, default=None)
+        was, now = [run[name] for run in before] if name in names else [], after.get(name)
+        figures = [_figure_change(f, was, now, threshold) for f in _FIGURES if was and now]
+        worst = max((fabric.verdict for fabric in was), key=list(Verdict).index, default=None)
         changes.append(FabricChange(name, worst, now.verdict if now else None, tuple(figures)))
     return RunChanges(tuple(changes), threshold, len(earlier), tuple(_remarks(earlier, later)))
 
@@ -290,7 +290,7 @@ def _remarks(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
 
 def _same_circuits(earlier: RunResult, later: RunResult) -> Iterator[str]:
     """Yield the fabrics whose circuits are the same in both runs although the policy is another."""
-    before = {one.fabric: one for one in earlier.results}
+    before = {fabric.fabric: fabric for fabric in earlier.results}
     for now in later.results:
         was = before.get(now.fabric)
         if was is None or was.policy == now.policy:
@@ -303,10 +303,10 @@ def _same_circuits(earlier: RunResult, later: RunResult) -> Iterator[str]:
 
 def _other_inputs(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
     """Yield the inputs of a run that aren't those of each earlier one, as far as both are known."""
-    now = {one.key: one for one in later.manifest.inputs or ()}
+    now = {digest.key: digest for digest in later.manifest.inputs or ()}
     for run in earlier:
         for was in run.manifest.inputs or ():
-            one = now.get(was.key)
-            if one is not None and one.sha256 != was.sha256:
-                digests = f"{was.sha256[:12]} before, {one.sha256[:12]} now"
+            digest = now.get(was.key)
+            if digest is not None and digest.sha256 != was.sha256:
+                digests = f"{was.sha256[:12]} before, {digest.sha256[:12]} now"
                 yield f"the inputs differ: {printable(was.key)} {printable(was.file)} is {digests}"

@@ -245,7 +245,7 @@ class Controllers:
         """Return the circuits that have rules, and those whose light was lost or never came."""
         lit = self.circuits()
         names = self._call_all(lambda _region, client: client.dark())
-        dark = (circuit for one in names for circuit in map(Circuit.parse, one))
+        dark = (circuit for region_names in names for circuit in map(Circuit.parse, region_names))
         return CircuitSet(lit.circuits | {c for c in dark if lit.nics.isdisjoint((c.a, c.b))})
 
     def clear_circuits(self) -> None:
@@ -276,8 +276,8 @@ class Controllers:
         """Have each region light the circuits that its part of a demand deserves."""
 
         def change(region: str, client: ControllerClient) -> CircuitChange:
-            own = demand.submatrix(fabric.ep_groups[region])
-            return HttpRegionController(client, policy).reconfigure(own)
+            owed = demand.submatrix(fabric.ep_groups[region])
+            return HttpRegionController(client, policy).reconfigure(owed)
 
         return dict(zip(self.clients, self._call_all(change), strict=True))
 
@@ -391,10 +391,10 @@ def start_fabric(
         placement: The machines that carry the fabric together. Default: this one alone.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
     """
-    wanted = replace(lifecycle.wanted(fabric), placement=placement)
+    wiring = replace(lifecycle.wanted(fabric), placement=placement)
     if spec is not None:
-        wanted = replace(
-            wanted,
+        wiring = replace(
+            wiring,
             switch=spec.switch,
             containers=spec.containers,
             hosts=with_shells(fabric.name, spec.real_hosts),
@@ -403,7 +403,7 @@ def start_fabric(
             controller=ControlPlane(spec.controller),
         )
     return lifecycle.up(
-        wanted, fabric_processes, UP_TIMEOUT_S, external=external, owner=os.getpid()
+        wiring, fabric_processes, UP_TIMEOUT_S, external=external, owner=os.getpid()
     )
 
 

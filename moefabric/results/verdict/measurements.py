@@ -158,7 +158,7 @@ class FabricMeasurements(ResultPart):
     requests: dict[str, int] = Field(default_factory=dict)
     """Requests for circuits by region, without those that failures explain."""
     refusals: dict[str, int] = Field(default_factory=dict)
-    """How many of these failed."""
+    """Failed requests by region."""
     repetitions: int = 0
     """TCP segments that judged collectives sent again."""
     most_repetitions: tuple[int, str] = (0, "")
@@ -285,20 +285,20 @@ def _most_repetitions(records: Sequence[FlowRecord]) -> tuple[int, str]:
     return worst.retransmits, f"from {worst.src} to {worst.dst} by {worst.path}"
 
 
-def _sum(mine: Any, other: Any) -> Any:
-    """Return two values of a field as one; the first one grows if it can."""
+def _sum(total: Any, other: Any) -> Any:
+    """Return the sum of a field's values; a list or mapping `total` grows."""
     match other:
         case dict():
             for key, value in other.items():
-                mine[key] = _sum(mine[key], value) if key in mine else deepcopy(value)
-            return mine
+                total[key] = _sum(total[key], value) if key in total else deepcopy(value)
+            return total
         case tuple():
-            return max(mine, other, key=lambda pair: pair[0])
+            return max(total, other, key=lambda pair: pair[0])
         case Integrity():
-            return Integrity(**{n: (getattr(mine, n) or 0) + (v or 0) for n, v in other})
+            return Integrity(**{n: (getattr(total, n) or 0) + (v or 0) for n, v in other})
         case _:
-            mine += other
-            return mine
+            total += other
+            return total
 
 
 def _integrity(sent: Sequence[CollectiveRun], retried: int) -> Integrity:

@@ -157,18 +157,18 @@ def _print(
 ) -> None:  # fmt: skip
     from moefabric.workload.gating.statistics import gating_statistics
 
-    found = [asdict(gating_statistics(trace)) for trace in generated]
-    columns = {"generated": found[0]}
-    if len(found) > 1:
+    statistics = [asdict(gating_statistics(trace)) for trace in generated]
+    columns = {"generated": statistics[0]}
+    if len(statistics) > 1:
         for name, chosen in (("least", min), ("greatest", max)):
-            columns[name] = {key: chosen(each[key] for each in found) for key in found[0]}
+            columns[name] = {key: chosen(row[key] for row in statistics) for key in statistics[0]}
     if record is not None:
         columns = {"recorded": asdict(gating_statistics(record)), **columns}
     document = {"parameters": asdict(parameters), "statistics": columns}
     if not print_json(_finite(document), as_json):
         return
-    given = ", ".join(f"{key} {_text(value)}" for key, value in asdict(parameters).items())
-    click.echo(f"{given}\n")
+    settings = ", ".join(f"{key} {_text(value)}" for key, value in asdict(parameters).items())
+    click.echo(f"{settings}\n")
     click.echo(f"{'':22}" + "".join(f"{name:>12}" for name in columns))
     for statistic in columns["generated"]:
         cells = "".join(f"{_text(column[statistic]):>12}" for column in columns.values())
