@@ -161,7 +161,7 @@ def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         raise SpecError([(str(path), "is empty")])
     if not isinstance(document, dict):
         raise SpecError([(str(path), "a mapping of keys is needed")])
-    if errors := [one for setting in settings if (one := _apply(document, setting))]:
+    if errors := [fault for setting in settings if (fault := _apply(document, setting))]:
         raise SpecError(errors)
     return document
 

@@ -55,7 +55,12 @@ def fit(
             don't divide experts, or `popularity` is not one that can be fitted.
     """
     experts = trace.tokens.shape[-1]
-    _check_parameters(experts, top_k, popularity, groups)
+    if experts < max(2, top_k):
+        raise ValueError(f"{experts} experts: at least {max(2, top_k)} are needed")
+    if groups < 1 or experts % groups:
+        raise ValueError(f"groups: {experts} experts don't form {groups} groups of equal size")
+    if popularity == "zipf":
+        raise ValueError("popularity: zipf can't be fitted, only log-normal and recorded")
     choices = _median_choices(trace)
     moments = _moments(trace, top_k, choices)
     known, of_known = _moments_by_skew(experts)
@@ -83,16 +88,6 @@ def fit(
         group_share=group_share,
     )
     return _with_distances(fitted, trace)
-
-
-def _check_parameters(experts: int, top_k: int, popularity: Popularity, groups: int) -> None:
-    """Raise ValueError if no parameters of `fit` can describe a trace of so many experts."""
-    if experts < max(2, top_k):
-        raise ValueError(f"{experts} experts: at least {max(2, top_k)} are needed")
-    if groups < 1 or experts % groups:
-        raise ValueError(f"groups: {experts} experts don't form {groups} groups of equal size")
-    if popularity == "zipf":
-        raise ValueError("popularity: zipf can't be fitted, only log-normal and recorded")
 
 
 def _median_choices(trace: GatingTrace) -> float:
