@@ -109,10 +109,12 @@ def _simulated(
     reporter: ProgressReporter,
     units: Units,
 ) -> list[results.Completion]:
-    """Return the completions of scenarios: those that are kept, and simulated ones."""
+    """Return the completions of scenarios; simulate those without a stored one."""
     names = [_digest(document) for document in documents]
     missing = {
-        name: one for name, one in zip(names, documents, strict=True) if name not in units.results
+        name: document
+        for name, document in zip(names, documents, strict=True)
+        if name not in units.results
     }
 
     def keep(document: Mapping[str, Any], completion: results.Completion) -> None:

@@ -143,4 +143,4 @@ It was written down before that model was set beside the results. The model's le
 flows collide between leaves and spines. The simulator's holds 4, and flows collide in two tiers.
 """
 HASHED_MEDIAN_BAND: Final[Band] = (-0.15, 0.10)
-"""Where the median of these errors was expected."""
+"""Band in which the median of these errors was expected."""

@@ -166,7 +166,7 @@ def run_study(
 def _kept(
     units: Units, name: str, kind: type[_Kind], compute: Callable[[], Iterator[_Kind]]
 ) -> list[_Kind]:
-    """Return the results of a step: those that are kept, or computed ones."""
+    """Return the stored results of a step; compute and store them if there are none."""
     rows = units.result(name, lambda: [row.model_dump(mode="json") for row in compute()])
     return [kind.model_validate(row) for row in rows]
 
@@ -332,7 +332,7 @@ def _traces(file: Path, servers: int) -> Iterator[results.TraceTimes]:
     times = [_relative(comparison, policies) for comparison in comparisons]
     yield results.TraceTimes(
         servers=servers,
-        all_to_all={p.name: tuple(one[p.name] for one in times) for p in policies},
+        all_to_all={p.name: tuple(layer[p.name] for layer in times) for p in policies},
         forwarded=tuple(comparison.multihop_split.forwarded for comparison in comparisons),
     )
 

@@ -18,7 +18,7 @@ _WARM_UPS = 1
 
 @dataclass(frozen=True)
 class LayerRun:
-    """A layer that was sent some times.
+    """A layer that was sent several times.
 
     Attributes:
         result: Its times and the bytes at NICs.

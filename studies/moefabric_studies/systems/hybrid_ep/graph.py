@@ -56,7 +56,7 @@ class HybridEpPass:
         }
         ranks = range(prod(self.levels))
         group_of = {
-            rank: {key.rpartition("-")[0]: key for key, own in members.items() if rank in own}
+            rank: {key.rpartition("-")[0]: key for key, group in members.items() if rank in group}
             for rank in ranks
         }
         return ExecutionGraph(
