@@ -41,7 +41,6 @@ class FlowMemory:
 
         Args:
             numbers: Numbers of the rows.
-            rows: The rows.
             interval_s: Time since the last measurements.
 
         Returns:

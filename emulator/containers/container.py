@@ -26,7 +26,6 @@ class RunningContainer:
 
     Attributes:
         id: its ID.
-        name: its name.
         image: name of its image.
         pid: its first process, as this machine numbers it.
         is_new: whether it was started for the fabric.

@@ -46,7 +46,6 @@ def execution_argv(container: str, variables: Sequence[str], command: Sequence[s
     Args:
         container: ID of the container.
         variables: additional variables, each `NAME=VALUE`.
-        command: the command.
     """
     return [sys.executable, str(Path(__file__).absolute()), container, *variables, "--", *command]
 

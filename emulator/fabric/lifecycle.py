@@ -47,7 +47,6 @@ def wanted(fabric: Fabric, switch: str = "auto") -> FabricWiring:
     """Return the wiring of a fabric for `up`; callers add containers, real hosts and others.
 
     Args:
-        fabric: the fabric.
         switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
     """
     return FabricWiring(fabric, ManagementNetwork.example_for(fabric), switch)
@@ -214,8 +213,7 @@ def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
     """Check that a fabric is possible here, before anything is made; make room in the kernel.
 
     Args:
-        fabric: the fabric.
-        run_dir: its run directory.
+        run_dir: the fabric's run directory.
 
     Raises:
         FabricError: if its names, rates or paths are impossible.
@@ -361,7 +359,6 @@ def signal_agent(name: str, server: str, number: int) -> None:
 
     Args:
         name: the fabric.
-        server: the server.
         number: SIGKILL, SIGSTOP or SIGCONT.
 
     Raises:

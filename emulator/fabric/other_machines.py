@@ -135,9 +135,7 @@ def remote_argv(
 
     Args:
         run_dir: the head's run directory of the fabric.
-        machine: the machine.
         node: server or OCS; empty for the fabric's own namespace.
-        command: the command.
         kind: `exec`, `network` (`node_commands.exec_argv`, `network_argv`), or `capture`.
         file: where a capture goes at its end.
     """

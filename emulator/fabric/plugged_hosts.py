@@ -48,7 +48,6 @@ def plug_hosts(
         hosts: the real hosts, by server.
         pids: by node, the pid of a process in the node's namespace.
         outer: path of the outer network namespace.
-        fabric: the fabric.
         run_dir: keeps what has moved, for `return_devices`.
 
     Raises:

@@ -180,7 +180,6 @@ def counter_facts(
     """Return where the counters of NICs, OCS ports and uplinks are (module `port_counters`).
 
     Args:
-        plan: the fabric.
         index_of: index of each interface of the fabric's own namespace.
         crossbars: the OCSes whose crossbars count frames.
     """
@@ -208,7 +207,6 @@ def describe_plan(
 
     Args:
         wiring: the wiring of the fabric.
-        plan: its plan.
         carrier: whether an interface has a carrier, by the interface's name.
     """
     links = {link.name: link for link in plan.links}

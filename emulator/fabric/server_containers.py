@@ -35,7 +35,6 @@ class JoinedServer:
     """Server that is a container.
 
     Attributes:
-        container: the container.
         interfaces: names of its interfaces.
         sysctls: values, before the fabric, of the sysctls that the fabric changes.
         loopback: addresses that it gets on its loopback interface.

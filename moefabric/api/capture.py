@@ -37,7 +37,6 @@ class Capture:
     Args:
         lab: The running fabric.
         place: NIC, server, circuit, link, switch or OCS.
-        path: The file.
         length: Bytes to keep of each frame.
         **limits: Numbers of `frames` and `bytes` that end the capture; None for no limit.
     """
@@ -134,7 +133,6 @@ def light_history(
     """Return a function of a NIC and an instant: the circuit that led light from it, or None.
 
     Args:
-        fabric: The fabric.
         region: The region of the OCS.
         ports: Ports of the OCS at some instant, as `moefabric ocs --json` lists them.
         events: Events of all OCSes since then, in order of time (CLOCK_MONOTONIC).

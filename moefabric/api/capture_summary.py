@@ -58,7 +58,6 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
     """Summarize a pcapng file.
 
     Args:
-        path: The file.
         wiring: The fabric, whose servers take the place of addresses.
 
     Raises:

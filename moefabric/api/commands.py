@@ -49,7 +49,6 @@ def print_result(result: object, lines: Iterable[str], *, as_json: Path | bool |
     """Print a result as lines of text, unless its JSON takes their place.
 
     Args:
-        result: The result.
         lines: The result as text.
         as_json: File of the JSON; `-`, or True, for standard output.
     """
@@ -61,7 +60,6 @@ def print_json(result: object, file: Path | None) -> bool:
     """Write a result as JSON, and return whether text is to be printed beside it.
 
     Args:
-        result: The result.
         file: The file; `-` for standard output, None for no JSON.
     """
     if file is not None:

@@ -102,9 +102,8 @@ def check_policy(
     """Try a policy in many situations, and measure its time.
 
     Args:
-        policy: The policy.
         servers: Sizes of the regions in which laws are tried.
-        timed_servers: Sizes, in ascending order, at which its time is measured.
+        timed_servers: Sizes, in ascending order, at which the policy's time is measured.
         seed: Seed of the demands.
 
     Returns:

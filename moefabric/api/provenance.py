@@ -30,10 +30,8 @@ def provenance(
     """Return the provenance of an experiment that is about to be run.
 
     Args:
-        spec: The experiment.
-        file: Its file.
         settings: Changes to the file, as in `--set`.
-        command: Subcommand of `moefabric` that runs it.
+        command: Subcommand of `moefabric` that runs the experiment.
     """
     model = spec.model.build()
     values = {name: value for name, value in asdict(model).items() if name != "notes"}
@@ -49,10 +47,9 @@ def provenance_of(
     """Return the provenance of a result that a command computes from a file.
 
     Args:
-        file: The file.
         settings: Changes to the file, as in `--set`.
         command: Subcommand of `moefabric`.
-        others: Files that it names.
+        others: Files that the file names.
     """
     words = ["moefabric", command, _name(file)]
     words += [word for setting in settings for word in ("--set", setting)]

@@ -30,7 +30,6 @@ class RunningFabric:
     """A fabric that runs, as `moefabric list` shows it.
 
     Attributes:
-        name: Its name.
         age_s: Seconds since its start.
         owner: User who started it.
         servers: Number of its servers; None while it comes up.

@@ -21,7 +21,6 @@ def input_digests(spec: ExperimentSpec, folder: Path) -> list[tuple[str, str, st
     place of paths: equal experiments in two folders have one digest.
 
     Args:
-        spec: The experiment.
         folder: Folder of the experiment's file; relative paths start there.
 
     Raises:

@@ -84,8 +84,7 @@ class _Trees:
 
     Args:
         parallel: The circuits of each two servers.
-        destination: The destination.
-        distances: By root, the circuits from servers to it, without the destination.
+        distances: By root, the circuits from servers to the root, without the destination.
         lanes: Lanes of each tree that make up a layer.
         turn: Number of the layer; layers have different detours.
     """

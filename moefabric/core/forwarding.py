@@ -318,7 +318,6 @@ def tree_route(
     """Return the directed links from a server to another by a lane of the relay tree of a root.
 
     Args:
-        lane: The lane.
         lanes: Lanes that the tree has.
 
     Returns:

@@ -171,9 +171,8 @@ class FabricRecorder(RunObserver):
     over.
 
     Attributes:
-        fabric: The fabric.
-        name: Its name in the experiment.
-        policy: Name of its policy.
+        name: Name of the fabric in the experiment.
+        policy: Name of the fabric's policy.
         journal: Receives the outcomes.
         status: Receives the state of the run; None if nobody can watch it.
         flows: Whether outcomes hold every flow.

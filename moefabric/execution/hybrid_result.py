@@ -31,8 +31,7 @@ def hybrid_result(
     """Return the emulated and the modelled part of a run.
 
     Args:
-        spec: The experiment.
-        jobs: Its job on the fabric.
+        jobs: Jobs of the experiment on the fabric.
         transfers: The transfers of the run, background flows among them.
     """
     assert spec.hybrid is not None

@@ -126,7 +126,6 @@ def host_fleet(
     """Start agents on the hosts of an experiment, and stop them at the end of the context.
 
     Args:
-        spec: The experiment.
         fabric: The fabric that the hosts are.
         transport: How flows are carried.
         pairs_between_regions: Servers of different regions that send each other something.

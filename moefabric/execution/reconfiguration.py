@@ -89,10 +89,9 @@ class RetriedController:
     A controller that is still away is only probed.
 
     Args:
-        controller: The controller.
         clock: The clock of the run.
-        timeout_s: Wall seconds that it may take, besides settling.
-        splits: Remembers the splits in its replies.
+        timeout_s: Wall seconds that a request may take, besides settling.
+        splits: Remembers the splits in the controller's replies.
     """
 
     def __init__(

@@ -282,7 +282,6 @@ class Transfers:
 
         Args:
             number: The order.
-            records: Its flows.
             waited_ns: When the run began to wait for reports, and when this one was there, on the
                 wall clock. A run that was busy before can't say when a report came.
 

@@ -165,7 +165,6 @@ def over_forwarders(trees: Paths, near: Indices, first: int, servers: int) -> Pa
     """Return tree paths that also load the forwarding rate of each server that forwards.
 
     Args:
-        trees: The paths.
         near: The server that sends over each circuit.
         first: Number of the first of these links, which are numbered as servers are.
         servers: Servers of the demand.

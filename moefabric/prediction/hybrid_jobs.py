@@ -91,8 +91,7 @@ def pieces(rated: Iterable[RatedFlow], start_s: float, least_s: float = 0.0) -> 
     """Divide the flows of a task into pieces of a constant rate, in the order of their starts.
 
     Args:
-        rated: The flows.
-        start_s: When their task starts, in seconds from the same beginning as their rates.
+        start_s: When the task starts, in seconds from the same beginning as the flows' rates.
         least_s: Least duration of a piece, unless the whole flow is shorter.
     """
     listed = list(rated)
@@ -147,9 +146,8 @@ class ModelledIteration:
     """An iteration of the whole cluster in the model.
 
     Attributes:
-        planned: Its tasks.
-        times: When each of them starts and ends, in model seconds from the start of the job.
-        start_s: When it starts.
+        times: When each task starts and ends, in model seconds from the start of the job.
+        start_s: When the iteration starts, likewise.
     """
 
     planned: Sequence[PlannedTask]

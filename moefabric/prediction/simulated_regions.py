@@ -48,7 +48,6 @@ class SimulatedRegions:
     """A part of an experiment that stands for the whole one.
 
     Attributes:
-        whole: The experiment.
         part: The experiment with the regions that are simulated: fewer jobs, or fewer replicas of
             one job, whose all-reduces have the bytes of the whole job's.
         is_sample: Whether the other regions differ from the simulated ones.
@@ -112,8 +111,6 @@ def simulated_regions(
     """Return the regions of an experiment whose simulation stands for all.
 
     Args:
-        spec: The experiment.
-        choice: The fabric.
         most: Most regions to simulate if they differ.
 
     Raises:

@@ -43,7 +43,6 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
     """Return the workload of an experiment.
 
     Args:
-        spec: The experiment.
         regions: The servers of each region.
         folder: Folder of the experiment's file; relative paths start there.
 

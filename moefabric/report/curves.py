@@ -128,7 +128,6 @@ def _curves(label: str, x: Axis, y: Axis, height: float, curves: Sequence[_Curve
         x: Horizontal axis.
         y: Vertical axis.
         height: Height in pixels.
-        curves: The curves.
     """
     marks, legend = list[Mark](), list[tuple[str, str]]()
     for number, (name, points, invalid) in enumerate(curves):

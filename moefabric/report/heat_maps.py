@@ -52,7 +52,6 @@ def demand_heatmap(fabric: FabricSummary, largest: float) -> Markup:
     """Draw the demand of one fabric, with a dot for each circuit; empty if the run has none.
 
     Args:
-        fabric: The fabric.
         largest: Bytes of the darkest cell, which also decide the unit of the figures.
     """
     demand, circuits = fabric.demand, fabric.result.circuits

@@ -141,10 +141,9 @@ class _Figure:
     """A figure that is compared.
 
     Attributes:
-        name: Its name.
         value: Its value in a run: a median or a share.
-        samples: What it rests on, by keys that are equal in every run: shares, or logarithms of
-            times.
+        samples: Measurements of the figure, by keys that are equal in every run: shares, or
+            logarithms of times.
         is_share: Whether it is a share, of which less is worse, instead of a time.
     """
 

@@ -68,7 +68,6 @@ def comparison(fabrics: Sequence[FabricSummary], *, wide: bool = False) -> Table
     """Return completion times and reconfigurations of the fabrics.
 
     Args:
-        fabrics: The fabrics.
         wide: Whether there is room for all phases in one line.
     """
 

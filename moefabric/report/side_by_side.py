@@ -70,7 +70,6 @@ def _figures(columns: Sequence[RunColumn], *, wide: bool) -> Table:
     """Return a row for each fabric and run; changes are from the first run.
 
     Args:
-        columns: The runs.
         wide: Whether there is room for all figures. Then changes stand below their times.
     """
     shown = [name for name in _FIGURES if wide or name in (*_CHANGES, "optical_share")]

@@ -56,8 +56,7 @@ def graph_picture(
     """Draw the timeline of a graph's ranks, and the bytes that each rank sends each other one.
 
     Args:
-        graph: The graph.
-        intervals: The times of its operations.
+        intervals: The times of the graph's operations.
         pairs: Bytes [source rank, target rank].
         rate_bps: Rate of NICs that the times assume.
     """

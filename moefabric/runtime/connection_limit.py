@@ -54,9 +54,8 @@ class ConnectionLimit(Generic[C]):
         """Keep a new connection, if there is a place for it.
 
         Args:
-            connection: The connection.
-            source: Where it comes from: strangers of one source have a limit of their own.
-            trusted: Whether its peer is trusted already.
+            source: Origin of the connection: strangers of one source have a limit of their own.
+            trusted: Whether the connection's peer is trusted already.
 
         Returns:
             Whether it is kept.
@@ -73,7 +72,6 @@ class ConnectionLimit(Generic[C]):
         """Keep a connection while its request is served, and trust its peer from now on.
 
         Args:
-            connection: The connection.
             trusted: Whether the request makes its peer trusted.
 
         Returns:

@@ -418,7 +418,6 @@ class FabricWiring:
         A container doesn't see the run directory, but has the agent's network namespace.
 
         Args:
-            server: the server.
             run_dir: the fabric's run directory. Default: the one of its name.
         """
         if server in self.containers:

@@ -91,7 +91,6 @@ def matching(fabric: Fabric, region: Region, turn: int) -> list[Circuit]:
     """Return circuits that join a region's servers in pairs; the next turn joins other pairs.
 
     Args:
-        fabric: The fabric.
         region: A region with an OCS.
         turn: 0 or more: shifts the pairs, and chooses the number of the NICs.
     """

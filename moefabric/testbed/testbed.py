@@ -313,7 +313,6 @@ def check_descriptor_limit(
     """Check that agents may open as many descriptors as the paths need.
 
     Args:
-        paths: The paths.
         hosts: The processes that agents share, by server.
 
     Raises:
@@ -386,8 +385,7 @@ def start_fabric(
     """Start a fabric, or find it running; a new one ends with this process.
 
     Args:
-        fabric: The fabric.
-        spec: Its switches, containers, real hosts and certificates. Default: all is emulated.
+        spec: Switches, containers, real hosts and certificates. Default: all is emulated.
         placement: The machines that carry the fabric together. Default: this one alone.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
     """

@@ -110,7 +110,6 @@ class _Rank:
     """Calls and groups of one file.
 
     Attributes:
-        path: The file.
         calls: Communication in program order.
         groups: Ranks of the groups that the file lists.
         sizes: Ranks of groups by what calls say of them.

@@ -35,7 +35,6 @@ class Profile:
     """Activities on the GPU of a rank, ordered by start.
 
     Attributes:
-        path: The file.
         compute: Kernels and copies, or operators.
         collectives: NCCL's kernels, or calls of c10d.
         notes: What was left out or assumed.

@@ -231,7 +231,6 @@ def simai_graph(workload: SimaiWorkload, name: str = "") -> ExecutionGraph:
     bytes that a rank sends. Sizes of all-gathers are those of the result, as AICB gives them.
 
     Args:
-        workload: The workload.
         name: Name of the graph.
 
     Raises:

@@ -76,7 +76,6 @@ def means_table(summary: SweepResult, most: int) -> Table:
     """Return a row for each fabric at each point, with means and confidence intervals.
 
     Args:
-        summary: The sweep.
         most: Most rows.
     """
     spec, rows = summary.spec, list[Row]()
@@ -194,11 +193,11 @@ def _numbers(values: Sequence[Value | None]) -> list[float] | None:
 def _equal_curves(curves: Mapping[str, Mapping[float, Sample]]) -> list[list[str]]:
     """Return the fabrics whose means are equal everywhere, group by group."""
     groups: list[list[str]] = []
-    for fabric, curve in curves.items():
+    for fabric, samples in curves.items():
         for group in groups:
             other = curves[group[0]]
-            if curve.keys() == other.keys() and all(
-                isclose(curve[place].mean or 0.0, other[place].mean or 0.0) for place in curve
+            if samples.keys() == other.keys() and all(
+                isclose(samples[place].mean or 0.0, other[place].mean or 0.0) for place in samples
             ):
                 group.append(fabric)
                 break

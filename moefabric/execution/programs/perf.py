@@ -223,7 +223,6 @@ class Perf:
     """Measures a collective on a running fabric.
 
     Args:
-        programs: The fabric.
         options: Settings of a measurement.
     """
 

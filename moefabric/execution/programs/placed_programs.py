@@ -63,7 +63,6 @@ class RankPlacement:
         """Return ranks on a fabric's servers: as few on each as possible, neighbours together.
 
         Args:
-            fabric: The fabric.
             ranks: Number of ranks; None for one on each GPU.
 
         Raises:
@@ -114,7 +113,6 @@ class MessagePaths:
     """Chooses the paths of messages between servers.
 
     Attributes:
-        fabric: The fabric.
         placement: Places of ranks.
         circuits: Circuits that may be used.
         optical_share: Part of a pair's bytes that its circuits carry, by pair; 1 for other pairs
@@ -328,7 +326,6 @@ class ProgramModel:
     Messages of a connection follow one another. Connections that are paced keep to their pace.
 
     Args:
-        placed: The program.
         greedy: Whether no connection is paced.
 
     Attributes:

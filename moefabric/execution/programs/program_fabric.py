@@ -61,7 +61,6 @@ def program_requests(
     """Return the ranks of each server, as its agent loads them.
 
     Args:
-        placed: The program.
         paces: Pace of each connection in wall bits per second; None for unlimited.
     """
     by_server: dict[str, list[Json]] = {}
@@ -326,7 +325,6 @@ class ProgramFabric:
         """Run a program several times; all ranks start together each time.
 
         Args:
-            placed: The program.
             runs: Number of runs that are measured.
             options: Whether to verify the last run, and to pace connections.
             warm_up: Number of runs before them.

@@ -97,8 +97,6 @@ class RankPlace:
         """Return servers of a fabric that is up; their ranks meet over the management network.
 
         Args:
-            wiring: The fabric.
-            servers: The servers.
             by_agents: Whether ranks that use the backend `moefabric` reach the agents of their
                 servers.
             over_management: Whether gloo talks over the management network instead of the fabric.
@@ -273,7 +271,6 @@ class RankProcesses(Closing):
         """Start all ranks.
 
         Args:
-            job: The ranks.
             on_line: Called with each line that they print.
             grace_s: Time between SIGTERM and SIGKILL.
             on_end: Called in the same thread as `on_line` when the first rank has failed, and when

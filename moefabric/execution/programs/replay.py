@@ -318,7 +318,6 @@ def operation_spans(
     Only ends of steps are needed, which a run and the event simulation define alike.
 
     Args:
-        placed: The program.
         step_ends_s: When each step ended, by rank.
     """
     spans: dict[OperationKey, tuple[float, float]] = {}

@@ -35,8 +35,7 @@ class TrainingRun:
     """A program that trains on one fabric of an experiment.
 
     Args:
-        spec: The experiment.
-        folder: Folder of its file.
+        folder: Folder of the experiment's file.
         jobs: The job, whose gating is `gating`.
         gating: What the gates of the program choose.
         place: The servers.

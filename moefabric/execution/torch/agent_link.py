@@ -128,7 +128,6 @@ class AgentLink:
         """Ask for an exchange; return its number on this link.
 
         Args:
-            request: The exchange.
             memory: Memory with the bytes to send, and room for those to receive.
             boundary: Where the room begins.
             ended: Is called at the end, by another thread.

@@ -23,7 +23,6 @@ class ExchangeWork(dist.Work):
 
     Args:
         link: The link to the agent.
-        request: The exchange.
         member: This rank's place in the group.
         timeout_s: How long the exchange may take.
         outputs: The value of the future.

@@ -267,9 +267,7 @@ def _unexplained(
     ]
 
 
-def _by_name(
-    samples: Iterable[Iterable[tuple[str, float]]],
-) -> dict[str, MutableSequence[float]]:
+def _by_name(samples: Iterable[Iterable[tuple[str, float]]]) -> dict[str, MutableSequence[float]]:
     """Return the values of all collectives by name of their link or server."""
     values = defaultdict[str, MutableSequence[float]](list)
     for name, value in chain.from_iterable(samples):

@@ -315,7 +315,6 @@ class ReservedNode:
     """A node with parts of a fabric.
 
     Attributes:
-        node: The node.
         parts: Names of its parts; the head may have none.
         actor: Handle of its actor.
     """

@@ -75,7 +75,6 @@ class Guard:
 
     Args:
         app: What answers the other requests.
-        token: The token.
         listen_host: Host that the server listens on.
         needs_token: Whether a path needs the token.
     """

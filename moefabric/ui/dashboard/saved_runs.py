@@ -26,9 +26,6 @@ class SavedRuns:
 
     Attributes:
         pages: Rendered pages by key, the newest ones only.
-
-    Args:
-        folder: The folder.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -97,7 +97,6 @@ class Call:
     """A collective as ranks call it.
 
     Attributes:
-        kind: The collective.
         sizes: Bytes [rank][rank] of an all-to-all, from the row's rank to the column's. Of other
             collectives: one row with one number, `execution_graph.Node.size`.
         ranks: Number of ranks.

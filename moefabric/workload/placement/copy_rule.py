@@ -121,8 +121,7 @@ def routed_layer(
     """Return the MoE layer for the routes of tokens.
 
     Args:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         placement: The servers of ranks and experts.
         routes: Routes of the layer, as a sample: each rank has `rank_tokens` tokens like them.
         slots: Position [expert] of each expert in the order of their ranks.

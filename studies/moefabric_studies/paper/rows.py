@@ -110,9 +110,7 @@ class PaperTable:
 
     Attributes:
         name: name of the table.
-        title: its title.
         source: place of its values in the paper.
-        rows: its rows.
         why: explains its rows outside their bands.
         null_model: the null model in words.
     """

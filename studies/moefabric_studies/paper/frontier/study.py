@@ -119,9 +119,7 @@ def run_study(
     """
     start, keep = time.monotonic(), partial(_kept, units or Units())
 
-    def step(
-        name: str, kind: type[_Kind], compute: Callable[[], Iterator[_Kind]]
-    ) -> list[_Kind]:
+    def step(name: str, kind: type[_Kind], compute: Callable[[], Iterator[_Kind]]) -> list[_Kind]:
         rows = keep(name, kind, compute)
         reporter.advance(name)
         return rows

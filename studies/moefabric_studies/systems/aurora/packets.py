@@ -112,7 +112,6 @@ def replayed(
     """Replay comparisons with packets. Needs root.
 
     Args:
-        pairs: The comparisons.
         fabrics: The fabric of GPUs of different speed, and that of equal ones (True).
         token_bytes: Bytes of a token.
         wall_s: Wall seconds of a replay.
@@ -170,7 +169,6 @@ def deployment_measures(
 
     Args:
         modelled: Measures in the paper's model, which notes quote.
-        results: The replays.
     """
     measures = dict(modelled)
     for name, kind in (("colocated_over_best", SMALL), ("loss_by_wrong_traffic", MISLED)):

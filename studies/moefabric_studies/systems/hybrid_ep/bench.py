@@ -80,7 +80,6 @@ class LayerBench:
     """Sends layers over a running fabric.
 
     Args:
-        programs: The fabric.
         runs: Runs that are measured.
         wall_s: Wall seconds of a run.
     """
@@ -97,7 +96,6 @@ class LayerBench:
         """Send a layer, or return the runs of an equal layer that was sent before.
 
         Args:
-            layer: The layer.
             name: Its name in messages.
             longer: Factor by which runs take longer, and messages are larger.
         """
