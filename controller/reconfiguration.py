@@ -32,7 +32,7 @@ _PROBE_TIMEOUT_S: Final = 1.5
 """Time without an arriving frame after which the missing circuits count as dark. It is long because
 frames are late on a busy machine, and tearing down a lit circuit costs more than waiting."""
 _DARK_PROBE_TIMEOUT_S: Final = 0.1
-"""The same timeout for circuits that were dark at the last probe."""
+"""Timeout for circuits that were dark at the last probe."""
 _CACHED_RULES: Final = 8
 """Number of sets of circuits whose rules are kept: a reconfiguration needs three of them."""
 
@@ -207,9 +207,9 @@ class Reconciler:
         """
         started_s, before, seconds = self.clock(), self.lit, defaultdict[str, float](float)
         target = target.without_nics(self.excluded)
-        kept = self.lit & target
+        unchanged = self.lit & target
         try:
-            shown = self._divert_and_read(kept, seconds)
+            shown = self._divert_and_read(unchanged, seconds)
             plan = transition.reconfiguration_plan(
                 self.lit, shown, target, self.device.mode, self.rules, drop=self.drop
             )
@@ -217,20 +217,20 @@ class Reconciler:
             if plan is not None:
                 self._execute(plan, meanwhile, seconds)
         except ControlError as error:
-            raise ControlError(f"{error}; {self._fall_back(kept, before)}") from error
+            raise ControlError(f"{error}; {self._fall_back(unchanged, before)}") from error
         phases = ReconfigurationPhases(**seconds, total_s=self.clock() - started_s)
         dark = target - self.lit
         return Reconfiguration(before, self.lit, dark, phases)
 
-    def _divert_and_read(self, kept: CircuitSet, seconds: dict[str, float]) -> CircuitSet:
-        """Take traffic off all circuits but `kept`; return the OCS's reports until then."""
+    def _divert_and_read(self, unchanged: CircuitSet, seconds: dict[str, float]) -> CircuitSet:
+        """Take traffic off all circuits but `unchanged`; return those that the OCS reports."""
         reading, self._reading = self._reading, None
         if reading is None:
             reading = self.background(self.ocs.circuits, now=True)
         try:
-            if kept != self.lit:
-                divert = rule_changes(self.rules(self.lit), self.rules(kept), drop=self.drop)
-                self._carry(kept)
+            if unchanged != self.lit:
+                divert = rule_changes(self.rules(self.lit), self.rules(unchanged), drop=self.drop)
+                self._carry(unchanged)
                 self._divert(divert, seconds)
         finally:
             with self._timed(seconds, "command_s"):
@@ -334,15 +334,15 @@ class Reconciler:
         self.dark = CircuitSet(earlier.circuits | dark.circuits)
         return circuits - dark, waited_s
 
-    def _fall_back(self, kept: CircuitSet, before: CircuitSet) -> str:
+    def _fall_back(self, unchanged: CircuitSet, before: CircuitSet) -> str:
         """Put traffic, after a fault, on the circuits known to be lit; return a description.
 
         Args:
-            kept: The circuits that the reconfiguration didn't change.
+            unchanged: The circuits that the reconfiguration didn't change.
         """
         unknown = ""
         try:
-            lit = self._known_lit(kept)
+            lit = self._known_lit(unchanged)
         except ControlError as error:
             lit, unknown = CircuitSet(), f", for the OCS doesn't say what is lit: {error}"
         try:
@@ -351,17 +351,17 @@ class Reconciler:
             return f"the rules may not be those of what is lit ({lit}{unknown}): {error}"
         return f"traffic is on {lit}, all else on the EPS{unknown}"
 
-    def _known_lit(self, kept: CircuitSet) -> CircuitSet:
+    def _known_lit(self, unchanged: CircuitSet) -> CircuitSet:
         """Return the circuits that carry frames; if the OCS doesn't settle, only unchanged ones."""
         if self._device_gone:
             return CircuitSet()
         try:
             self.ocs.wait_settled(_FALLBACK_SETTLE_S)
         except ControlError:
-            return self.ocs.circuits() & kept
+            return self.ocs.circuits() & unchanged
         shown = self.ocs.circuits()
-        carrying, _ = self._probe_circuits(shown - kept)
-        return CircuitSet((shown.circuits & kept.circuits) | carrying.circuits)
+        carrying, _ = self._probe_circuits(shown - unchanged)
+        return CircuitSet((shown.circuits & unchanged.circuits) | carrying.circuits)
 
     def _use(self, circuits: CircuitSet, *before: CircuitSet) -> None:
         """Put traffic on these circuits, independent of the rules in force."""

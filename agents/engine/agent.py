@@ -48,11 +48,11 @@ def interface_addresses() -> dict[str, str]:
 
 
 class Agent:
-    """One server's sender and receiver.
+    """Sender and receiver of a server.
 
     Attributes:
         operations: Functions that execute a request and return the reply, by operation.
-        channel_operations: Those that need the channel, for events or a later reply.
+        channel_operations: Functions that also need the channel, for events or a later reply.
     """
 
     def __init__(self, resources: Resources) -> None:

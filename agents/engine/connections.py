@@ -93,7 +93,7 @@ class Connections:
         listeners = {address: self._listener(address) for address in addresses}
         for listener in listeners.values() if congestion else ():
             set_congestion_control(listener.sock, congestion)
-        return {address: one.sock.getsockname()[1] for address, one in listeners.items()}
+        return {address: listener.sock.getsockname()[1] for address, listener in listeners.items()}
 
     def _listener(self, address: str) -> Listener:
         if address not in self.listeners:

@@ -43,7 +43,7 @@ class Ask(NamedTuple):
 
 
 def blocks(what: str, sizes: Sequence[int], memory: memoryview) -> list[memoryview]:
-    """Return the blocks of some sizes that memory has.
+    """Divide memory into blocks of these sizes.
 
     Raises:
         RefusedError: if the blocks are not as large as the memory.

@@ -1,4 +1,4 @@
-"""One process with the agents of several emulated servers.
+"""Process that runs the agents of several emulated servers.
 
 The agents share an event loop and a receive buffer and are otherwise apart: each has its sockets,
 in its server's network namespace, its timers and its secret. A signal to one of them doesn't stop
@@ -85,7 +85,7 @@ class LoopShare:
 
 
 class HostedAgent(NamedTuple):
-    """An agent of the process, with what a signal to it concerns."""
+    """Agent of the process, with its share of the loop and its network, which signals affect."""
 
     share: LoopShare
     network: Network
@@ -165,8 +165,8 @@ def serve(options: argparse.Namespace, cleanup: ExitStack) -> None:
         os.nice(_NICENESS)
     host = Host()
     for network, arguments in options.agents:
-        one = parse(arguments)
-        open_sockets(host.add(one.name, network), one.control, one.ranks, cleanup)
+        agent = parse(arguments)
+        open_sockets(host.add(agent.name, network), agent.control, agent.ranks, cleanup)
     sock = open_control_socket(host.loop, options.signals, host.handle_line)
     cleanup.callback(sock.close)
     host.loop.run()

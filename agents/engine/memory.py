@@ -92,8 +92,8 @@ class Content(NamedTuple):
         """Return how many numbers of each range, all of one size, are not the expected ones."""
         counts, position = [0] * len(ranges), 0
         for block in self._blocks(pattern, len(ranges[0]) if ranges else 0):
-            for index, found in enumerate(ranges):
-                part = bytes(found[position : position + len(block)])
+            for index, result in enumerate(ranges):
+                part = bytes(result[position : position + len(block)])
                 if part != block:
                     counts[index] += _different(part, block, self.element)
             position += len(block)
@@ -113,8 +113,8 @@ class Content(NamedTuple):
             yield total or bytearray(length)
 
 
-def _different(found: bytes, expected: bytearray, element: int) -> int:
+def _different(result: bytes, expected: bytearray, element: int) -> int:
     return sum(
-        found[begin : begin + element] != expected[begin : begin + element]
+        result[begin : begin + element] != expected[begin : begin + element]
         for begin in range(0, len(expected), element)
     )

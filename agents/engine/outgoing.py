@@ -41,7 +41,7 @@ TAIL = 128 * 1024
 
 
 def frame_end(position: int, length: int, segment: int) -> int:
-    """Return up to which byte of a payload the next frame may reach.
+    """Return the byte of a payload at which the next frame ends at the latest.
 
     A shaped link delivers a frame when its transmission begins, so a transfer would end earlier
     than on a wire by the duration of its last frame. The last frame therefore has one segment of

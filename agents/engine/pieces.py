@@ -40,7 +40,7 @@ class Place(Position):
 
 
 class Sum(Place):
-    """One place in memory, to whose numbers those that are received are added.
+    """Place in memory whose numbers are increased by the received ones.
 
     Args:
         element: Bytes of a number.

@@ -96,18 +96,18 @@ class Program:
         self.expected: list[tuple[int, Content, memoryview]] = []
         requests = request.objects("ranks")
         sizes = [fields.integers("buffers", []) for fields in requests]
-        allocated = iter(allocate([size for one in sizes for size in one], "the program"))
-        for fields, own in zip(requests, sizes):
+        allocated = iter(allocate([size for rank in sizes for size in rank], "the program"))
+        for fields, rank_sizes in zip(requests, sizes):
             rank = fields.integer("rank", 0, 1 << 32)
-            buffers = [next(allocated) for _ in own]
+            buffers = [next(allocated) for _ in rank_sizes]
             self.ranks.append(rank)
             self.buffers += buffers
             first = len(self.steps)
             steps = fields.objects("steps")
             self.steps += [Step(rank, step, buffers, first) for step in steps]
-            self.inputs += [_content(one, buffers) for one in fields.objects("inputs")]
-            for one in fields.objects("expected"):
-                self.expected.append((rank, *_content(one, buffers)))
+            self.inputs += [_content(item, buffers) for item in fields.objects("inputs")]
+            for item in fields.objects("expected"):
+                self.expected.append((rank, *_content(item, buffers)))
         self.followers: list[list[int]] = [[] for _ in self.steps]
         self.local: dict[int, list[int]] = {}
         for position, step in enumerate(self.steps):
@@ -152,7 +152,7 @@ def _content(fields: Fields, buffers: list[bytearray]) -> tuple[Content, memoryv
 
 
 class Run:
-    """One run of a program, from `prepare` until all its steps have ended or one has failed.
+    """Run of a program, from `prepare` until all its steps have ended or one has failed.
 
     A message leaves when its sender's step is ready and its receiver has granted it, so that all
     that arrives has its place in memory. A connection carries the messages of many ranks one after

@@ -73,10 +73,10 @@ class Relay:
 
 
 class RelayEnd(DataConnection):
-    """One connection of a relay; bytes that arrive here leave by the other.
+    """Connection of a relay, whose received bytes leave by the relay's other connection.
 
     Attributes:
-        unsent: Bytes that this connection has still to send; the other is not read meanwhile.
+        unsent: Bytes that this connection has still to send. The other isn't read meanwhile.
     """
 
     def __init__(self, relay: Relay, sock: socket.socket) -> None:

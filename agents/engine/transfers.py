@@ -53,7 +53,7 @@ class Transfer:
                 self.on_end()
 
     def to_json(self) -> dict[str, Any]:
-        """Return its part of the collective's report."""
+        """Return the transfer's part of the collective's report."""
         return {
             "first_ns": self.first_ns, "last_ns": self.last_ns, "moved": self.moved,
             "ok": bool(self.ok), "why": self.why, "corrupt": self.corrupt,
@@ -81,7 +81,7 @@ class Send(Transfer):
         self.in_trailer = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return its part of the collective's report."""
+        """Return the transfer's part of the collective's report."""
         sent = {"retransmits": self.retransmits, "acknowledged_ns": self.acknowledged_ns}
         return {**super().to_json(), **sent}
 

@@ -73,7 +73,7 @@ _GREETING_MAGIC = b"mfGr"
 
 
 class Greeting(NamedTuple):
-    """Names of a connection's ends, and the secrets of those who are to accept it.
+    """Names of a connection's ends, and the secrets of the agents that accept it.
 
     Attributes:
         sender: The server that opens the connection.
@@ -99,8 +99,8 @@ class Greeting(NamedTuple):
 
     def admits(self, name: str, secret: str) -> bool:
         """Return whether the sender may send to an agent with this name and secret, or over it."""
-        given = self.relay_secret if name == self.relay else self.secret
-        knows = hmac.compare_digest(given.encode(errors="replace"), secret.encode())
+        presented = self.relay_secret if name == self.relay else self.secret
+        knows = hmac.compare_digest(presented.encode(errors="replace"), secret.encode())
         return knows and name in (self.relay, self.receiver)
 
 

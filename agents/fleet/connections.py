@@ -12,14 +12,14 @@ from moefabric.core.flows import PacedFlow
 from moefabric.core.units import NS_PER_S, duration_ns
 
 REPORT_S: Final = 2.0
-"""How long after a deadline agents may take to report."""
+"""Time in which agents must report after a deadline."""
 RECONNECT_S: Final = 10.0
 """Timeout for opening broken connections again."""
 
 
 @dataclass(frozen=True)
 class DataPath:
-    """One path between a pair of servers.
+    """Path between a pair of servers.
 
     Attributes:
         path: The sender's NIC (`o1`), or another name that the pair has once.
@@ -77,10 +77,10 @@ class DataConnections:
         addresses: dict[str, set[str]] = {}
         for path in paths:
             addresses.setdefault(path.relay or path.dst, set()).add(path.address)
-        requests: dict[Channel, tuple[str, Message]] = {
-            self._channel(server): ("listen", {"addresses": sorted(own), "congestion": congestion})
-            for server, own in addresses.items()
-        }
+        requests: dict[Channel, tuple[str, Message]] = {}
+        for server, listened in addresses.items():
+            fields = {"addresses": sorted(listened), "congestion": congestion}
+            requests[self._channel(server)] = "listen", fields
         self.listening |= request_all(requests, deadline_s)
         self._paths |= {(path.src, path.dst, path.path): path for path in paths}
         self._options = {"congestion": congestion, "sndbuf": sndbuf}

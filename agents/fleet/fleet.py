@@ -93,7 +93,7 @@ class Fleet(Closing):
         return ended[collective]
 
     def lead_ns(self, servers: Collection[str]) -> int:
-        """Return how long after their requests servers may start together, in ns."""
+        """Return the time from a request until servers can start together, in ns."""
         lead_s = LEAD_S + LEAD_PER_AGENT_S * len(servers)
         return duration_ns(lead_s) + 4 * self.clocks.max_round_trip_ns(servers)
 

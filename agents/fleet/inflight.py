@@ -91,13 +91,13 @@ class InflightCollectives:
             if left_s is not None and left_s <= 0:
                 self._check_deadlines()
                 break
-            channels = {c for one in self.collectives.values() for c in one.channels} | {*others}
+            channels = {*others}.union(*(c.channels for c in self.collectives.values()))
             look_s = LOOK_S if left_s is None else min(LOOK_S, left_s)
             if self._read_ready(channels, look_s):
                 return self._take_ended(liveness)
             if time.monotonic() >= check_s:  # not after every report, since every agent sends one
                 check_s = time.monotonic() + LOOK_S
-                relays = {c for one in self.collectives.values() for c in one.relays}
+                relays = {c for collective in self.collectives.values() for c in collective.relays}
                 unreported = {c for n in self.collectives for c in self._unreported(n)}
                 liveness.check(channels, unreported | relays)
         return ended

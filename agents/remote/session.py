@@ -12,9 +12,9 @@ from typing import Final
 from moefabric.runtime.processes import wait_or_kill
 
 _END_S: Final = 2.0
-"""How long the client may take to end once its output has ended."""
+"""Time in which the client must end after its output."""
 _SEND_S: Final = 10.0
-"""How long a client that takes no more bytes may delay a request."""
+"""Time for which a client that takes no bytes may delay a request."""
 
 
 class Session:

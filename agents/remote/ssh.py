@@ -24,7 +24,7 @@ KEEPALIVE_S: Final = 2
 KEEPALIVES: Final = 3
 """ssh gives a connection up when so many keepalives, one every `KEEPALIVE_S`, have no answer."""
 SILENCE_S: Final = 45.0
-"""What runs on a host ends itself when it has heard nothing from here for this time."""
+"""Time without a sign of life from here after which programs on a host end themselves."""
 
 # What runs on a host is sent over the SSH session that becomes its control channel, and stays in
 # memory. So nothing has to be removed afterwards, and the host needs neither SFTP nor a writable

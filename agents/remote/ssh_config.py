@@ -70,16 +70,16 @@ def _route(config: paramiko.SSHConfig, login: HostLogin, depth: int) -> list[Hop
         at = int(number) if number else None
         hop_login = HostLogin(name, at, None, login.identity_file, tuple(earlier))
         before = _route(config, hop_login, depth + 1)
-    given = [login.identity_file] if login.identity_file else []
+    configured = [login.identity_file] if login.identity_file else []
     known = (shlex.split(options.get(key, default)) for key, default in _KNOWN_HOSTS.items())
-    identities = [*given, *options.get("identityfile", [] if given else _IDENTITIES)]
+    identities = [*configured, *options.get("identityfile", [] if configured else _IDENTITIES)]
     hop = Hop(
         login.host,
         options["hostname"],
         login.port or int(options.get("port", 22)),
         login.user or named or options.get("user") or getpass.getuser(),
         tuple(Path(file).expanduser() for file in identities if file != "none"),
-        bool(given) or options.get("identitiesonly") == "yes",
+        bool(configured) or options.get("identitiesonly") == "yes",
         tuple(Path(file).expanduser() for files in known for file in files if file != "none"),
     )
     return [*before, hop]

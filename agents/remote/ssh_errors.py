@@ -76,8 +76,8 @@ def _unknown_key(destination: Destination, match: re.Match[str], _text: str) -> 
     name, port = match["name"], 22
     if bracketed := re.fullmatch(r"\[(.*)\]:([0-9]+)", name):
         name, port = bracketed[1], int(bracketed[2])
-    own = name == destination.hostname
-    whose = "its host key" if own else f"the host key of {name}, on the way,"
+    is_target = name == destination.hostname
+    whose = "its host key" if is_target else f"the host key of {name}, on the way,"
     scan = f"`ssh-keyscan -p {port} {name} >> ~/.ssh/known_hosts`"
     return (
         f"{whose} is unknown; log in once with `ssh {destination.host}` and compare the "

@@ -16,7 +16,7 @@ MOST_CLEARED: Final = 1000
 
 @dataclass(eq=False)
 class FailureReport:
-    """One failure. Instants are CLOCK_MONOTONIC.
+    """Failure of a component, with instants of CLOCK_MONOTONIC.
 
     Attributes:
         number: Number of the report, from 1.

@@ -47,7 +47,7 @@ def check_period_s(fabric: Fabric, region: Region) -> float:
 
 
 def lost_light(suspects: CircuitSet, shown: CircuitSet, *, is_probed: bool) -> dict[Circuit, str]:
-    """Return the circuits that have lost their light, and what tells so.
+    """Return the circuits that have lost their light, each with the evidence.
 
     Args:
         suspects: Circuits that nobody has moved and that no frame is known to pass.
@@ -89,10 +89,10 @@ class LightWatch:
         Raises:
             ControlError: If a switch, or an OCS that alone tells of light, doesn't answer.
         """
-        asked_ns, lit = self.clock_ns(), self.reconciler.mark_lit()
+        checked_ns, lit = self.clock_ns(), self.reconciler.mark_lit()
         suspects = lit - self._carrying(lit)
         if not (suspects.circuits and self._lose(suspects)):
-            self._proved_ns = asked_ns
+            self._proved_ns = checked_ns
         now_s = self.clock_ns() / NS_PER_S
         if self.repair and self.recovery.lacks_light and now_s >= self._repairs.not_before_s:
             self._repairs.note_end(now_s)
@@ -117,7 +117,7 @@ class LightWatch:
             return True
 
     def _reasons(self, suspects: CircuitSet) -> dict[Circuit, str]:
-        """Return what tells that circuits have lost their light, by circuit."""
+        """Return the evidence of lost light, by circuit."""
         is_probed = self.reconciler.probe is not None
         try:
             shown = self.reconciler.ocs.circuits()

@@ -89,7 +89,7 @@ class RegionRecovery:
 
     @property
     def has_light(self) -> bool:
-        """Whether any optical NIC of the region works."""
+        """True if any optical NIC of the region works."""
         return any(self.fabric.usable_optical(server) for server in self.region.servers)
 
     # --- at once ---------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class RegionRecovery:
 
     @property
     def _eps_uses_circuits(self) -> bool:
-        """Whether a server is reached over the circuit of a relay, or all are for want of an EPS.
+        """True if packets of the EPS cross circuits: to isolated servers, or without an EPS at all.
 
         A server that has just lost its electrical NICs gets a relay soon.
         """
@@ -248,17 +248,17 @@ class RegionRecovery:
 
     @property
     def lacks_light(self) -> bool:
-        """Whether a circuit that is asked for has lost its light."""
+        """True if a requested circuit has lost its light."""
         return any(report.kind is FailureKind.LIGHT for report in self.history.standing())
 
-    def settle_light(self, asked: CircuitSet) -> None:
-        """Report the circuits that have light again, or that nobody asks for any more.
+    def settle_light(self, requested: CircuitSet) -> None:
+        """Report the circuits that have light again, or are no longer requested.
 
         Args:
-            asked: The circuits of the last request.
+            requested: The circuits of the last request.
         """
         over = dict.fromkeys(map(str, self._lit()), "lit again")
-        awaited = frozenset(map(str, asked)) - over.keys()
+        awaited = frozenset(map(str, requested)) - over.keys()
         for report in self.history.standing():
             if report.kind is not FailureKind.LIGHT or report.what in awaited:
                 continue

@@ -267,7 +267,7 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
 
     def stop(self, run: RunDirectory | None = None) -> None:
         """End the processes of one fabric, or all, and wait for their end, but not for long."""
-        stopping = [(key, one) for key, one in self.running.items() if run in (None, key[0])]
+        stopping = [item for item in self.running.items() if run in (None, item[0][0])]
         killed = end_processes([process.pidfd for _, process in stopping], _STOP_S)
         for key, process in stopping:
             if process.pidfd in killed:

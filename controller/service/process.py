@@ -87,7 +87,7 @@ def serve(
     contexts = [_log_context(run, name) if shares else copy_context() for name in names]
 
     def each(work: Callable[[Region | None], T]) -> list[T]:
-        """Work for all regions at once, each in its context."""
+        """Call a function for all regions at once, each in its context."""
         starts = zip(contexts, regions, strict=True)
         ends = [context.run(green.start, partial(work, region)) for context, region in starts]
         return [end() for end in ends]

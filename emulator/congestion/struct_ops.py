@@ -91,7 +91,7 @@ def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: Ex
 
 
 SOCKET: Final = Reg.R6
-"""Where programs keep the socket."""
+"""Register in which programs keep the socket."""
 PRIVATE: Final = "inet_conn.icsk_ca_priv"
 """Member of a socket: 104 bytes that belong to the congestion control."""
 ACK_PENDING: Final = "inet_conn.icsk_ack.pending"

@@ -41,7 +41,6 @@ class FlowMemory:
 
         Args:
             numbers: Numbers of the rows.
-            rows: The rows.
             interval_s: Time since the last measurements.
 
         Returns:
@@ -55,24 +54,24 @@ class FlowMemory:
         self._last[numbers] = rows
         samples = rows["acknowledgements"] - before["acknowledgements"]
         acts = (samples > 0) & (rows["rate_interval_us"] > 0) & (rows["srtt_us"] > 0)
-        active, own = numbers[acts], rows[acts]
-        packet = own["mss_cache"].astype(float)
-        throughput = own["rate_delivered"] * packet / own["rate_interval_us"] * 1e6
+        active, acting = numbers[acts], rows[acts]
+        packet = acting["mss_cache"].astype(float)
+        throughput = acting["rate_delivered"] * packet / acting["rate_interval_us"] * 1e6
         self._most[active] = np.maximum(self._most[active], throughput)
-        smoothed = own["srtt_us"] / 8e6
-        lost = (own["lost"] - before["lost"][acts]).astype(float)
+        smoothed = acting["srtt_us"] / 8e6
+        lost = (acting["lost"] - before["lost"][acts]).astype(float)
         measured = decisions.Measurements(
             throughput,
             self._most[active],
-            (own["rtt_sum_us"] - before["rtt_sum_us"][acts]) / samples[acts] / 1e6,
+            (acting["rtt_sum_us"] - before["rtt_sum_us"][acts]) / samples[acts] / 1e6,
             smoothed,
-            np.maximum(own["min_rtt_us"], 1) / 1e6,
-            own["snd_cwnd"].astype(float),
+            np.maximum(acting["min_rtt_us"], 1) / 1e6,
+            acting["snd_cwnd"].astype(float),
             packet,
             lost * packet / interval_s,
-            own["packets_out"].astype(float),
-            pacing_rate(own["snd_cwnd"], own),
-            own["retrans_out"].astype(float),
+            acting["packets_out"].astype(float),
+            pacing_rate(acting["snd_cwnd"], acting),
+            acting["retrans_out"].astype(float),
         )
         features = np.stack(measured.features(), axis=-1)
         fresh = is_new[acts]
@@ -153,7 +152,7 @@ def act(table: WindowTable, actor: Actor, memory: FlowMemory, interval_s: float)
     acts, states = memory.states(numbers, rows, interval_s)
     if not acts.any():
         return
-    own = rows[acts]
-    earlier = np.where(own["window"] > 0, own["window"], FIRST_WINDOW).astype(float)
+    acting = rows[acts]
+    earlier = np.where(acting["window"] > 0, acting["window"], FIRST_WINDOW).astype(float)
     windows = np.minimum(decisions.next_window(earlier, actor.act(states)), MOST_WINDOW)
-    table.decide(numbers[acts], windows, pacing_rate(windows, own))
+    table.decide(numbers[acts], windows, pacing_rate(windows, acting))

@@ -17,7 +17,7 @@ _PARALLEL: Final = 8
 _NAME_DIGITS: Final = 8
 """Digits of a fabric's identity in the names of its containers."""
 _END_S: Final = 2.0
-"""How long the engine may take to notice the end of a container's process."""
+"""Time in which the engine must notice the end of a container's process."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class RunningContainer:
 
     Attributes:
         id: its ID.
-        name: its name.
         image: name of its image.
         pid: its first process, as this machine numbers it.
         is_new: whether it was started for the fabric.
@@ -76,7 +75,7 @@ def _engine_errors(subject: str) -> Iterator[None]:
 
 
 def has_image(engine: Any, image: str) -> bool:
-    """Whether the engine has an image.
+    """Return whether the engine has an image.
 
     Raises:
         FabricError: if the engine doesn't answer.
@@ -192,7 +191,7 @@ def _running(server: str, container: Any, *, is_new: bool) -> RunningContainer:
 
 
 def _is_visible(container: str, pid: int) -> bool:
-    """Whether a process of this machine belongs to a container, by its control groups."""
+    """Return whether a process of this machine belongs to a container, by its control groups."""
     try:
         return container in Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Program that runs a command in a container, like `docker exec`, and passes on all that it does.
+"""Program that runs a command in a container, like `docker exec`, with its streams and signals.
 
 `python emulator/containers/execution.py CONTAINER [NAME=VALUE]... -- COMMAND...` runs the command
 with the container's files, user, variables and limits. Standard streams, signals, the size of a
@@ -46,7 +46,6 @@ def execution_argv(container: str, variables: Sequence[str], command: Sequence[s
     Args:
         container: ID of the container.
         variables: additional variables, each `NAME=VALUE`.
-        command: the command.
     """
     return [sys.executable, str(Path(__file__).absolute()), container, *variables, "--", *command]
 
@@ -67,7 +66,7 @@ def main(words: Sequence[str]) -> int:
 
 
 class Execution:
-    """One command in a container."""
+    """Command in a container."""
 
     def __init__(
         self, api: Any, container: str, variables: Sequence[str], command: Sequence[str]

@@ -30,7 +30,6 @@ class MirredCrossbar:
         """Take over the filters that exist on interfaces.
 
         Args:
-            ports: The ports.
             interfaces: Index of the interface by port.
             netns: Path of the interfaces' network namespace.
 

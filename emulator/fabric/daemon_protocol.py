@@ -39,7 +39,6 @@ class UpRequest:
     """Request of `up` to a new fabric process; pickled, because the JSON library loads slowly.
 
     Attributes:
-        wiring: the fabric.
         timeout_s: limit until the fabric is ready.
         owner: process with whose end the fabric ends; None if it stays.
         machine: the machine whose part to make, of a fabric on several; empty for all of a fabric.

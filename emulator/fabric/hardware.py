@@ -62,7 +62,7 @@ class Hardware:
         """Pid, by node, of a process in the node's namespaces."""
         self.crossbar = self.wiring.crossbar
         self.remarks: list[str] = []
-        """What this machine lacks."""
+        """Abilities that this machine lacks, as texts."""
         self._undo = ExitStack()
         self._outer = self._undo.enter_context(namespaces.held())
         self._undo.callback(run_directories.abandon, run_dir)
@@ -139,7 +139,7 @@ class Hardware:
 
     @property
     def _is_bpf(self) -> bool:
-        """Whether the switches are in eBPF."""
+        """True if the switches are in eBPF."""
         return self.wiring.switch == DatapathKind.BPF
 
     @staticmethod
@@ -152,8 +152,8 @@ class Hardware:
         """Make servers, OCS nodes and unshaped links; start the processes of the nodes."""
         hosts = self.run_dir.hosts_file
         hosts.write_text(hosts_text(self.wiring.fabric, self.wiring.management))
-        own = [node for node in self.plan.nodes if node not in self.wiring.containers]
-        holders = self._undo.enter_context(NamespaceHolders(own, self.run_dir.name, hosts))
+        emulated = [node for node in self.plan.nodes if node not in self.wiring.containers]
+        holders = self._undo.enter_context(NamespaceHolders(emulated, self.run_dir.name, hosts))
         namespaces.disable_ipv6()
         self.switches = self._start_switches()
         self.processes.start_prefork_servers(self.own_specs)
@@ -249,8 +249,8 @@ class Hardware:
         """
         wiring = self.wiring
         controllers = {s.bridge: wiring.switch_controller(s.name) for s in self.plan.switches}
-        own = set(map(wiring.management.openflow_endpoint, wiring.controlled))
-        counts = Counter(place for place in controllers.values() if place in own)
+        endpoints = set(map(wiring.management.openflow_endpoint, wiring.controlled))
+        counts = Counter(place for place in controllers.values() if place in endpoints)
         names = ", ".join(f"{address}:{port}" for address, port in sorted(counts))
         deadline = self._deadline_of(ProcessRole.CONTROLLER)
         if self.others.is_head:  # switches on other machines retry until controllers listen

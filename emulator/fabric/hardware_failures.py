@@ -76,7 +76,6 @@ class HardwareFailures:
         """Start without failures.
 
         Args:
-            plan: the fabric.
             signal_agent: sends a signal to the agent of a server.
             set_links: switches interfaces of the fabric's own namespace on or off.
         """

@@ -94,7 +94,7 @@ def injected_failures(run_dir: RunDirectory) -> list[dict[str, Any]]:
 def lacks_power(run_dir: RunDirectory, ocs: str) -> bool:
     """Return whether an optical switch has lost its power."""
     failures = request(run_dir, {"do": "fault"})["faults"]
-    return any(one["kind"] == FailureKind.OCS and ocs in one["what"] for one in failures)
+    return any(f["kind"] == FailureKind.OCS and ocs in f["what"] for f in failures)
 
 
 def ocs_ports(wiring: FabricWiring, name: str) -> tuple[Region, tuple[int, int]]:

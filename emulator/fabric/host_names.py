@@ -17,8 +17,7 @@ def host_names(fabric: Fabric, management: ManagementNetwork) -> Iterator[tuple[
     and `ocs0` are addresses on the management network, and `management` is that of the controllers.
 
     Args:
-        fabric: the fabric.
-        management: its management network.
+        management: the fabric's management network.
     """
     for server in fabric.servers:
         first, *further = fabric.addressing.addresses(server)

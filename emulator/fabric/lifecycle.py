@@ -44,17 +44,16 @@ _MAX_PATH_LETTERS: Final = 80
 
 
 def wanted(fabric: Fabric, switch: str = "auto") -> FabricWiring:
-    """Return what `up` takes for a fabric; containers, real hosts and others are added to it.
+    """Return the wiring of a fabric for `up`; callers add containers, real hosts and others.
 
     Args:
-        fabric: the fabric.
         switch: datapath of the electrical switches: auto, bpf or ovs (`datapath.choose_datapath`).
     """
     return FabricWiring(fabric, ManagementNetwork.example_for(fabric), switch)
 
 
 def up(
-    asked: Fabric | FabricWiring,
+    hardware: Fabric | FabricWiring,
     processes: ProcessList,
     timeout_s: float = 30.0,
     *,
@@ -68,7 +67,7 @@ def up(
     (`process_logs`). Remains of dead fabrics are removed.
 
     Args:
-        asked: what to make: a fabric of which this machine emulates all, or a wiring (`wanted`).
+        hardware: a fabric of which this machine emulates all, or a wiring (`wanted`).
         processes: the processes of the fabric.
         timeout_s: limit until the fabric is ready.
         external: the roles, `ocs` and `controller`, whose processes are started by others; `up`
@@ -83,7 +82,7 @@ def up(
         FabricError: if the fabric can't be made, or another one has its name.
         UnsupportedError: if the machine or the user lacks something; names the remedy.
     """
-    wiring = wanted(asked) if isinstance(asked, Fabric) else asked
+    wiring = wanted(hardware) if isinstance(hardware, Fabric) else hardware
     fabric, run_dir = wiring.fabric, named_run_directory(wiring.fabric.name)
     _check_prerequisites(fabric, run_dir)
     if wiring.placement is not None and (wiring.containers or wiring.hosts):
@@ -126,7 +125,7 @@ def region_processes(regions: int) -> int:
 
 
 def _specification(wiring: FabricWiring) -> tuple[object, ...]:
-    """Return what the user has asked for, except the kind of switch."""
+    """Return a wiring as the user specified it, without the kind of switch."""
     carriers = wiring.containers, wiring.hosts, wiring.placement
     control = wiring.controller, wiring.control_tls
     return wiring.fabric, control, wiring.shared_agents, carriers
@@ -214,8 +213,7 @@ def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
     """Check that a fabric is possible here, before anything is made; make room in the kernel.
 
     Args:
-        fabric: the fabric.
-        run_dir: its run directory.
+        run_dir: the fabric's run directory.
 
     Raises:
         FabricError: if its names, rates or paths are impossible.
@@ -361,7 +359,6 @@ def signal_agent(name: str, server: str, number: int) -> None:
 
     Args:
         name: the fabric.
-        server: the server.
         number: SIGKILL, SIGSTOP or SIGCONT.
 
     Raises:

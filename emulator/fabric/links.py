@@ -286,7 +286,6 @@ def read_queues(plan: FabricPlan, pids: Mapping[str, int]) -> QueueCounts:
     Call it in the fabric's own namespace.
 
     Args:
-        plan: the fabric.
         pids: by node, the pid of a process in the node's namespace.
 
     Raises:

@@ -62,11 +62,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Readiness:
-    """What a machine can do, by its findings.
+    """Ability of a machine to run fabrics, by its findings.
 
     Attributes:
         missing: checks without which no fabric is possible, and which aren't met.
-        unknown: the same, of which nobody knows whether they are met.
+        unknown: checks without which no fabric is possible, and which couldn't be made.
         without: checks that aren't met, or are unknown, and that some fabrics need.
     """
 
@@ -76,12 +76,12 @@ class Readiness:
 
     @property
     def is_ready(self) -> bool:
-        """Whether fabrics are possible."""
+        """True if fabrics are possible."""
         return not self.missing and not self.unknown
 
     @property
     def text(self) -> str:
-        """One line that says what is possible."""
+        """Summary in one line: possible commands, and missing needs."""
         if self.is_ready:
             return "ready for run, up" + _listed("without", self.without)
         lacks = _listed("needs", self.missing) + _listed("unknown", self.unknown)
@@ -93,9 +93,9 @@ def _listed(title: str, names: tuple[str, ...]) -> str:
 
 
 def readiness(findings: Sequence[Finding]) -> Readiness:
-    """Return what a machine can do, by the findings of all checks."""
+    """Return the ability of a machine to run fabrics, by the findings of all checks."""
     met = {finding.what for finding in findings if finding.ok}
-    lacking = [one for one in findings if not one.ok]
+    lacking = [finding for finding in findings if not finding.ok]
     needed = [one for one in lacking if one.needed and one.instead not in met]
     return Readiness(
         missing=tuple(one.what for one in needed if not one.is_unknown),
@@ -286,10 +286,8 @@ def _crossbar() -> str:
 
 _HTB: Final = "a kernel with CONFIG_NET_SCH_HTB: `modprobe sch_htb`"
 _BFIFO: Final = "a kernel with CONFIG_NET_SCH_FIFO; without it, no `queue: 400 kB`"
-_NETEM: Final = "`modprobe sch_netem`; without it links have no propagation delay"
 _check_qdisc("shaping (HTB)", "htb default 1", _HTB, needed=True)
 _check_qdisc("queues of limited bytes (bfifo)", "bfifo limit 100000", _BFIFO)
-_check_qdisc("delay and loss (netem)", "netem delay 1ms", _NETEM)
 _check_programs("iperf3", "apt install iperf3", "iperf3")
 
 

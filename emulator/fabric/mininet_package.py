@@ -13,7 +13,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import Final
 
 DEBIAN_FOLDER: Final = "/usr/lib/python3/dist-packages"
-"""Where Debian's Python packages are."""
+"""Folder of Debian's Python packages."""
 
 
 def mininet_spec() -> ModuleSpec | None:

@@ -78,16 +78,16 @@ class BpfSwitch(Switch):
         for switch in started:
             switch.service = service
             service.switches.add(switch.name)
-        addresses = {s.name: (one.IP(), int(one.port)) for s in started for one in s.controllers}
+        addresses = {s.name: (c.IP(), int(c.port)) for s in started for c in s.controllers}
         service.process.connect(addresses, deadline)
         return started
 
     @property
     def plan(self) -> SwitchPlan:
-        """What the process that serves the switch has to know."""
+        """Plan of the switch for the process that serves it."""
         ports = [Interface(FABRIC, intf.name, number) for number, intf in self.intfs.items()]
-        own = tuple(port for port in ports if port.port)
-        return SwitchPlan(self.name, self.name, int(self.dpid, 16), own)
+        numbered = tuple(port for port in ports if port.port)
+        return SwitchPlan(self.name, self.name, int(self.dpid, 16), numbered)
 
     @property
     def management(self) -> Path:

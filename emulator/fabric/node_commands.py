@@ -112,7 +112,6 @@ def capture_points(wiring: FabricWiring, place: str) -> list[CapturePoint]:
     """Return the interfaces of a place, which are all in one namespace.
 
     Args:
-        wiring: the fabric.
         place: a NIC (`s0/o1`), where frames leave and enter the server; a server (`s0`), for the
             frames of its programs; a circuit (`s0/o0~s3/o0`), lit or not, for both its NICs; a link
             between switches (`leaf0~spine0`); a switch (`leaf0`), for all its ports; an OCS

@@ -135,9 +135,7 @@ def remote_argv(
 
     Args:
         run_dir: the head's run directory of the fabric.
-        machine: the machine.
         node: server or OCS; empty for the fabric's own namespace.
-        command: the command.
         kind: `exec`, `network` (`node_commands.exec_argv`, `network_argv`), or `capture`.
         file: where a capture goes at its end.
     """
@@ -178,27 +176,27 @@ class OtherParts:
         """Describe processes that have ended but should run."""
         return self.ask({"do": "ping"}).faults if self._run_dir.machines_socket.exists() else []
 
-    def with_descriptions(self, own: Reply, servers: Sequence[str]) -> Reply:
+    def with_descriptions(self, head: Reply, servers: Sequence[str]) -> Reply:
         """Return the description of the whole fabric, from that of the head's part.
 
         Its `lost_machines` says why machines are lost, if there are any.
         """
         replies = self.ask({"do": "inspect"})
-        whole = merged_description(own, replies.parts, servers) if replies.parts else own
+        whole = merged_description(head, replies.parts, servers) if replies.parts else head
         return whole | ({"lost_machines": replies.lost} if replies.lost else {})
 
 
 def merged_description(
-    own: Mapping[str, Any], parts: Mapping[str, Reply], order: Iterable[str]
+    head: Mapping[str, Any], parts: Mapping[str, Reply], order: Iterable[str]
 ) -> Reply:
     """Return the description of a whole fabric from those of its parts.
 
     Args:
-        own: the head's.
-        parts: the others', by machine.
+        head: that of the head's part.
+        parts: those of the other parts, by machine.
         order: the servers of the fabric.
     """
-    merged = dict(own)
+    merged = dict(head)
     for machine, part in parts.items():
         for kind in ("servers", "ocs", "switches", "links", "remarks"):
             merged[kind] = [*merged[kind], *part.get(kind, ())]
@@ -211,7 +209,7 @@ def merged_description(
 
 
 def merged_lateness(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how late the relays of all machines were: the worst of each quantile."""
+    """Return the lateness of the relays of all machines: the worst of each quantile."""
     merged: dict[str, Any] = {}
     for name, value in itertools.chain.from_iterable(report.items() for report in reports):
         before = merged.get(name, 0)

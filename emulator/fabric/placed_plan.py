@@ -55,7 +55,6 @@ def processes_on(
 
     Args:
         specs: the processes of the whole fabric; those outside of all nodes run on the head.
-        wiring: the fabric.
         machine: name of the machine; a fabric without placement is on one.
 
     Raises:
@@ -78,7 +77,6 @@ def tunnelled(
 
     Args:
         plan: the plan of the fabric on one machine.
-        fabric: the fabric.
         placement: which machine has each part.
         identity: the fabric's identity, by which its tunnels differ from those of other fabrics.
 
@@ -136,7 +134,6 @@ def part_of(whole: FabricPlan, wiring: FabricWiring, machine: Machine) -> Fabric
     Args:
         whole: the plan with its tunnels.
         wiring: the fabric, with its placement.
-        machine: the machine.
     """
     fabric, placement = wiring.fabric, wiring.placement
     assert placement is not None

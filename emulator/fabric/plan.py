@@ -34,7 +34,7 @@ _IFNAMSIZ: Final = 15
 
 @dataclass(frozen=True)
 class Interface:
-    """One end of a link.
+    """End of a link.
 
     Attributes:
         node: the node that the interface belongs to.
@@ -104,12 +104,12 @@ class Link:
 
     @property
     def is_host_link(self) -> bool:
-        """Whether the link joins a server and its server switch."""
+        """True if the link joins a server and its server switch."""
         return self.name.endswith("/host")
 
     @property
     def is_nic(self) -> bool:
-        """Whether the link is that of a NIC, whose name it has."""
+        """True if the link belongs to a NIC, whose name it has."""
         return "/" in self.name and bool(self.a.port)
 
     @property
@@ -144,7 +144,7 @@ class SwitchPlan:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Its entry in a request to the process that serves switches in eBPF."""
+        """Entry of the switch in a request to the process that serves switches in eBPF."""
         ports = {end.port: end.name for end in self.ports}
         return {"name": self.bridge, "datapath_id": self.datapath_id, "ports": ports}
 
@@ -199,8 +199,8 @@ class FabricPlan:
         """Return the plan with other names of interfaces, by server."""
 
         def renamed(end: Interface) -> Interface:
-            own = names.get(end.node, ServerInterfaces())
-            changed = {HOST_INTERFACE: own.host, MANAGEMENT_INTERFACE: own.management}
+            interfaces = names.get(end.node, ServerInterfaces())
+            changed = {HOST_INTERFACE: interfaces.host, MANAGEMENT_INTERFACE: interfaces.management}
             return replace(end, name=changed.get(end.name, end.name))
 
         links = tuple(replace(link, a=renamed(link.a), b=renamed(link.b)) for link in self.links)
@@ -243,7 +243,7 @@ class FabricPlan:
 
     @property
     def single_packets(self) -> bool:
-        """Whether hosts send frames of one packet, because queues of limited room count them."""
+        """True if hosts send frames of one packet, because queues of limited room count them."""
         return self.queue is not None or bool(self.programmed)
 
     @property

@@ -48,7 +48,6 @@ def plug_hosts(
         hosts: the real hosts, by server.
         pids: by node, the pid of a process in the node's namespace.
         outer: path of the outer network namespace.
-        fabric: the fabric.
         run_dir: keeps what has moved, for `return_devices`.
 
     Raises:
@@ -127,7 +126,7 @@ def shell_of(run_dir: RunDirectory, node: str) -> tuple[str, ...]:
 
 
 def has_moved_devices(run_dir: RunDirectory) -> bool:
-    """Whether interfaces of the outer namespace have moved into a fabric."""
+    """Return whether interfaces of the outer namespace have moved into a fabric."""
     with suppress(OSError, ValueError):
         return bool(json.loads((run_dir.path / PLUGS).read_text()))
     return False

@@ -55,19 +55,19 @@ def keep_logs(run_dir: RunDirectory) -> Path | None:
     Returns:
         The folder with the logs; None if there are none.
     """
-    logs, kept = run_dir.log_file("any").parent, _folder(run_dir.name)
+    logs, folder = run_dir.log_file("any").parent, _folder(run_dir.name)
     try:
         if not any(log.stat().st_size for log in logs.iterdir()):
             return None
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.parent.mkdir(exist_ok=True)
-        logs.rename(kept)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(exist_ok=True)
+        logs.rename(folder)
     except OSError:  # nothing was started, or the folder can't be written
         return None
-    newest = sorted(kept.parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    newest = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in newest[_KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
-    return kept
+    return folder
 
 
 def forget(fabric: str) -> None:

@@ -21,7 +21,6 @@ class ProgrammedLinks:
     """The relay of a fabric's links; both ends of each are in the fabric's namespace.
 
     Args:
-        plan: The fabric.
         processes: Processes of the fabric, which the relay joins.
     """
 

@@ -12,7 +12,7 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
 from moefabric.emulator.fabric.other_machines import merged_lateness
-from moefabric.emulator.fabric.plan import FABRIC, FabricPlan
+from moefabric.emulator.fabric.plan import FABRIC, FabricPlan, Link
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.command import run
 from moefabric.emulator.linux.processes import ChildProcess, ProcessRole
@@ -87,8 +87,8 @@ class RunningHardware:
 
     def ocs_processes(self) -> list[ChildProcess]:
         """Return the processes of OCSes that the fabric process has started."""
-        own = {spec.name for spec in self._made.own_specs if spec.role is ProcessRole.OCS}
-        return [process for name, process in self._processes.running.items() if name in own]
+        names = {spec.name for spec in self._made.own_specs if spec.role is ProcessRole.OCS}
+        return [process for name, process in self._processes.running.items() if name in names]
 
     def restart(self, name: str) -> ChildProcess:
         """Start a process that has ended again; raise FabricError if that fails."""
@@ -127,12 +127,12 @@ class RunningHardware:
             if host := wiring.hosts.get(server["name"]):
                 server["host"] = host.login.host
         alive = [
-            {"name": one.name, "pid": one.pid} | self._served(one.name)
-            for one in self._processes.alive()
+            {"name": process.name, "pid": process.pid} | self._served(process.name)
+            for process in self._processes.alive()
         ]
-        own = described | {"processes": alive, "crossbar": self._made.crossbar}
-        own |= {"remarks": self._made.remarks, "faults": self.faults()}
-        return self._others.with_descriptions(own, wiring.fabric.servers)
+        part = described | {"processes": alive, "crossbar": self._made.crossbar}
+        part |= {"remarks": self._made.remarks, "faults": self.faults()}
+        return self._others.with_descriptions(part, wiring.fabric.servers)
 
     def _served(self, name: str) -> dict[str, Any]:
         """Return the servers that share a process, for `inspect --json`; nothing for others."""
@@ -180,7 +180,6 @@ def counter_facts(
     """Return where the counters of NICs, OCS ports and uplinks are (module `port_counters`).
 
     Args:
-        plan: the fabric.
         index_of: index of each interface of the fabric's own namespace.
         crossbars: the OCSes whose crossbars count frames.
     """
@@ -208,30 +207,12 @@ def describe_plan(
 
     Args:
         wiring: the wiring of the fabric.
-        plan: its plan.
         carrier: whether an interface has a carrier, by the interface's name.
     """
-    fabric, links = wiring.fabric, {link.name: link for link in plan.links}
+    links = {link.name: link for link in plan.links}
     return {
-        "fabric": fabric.name,
-        "servers": [
-            {
-                "name": server,
-                "region": fabric.region_of[server].name,
-                "addresses": list(fabric.addressing.addresses(server)),
-                "nics": [
-                    {
-                        "name": str(nic),
-                        "kind": nic.kind.value,
-                        "rate_bps": links[str(nic)].rate_bps,
-                        "carrier": carrier.get(links[str(nic)].a.name, False),
-                    }
-                    for nic in fabric.nics(server)
-                ],
-                "management": wiring.management.server_address(fabric, server),
-            }
-            for server in plan.servers
-        ],
+        "fabric": wiring.fabric.name,
+        "servers": [_describe_server(wiring, links, carrier, server) for server in plan.servers],
         "ocs": [
             {
                 "name": ocs.name,
@@ -257,4 +238,26 @@ def describe_plan(
             for link in plan.programmed
             if link.behaviour is not None
         ],
+    }
+
+
+def _describe_server(
+    wiring: FabricWiring, links: Mapping[str, Link], carrier: Mapping[str, bool], server: str
+) -> dict[str, Any]:
+    """Return a server with its NICs as JSON values, as `describe_plan` has it."""
+    fabric = wiring.fabric
+    return {
+        "name": server,
+        "region": fabric.region_of[server].name,
+        "addresses": list(fabric.addressing.addresses(server)),
+        "nics": [
+            {
+                "name": str(nic),
+                "kind": nic.kind.value,
+                "rate_bps": links[str(nic)].rate_bps,
+                "carrier": carrier.get(links[str(nic)].a.name, False),
+            }
+            for nic in fabric.nics(server)
+        ],
+        "management": wiring.management.server_address(fabric, server),
     }

@@ -35,7 +35,6 @@ class JoinedServer:
     """Server that is a container.
 
     Attributes:
-        container: the container.
         interfaces: names of its interfaces.
         sysctls: values, before the fabric, of the sysctls that the fabric changes.
         loopback: addresses that it gets on its loopback interface.
@@ -61,9 +60,9 @@ def pull_images(containers: Mapping[str, ServerContainer], on_stage: Callable[[s
     """
     if not containers:
         return
-    new = [wanted for wanted in containers.values() if isinstance(wanted, NewContainer)]
+    new = [spec for spec in containers.values() if isinstance(spec, NewContainer)]
     with closing(engine.connect()) as client:
-        for image in dict.fromkeys(wanted.image for wanted in new):
+        for image in dict.fromkeys(spec.image for spec in new):
             if not container.has_image(client, image):
                 on_stage(f"image {image}")
                 container.pull_image(client, image)
@@ -107,16 +106,16 @@ class ServerContainers:
         self._write_record()
 
     def _try_join(
-        self, marks: Mapping[str, str], sysctls: list[str], server: str, wanted: ServerContainer
+        self, marks: Mapping[str, str], sysctls: list[str], server: str, spec: ServerContainer
     ) -> str:
         """Join a server's container to the fabric; return its errors."""
         try:
-            if isinstance(wanted, NewContainer):
+            if isinstance(spec, NewContainer):
                 named = host_names(self._wiring.fabric, self._wiring.management)
                 hosts = {name: address for address, names in named for name in names}
-                running = container.start_container(self._engine, marks, server, wanted, hosts)
+                running = container.start_container(self._engine, marks, server, spec, hosts)
             else:
-                running = container.find_container(self._engine, server, wanted)
+                running = container.find_container(self._engine, server, spec)
             loopback = self._wiring.fabric.addressing.addresses(server)[1:]
             visit = partial(_join, running, sysctls, self._networks(), loopback)
             try:
@@ -206,7 +205,7 @@ class ServerContainers:
 
 
 def _has_ended(pidfd: int) -> bool:
-    """Whether a process has ended; its parent may not have taken its status yet."""
+    """Return whether a process has ended; its parent may not have taken its status yet."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
@@ -307,7 +306,7 @@ def remove_leftovers(fabric: str, joined: Mapping[str, JoinedServer]) -> bool:
 
 
 def _still_runs(client: Any, joined: JoinedServer) -> bool:
-    """Whether a container is the same process as when it was joined."""
+    """Return whether a container is the same process as when it was joined."""
     from docker.errors import APIError
 
     try:

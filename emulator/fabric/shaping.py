@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from moefabric.core.errors import FabricError
@@ -78,21 +79,21 @@ class Shape:
         return "bfifo" if self.queue.in_bytes else "pfifo", self.queue.size
 
     def deviations(self, limits: queueing.HtbClass, queue: tuple[str, int] | None) -> Iterator[str]:
-        """Yield what the kernel has otherwise than this shape, as verbs with their objects.
+        """Yield the kernel's differences from this shape, as verbs with their objects.
 
         Args:
             limits: The limits that the kernel has.
             queue: Kind and limit of the queue that the kernel has; None if it has none.
         """
-        made = queueing.HtbClass.made(self.rate_bps, burst_bytes(self.rate_bps))
-        if _differs(limits.rate_bps, made.rate_bps):
-            yield f"is shaped to {limits.rate_bps:.0f} b/s, not {made.rate_bps:.0f}"
-        if _differs(limits.ceil_bps, made.ceil_bps):
-            yield f"may send {limits.ceil_bps:.0f} b/s (ceil), not {made.ceil_bps:.0f}"
+        configured = queueing.HtbClass.made(self.rate_bps, burst_bytes(self.rate_bps))
+        if _differs(limits.rate_bps, configured.rate_bps):
+            yield f"is shaped to {limits.rate_bps:.0f} b/s, not {configured.rate_bps:.0f}"
+        if _differs(limits.ceil_bps, configured.ceil_bps):
+            yield f"may send {limits.ceil_bps:.0f} b/s (ceil), not {configured.ceil_bps:.0f}"
         bursts = limits.burst_ticks, limits.ceil_burst_ticks
-        worst = max(bursts, key=lambda ticks: abs(ticks - made.burst_ticks))
-        if _differs(worst, made.burst_ticks):
-            yield f"sends bursts {worst / made.burst_ticks:.3g} times as long as configured"
+        worst = max(bursts, key=lambda ticks: abs(ticks - configured.burst_ticks))
+        if _differs(worst, configured.burst_ticks):
+            yield f"sends bursts {worst / configured.burst_ticks:.3g} times as long as configured"
         if queue != self.discipline:
             room = "no queue" if queue is None else "{} limit {}".format(*queue)
             yield f"has {room}, not {'{} limit {}'.format(*self.discipline)}"
@@ -109,9 +110,9 @@ def _indexed(shapes: Sequence[Shape]) -> list[tuple[Shape, int]]:
         FabricError: names each link whose interface doesn't exist.
     """
     index_of = {name: index for index, name in socket.if_nameindex()} if shapes else {}
-    if missing := [one for one in shapes if one.interface not in index_of]:
+    if missing := [shape for shape in shapes if shape.interface not in index_of]:
         raise FabricError(
-            "; ".join(f"{one.place}: no interface {one.interface}" for one in missing)
+            "; ".join(f"{shape.place}: no interface {shape.interface}" for shape in missing)
         )
     return [(shape, index_of[shape.interface]) for shape in shapes]
 
@@ -122,7 +123,8 @@ def apply_shapes(shapes: Sequence[Shape]) -> None:
     Raises:
         FabricError: names each link that failed.
     """
-    netlink.execute([one for shape, index in _indexed(shapes) for one in shape.requests(index)])
+    requests = (shape.requests(index) for shape, index in _indexed(shapes))
+    netlink.execute(list(chain.from_iterable(requests)))
 
 
 def remove_shapes(shapes: Sequence[Shape]) -> None:
@@ -132,8 +134,8 @@ def remove_shapes(shapes: Sequence[Shape]) -> None:
     the machine. In the reverse order of their creation, it finds each at once.
     """
     index_of = {name: index for index, name in socket.if_nameindex()}
-    existing = [shape for shape in reversed(shapes) if shape.interface in index_of]
-    netlink.execute([queueing.unshape(one.place, index_of[one.interface]) for one in existing])
+    existing = (shape for shape in reversed(shapes) if shape.interface in index_of)
+    netlink.execute([queueing.unshape(s.place, index_of[s.interface]) for s in existing])
 
 
 def verify_shapes(shapes: Sequence[Shape]) -> None:

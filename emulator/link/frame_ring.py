@@ -71,13 +71,13 @@ class FrameRing:
         unpack, number = _HEADER.unpack_from, self._next
         while True:
             at = number * slot_bytes
-            status, length, kept, offset, _, seconds, ns = unpack(memory, at)
+            status, length, captured, offset, _, seconds, ns = unpack(memory, at)
             if not status & _USER:
                 break
             stamp_ns = seconds * _NS_PER_S + ns
             if not now_ns - _MOST_AGE_NS < stamp_ns < now_ns + _MOST_AGE_NS:
                 stamp_ns = now_ns
-            if kept < length:
+            if captured < length:
                 self._oversized += 1
             else:
                 frames.append((stamp_ns, memory[at + offset : at + offset + length]))

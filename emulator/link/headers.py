@@ -1,4 +1,4 @@
-"""Fields of an Ethernet frame that queues look at: class, ECN and flow of an IPv4 packet."""
+"""Fields of an Ethernet frame that queues use: class, ECN and flow of an IPv4 packet."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ def traffic_class(frame: bytes) -> int:
 
 
 def is_ecn_capable(frame: bytes) -> bool:
-    """Whether the flow of a frame reacts to marks (RFC 3168): ECT(0), ECT(1) or CE is set."""
+    """Return whether the flow of a frame reacts to marks: ECT(0), ECT(1) or CE (RFC 3168)."""
     return frame[_ETHERTYPE] == _IPV4 and bool(frame[_TOS] & _CE)
 
 

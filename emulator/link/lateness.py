@@ -35,7 +35,7 @@ class LatenessHistogram:
         self._max_ns = 0
 
     def add(self, late_ns: int) -> None:
-        """Count a frame that was passed on so late."""
+        """Count a frame that was passed on late by this time."""
         self._counts[min(max(late_ns, 0) // BUCKET_NS, _BUCKETS - 1)] += 1
         self._max_ns = max(self._max_ns, late_ns)
 

@@ -1,4 +1,4 @@
-"""What a relay is told, its ports, and what it tells, its counters; both travel pickled."""
+"""Messages of a relay: its ports, which it receives, and its counters, which it sends; pickled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

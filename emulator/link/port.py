@@ -1,4 +1,4 @@
-"""One direction of a link as a pure machine: frames and their times in, frames and times out.
+"""Direction of a link as a pure state machine: timed frames enter, timed frames leave.
 
 Times are nanoseconds of any clock. The machine has no clock of its own: `arrive` and `due` tell it
 the time, and it works out what the link has done until then. So a late caller changes when frames
@@ -30,7 +30,7 @@ def _count(classes: dict[int, int], frame: bytes) -> None:
 
 
 class _Path:
-    """One of the equal paths of a link: a queue, a transmitter, and frames on their way."""
+    """Path of a link with equal ones: a queue, a transmitter, and frames on their way."""
 
     def __init__(self, behaviour: LinkBehaviour, random: Random, counts: PortCounts) -> None:
         paths, rate_bps = behaviour.paths, behaviour.rate_bps
@@ -93,7 +93,7 @@ class _Path:
 
 
 class LinkPort:
-    """One direction of a link.
+    """Direction of a link.
 
     Args:
         behaviour: The link's behaviour.

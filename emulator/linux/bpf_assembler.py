@@ -54,7 +54,7 @@ class Jump(IntEnum):
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction.
+    """Instruction of BPF.
 
     `target` is a label that `assemble` resolves into `offset`; `wide` is the immediate of a second
     slot.

@@ -120,11 +120,11 @@ class KernelTypes:
 
     def _find(self, number: int, name: str) -> Member | None:
         """Return a member, whose offset counts from the start of the structure."""
-        while (found := self._type(number)).kind in _ALIASES:
-            number = found.size_or_type
-        if found.kind not in {Kind.STRUCT, Kind.UNION}:
+        while (definition := self._type(number)).kind in _ALIASES:
+            number = definition.size_or_type
+        if definition.kind not in {Kind.STRUCT, Kind.UNION}:
             return None
-        for member in found.members:
+        for member in definition.members:
             if member.name == name:
                 return member
             inner = None if member.name else self._find(member.type, name)

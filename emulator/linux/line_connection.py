@@ -15,7 +15,7 @@ MAX_BUFFER_BYTES: Final = 8 << 20
 
 
 class LineConnection(LineChannel):
-    """One end of a line-based connection; it owns the socket."""
+    """End of a line-based connection, which owns the socket."""
 
     def __init__(
         self,

@@ -108,7 +108,7 @@ def _mark_of(fabric: str) -> Choice:
 
 
 def _has_our_view(pid: int, folder: Path) -> bool:
-    """Whether a process has the caller's PID namespace and sees the same folder.
+    """Return whether a process has the caller's PID namespace and sees the same folder.
 
     Nodes of a fabric have mount namespaces of their own, in which the folder is the same.
     """

@@ -129,11 +129,9 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 class VethEnd(NamedTuple):
-    """One end of a new veth pair.
+    """End of a new veth pair.
 
     Attributes:
-        name: Its name.
-        mtu: Its MTU.
         pid: A process in its network namespace; 0 for the caller's.
         mac: MAC address; empty leaves the choice to the kernel.
         master: Index of the bridge that it joins; 0 for none.

@@ -84,8 +84,8 @@ class _Capture:
                 return
             s, ns = struct.unpack("=qq", notes[0][2][:16])
             options = _DIRECTIONS[address[2] == _PACKET_OUTGOING]
-            kept, time_ns = data[: self._length], s * _NS_PER_S + ns
-            self._file.write(pcapng.Packet(number, time_ns, kept, len(data), options).block())
+            captured, time_ns = data[: self._length], s * _NS_PER_S + ns
+            self._file.write(pcapng.Packet(number, time_ns, captured, len(data), options).block())
             self.frames += 1
             self.bytes += len(data)
 

@@ -137,11 +137,11 @@ def parse_packet(body: bytes) -> Packet:
     """
     if len(body) < _PACKET_HEADER.size:
         raise PcapngError("a packet block without header")
-    number, high, low, kept, length = _PACKET_HEADER.unpack_from(body)
-    end = _PACKET_HEADER.size + kept
+    number, high, low, captured, length = _PACKET_HEADER.unpack_from(body)
+    end = _PACKET_HEADER.size + captured
     if end > len(body):
         raise PcapngError("a packet that is longer than its block")
-    options = body[end + -kept % 4 :].removesuffix(_END_OF_OPTIONS)
+    options = body[end + -captured % 4 :].removesuffix(_END_OF_OPTIONS)
     return Packet(number, high << 32 | low, body[_PACKET_HEADER.size : end], length, options)
 
 

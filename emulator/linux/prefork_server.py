@@ -66,8 +66,9 @@ def _redirect_output(log: str) -> None:
 
 def _enter(namespaces: str | int) -> None:
     """Enter the network namespace at a path, or the network and mount namespace of a process."""
-    folder, own = Path.cwd(), f"/proc/{namespaces}/ns"
-    paths = [namespaces] if isinstance(namespaces, str) else [f"{own}/net", f"{own}/mnt"]
+    folder, paths = Path.cwd(), [f"/proc/{namespaces}/ns/{kind}" for kind in ("net", "mnt")]
+    if isinstance(namespaces, str):
+        paths = [namespaces]
     opened = [os.open(path, os.O_RDONLY) for path in paths]
     for fd in opened:
         if _LIBC.setns(fd, 0) < 0:

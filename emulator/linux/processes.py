@@ -154,7 +154,7 @@ class ChildProcesses:
         """Start nothing yet; logs go to the run directory."""
         self.running: dict[str, ChildProcess] = {}
         self.hosted: dict[str, list[ProcessSpec]] = {}
-        """What the processes that run several specifications run, by name of the process."""
+        """Specifications that share a process, by the name of the process."""
         self._run_dir = run_dir
         self._killed: list[str] = []  # of `hosted`
         self._servers: dict[tuple[str, ...], StartedProgram] = {}
@@ -325,7 +325,7 @@ class ChildProcesses:
 
     def alive(self) -> list[ChildProcess]:
         """Return the processes that have not ended."""
-        return [one for one in self.running.values() if one.exit_status is None]
+        return [process for process in self.running.values() if process.exit_status is None]
 
     def ends(self) -> Iterator[str]:
         """Describe the ends of processes."""

@@ -150,7 +150,7 @@ def queue_room(answer: bytes) -> tuple[str, int] | None:
 
 
 class QueueCount(NamedTuple):
-    """What has left a queue, and the packets that it has dropped."""
+    """Packets and bytes that have left a queue, and packets that it has dropped."""
 
     packets: int
     bytes: int

@@ -49,7 +49,7 @@ class DeviceSpec:
             users=None if users is None else tuple(UserAccount(**user) for user in users),
             **values,
         )
-        names = {own.name for own in fields(cls)} & document.keys()
+        names = {field.name for field in fields(cls)} & document.keys()
         return cls(**{**{name: document[name] for name in names}, "profile": profile})
 
 

@@ -165,12 +165,12 @@ class HandoffServer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread that answers at both sockets runs."""
+        """True while a thread answers at both sockets."""
         return self._thread.is_alive()
 
     @property
     def is_served(self) -> bool:
-        """Whether a process serves the switch now."""
+        """True if a process serves the switch now."""
         return self._is_ready and self.is_alive
 
     def close(self) -> None:

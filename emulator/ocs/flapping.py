@@ -42,7 +42,7 @@ class PortFlapper:
     def __init__(self, clock: Timers, enable: SetShutters, disable: SetShutters) -> None:
         self._clock, self._enable, self._disable = clock, enable, disable
         self.settings: dict[int, FlapSettings] = {}
-        """How ports flap after `start`."""
+        """Settings of the ports, which flap after `start`."""
         self._timers: dict[int, Timer] = {}
 
     def is_active(self, port: int) -> bool:

@@ -37,7 +37,6 @@ class Capture:
     Args:
         lab: The running fabric.
         place: NIC, server, circuit, link, switch or OCS.
-        path: The file.
         length: Bytes to keep of each frame.
         **limits: Numbers of `frames` and `bytes` that end the capture; None for no limit.
     """
@@ -68,7 +67,7 @@ class Capture:
         self._nics = [_optical_nic(point.name) for point in points]
         fabric = lab.wiring.fabric
         regions = {fabric.region_of[nic.server] for nic in self._nics if nic is not None}
-        self._ports = {one: lab.ocs(fabric.ocses[one].name)["ports"] for one in regions}
+        self._ports = {region: lab.ocs(fabric.ocses[region].name)["ports"] for region in regions}
         argv = node_commands.capture_argv(lab.name, points, self.path, self._length, **self._limits)
         self._process = subprocess.Popen(
             argv,
@@ -134,7 +133,6 @@ def light_history(
     """Return a function of a NIC and an instant: the circuit that led light from it, or None.
 
     Args:
-        fabric: The fabric.
         region: The region of the OCS.
         ports: Ports of the OCS at some instant, as `moefabric ocs --json` lists them.
         events: Events of all OCSes since then, in order of time (CLOCK_MONOTONIC).
@@ -154,9 +152,9 @@ def light_history(
                 changes[source].append((event["at_ns"], target))
 
     def circuit_at(nic: Nic, at_ns: int) -> str | None:
-        own = changes.get(ocs_port(fabric, nic), [])
-        last = bisect_right(own, at_ns, key=lambda change: change[0])
-        target = own[last - 1][1] if last else None
+        port_changes = changes.get(ocs_port(fabric, nic), [])
+        last = bisect_right(port_changes, at_ns, key=lambda change: change[0])
+        target = port_changes[last - 1][1] if last else None
         end = nic_at(fabric, region, target) if target else None
         return str(Circuit(nic, end)) if end else None
 

@@ -1,4 +1,4 @@
-"""Summary of a captured file: who sent how much to whom, by which circuits, and which commands."""
+"""Summary of a captured file: bytes by sender, receiver and circuit, and control messages."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -58,7 +58,6 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
     """Summarize a pcapng file.
 
     Args:
-        path: The file.
         wiring: The fabric, whose servers take the place of addresses.
 
     Raises:

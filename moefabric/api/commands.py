@@ -49,7 +49,6 @@ def print_result(result: object, lines: Iterable[str], *, as_json: Path | bool |
     """Print a result as lines of text, unless its JSON takes their place.
 
     Args:
-        result: The result.
         lines: The result as text.
         as_json: File of the JSON; `-`, or True, for standard output.
     """
@@ -61,7 +60,6 @@ def print_json(result: object, file: Path | None) -> bool:
     """Write a result as JSON, and return whether text is to be printed beside it.
 
     Args:
-        result: The result.
         file: The file; `-` for standard output, None for no JSON.
     """
     if file is not None:
@@ -177,7 +175,7 @@ def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | N
 
 
 def _version(journal: Path | None) -> tuple[int, int, int] | None:
-    """Return what changes when a journal is written; None without one."""
+    """Return a value that changes whenever the journal is written; None without a journal."""
     try:
         status = journal.stat() if journal is not None else None
     except OSError:
@@ -190,7 +188,7 @@ def _write_interrupted(journal: Path, json_file: Path | None, report: Path | Non
 
     try:
         result = Result.load(journal)
-        if not any(one.iterations for one in result.results):
+        if not any(fabric.iterations for fabric in result.results):
             journal.unlink()  # nothing was measured
             return
         write_output(json_file, result.json_text())

@@ -164,13 +164,13 @@ class KeyReference:
 
     def _children(self, node: _Schema) -> dict[str, tuple[_Schema, _Schema]]:
         """Return the keys inside a value, of items and of named values, with their section."""
-        found: dict[str, tuple[_Schema, _Schema]] = {}
+        keys: dict[str, tuple[_Schema, _Schema]] = {}
         for branch in self._branches(node):
-            found |= {name: (branch, below) for name, below in branch.get("properties", {}).items()}
+            keys |= {name: (branch, below) for name, below in branch.get("properties", {}).items()}
             for inner in (branch.get("items"), branch.get("additionalProperties")):
                 if isinstance(inner, dict) and inner:
-                    found = self._children(inner) | found
-        return found
+                    keys = self._children(inner) | keys
+        return keys
 
     def _takes_names(self, node: _Schema) -> bool:
         return any(

@@ -152,7 +152,6 @@ class Lab(ServerPrograms, FailureInjection):
                 free NICs are taken.
             demand: Instead of circuits: bytes from the row's server to the column's, in the order
                 of the region's servers. `policy` chooses the circuits for it.
-            policy: The policy.
             region: The region. Default: that of the circuits, or the first.
 
         Raises:
@@ -296,7 +295,7 @@ class Lab(ServerPrograms, FailureInjection):
 
 
 def _is_named(circuit: str, names: Sequence[str]) -> bool:
-    """Whether a circuit is named by itself or by its two servers, in either order."""
+    """Return whether names include a circuit or its pair of servers, in either order."""
     ends = circuit.split("~")
     servers = [end.partition("/")[0] for end in ends]
     forms = {"~".join(pair) for pair in (ends, ends[::-1], servers, servers[::-1])}
@@ -327,7 +326,6 @@ def named_circuits(
     """Return circuits by the names of their NICs.
 
     Args:
-        fabric: The fabric.
         region: The region of the circuits.
         names: Circuits such as `s0/o0~s1/o0`, which stay as they are, or pairs of servers such as
             `s0~s1`, once for each circuit.

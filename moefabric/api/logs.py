@@ -79,7 +79,7 @@ def parse_line(line: bytes, process: str, printed_at: str) -> LogLine:
 def line_filter(
     process: str | None = None, level: str = LEVELS[0], ids: Mapping[str, str] | None = None
 ) -> Callable[[LogLine], bool]:
-    """Return whether a line is wanted.
+    """Return whether a line meets these criteria.
 
     Args:
         process: Pattern of its process, such as `agents-*`; None for all.

@@ -41,8 +41,8 @@ if sys.prefix != {prefix!r}:
 from moefabric.api.mininet import CLI, Mininet, cleanup, controllers, switches, topos
 """
 """`mn` starts again with this environment's Python, which has moefabric."""
-_asked = list[str]()
-"""Fabric files that `mn` was given."""
+_fabric_files = list[str]()
+"""Fabric files in the arguments of `mn`."""
 
 
 def command_line(lab: Lab, commands: TextIO) -> None:
@@ -77,7 +77,7 @@ def fabric_topo(file: str, **settings: object) -> FabricTopo:
     Raises:
         SpecError: With all faults of the file and the settings.
     """
-    _asked.append(file)
+    _fabric_files.append(file)
     emulated = EmulatedFabric.load(file, [f"{key}={value}" for key, value in settings.items()])
     fabric = emulated.spec.build()
     topo = FabricTopo(plan_fabric(fabric, ManagementNetwork.example_for(fabric)))
@@ -101,20 +101,22 @@ def Mininet(  # noqa: N802 - takes the place of Mininet's class in `mn`
         SpecError: If an option contradicts the fabric's file.
         FabricError: If the fabric can't be made.
     """
-    own = controllers["fabric"] in controller
+    follows_fabric = controllers["fabric"] in controller
     if getattr(topo, "emulated", None) is None:
-        if own:
+        if follows_fabric:
             raise SpecError([("--controller", "fabric: needs `--topo fabric,FABRIC.yaml`")])
         return PlainMininet(topo=topo, switch=switch, controller=controller, **options)
     for name, usual in (("host", Host), ("link", Link)):
         if options.get(name, usual) is not usual:
             raise SpecError([(f"--{name}", "the fabric's file decides about servers and links")])
-    changes = {"switch": _switch_kind(switch)} | ({} if own else {"controller": "external"})
+    changes = {"switch": _switch_kind(switch)}
+    if not follows_fabric:
+        changes["controller"] = "external"
     lab = EmulatedFabric.of(topo.emulated.spec.model_copy(update=changes)).up()
     lab.__enter__()
     lab.net.waitConn = options.get("waitConnected", False)
     lab.net.on_stop = lab.__exit__
-    for number, kind in enumerate([] if own else controller):
+    for number, kind in enumerate([] if follows_fabric else controller):
         _add_controller(lab, f"c{number}", kind)
     return lab.net
 
@@ -142,5 +144,5 @@ def cleanup() -> None:
 
     Mininet's cleaning would end processes of all fabrics. A fabric of `mn` ends with it.
     """
-    if not _asked:
+    if not _fabric_files:
         clean_machine()

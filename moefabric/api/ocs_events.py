@@ -14,7 +14,6 @@ def event_text(event: Json, fabric: Fabric) -> str:
 
     Args:
         event: An event of `Lab.events`.
-        fabric: The fabric.
     """
     region = next(region for region, ocs in fabric.ocses.items() if ocs.name == event["ocs"])
 

@@ -50,7 +50,6 @@ def ocs_request(
     Args:
         kind: A kind of OCS_FAULTS; None, `list` and `down` list the faults.
         arguments: Ports (numbers or NICs), a path, a time or a number, as the kind needs.
-        fabric: The fabric.
         region: The region of the OCS.
         times: Number of commands that are affected; None for all.
         db: With `loss`: additional loss in dB.

@@ -58,7 +58,7 @@ class PolicyReport:
 
     @property
     def keeps_all_laws(self) -> bool:
-        """Whether no law was broken, advice aside."""
+        """True if no law was broken, advice aside."""
         return all(result.outcome != "broken" for result in self.laws)
 
     def to_json(self) -> dict[str, Any]:
@@ -102,9 +102,8 @@ def check_policy(
     """Try a policy in many situations, and measure its time.
 
     Args:
-        policy: The policy.
         servers: Sizes of the regions in which laws are tried.
-        timed_servers: Sizes, in ascending order, at which its time is measured.
+        timed_servers: Sizes, in ascending order, at which the policy's time is measured.
         seed: Seed of the demands.
 
     Returns:
@@ -114,8 +113,8 @@ def check_policy(
     trials = dict.fromkeys((law.name for law in LAWS), 0)
     breaches = dict(trials)
     forwarding = bool(policy.forwards)
-    asked = [one for size in servers for one in situations(size, seed, forwarding=forwarding)]
-    for situation in asked:
+    cases = [case for n in servers for case in situations(n, seed, forwarding=forwarding)]
+    for situation in cases:
         for law, faults in tried(policy, situation):
             trials[law.name] += 1
             if faults:
@@ -125,7 +124,7 @@ def check_policy(
         _law_result(law, trials[law.name], breaches[law.name], first.get(law.name, ""))
         for law in LAWS
     )
-    report = PolicyReport(str(policy.name), len(asked), laws, {})
+    report = PolicyReport(str(policy.name), len(cases), laws, {})
     if not report.keeps_all_laws:
         return report
     return replace(report, seconds=dict(_times(policy, timed_servers, seed)))

@@ -1,4 +1,4 @@
-"""Predictions of experiments, and what they share with results: fabrics by name, and frames.
+"""Predictions of experiments; as in results, fabrics are found by name and shown as frames.
 
 Frames need pandas, which is optional: the extra `frames` installs it.
 """

@@ -30,10 +30,8 @@ def provenance(
     """Return the provenance of an experiment that is about to be run.
 
     Args:
-        spec: The experiment.
-        file: Its file.
         settings: Changes to the file, as in `--set`.
-        command: Subcommand of `moefabric` that runs it.
+        command: Subcommand of `moefabric` that runs the experiment.
     """
     model = spec.model.build()
     values = {name: value for name, value in asdict(model).items() if name != "notes"}
@@ -46,17 +44,16 @@ def provenance(
 def provenance_of(
     file: Path, settings: Sequence[str], command: str, others: Iterable[Path] = ()
 ) -> Provenance:
-    """Return the provenance of what a command makes of a file.
+    """Return the provenance of a result that a command computes from a file.
 
     Args:
-        file: The file.
         settings: Changes to the file, as in `--set`.
         command: Subcommand of `moefabric`.
-        others: Files that it names.
+        others: Files that the file names.
     """
     words = ["moefabric", command, _name(file)]
     words += [word for setting in settings for word in ("--set", setting)]
-    inputs = {_name(one): digest_of(one, _name(one)) for one in (file, *others)}
+    inputs = {_name(path): digest_of(path, _name(path)) for path in (file, *others)}
     commit, modified = commit_of(_SOURCE)
     return Provenance(
         commit=commit,
@@ -71,8 +68,8 @@ def provenance_of(
 def _inputs(spec: ExperimentSpec, folder: Path) -> Iterator[Path]:
     """Yield the files that an experiment names."""
     for _, path in named_paths(spec):
-        if (found := folder / path.expanduser()).exists():
-            yield found
+        if (file := folder / path.expanduser()).exists():
+            yield file
 
 
 def _name(path: Path) -> str:
@@ -97,10 +94,10 @@ def _git(source: Path, *arguments: str) -> str:
     """Return the output of git in the source, whoever owns it; empty if git fails or is missing."""
     command = ["git", "-c", f"safe.directory={source}", "-C", str(source), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return completed.stdout.strip() if completed.returncode == 0 else ""
 
 
 def _cpu() -> str:

@@ -1,4 +1,4 @@
-"""Fabrics that run on this machine: what they are, which one is meant, and their removal."""
+"""Fabrics that run on this machine: their list, the choice of one by name, their removal."""
 
 import pwd
 import time
@@ -30,7 +30,6 @@ class RunningFabric:
     """A fabric that runs, as `moefabric list` shows it.
 
     Attributes:
-        name: Its name.
         age_s: Seconds since its start.
         owner: User who started it.
         servers: Number of its servers; None while it comes up.

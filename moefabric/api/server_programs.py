@@ -155,7 +155,6 @@ class ServerPrograms(FabricView):
 
         Args:
             command: Program and arguments of every rank; text is split as a shell does.
-            policy: The policy.
             ranks_per_server: Ranks on each server.
             servers: The servers, in the order of their ranks. Default: all.
             environment: Variables of all ranks.

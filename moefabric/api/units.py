@@ -1,4 +1,4 @@
-"""Parts of a long command that have ended, kept while the others are under way.
+"""Finished parts of a long command, stored while the others are under way.
 
 Example:
     A study that goes on where it was stopped::
@@ -35,15 +35,15 @@ class Units:
     Threads may add units at once.
 
     Attributes:
-        kept: The results so far.
+        results: The results so far.
 
     Args:
         file: The file; None for none.
-        kept: Results of an earlier run.
+        results: Results of an earlier run.
     """
 
-    def __init__(self, file: Path | None = None, kept: Mapping[str, Any] | None = None) -> None:
-        self._file, self.kept = file, dict(kept or {})
+    def __init__(self, file: Path | None = None, results: Mapping[str, Any] | None = None) -> None:
+        self._file, self.results = file, dict(results or {})
         self._appending = Lock()
 
     def result(self, name: str, compute: Callable[[], Any]) -> Any:
@@ -56,12 +56,12 @@ class Units:
         Raises:
             OutputError: If there is no room for it.
         """
-        if name not in self.kept:
-            self.kept[name] = compute()
+        if name not in self.results:
+            self.results[name] = compute()
             if self._file is not None:
                 with self._appending:
-                    append_lines(self._file, json.dumps([name, self.kept[name]]) + "\n")
-        return self.kept[name]
+                    append_lines(self._file, json.dumps([name, self.results[name]]) + "\n")
+        return self.results[name]
 
     def value(self, name: str, kind: type[T], compute: Callable[[], T]) -> T:
         """Return the result of a unit whose type pydantic knows.

@@ -109,17 +109,17 @@ def with_fields_of(
     """
     hints = get_type_hints(kind, include_extras=True)
     fields: dict[str, Any] = {}
-    for one in dataclasses.fields(kind):
-        if one.name in leave_out:
+    for field in dataclasses.fields(kind):
+        if field.name in leave_out:
             continue
-        hint = types.get(one.name) or _written(hints[one.name], _UNITS.get(_unit(one.name)))
-        default = _default(one)
+        hint = types.get(field.name) or _written(hints[field.name], _UNITS.get(_unit(field.name)))
+        default = _default(field)
         if optional:
             hint, default = hint | None, {"default": None}
         elif get_origin(hint) is Required:
             hint, default = get_args(hint)[0], {}
-        describe = _describe(kind, one.name, f" Default: {optional}." if optional else "")
-        fields[_key(one.name)] = hint, Field(**default, json_schema_extra=describe)
+        describe = _describe(kind, field.name, f" Default: {optional}." if optional else "")
+        fields[_key(field.name)] = hint, Field(**default, json_schema_extra=describe)
 
     def add(section: type[S]) -> type[S]:
         name, module, text = section.__name__, section.__module__, section.__doc__
@@ -150,7 +150,7 @@ def value_of(section: Section, kind: type[T], **more: Any) -> T:
 
 def _keys(kind: type[Any], section: type[Section]) -> dict[str, str]:
     """Return the key of each field of a data class that has one in a section."""
-    names = [one.name for one in dataclasses.fields(kind)]
+    names = [field.name for field in dataclasses.fields(kind)]
     return {name: _key(name) for name in names if _key(name) in section.model_fields}
 
 

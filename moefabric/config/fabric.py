@@ -120,12 +120,12 @@ class NicsSpec(section.Section):
 
     @property
     def forwards(self) -> bool:
-        """Whether servers forward for other servers."""
+        """True if servers forward for other servers."""
         return self.forwarding != "none"
 
     @property
     def panel_only(self) -> bool:
-        """Whether a patch panel joins all NICs, so that servers forward for unconnected pairs."""
+        """True if a patch panel joins all NICs, so that servers forward for unconnected pairs."""
         return self.patch_panel_nics > 0 and not self.electrical
 
     @property

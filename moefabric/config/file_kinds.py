@@ -50,7 +50,6 @@ def refuse_other_kind(path: Path, needed: str) -> None:
     """Refuse a file that can be read and is of another kind.
 
     Args:
-        path: The file.
         needed: The kind that is needed.
 
     Raises:
@@ -70,7 +69,6 @@ def read_kind(path: Path, needed: str, settings: Sequence[str] = ()) -> dict[str
     """Return the contents of a YAML file of a kind; the values have not been checked.
 
     Args:
-        path: The file.
         needed: The kind.
         settings: Changes such as `a.b[0].c=value`.
 
@@ -93,7 +91,7 @@ def _refuse(kind: str, path: Path, needed: str) -> None:
 
 
 def _is_result(path: Path) -> bool:
-    """Whether a file starts like the JSON of a run, or like its journal."""
+    """Return whether a file starts like the JSON of a run, or like its journal."""
     try:
         with path.open("rb") as file:
             start = file.read(_START).lstrip()

@@ -21,7 +21,9 @@ _RECORDED_ONLY: Final = {"step_stride": 1, "first_layer": 0, "noise": 0.0, "repe
 
 
 _NO_KEYS: Final = frozenset({"experts", "top_k", "tokens", "popularity", "loads", "shared"})
-_STATISTICS: Final = tuple(one.name for one in fields(GatingParameters) if one.name not in _NO_KEYS)
+_STATISTICS: Final = tuple(
+    field.name for field in fields(GatingParameters) if field.name not in _NO_KEYS
+)
 
 
 @with_fields_of(GatingParameters, _NO_KEYS, optional="that of the generator's preset or fit")
@@ -71,12 +73,12 @@ class GatingSpec(Section):
 
     @property
     def is_given(self) -> bool:
-        """Whether there is any gating."""
+        """True if there is any gating."""
         return any(getattr(self, name) is not None for name in _SOURCES)
 
     @property
     def is_generated(self) -> bool:
-        """Whether gating is random."""
+        """True if gating is random."""
         return self.generator is not None or self.fit is not None
 
     def parameters(
@@ -104,8 +106,8 @@ class GatingSpec(Section):
         if not sources:
             yield "gating", "matrix, trace, generator or fit is missing"
         elif len(sources) > 1:
-            given = f"{' and '.join(sources)} are {'both' if len(sources) == 2 else 'all'} given"
-            yield "gating", f"{given}, one of them is needed"
+            conflict = f"{' and '.join(sources)} are {'both' if len(sources) == 2 else 'all'} given"
+            yield "gating", f"{conflict}, one of them is needed"
         if self.sha256 is not None and self.file is None:
             yield "gating.sha256", "there is no file: give matrix, trace or fit"
         elif self.sha256 is not None and not _SHA256.fullmatch(self.sha256):

@@ -60,9 +60,8 @@ class GuardedPolicy:
     A policy that has taken too long twice is not called again.
 
     Args:
-        policy: The policy.
-        reference: The reference by which it was found.
-        limit_s: Seconds that it may take for circuits, and again for a split.
+        reference: The reference by which the policy was found.
+        limit_s: Seconds that the policy may take for circuits, and again for a split.
     """
 
     def __init__(self, policy: Policy, reference: str, limit_s: float = LIMIT_S) -> None:

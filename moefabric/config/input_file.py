@@ -106,8 +106,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
     """Return the contents of a text file.
 
     Args:
-        path: The file.
-        limit: Bytes that it may have.
+        limit: Most bytes that the file may have.
 
     Raises:
         SpecError: If the file can't be read, isn't UTF-8 or exceeds the limit.
@@ -144,7 +143,6 @@ def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Return the mapping in a YAML file.
 
     Args:
-        path: The file.
         settings: Changes such as `a.b[0].c=value`, applied in order.
 
     Raises:
@@ -161,7 +159,7 @@ def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         raise SpecError([(str(path), "is empty")])
     if not isinstance(document, dict):
         raise SpecError([(str(path), "a mapping of keys is needed")])
-    if errors := [one for setting in settings if (one := _apply(document, setting))]:
+    if errors := [fault for setting in settings if (fault := _apply(document, setting))]:
         raise SpecError(errors)
     return document
 
@@ -229,7 +227,6 @@ def resolved(value: Any, steps: Sequence[str], folder: Path) -> Any:
         steps: Keys on the way to the paths; `*` is each key or position. Behind a last step `:`,
             the paths are the sources of mounts such as `./data:/data`, if they begin with a dot or
             tilde.
-        folder: The folder.
     """
     match value, list(steps):
         case str(), [] if value:

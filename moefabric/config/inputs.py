@@ -21,7 +21,6 @@ def input_digests(spec: ExperimentSpec, folder: Path) -> list[tuple[str, str, st
     place of paths: equal experiments in two folders have one digest.
 
     Args:
-        spec: The experiment.
         folder: Folder of the experiment's file; relative paths start there.
 
     Raises:
@@ -29,9 +28,9 @@ def input_digests(spec: ExperimentSpec, folder: Path) -> list[tuple[str, str, st
     """
     values = spec.model_dump(mode="python", exclude_defaults=True)
     text = json.dumps(_named(values), sort_keys=True, default=str)
-    own = EXPERIMENT, spec.experiment, sha256(text.encode()).hexdigest()
+    experiment = EXPERIMENT, spec.experiment, sha256(text.encode()).hexdigest()
     return [
-        own,
+        experiment,
         *((key, path.name, digest_of(folder / path, key)) for key, path in named_paths(spec)),
     ]
 
@@ -45,9 +44,9 @@ def check_gating_digest(spec: ExperimentSpec, folder: Path) -> None:
     declared, file = spec.gating.sha256, spec.gating.file
     if declared is None or file is None:
         return
-    found = digest_of(folder / file, "gating.sha256")
-    if found != declared:
-        message = f"{file.name} is another file than declared: its SHA-256 is {found}"
+    digest = digest_of(folder / file, "gating.sha256")
+    if digest != declared:
+        message = f"{file.name} is another file than declared: its SHA-256 is {digest}"
         raise SpecError([("gating.sha256", message)])
 
 
@@ -62,7 +61,7 @@ def digest_of(path: Path, place: str) -> str:
     try:
         if not path.is_dir():
             return _file_digest(path)
-        names = sorted(one.relative_to(path) for one in path.rglob("*") if one.is_file())
+        names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
         lines = [f"{_file_digest(path / name)}  {name}\n" for name in names]
     except OSError as error:
         raise SpecError([(place, f"{path}: {error.strerror or error}")]) from error

@@ -112,9 +112,9 @@ class ModelSpec(Section):
             raise SpecError(errors)
 
 
-_SIZES: Final = tuple(one.name for one in fields(Model) if one.name not in ("name", "notes"))
+_SIZES: Final = tuple(field.name for field in fields(Model) if field.name not in ("name", "notes"))
 _REQUIRED: Final = tuple(
-    one.name for one in fields(Model) if one.default is MISSING and one.name != "name"
+    field.name for field in fields(Model) if field.default is MISSING and field.name != "name"
 )
 
 

@@ -247,18 +247,18 @@ def _check_made(group: str, reference: str, protocol: type | None) -> None:
     part = _found(group, reference)
     if not (isclass(part) or isfunction(part) or "(" in reference):
         return
-    made = part if isclass(part) else _returned(part)
+    returned = part if isclass(part) else _returned(part)
     if protocol is None:
-        wanted = f"a {GROUPS[group]} is an object, and nothing is called for it"
-    elif made is None:
-        wanted = f"a class with the members of {_full_name(protocol)} is called, or a function "
-        wanted += "whose annotation says that it returns one"
-    elif lacking := [name for name in _members(protocol) if not _sets(made, name)]:
-        wanted = f"{made.__qualname__} has no {', '.join(lacking)}: a {GROUPS[group]} has the "
-        wanted += f"members of {_full_name(protocol)}"
+        fault = f"a {GROUPS[group]} is an object, and nothing is called for it"
+    elif returned is None:
+        fault = f"a class with the members of {_full_name(protocol)} is called, or a function "
+        fault += "whose annotation says that it returns one"
+    elif lacking := [name for name in _members(protocol) if not _sets(returned, name)]:
+        fault = f"{returned.__qualname__} has no {', '.join(lacking)}: a {GROUPS[group]} has the "
+        fault += f"members of {_full_name(protocol)}"
     else:
         return
-    raise SpecError([(GROUPS[group], f"{reference!r}: {wanted}")])
+    raise SpecError([(GROUPS[group], f"{reference!r}: {fault}")])
 
 
 def _returned(part: Any) -> type | None:
@@ -339,8 +339,8 @@ def _current_folder_on_path() -> Iterator[None]:
     try:
         yield
     finally:
-        for one in added:
-            sys.path.remove(one)
+        for path in added:
+            sys.path.remove(path)
 
 
 @cache

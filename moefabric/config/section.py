@@ -157,9 +157,9 @@ class KnownKeys:
     def __init__(self) -> None:
         self._known: dict[str, set[str]] = {}
 
-    def add(self, given: Iterable[Any], known: Collection[str]) -> None:
+    def add(self, keys: Iterable[Any], known: Collection[str]) -> None:
         """Note the unknown ones of a section's keys, given all keys that it can have."""
-        for key in given:
+        for key in keys:
             if key not in known:
                 self._known.setdefault(str(key), set()).update(known)
 

@@ -204,7 +204,7 @@ class Transition:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes."""
+        """True if nothing changes."""
         return not self.teardown.circuits and not self.setup.circuits
 
 

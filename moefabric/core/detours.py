@@ -84,8 +84,7 @@ class _Trees:
 
     Args:
         parallel: The circuits of each two servers.
-        destination: The destination.
-        distances: By root, the circuits from servers to it, without the destination.
+        distances: By root, the circuits from servers to the root, without the destination.
         lanes: Lanes of each tree that make up a layer.
         turn: Number of the layer; layers have different detours.
     """
@@ -111,18 +110,18 @@ class _Trees:
         Returns:
             By root, the hops of lanes that make a detour.
         """
-        own, theirs = self._parallel[server], self._parallel[self._destination]
+        outgoing, incoming = self._parallel[server], self._parallel[self._destination]
         first = [
             (peer, number)
-            for peer, count in own.items()
+            for peer, count in outgoing.items()
             if peer != self._destination
-            for number in range(theirs.get(peer, 0), count)
+            for number in range(incoming.get(peer, 0), count)
         ]
         last = [
             (root, number)
-            for root, count in theirs.items()
+            for root, count in incoming.items()
             if root != server and server in self._distances[root]
-            for number in range(own.get(root, 0), count)
+            for number in range(outgoing.get(root, 0), count)
         ]
         if not last:
             return {}
@@ -140,31 +139,33 @@ class _Trees:
                 self._crossed[root, lane].add(peer)
         far = [root for root in hops if self._distances[root][server] > 1]
         for turn, root in enumerate(far, self._turn):
-            nearer = [peer for peer in own if self._is_nearer(peer, server, root)]
+            nearer = [peer for peer in outgoing if self._is_nearer(peer, server, root)]
             for lane in self._lanes:
                 hops[root].setdefault(lane, (nearer[turn % len(nearer)], None))
         return {root: by_lane for root, by_lane in hops.items() if by_lane}
 
     def _beginnings(self, server: str, first: Sequence[Idle], last: Idle) -> list[Idle]:
-        """Return the circuits with which a detour may begin that ends with one of a root's.
+        """Return the circuits with which a detour may begin, given its last circuit.
 
-        A server that is no neighbour of the root begins it with circuits to nearer servers, in the
-        second layer also with circuits to those as near.
+        A server that isn't next to the root begins with circuits to nearer servers; in the second
+        layer, also with circuits to servers as near to the root as itself.
         """
         root, _ = last
         far = self._distances[root][server] > 1
         nearer = [idle for idle in first if far and self._is_nearer(idle[0], server, root)]
         if far and not self._turn:
             return nearer
-        own = self._own_lanes(server, root) if first else []
-        return nearer + [i for i in first if own and self._shared_lanes(own, server, i[0], root)]
+        lanes = self._own_lanes(server, root) if first else []
+        return nearer + [
+            idle for idle in first if lanes and self._shared_lanes(lanes, server, idle[0], root)
+        ]
 
     def _is_nearer(self, peer: str, server: str, root: str) -> bool:
         distances = self._distances[root]
         return peer in distances and distances[peer] < distances[server]
 
     def _own_lanes(self, server: str, root: str) -> list[int]:
-        """Return the lanes that needn't lead a server nearer to a root at once."""
+        """Return the lanes of a root's tree on which a server may make a detour."""
         first, to = self._first[root], self._parallel[root]
         lanes = [*self._lanes[first:], *self._lanes[:first]]
         free = [lane for lane in lanes if server not in self._detoured[root, lane]]
@@ -172,16 +173,16 @@ class _Trees:
             return []
         return [lane for lane in free if server not in self._crossed[root, lane]]
 
-    def _shared_lanes(self, own: list[int], server: str, peer: str, root: str) -> list[int]:
-        """Return those of a server's lanes that lead a neighbour, as near, nearer at once."""
+    def _shared_lanes(self, lanes: list[int], server: str, peer: str, root: str) -> list[int]:
+        """Return the lanes on which a neighbour, as near to the root, makes no detour itself."""
         distances = self._distances[root]
         if distances.get(peer) != distances[server]:
             return []
-        return [lane for lane in own if peer not in self._detoured[root, lane]]
+        return [lane for lane in lanes if peer not in self._detoured[root, lane]]
 
 
 def _matching(choices: Mapping[Idle, Sequence[Idle]]) -> dict[Idle, Idle]:
-    """Give as many as possible one of their choices each, no choice to two of them."""
+    """Return a maximum matching: each key gets one of its choices at most, unlike all others."""
     holder: dict[Idle, Idle] = {}
 
     def gets_one(taker: Idle, tried: set[Idle]) -> bool:

@@ -109,7 +109,7 @@ class EpsWiring:
 
     @property
     def rail_optimised(self) -> bool:
-        """Whether the NICs of one number share a leaf, rather than those of a server."""
+        """True if the NICs of one number share a leaf, rather than those of a server."""
         return self.eps is not None and self.eps.kind is EpsKind.RAIL
 
     @property

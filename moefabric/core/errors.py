@@ -186,8 +186,8 @@ def code_place(error: BaseException) -> str:
     """
     package = place = ""
     for frame, line in walk_tb(error.__traceback__):
-        own = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        package = package or ("" if own in _LIBRARIES else own)
-        if own == package:
+        caller = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        package = package or ("" if caller in _LIBRARIES else caller)
+        if caller == package:
             place = f"{frame.f_code.co_filename}:{line}"
     return place

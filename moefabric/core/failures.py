@@ -39,7 +39,7 @@ class Failure:
 
     @property
     def restarts(self) -> bool:
-        """Whether the components start again by themselves."""
+        """True if the components start again by themselves."""
         return self.kind.traits.restarts and self.how is ControllerFailureMode.KILL
 
 
@@ -77,7 +77,7 @@ class FailureEvent:
 
     @property
     def begins(self) -> bool:
-        """Whether a failure begins with this event."""
+        """True if a failure begins with this event."""
         return self.phase in _BEGINNINGS
 
     def about(self, name: str) -> bool:
@@ -191,8 +191,8 @@ def failure_records(events: Sequence[FailureEvent]) -> list[FailureRecord]:
             for phase in ("detected", "recovered")
         )
         detected_by, action = (
-            "; ".join(dict.fromkeys(event.why for event in some if event.why))
-            for some in (detections, recoveries)
+            "; ".join(dict.fromkeys(event.why for event in phase_events if event.why))
+            for phase_events in (detections, recoveries)
         )
         records.append(
             FailureRecord(

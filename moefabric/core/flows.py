@@ -25,7 +25,7 @@ class Flow:
 
     @property
     def is_optical(self) -> bool:
-        """Whether the flow leaves by an optical NIC."""
+        """True if the flow leaves by an optical NIC."""
         return is_optical(self.path)
 
 
@@ -76,7 +76,7 @@ class Share:
 
     @property
     def forwarded_lanes(self) -> Iterator[tuple[str, int, float]]:
-        """Root and number of each lane of a relay tree that carries bytes, and these."""
+        """Root, number and bytes of each lane of a relay tree that carries bytes."""
         for number, (root, size) in enumerate(self.forwarded):
             parts = self.forwarded_by_lane[number] if self.forwarded_by_lane else (size,)
             yield from ((root, lane, part) for lane, part in enumerate(parts) if part)

@@ -138,10 +138,10 @@ def _transit_rules(fabric: Fabric, circuits: CircuitSet) -> frozenset[Rule]:
         joined = bool(circuits.between(server, destination))
         if not joined:
             rules.add(Rule(server, destination, str(nics[0])))
-        for own in fabric.optical_nics(server):
-            if not (joined and own in nics):
-                out = str(select_nic(nics, own.path))
-                rules.add(Rule(server, destination, out, own.path))
+        for nic in fabric.optical_nics(server):
+            if not (joined and nic in nics):
+                out = str(select_nic(nics, nic.path))
+                rules.add(Rule(server, destination, out, nic.path))
     return frozenset(rules)
 
 
@@ -209,6 +209,31 @@ def _neighbours(circuits: CircuitSet) -> dict[str, list[str]]:
     return {server: list(peers[server]) for server in sorted(peers)}
 
 
+def _parents(
+    root: str, neighbours: Mapping[str, list[str]], uses: Counter[tuple[str, str]]
+) -> dict[str, str]:
+    """Return the parent of each server in a tree, in breadth-first order.
+
+    Among servers equally near to the root, the parent is that whose hop has the fewest uses.
+
+    Args:
+        uses: Number of earlier trees with a hop; hops of this tree are added.
+    """
+    parents: dict[str, str] = {}
+    level = [root]
+    while level:
+        candidates: dict[str, list[str]] = {}
+        for near in level:
+            for far in neighbours[near]:
+                if far != root and far not in parents:
+                    candidates.setdefault(far, []).append(near)
+        for far, nears in candidates.items():
+            parents[far] = min(nears, key=lambda near: uses[near, far])
+            uses[parents[far], far] += 1
+        level = list(candidates)
+    return parents
+
+
 def _relay_tree(
     root: str,
     neighbours: Mapping[str, list[str]],
@@ -223,22 +248,10 @@ def _relay_tree(
     Args:
         detours: By server and destination, the hops of lanes that do not lead to the parent.
         lanes: Lanes of the tree.
-        uses: The hops of earlier trees.
-        turns: How many earlier trees join two servers.
+        uses: Number of earlier trees with a hop; hops of this tree are added.
+        turns: Number of earlier trees that join two servers; pairs of this tree are added.
     """
-    parent: dict[str, str] = {}
-    level, order = [root], list[str]()
-    while level:
-        candidates: dict[str, list[str]] = {}
-        for near in level:
-            for far in neighbours[near]:
-                if far != root and far not in parent:
-                    candidates.setdefault(far, []).append(near)
-        for far, nears in candidates.items():
-            parent[far] = min(nears, key=lambda near: uses[near, far])
-            uses[parent[far], far] += 1
-        level = list(candidates)
-        order += level
+    parent = _parents(root, neighbours, uses)
     joined: dict[tuple[str, str], tuple[Nic, ...]] = {}
 
     def nics(server: str, peer: str) -> tuple[Nic, ...]:
@@ -253,8 +266,7 @@ def _relay_tree(
 
     up: dict[str, tuple[Nic, ...]] = {}
     aside: dict[str, dict[str, tuple[Nic, ...]]] = {}
-    for server in reversed(order):  # children before their parents
-        above = parent[server]
+    for server, above in reversed(parent.items()):  # children before their parents
         up[server] = nics(server, above)
         below = (server, *aside.get(server, ()))
         aside.setdefault(above, {}).update(dict.fromkeys(below, nics(above, server)))
@@ -306,7 +318,6 @@ def tree_route(
     """Return the directed links from a server to another by a lane of the relay tree of a root.
 
     Args:
-        lane: The lane.
         lanes: Lanes that the tree has.
 
     Returns:

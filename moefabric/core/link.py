@@ -96,9 +96,9 @@ class LinkPlace(StrEnum):
     """Links of the EPS that have a behaviour of their own."""
 
     NICS = "nics"
-    """Those between electrical NICs and leaves."""
+    """Links between electrical NICs and leaves."""
     UPLINKS = "uplinks"
-    """Those between leaves and spines."""
+    """Links between leaves and spines."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from moefabric.core.topology import Fabric
 from moefabric.core.units import rate_text
 
 FIBRE_USD: Final = 150.0
-"""One fibre: 500 m at 0.3 USD a metre."""
+"""Price of a fibre: 500 m at 0.3 USD a metre."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ NETWORKS: Final[Mapping[str, NetworkInventory]] = {
     "mixnet": NetworkInventory(1, 2, 6),
     "topoopt": NetworkInventory(1, 0, 0, 8),
 }
-"""One server with eight NICs on each of the paper's networks."""
+"""Inventory of a server with eight NICs on each of the paper's networks."""
 
 
 def inventory(fabric: Fabric) -> NetworkInventory:

@@ -90,7 +90,7 @@ class SettleTime:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether every command settles in `fixed_ns`."""
+        """True if every command settles in `fixed_ns`."""
         return not any((self.jitter_ns, self.per_connection_ns, self.bulk_ns, self.conflict_ns))
 
     def scaled(self, factor: float) -> Self:

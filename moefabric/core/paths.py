@@ -109,7 +109,7 @@ def lanes_of_layer(fewest: int, most: int) -> int:
 
     Args:
         fewest: The fewest parallel circuits of two servers.
-        most: The most.
+        most: The most parallel circuits of two servers.
     """
     return most if fewest == most else max(1, fewest + most - 1)
 

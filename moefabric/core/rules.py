@@ -199,12 +199,12 @@ def server_rules(
     """
     rules: dict[tuple[str, str, str, bool], Rule] = {}
     for server in region.servers:
-        own = {Rule(server, server, "host")}
+        of_server = {Rule(server, server, "host")}
         if fabric.usable_electrical(server):
-            own |= eps_bound_rules(fabric, region, server)
+            of_server |= eps_bound_rules(fabric, region, server)
         elif server in relays:
-            own |= transit_rules(fabric, server, "*", str(relays[server].end_at(server)))
-        rules |= {rule.match: rule for rule in own}
+            of_server |= transit_rules(fabric, server, "*", str(relays[server].end_at(server)))
+        rules |= {rule.match: rule for rule in of_server}
     for server, circuit in relays.items():
         peer = circuit.far_end(server)
         transit = transit_rules(fabric, peer.server, server, str(peer))
@@ -268,5 +268,5 @@ class RuleChange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes."""
+        """True if nothing changes."""
         return not (self.delete or self.add)

@@ -55,7 +55,7 @@ def last_light(ocs: Ocs, circuits: int) -> LastLight:
     draws = later if settle.jitter_per == "connection" else later[-1:]
     width = settle.jitter_ns * max(6.0, log(connects / _TAIL) + 1)
     times = np.linspace(later[-1] - width, later[-1] + width, _STEPS)
-    below = np.prod([_below(settle, times - own) for own in draws], axis=0)
+    below = np.prod([_below(settle, times - draw) for draw in draws], axis=0)
     masses, centers = np.diff(below), (times[1:] + times[:-1]) / 2
     mean = float(masses @ centers / masses.sum())
     variance = float(masses @ (centers - mean) ** 2 / masses.sum())
@@ -73,6 +73,6 @@ def _below(settle: SettleTime, offsets: NDArray[np.float64]) -> NDArray[np.float
         case "uniform":
             return np.clip((offsets + width) / (2 * width), 0.0, 1.0)
         case "normal":
-            return np.array([(1 + erf(one / width / 2**0.5)) / 2 for one in offsets.tolist()])
+            return np.array([(1 + erf(offset / width / 2**0.5)) / 2 for offset in offsets.tolist()])
         case "exponential":
             return 1 - np.exp(-np.maximum(offsets, 0.0) / width)

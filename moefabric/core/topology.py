@@ -239,7 +239,7 @@ class Fabric:
 
     @property
     def has_circuits_only(self) -> bool:
-        """Whether a patch panel joins all NICs, so that there is no EPS."""
+        """True if a patch panel joins all NICs, so that there is no EPS."""
         return self.patch_panel and not self.electrical
 
     @cached_property

@@ -86,7 +86,6 @@ def admission(
     """Return the steps after the verification of a plan.
 
     Args:
-        plan: The plan.
         proved: The added circuits through which frames came.
         rules: Returns the rules that put traffic on circuits.
         drop: As in `moefabric.core.forwarding.rule_changes`.

@@ -18,7 +18,7 @@ class Transport(Protocol):
 
     @property
     def paced(self) -> bool:
-        """Whether flows are paced at the rates of the plan; if not, congestion control sets them.
+        """True if flows are paced at the rates of the plan; if not, congestion control sets them.
 
         Unpaced flows all start at once, and are not held to a plan when a run is judged.
         """

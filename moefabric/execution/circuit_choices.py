@@ -1,4 +1,4 @@
-"""Choices of the policy, repeated by the run, beside the circuits that controllers have lit."""
+"""Repeats the policy's choices in the run, for comparison with the circuits that are lit."""
 
 import time
 from collections.abc import Sequence

@@ -35,7 +35,7 @@ class MonotonicClock:
 
 
 class SkippingClock:
-    """A clock that skips most of each long wait, and shows the whole wait.
+    """Clock that shows the whole of each long wait, but skips most of it.
 
     It goes back over waits that the modelled cluster wouldn't have had.
     """

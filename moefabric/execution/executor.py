@@ -57,7 +57,7 @@ MOST_ATTEMPTS = 5
 
 @dataclass(eq=False)
 class _JobRun:
-    """A job under way: its present iteration, and the attempts that losses ended."""
+    """Job under way: its present iteration, and the attempts that losses ended."""
 
     job: Job
     programme: Programme
@@ -76,7 +76,7 @@ class _JobRun:
 
     @property
     def running(self) -> bool:
-        """Whether an iteration is under way that no loss has ended."""
+        """True if an iteration is under way that no loss has ended."""
         return not self.finished and self.state is not None and not self.state.cancelled
 
     def uses(self, lost: Losses) -> bool:
@@ -108,16 +108,11 @@ class Executor:
         """Start with `circuits` lit.
 
         Args:
-            fabric: The fabric on which the jobs run.
             policy: Chooses circuits and splits demands.
-            agents: The agents of all servers.
-            controllers: The controllers of the regions whose circuits change.
+            controllers: Controllers of the regions whose circuits change.
             circuits: All circuits that traffic may use.
-            settings: Times and paces of the run.
-            instruments: The clock, the threads and the counters of the run.
-            observer: Receives the events of the run.
-            calls: The calls of the ranks whose bytes collectives carry; None if they carry bytes of
-                the agents' own.
+            calls: Calls of the ranks whose bytes collectives carry; None if agents send bytes of
+                their own.
         """
         settings, instruments = settings or RunSettings(), instruments or Instruments()
         self.fabric, self.agents = fabric, agents
@@ -224,7 +219,7 @@ class Executor:
         return list(self._kept)
 
     def _settle(self) -> None:
-        """Add expected times and circuits to the iterations that have ended; hand them over."""
+        """Add predictions and chosen circuits to ended iterations; pass these to observers."""
         states = [state for state in self._states.values() if state.run.end_ns]
         if not states:
             return

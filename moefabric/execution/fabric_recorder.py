@@ -72,14 +72,14 @@ class RunStatusWriter(RunObserver):
             self._file.unlink()
 
     def transfer_ordered(self, task: Task) -> None:
-        """Take note of a collective or transfer whose flows were ordered."""
+        """Show a collective or transfer whose flows were ordered."""
         self._task = task
         if isinstance(task.work, Collective):
             self._demand = task.work.demand
         self._changed.set()
 
     def iteration_began(self, number: int) -> None:
-        """Take note of an iteration."""
+        """Show the number of the iteration."""
         self._update(iteration=number)
 
     def add_outcome(
@@ -88,22 +88,21 @@ class RunStatusWriter(RunObserver):
         fidelity: FidelityResult | None,
         nic_bytes: dict[str, int] | None,
     ) -> None:
-        """Take note of an iteration's outcome.
+        """Show an iteration's outcome.
 
         Args:
-            outcome: The outcome.
             fidelity: The verdict on all iterations so far; None for the last known one.
             nic_bytes: Bytes that each NIC has sent; None if nobody counts.
         """
-        own, totals, sent = outcome.result, self._status.totals, outcome.collectives
+        result, totals, sent = outcome.result, self._status.totals, outcome.collectives
         status = run_status.IterationStatus(
-            iteration=own.iteration,
-            measured_s=own.measured_s or 0.0,
-            predicted_s=own.predicted_s or 0.0,
-            exposed_comm_s=own.exposed_comm_s or 0.0,
-            bytes=sum(one.bytes for one in sent),
-            bytes_by_light=sum(one.bytes_by_light or 0 for one in sent),
-            bytes_by_eps=sum(one.bytes_by_eps or 0 for one in sent),
+            iteration=result.iteration,
+            measured_s=result.measured_s or 0.0,
+            predicted_s=result.predicted_s or 0.0,
+            exposed_comm_s=result.exposed_comm_s or 0.0,
+            bytes=sum(collective.bytes for collective in sent),
+            bytes_by_light=sum(collective.bytes_by_light or 0 for collective in sent),
+            bytes_by_eps=sum(collective.bytes_by_eps or 0 for collective in sent),
         )
         integrity, verdict = outcome.measured.integrity, dict[str, Any]()
         added = run_status.RunTotals(
@@ -124,8 +123,8 @@ class RunStatusWriter(RunObserver):
                 **{name: getattr(totals, name) + count for name, count in added}
             ),
             timeline=[
-                run_status.IntervalStatus.model_validate(one, from_attributes=True)
-                for one in outcome.timeline
+                run_status.IntervalStatus.model_validate(interval, from_attributes=True)
+                for interval in outcome.timeline
             ],
             nic_bytes=nic_bytes,
             **verdict,
@@ -172,9 +171,8 @@ class FabricRecorder(RunObserver):
     over.
 
     Attributes:
-        fabric: The fabric.
-        name: Its name in the experiment.
-        policy: Name of its policy.
+        name: Name of the fabric in the experiment.
+        policy: Name of the fabric's policy.
         journal: Receives the outcomes.
         status: Receives the state of the run; None if nobody can watch it.
         flows: Whether outcomes hold every flow.
@@ -292,9 +290,9 @@ class FabricRecorder(RunObserver):
     def _append(self, outcomes: Sequence[IterationOutcome]) -> None:
         lines = [
             IterationLine.model_construct(
-                {*one.model_fields_set, "fabric"}, **dict(one), fabric=self.name
+                {*outcome.model_fields_set, "fabric"}, **dict(outcome), fabric=self.name
             )
-            for one in outcomes
+            for outcome in outcomes
         ]
         self.journal.append(*lines)
 

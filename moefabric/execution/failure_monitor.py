@@ -104,7 +104,7 @@ class FailureInjector(RunObserver):
             injection.result()
 
     def _due(self, collective: int | None) -> list[PlannedFailure]:
-        """Return the failures of this collective, or without one those of the iteration's start.
+        """Return the failures due at a collective, or without one at the iteration's start.
 
         A restarted iteration continues the count of collectives. An iteration that runs again, from
         a checkpoint, has no failures again.
@@ -125,7 +125,7 @@ class FailureInjector(RunObserver):
 
 
 class FailureReporter(Protocol):
-    """A controller's client, as far as failures are concerned."""
+    """Client of a controller for its failures."""
 
     def failures(self, after: int | None = None, wait_s: float = 30.0) -> dict[str, Any]:
         """Return `version`, all `failures` and the `circuits` that carry traffic.

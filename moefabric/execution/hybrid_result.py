@@ -31,8 +31,7 @@ def hybrid_result(
     """Return the emulated and the modelled part of a run.
 
     Args:
-        spec: The experiment.
-        jobs: Its job on the fabric.
+        jobs: Jobs of the experiment on the fabric.
         transfers: The transfers of the run, background flows among them.
     """
     assert spec.hybrid is not None
@@ -58,7 +57,7 @@ def hybrid_result(
 
 
 def _sampling(simulated: SimulatedRegions) -> str:
-    """Return how few regions stand for all in the model; empty if it has all regions."""
+    """Return a note on the regions that stand for all; empty if all regions are modelled."""
     if simulated.regions == simulated.all_regions:
         return ""
     accuracy = "a sample, as regions differ" if simulated.is_sample else "exact, as they are alike"
@@ -67,7 +66,7 @@ def _sampling(simulated: SimulatedRegions) -> str:
 
 
 def _rate_errors(flows: Sequence[CollectiveResult]) -> tuple[float | None, float | None]:
-    """Return the 5th percentile and the median of rates over the model's, minus 1."""
+    """Return the 5th percentile and the median of measured over modelled rates, minus 1."""
     measured = [flow for flow in flows if flow.planned_s and flow.measured_s and flow.bytes]
     if not measured:
         return None, None

@@ -32,7 +32,7 @@ class SentTask:
 
     @property
     def start_ns(self) -> int:
-        """When the first byte really was sent, on the run's clock."""
+        """Instant at which the first byte was really sent, on the run's clock."""
         return min(run.start_ns + run.harness_ns for run, _ in self.runs)
 
 
@@ -100,8 +100,8 @@ class IterationState:
     def unlit_regions(self, number: int) -> list[str]:
         """Return a reconfiguration's regions whose circuits didn't change during the collective."""
         task = self.tasks[number]
-        done = () if task.during is None else self.reconfigured[task.during]
-        return [region for region in task.regions if region not in done]
+        changed = () if task.during is None else self.reconfigured[task.during]
+        return [region for region in task.regions if region not in changed]
 
     def horizon(self, number: int) -> Horizon:
         """Return the tasks that follow a task's request for circuits."""
@@ -120,10 +120,9 @@ class IterationState:
         return self.free()
 
     def replace_tasks(self, tasks: Sequence[Task], *, keep_computation: bool = False) -> None:
-        """Take tasks with more of their demand known; they wait for each other as before.
+        """Replace the tasks by equally dependent ones with more of their demand known.
 
         Args:
-            tasks: The tasks.
             keep_computation: Whether computation stays as it is.
         """
         assert [task.after for task in tasks] == [task.after for task in self.tasks]
@@ -133,11 +132,11 @@ class IterationState:
         ]
 
     def replace_work(self, number: int, work: Compute) -> None:
-        """Take another computation for a task."""
+        """Replace the computation of a task."""
         tasks = list(self.tasks)
         tasks[number] = replace(tasks[number], work=work)
         self.tasks = tasks
 
     def set_step(self, number: int, seconds: float = 0.0, streams: tuple[Stream, ...] = ()) -> None:
-        """Give the simulation a task: as seconds of computation, or as streams of bytes."""
+        """Set the task's step in the simulation: seconds of computation, or streams of bytes."""
         self.steps[number] = Step(self.tasks[number].after, seconds, streams)

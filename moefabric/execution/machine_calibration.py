@@ -29,7 +29,7 @@ _RATES_BPS: Final = (40e6, 400e6)
 
 
 class _Silence:
-    """Shows no progress: the experiments' verdicts and scales are beside the point."""
+    """Progress reporter that shows nothing: the experiments' verdicts and scales don't matter."""
 
     def show_message(self, text: str) -> None:
         """Do nothing."""

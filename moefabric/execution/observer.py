@@ -37,7 +37,7 @@ class RunObserver:
         """Receive the description of a collective of any job that has ended."""
 
     def iteration_ended(self) -> None:
-        """Learn that an iteration has ended."""
+        """Receive the end of an iteration."""
 
     def iterations_recorded(self, runs: Sequence[IterationRun]) -> None:
         """Receive iterations of all jobs that have ended, each once, when none is under way."""

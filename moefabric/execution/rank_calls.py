@@ -52,7 +52,7 @@ class Call:
 
     @property
     def goes_to_experts(self) -> bool:
-        """Whether the bytes go from the tokens' ranks to the experts'."""
+        """True if the bytes go from the tokens' ranks to the experts'."""
         return (self.kind == "dispatch") == (self.direction == FORWARD)
 
     def __str__(self) -> str:
@@ -168,8 +168,8 @@ def gate_tokens(
     if exchange.tokens is not None and len(exchange.tokens[0]) == experts:
         return np.array(exchange.tokens, np.int64)
     by_rank = sends // token_bytes
-    each, rest = np.divmod(by_rank, experts // len(sends))
-    tokens = np.repeat(each, experts // len(sends), axis=1)
+    quotient, rest = np.divmod(by_rank, experts // len(sends))
+    tokens = np.repeat(quotient, experts // len(sends), axis=1)
     tokens[:, :: experts // len(sends)] += rest
     return tokens
 
@@ -202,7 +202,7 @@ class Calls:
 
     @property
     def pending(self) -> bool:
-        """Whether tasks wait for calls."""
+        """True if tasks wait for calls."""
         return False
 
     def check(self) -> None:
@@ -269,7 +269,7 @@ class RankCalls(Calls):
 
     @property
     def pending(self) -> bool:
-        """Whether tasks wait for calls."""
+        """True if tasks wait for calls."""
         return any(self._actions.values())
 
     def check(self) -> None:
@@ -355,8 +355,8 @@ class RankCalls(Calls):
 
     def _forget_before(self, iteration: int) -> None:
         """Forget the calls of earlier iterations, all of which have been answered."""
-        self._exchanges = {key: one for key, one in self._exchanges.items() if key[0] >= iteration}
-        self._states = {number: one for number, one in self._states.items() if number >= iteration}
+        self._exchanges = {key: x for key, x in self._exchanges.items() if key[0] >= iteration}
+        self._states = {number: s for number, s in self._states.items() if number >= iteration}
 
     def _dispatch(self, layer: int | None) -> int:
         return 2 * (layer or 0)
@@ -379,10 +379,10 @@ class RankCalls(Calls):
         dispatch = self._exchanges.get((iteration, self._dispatch(call.layer)))
         if dispatch is None:
             return
-        expected, asked = np.array(dispatch.sends), np.array(exchange.sends)
+        expected, sent = np.array(dispatch.sends), np.array(exchange.sends)
         if not call.goes_to_experts:
             expected = expected.T
-        if expected.shape != asked.shape or (expected != asked).any():
+        if expected.shape != sent.shape or (expected != sent).any():
             raise TrainingProgramError(
                 f"{self._place(iteration, position)}: its bytes are not those of the layer's "
                 "dispatch. A training iteration has four all-to-alls of tokens for each layer: "

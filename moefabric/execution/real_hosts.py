@@ -51,7 +51,7 @@ class RealHosts(RunObserver):
     def failure_logged(
         self, phase: FailurePhase, kind: str, components: Sequence[str], reason: str
     ) -> None:
-        """Take note of lost hosts."""
+        """Record lost hosts."""
         if phase == "detected" and kind == "server":
             for server in self.hosts.keys() & set(components):
                 self.losses.setdefault(server, reason)
@@ -126,7 +126,6 @@ def host_fleet(
     """Start agents on the hosts of an experiment, and stop them at the end of the context.
 
     Args:
-        spec: The experiment.
         fabric: The fabric that the hosts are.
         transport: How flows are carried.
         pairs_between_regions: Servers of different regions that send each other something.

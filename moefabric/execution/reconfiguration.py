@@ -77,8 +77,8 @@ class ControllerSplits:
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """Return the split of a region's demand over its lit circuits."""
         if (known := self._known.get(demand.servers)) is not None:
-            own = frozenset(c for c in circuits if c.a.server in demand.servers)
-            if known[0] == demand and known[1].circuits == own:
+            lit = frozenset(c for c in circuits if c.a.server in demand.servers)
+            if known[0] == demand and known[1].circuits == lit:
                 return known[2]
         return self.policy.split(fabric, demand, circuits)
 
@@ -89,10 +89,9 @@ class RetriedController:
     A controller that is still away is only probed.
 
     Args:
-        controller: The controller.
         clock: The clock of the run.
-        timeout_s: Wall seconds that it may take, besides settling.
-        splits: Remembers the splits in its replies.
+        timeout_s: Wall seconds that a request may take, besides settling.
+        splits: Remembers the splits in the controller's replies.
     """
 
     def __init__(
@@ -298,7 +297,7 @@ class Reconfigurator:
             self._states[region_name].control_s[changed].append(seconds)
 
     def adopt(self, region: str, circuits: CircuitSet) -> None:
-        """Use the circuits that carry traffic by report, if no controller of the region is asked.
+        """Use the circuits that are reported for a region without a controller.
 
         Failures take circuits away, and their end returns them.
         """
@@ -316,12 +315,12 @@ class Reconfigurator:
             self.replanned_ns.append(ready_ns)
 
     def controlled(self, regions: Iterable[str]) -> list[str]:
-        """Return those of the regions whose circuits can change."""
+        """Return the regions, of the given ones, whose circuits can change."""
         return [name for name in regions if self._states[name].controller is not None]
 
     @property
     def pending(self) -> bool:
-        """Whether a controller owes a reply."""
+        """True if a controller owes a reply."""
         return any(state.request is not None for state in self._states.values())
 
     def waiting_for(self, regions: Iterable[str]) -> bool:
@@ -345,7 +344,9 @@ class Reconfigurator:
         )
 
     def expected_s(self, region: str, at_ns: int, arming_ns: int = 0) -> float | None:
-        """Return the model seconds until circuits requested then carry traffic; None if none can.
+        """Return the model seconds until circuits requested at an instant carry traffic.
+
+        None if they can't be requested then.
 
         Arming goes on while the run waits for the outcome of a reply that has come. What is left of
         `arming_ns`, the wall time between the order of transfers and their start, is added.
@@ -390,11 +391,11 @@ class Reconfigurator:
         if state.request is not None or start_ns < state.from_ns:
             on_reply(self._without_circuits(state, start_ns, start_ns, UNDER_WAY))
             return
-        own = demand.within(state.region.servers)
+        demand = demand.within(state.region.servers)
         events: list[ControllerEvent] = []
         assert state.controller is not None
-        future = self._background.submit(state.controller.reconfigure, own, horizon, events)
-        request = _Request(future, start_ns, now, on_reply, events, own, horizon)
+        future = self._background.submit(state.controller.reconfigure, demand, horizon, events)
+        request = _Request(future, start_ns, now, on_reply, events, demand, horizon)
         state.request = request
         request.cancel_timeout = self._schedule(
             now + round(self._timeout_s * NS_PER_S) + 2 * state.region.moving_ns,
@@ -451,8 +452,8 @@ class Reconfigurator:
             end_ns = start_ns + self.fabric.scale.wall_ns(phases.total_s * NS_PER_S)
             change = replace(change, phases=phases, settled_s=settled_s)
             stored_s = self._judged.seconds(changed=changed)
-            asked = request.demand, request.horizon
-            reply = Reply(change, start_ns, end_ns, expected_s, *asked, stored_s)
+            demand, horizon = request.demand, request.horizon
+            reply = Reply(change, start_ns, end_ns, expected_s, demand, horizon, stored_s)
             state.late_dark = change.dark if request.timed_out else state.late_dark - change.after
             self._use(state, change.after, end_ns)
         if not request.timed_out:

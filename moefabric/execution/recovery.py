@@ -15,7 +15,7 @@ from moefabric.workload.iterations import substitution
 
 
 class Recovery:
-    """Which servers and GPUs are lost, and which backups work in their places."""
+    """Lost servers and GPUs, and the backups that work in their places."""
 
     def __init__(self, fabric: Fabric, agents: Agents, observer: RunObserver | None = None) -> None:
         self.fabric, self._agents, self._observer = fabric, agents, observer or Observers()

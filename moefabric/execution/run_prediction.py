@@ -85,9 +85,9 @@ def add_predictions(fabric: Fabric, states: Sequence[IterationState]) -> None:
     times |= _met_on_links(fabric, [(s, t) for s, t in sent if not s.tasks[t.number].barrier])
     predicted = {}
     for state, task in sent:
-        own = times[state, task.number]
+        simulated = times[state, task.number]
         for run, streams in task.runs:
-            flows_s = tuple(own.stream_ends_s[n] - own.start_s for n in streams)
+            flows_s = tuple(simulated.stream_ends_s[n] - simulated.start_s for n in streams)
             predicted[id(run)] = replace(run, flows_s=flows_s)
     for state in states:
         for runs in (state.run.collectives, state.run.transfers):
@@ -114,4 +114,5 @@ def _met_on_links(
         for state, task in sent
     ]
     times = simulate(steps, links_goodput(fabric, steps))
-    return {(state, task.number): own for (state, task), own in zip(sent, times, strict=True)}
+    tasks = ((state, task.number) for state, task in sent)
+    return dict(zip(tasks, times, strict=True))

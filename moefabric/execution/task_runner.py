@@ -54,7 +54,7 @@ class TaskRunner:
 
     @property
     def busy(self) -> bool:
-        """Whether packets or changes of circuits may be under way."""
+        """True if packets or changes of circuits may be under way."""
         return bool(self.transfers.orders) or self._reconfigurator.pending
 
     def start(self, state: IterationState) -> None:

@@ -138,6 +138,11 @@ class TaskTransfer:
         """The task that sends."""
         return self.state.tasks[self.number]
 
+    def region(self, src: str) -> str:
+        """Return the region to which a flow of a server belongs."""
+        collective = isinstance(self.task.work, Collective)
+        return self.flows.region_of[src] if collective else self.task.region
+
 
 class Transfers:
     """Orders transfers from the agents of one fabric, and turns their reports into records."""
@@ -161,7 +166,7 @@ class Transfers:
         self.orders: dict[int, tuple[TaskTransfer, int]] = {}
         """Orders under way by the agents' number, each with its number of flows."""
         self.windows: list[tuple[int, int]] = []
-        """When packets were under way, on the wall clock."""
+        """Intervals in which packets were under way, on the wall clock."""
 
     def arming_ns(self, task: Task, flows: int = 0) -> int:
         """Return the time that agents need between the order of a task and its start.
@@ -277,7 +282,6 @@ class Transfers:
 
         Args:
             number: The order.
-            records: Its flows.
             waited_ns: When the run began to wait for reports, and when this one was there, on the
                 wall clock. A run that was busy before can't say when a report came.
 
@@ -293,7 +297,7 @@ class Transfers:
         return transfer
 
     def take_windows(self) -> list[tuple[int, int]]:
-        """Return when packets were under way since the last call, and forget it."""
+        """Return the intervals in which packets were under way since the last call."""
         taken, self.windows = self.windows, []
         return taken
 
@@ -335,37 +339,51 @@ class Transfers:
             dark_ns: Returns for how long a region's circuits were dark before the transfer.
         """
         self._end_count(transfer, complete=True)
-        state, task, work = transfer.state, transfer.task, transfer.task.work
-        assert isinstance(work, Sent)
         if lost := [record for record in transfer.records if not (record.ok or record.corrupt)]:
-            why = f"{description(task)}: {loss_text(lost)}"
+            why = f"{description(transfer.task)}: {loss_text(lost)}"
             raise LostBytesError(self._give_up(transfer, why))
         if transfer.exchange is not None:
             self._release_ranks(transfer)
+        first_ns = min(record.first_sent_ns for record in transfer.records)
+        harness_ns = first_ns + transfer.skipped_ns - transfer.ready_ns
+        runs = self._runs(transfer, harness_ns, dark_ns)
+        transfer.state.sent.append(SentTask(transfer.number, runs))
+        end_ns = max(run.end_ns for run, _ in runs) + harness_ns
+        self.windows.append((transfer.start_ns - transfer.skipped_ns, end_ns - transfer.skipped_ns))
+        return [run for run, _ in runs]
+
+    def _runs(
+        self, transfer: TaskTransfer, harness_ns: int, dark_ns: Callable[[str], int]
+    ) -> tuple[tuple[CollectiveRun, tuple[int, ...]], ...]:
+        """Return the runs of a transfer, each with the positions of its planned flows.
+
+        Args:
+            transfer: A transfer whose bytes have arrived.
+            harness_ns: Time from the transfer's planned start to its first byte.
+            dark_ns: As in `finish`.
+        """
+        state, task, work = transfer.state, transfer.task, transfer.task.work
+        assert isinstance(work, Sent)
         steal, total = (
             now - before for now, before in zip(self._cpu_steal(), transfer.cpu_steal, strict=True)
         )
         reconfigured = transfer.offload.reconfigured_regions if transfer.offload else ()
-        collective, region_of = isinstance(work, Collective), transfer.flows.region_of
-        planned = defaultdict[str, list[int]](list)
-        records = defaultdict[str, list[FlowRecord]](list)
-        for position, flow in enumerate(transfer.planned):
-            planned[region_of[flow.src] if collective else task.region].append(position)
-        first_ns = min(record.first_sent_ns for record in transfer.records)
-        harness_ns = first_ns + transfer.skipped_ns - transfer.ready_ns
         ahead_ns = transfer.skipped_ns - harness_ns
         ordered_ns = {number: at + ahead_ns for number, at in transfer.ordered_ns.items()}
+        planned = defaultdict[str, list[int]](list)
+        for position, flow in enumerate(transfer.planned):
+            planned[transfer.region(flow.src)].append(position)
+        records = defaultdict[str, list[FlowRecord]](list)
         for record in transfer.records:
-            moved = _shifted(record, ahead_ns)
-            records[region_of[record.src] if collective else task.region].append(moved)
+            records[transfer.region(record.src)].append(_shifted(record, ahead_ns))
         runs = [
             CollectiveRun(
                 state.run.number,
                 work,
                 transfer.flows.predictions[region],
-                tuple(transfer.planned[position] for position in planned[region]),
+                tuple(transfer.planned[position] for position in positions),
                 tuple(records[region]),
-                dark_ns(region) if collective else 0,
+                dark_ns(region) if isinstance(work, Collective) else 0,
                 steal / total if total else 0.0,
                 region,
                 task.micro_batch,
@@ -378,14 +396,9 @@ class Transfers:
                 ordered_ns=ordered_ns,
                 report_ns=transfer.report_ns,
             )
-            for region in planned
+            for region, positions in planned.items()
         ]
-        positions = map(tuple, planned.values())
-        runs_of = tuple(zip(runs, positions, strict=True))
-        state.sent.append(SentTask(transfer.number, runs_of))
-        end_ns = max(run.end_ns for run in runs) + harness_ns
-        self.windows.append((transfer.start_ns - transfer.skipped_ns, end_ns - transfer.skipped_ns))
-        return runs
+        return tuple(zip(runs, map(tuple, planned.values()), strict=True))
 
 
 def _complete_pairs(transfer: TaskTransfer, flows: Sequence[Flow]) -> set[Pair]:
@@ -420,6 +433,6 @@ def description(task: Task) -> str:
 
 
 def _shifted(record: FlowRecord, skipped_ns: int) -> FlowRecord:
-    """Return the record in the modelled cluster, given how far that is ahead of the wall clock."""
+    """Return a record in the time of the modelled cluster: `skipped_ns` after the wall clock."""
     known = [*_INSTANTS, *(["acknowledged_ns"] if record.acknowledged_ns else [])]
     return replace(record, **{name: getattr(record, name) + skipped_ns for name in known})

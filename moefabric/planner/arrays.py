@@ -39,5 +39,5 @@ def circuit_matrix(servers: tuple[str, ...], circuits: CircuitSet) -> Ints:
     """
     index = {server: position for position, server in enumerate(servers)}
     pairs = (circuit.pair for circuit in circuits)
-    own = ((index[a], index[b]) for a, b in pairs if a in index and b in index)
-    return circuit_counts(len(servers), own)
+    inner = ((index[a], index[b]) for a, b in pairs if a in index and b in index)
+    return circuit_counts(len(servers), inner)

@@ -25,7 +25,7 @@ _ROUNDING: Final = 1e-9
 """Bytes late, relative to the demand, that count as a rounding error."""
 
 _NEVER_LATE: Final = np.array([-np.inf])
-"""Of the server that stands for dark NICs."""
+"""Late bytes of the server that stands for dark NICs."""
 
 Exchanges = NDArray[np.intp]
 """Servers i, j, x, y of each exchange [4, exchange].

@@ -4,6 +4,7 @@ Both consider the electrical NICs of each server: they must carry all bytes that
 carry by the deadline.
 """
 
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -96,44 +97,70 @@ def deadline_circuits(owed: Array, ports: Ints, rates: Rates, links: EpsLinks, t
     Returns:
         Circuits of each pair [server, server], symmetric.
     """
-    n, capacity = len(owed), pair_rates(rates, len(ports)) * time
-    own = capacity.diagonal()
-    left, free, counts = owed.copy(), ports.copy(), np.zeros((n, n), dtype=np.int64)
-    sending = left.sum(axis=1) - links.nics * time
-    receiving = left.sum(axis=0) - links.nics * time
-
-    def gains(servers: Ints) -> Array:
-        """Return the gain of a circuit from each of these servers to each server.
-
-        The gain is the late bytes that the circuit carries. They weigh more, the fuller the
-        remaining circuits of the late server must be.
-        """
-        limit = capacity[servers]
-        sent, received = (np.minimum(side[servers], limit) for side in (left, left.T))
-        out, into = np.maximum(sending, 0.0), np.maximum(receiving, 0.0)
-        most = np.maximum(free, 1) * own
-        total: Array = _IN_TIME_WEIGHT * (sent + received)
-        total += np.minimum(out[servers, None], sent) * (out / most)[servers, None]
-        total += np.minimum(into[servers, None], received) * (into / most)[servers, None]
-        peer_gain = np.minimum(into, sent) * (into / most)
-        total += peer_gain + np.minimum(out, received) * (out / most)
-        total[:, free <= 0] = 0.0
-        total[free[servers] <= 0] = 0.0
-        return total
-
-    gain = gains(np.arange(n)) if time else np.zeros((0, 0))
+    n, counts = len(owed), np.zeros(owed.shape, dtype=np.int64)
+    uncarried = _Uncarried(
+        capacity=pair_rates(rates, len(ports)) * time,
+        owed=owed.copy(),
+        free=ports.copy(),
+        sending=owed.sum(axis=1) - links.nics * time,
+        receiving=owed.sum(axis=0) - links.nics * time,
+    )
+    gain = uncarried.gains(np.arange(n)) if time else np.zeros((0, 0))
     while gain.size:
         i, j = divmod(int(gain.argmax()), n)
         if gain[i, j] <= 0.0:
             break
         for a, b in ((i, j), (j, i)):
-            carried = min(float(left[a, b]), float(capacity[a, b]))
-            left[a, b] -= carried
-            sending[a] -= carried
-            receiving[b] -= carried
-            free[a] -= 1
+            uncarried.carry(a, b)
             counts[a, b] += 1
         ends = np.array([i, j])
-        gain[ends] = gains(ends)
+        gain[ends] = uncarried.gains(ends)
         gain[:, ends] = gain[ends].T
     return counts
+
+
+@dataclass(eq=False)
+class _Uncarried:
+    """Bytes that the circuits chosen so far don't carry; its arrays change with each circuit.
+
+    Attributes:
+        capacity: Bytes [from, to] that a circuit carries by the deadline.
+        owed: Bytes [from, to] that no circuit carries.
+        free: Free optical NICs of each server.
+        sending: Bytes that the electrical NICs of each server have left to send at the deadline;
+            negative if they end earlier.
+        receiving: Bytes that they have left to receive.
+    """
+
+    capacity: Array
+    owed: Array
+    free: Ints
+    sending: Array
+    receiving: Array
+
+    def carry(self, src: int, dst: int) -> None:
+        """Let a new circuit carry as many bytes from a server to another as it can."""
+        carried = min(float(self.owed[src, dst]), float(self.capacity[src, dst]))
+        self.owed[src, dst] -= carried
+        self.sending[src] -= carried
+        self.receiving[dst] -= carried
+        self.free[src] -= 1
+
+    def gains(self, servers: Ints) -> Array:
+        """Return the gain of a circuit from each of these servers to each server.
+
+        The gain is the late bytes that the circuit carries. They weigh more, the fuller the
+        remaining circuits of the late server must be.
+        """
+        limit, nic_bytes = self.capacity[servers], self.capacity.diagonal()
+        sent, received = (np.minimum(side[servers], limit) for side in (self.owed, self.owed.T))
+        out, into = np.maximum(self.sending, 0.0), np.maximum(self.receiving, 0.0)
+        most = np.maximum(self.free, 1) * nic_bytes
+        total: Array = _IN_TIME_WEIGHT * (sent + received)
+        total += np.minimum(out[servers, None], sent) * (out / most)[servers, None]
+        total += np.minimum(into[servers, None], received) * (into / most)[servers, None]
+        peer_gain = np.minimum(into, sent) * (into / most)
+        total += peer_gain + np.minimum(out, received) * (out / most)
+        total[:, self.free <= 0] = 0.0
+        total[self.free[servers] <= 0] = 0.0
+        return total

@@ -45,7 +45,7 @@ class DelayedSplit:
 
     @property
     def moves(self) -> bool:
-        """Whether circuits are reconfigured at the start."""
+        """True if circuits are reconfigured at the start."""
         return bool(self.new)
 
 

@@ -115,10 +115,10 @@ def _exchange(counts: Ints, i: int, j: int, draw: np.random.RandomState) -> Pair
     possible = counts * (counts[i] == 0)[:, None] * (counts[j] == 0)
     for server in (i, j):
         possible[server] = possible[:, server] = 0
-    found = np.argwhere(possible)
-    if not len(found):
+    candidates = np.argwhere(possible)
+    if not len(candidates):
         return None
-    x, y = found[draw.randint(len(found))].tolist()
+    x, y = candidates[draw.randint(len(candidates))].tolist()
     return x, y
 
 

@@ -42,17 +42,17 @@ class IterationHorizons:
             later_iterations: Iterations of the job after this one.
         """
         task = self._tasks[number]
-        own = self._tasks_of(task.regions)
-        total, before = len(own.all_to_alls), bisect_left(own.all_to_alls, number)
+        tasks = self._tasks_of(task.regions)
+        total, before = len(tasks.all_to_alls), bisect_left(tasks.all_to_alls, number)
         present = total - before
         remaining = present + later_iterations * total
-        others = [at for layer, at in own.requests.items() if layer != task.work.layer]
+        others = [at for layer, at in tasks.requests.items() if layer != task.work.layer]
         following = [at[k] for at in others if (k := bisect_right(at, number)) < len(at)]
         if following or (others and not later_iterations):
             end = min(following, default=len(self._tasks))
-            alike = bisect_left(own.all_to_alls, end) - before
+            alike = bisect_left(tasks.all_to_alls, end) - before
         elif others:  # the next request for another layer is in the next iteration
-            alike = present + bisect_left(own.all_to_alls, min(at[0] for at in others))
+            alike = present + bisect_left(tasks.all_to_alls, min(at[0] for at in others))
         else:
             alike = remaining
         return Horizon(max(alike, 1), max(remaining, 1))
@@ -60,13 +60,13 @@ class IterationHorizons:
     def _tasks_of(self, regions: tuple[str, ...]) -> RegionTasks:
         if (cached := self._of_regions.get(regions)) is not None:
             return cached
-        own, names = RegionTasks(), set(regions)
+        tasks, names = RegionTasks(), set(regions)
         for position, task in enumerate(self._tasks):
             if names.isdisjoint(task.regions):
                 continue
             match task.work:
                 case Collective(phase=0):
-                    own.all_to_alls.append(position)
+                    tasks.all_to_alls.append(position)
                 case Reconfigure(layer=layer):
-                    own.requests[layer].append(position)
-        return self._of_regions.setdefault(regions, own)
+                    tasks.requests[layer].append(position)
+        return self._of_regions.setdefault(regions, tasks)

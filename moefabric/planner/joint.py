@@ -44,7 +44,7 @@ _ALL_TO_ALLS: Final = 4
 
 
 class _Problem(Candidates):
-    """Circuits for the split over them and the EPS."""
+    """Candidates for the best split over circuits and the EPS."""
 
     def seconds(self, counts: Ints) -> float:
         """Return when the demand, and its transpose, ends over circuits with the best split."""

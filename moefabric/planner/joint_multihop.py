@@ -25,7 +25,7 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True)
 class _Forwarded(Candidates):
-    """Circuits for the split in which servers forward.
+    """Candidates for the split in which servers forward.
 
     Attributes:
         fabric: The wired fabric.

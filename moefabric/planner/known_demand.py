@@ -6,10 +6,10 @@ from moefabric.planner.policy import Policy
 
 
 class KnownDemand(StrEnum):
-    """What a policy knows of a job's demand when it chooses circuits."""
+    """Knowledge of a job's demand with which a policy chooses circuits."""
 
     NOTHING = "nothing"
-    """It chooses none."""
+    """None: the policy chooses no circuits."""
     OWN = "own demand"
     """The demand of the all-to-all for which it chooses, once the gate has run."""
     PREDICTED = "predicted demand"
@@ -19,10 +19,9 @@ class KnownDemand(StrEnum):
 
 
 def known_demand(policy: Policy, dispatch_light: str) -> KnownDemand:
-    """Return what a policy knows of demands.
+    """Return a policy's knowledge of demands.
 
     Args:
-        policy: The policy.
         dispatch_light: What first all-to-alls do until their circuits are lit.
     """
     if policy.name == "eps":

@@ -61,7 +61,7 @@ class Trial:
     """A policy in a situation. Circuits and split are computed once, when a law first needs them.
 
     Args:
-        situation: What it is asked.
+        situation: Arguments of the policy's calls.
     """
 
     def __init__(self, policy: Policy, situation: Situation) -> None:
@@ -69,9 +69,10 @@ class Trial:
 
     def choose(self, demand: DemandMatrix | None = None, lit: CircuitSet | None = None) -> Any:
         """Return the policy's choice, for another demand or other lit circuits if given."""
-        given = self.situation
-        demand, lit = given.demand if demand is None else demand, given.lit if lit is None else lit
-        return self.policy.circuits(given.fabric, given.region, demand, lit)
+        situation = self.situation
+        demand = situation.demand if demand is None else demand
+        lit = situation.lit if lit is None else lit
+        return self.policy.circuits(situation.fabric, situation.region, demand, lit)
 
     @cached_property
     def circuits(self) -> CircuitSet:
@@ -84,8 +85,8 @@ class Trial:
     @cached_property
     def plan(self) -> Plan:
         """The plan of these circuits."""
-        given = self.situation
-        return Plan(given.fabric, given.region, given.demand, self.policy, self.circuits)
+        s = self.situation
+        return Plan(s.fabric, s.region, s.demand, self.policy, self.circuits)
 
     @cached_property
     def split(self) -> Split:
@@ -189,13 +190,13 @@ def _static(trial: Trial) -> Iterator[str]:
 
 
 def _future(trial: Trial) -> Iterator[str]:
-    given = trial.situation
+    situation = trial.situation
     circuits, split = trial.circuits, trial.split
-    later = DemandMatrix(given.demand.servers, given.demand.array[::-1, ::-1])
-    trial.policy.split(given.fabric, later, trial.choose(later, circuits))
+    later = DemandMatrix(situation.demand.servers, situation.demand.array[::-1, ::-1])
+    trial.policy.split(situation.fabric, later, trial.choose(later, circuits))
     if trial.choose() != circuits:
         yield "circuits of a demand are others once a later demand was seen"
-    if trial.policy.split(given.fabric, given.demand, circuits) != split:
+    if trial.policy.split(situation.fabric, situation.demand, circuits) != split:
         yield "the split of a demand is another once a later demand was seen"
 
 
@@ -205,10 +206,10 @@ def _at_rest(trial: Trial) -> Iterator[str]:
 
 
 def _eps_only(trial: Trial) -> Iterator[str]:
-    given = trial.situation
-    if not given.fabric.leaves:
+    situation = trial.situation
+    if not situation.fabric.leaves:
         return
-    eps = Plan(given.fabric, given.region, given.demand, EpsOnly(), CircuitSet())
+    eps = Plan(situation.fabric, situation.region, situation.demand, EpsOnly(), CircuitSet())
     if trial.plan.predicted_s > eps.predicted_s * (1 + _ROUNDING):
         yield f"predicted {trial.plan.predicted_s:g} s, without circuits {eps.predicted_s:g} s"
 
@@ -315,9 +316,9 @@ def _demands(servers: int, generator: np.random.Generator) -> Iterator[tuple[str
     yield "none", np.zeros(shape)
     yield "uniform", np.full(shape, _MESSAGE_BYTES)
     yield "skewed", generator.pareto(1.2, shape) * _MESSAGE_BYTES
-    one = np.zeros(shape)
-    one[0] = one[:, 0] = _MESSAGE_BYTES
-    yield "one with all", one
+    hub = np.zeros(shape)
+    hub[0] = hub[:, 0] = _MESSAGE_BYTES
+    yield "one with all", hub
     yield "permutation", np.roll(np.eye(servers), 1, axis=1) * _MESSAGE_BYTES * servers
     sparse = generator.pareto(1.2, shape) * (generator.random(shape) < 0.2) * _MESSAGE_BYTES
     yield "sparse", sparse

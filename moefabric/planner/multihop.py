@@ -42,7 +42,7 @@ def multihop_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -
     Returns:
         The split; its time is at most a hundredth above the least over circuits, EPS and trees.
     """
-    lit = _own(fabric, demand, circuits)
+    lit = _circuits_of(fabric, demand, circuits)
     if not fabric.forwarding or not lit:
         return optimal_split(fabric, demand, circuits)
     spill_s, split = _relay_split(fabric, demand, lit)
@@ -53,15 +53,15 @@ def multihop_split(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -
 
 def least_s(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> float:
     """Return the time at which the split of `multihop_split` ends."""
-    spill_s, split = _relay_split(fabric, demand, _own(fabric, demand, circuits))
+    spill_s, split = _relay_split(fabric, demand, _circuits_of(fabric, demand, circuits))
     return spill_s if split is None else min(spill_s, split.seconds)
 
 
-def _own(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> CircuitSet:
+def _circuits_of(fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> CircuitSet:
     """Return the circuits of the regions of a demand."""
     regions = {fabric.region_of[server].name for server in demand.servers}
-    own = [c for c in circuits.circuits if fabric.region_of[c.a.server].name in regions]
-    return CircuitSet(frozenset(own)) if len(own) < len(circuits) else circuits
+    inner = [c for c in circuits.circuits if fabric.region_of[c.a.server].name in regions]
+    return CircuitSet(frozenset(inner)) if len(inner) < len(circuits) else circuits
 
 
 def _relay_split(
@@ -123,7 +123,7 @@ class Multihop(PolicyTraits):
     splits_by_demand: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Change circuits when the other policy does, and suit the panels that it suits."""
+        """Take over from the other policy when circuits change and whether panels suit it."""
         for trait in ("reconfigures", "suits_patch_panel"):
             object.__setattr__(self, trait, getattr(self.lighting, trait))
 

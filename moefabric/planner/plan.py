@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def _has_unreachable_pair(self) -> bool:
-        """Whether a pair has neither electrical NICs nor circuits, nor servers that forward."""
+        """True if a pair has neither electrical NICs nor circuits, nor servers that forward."""
         fabric = self.fabric
         return not fabric.electrical and any(
             share.eps_bytes > 0

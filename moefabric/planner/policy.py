@@ -29,19 +29,19 @@ class Policy(Protocol):
 
     @property
     def reconfigures(self) -> bool:
-        """Whether circuits change while a job runs; otherwise they are set once, before it."""
+        """True if circuits change while a job runs; otherwise they are set once, before it."""
 
     @property
     def forwards(self) -> bool:
-        """Whether the split sends bytes through other servers."""
+        """True if the split sends bytes through other servers."""
 
     @property
     def splits_by_demand(self) -> bool:
-        """Whether the split divides a pair's bytes among its paths by the demand of all pairs."""
+        """True if the split divides a pair's bytes among its paths by the demand of all pairs."""
 
     @property
     def suits_patch_panel(self) -> bool:
-        """Whether the circuits are set once and connect servers without an EPS."""
+        """True if the circuits are set once and connect servers without an EPS."""
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet

@@ -251,7 +251,6 @@ class _Moves:
     """The linear program whose variables are time and the bytes that leave base paths.
 
     Args:
-        paths: All paths.
         incidence: Share of a path's bytes on each link [link, path], sparse.
         capacity: Bytes per unit of time of each link.
         base: The base path of each pair; negative for none.

@@ -94,11 +94,11 @@ class Circuits:
 
     def direct_paths(self, servers: int) -> Paths:
         """Return the paths of pairs over their own circuits, spread evenly."""
-        own = np.flatnonzero((self.near < servers) & (self.far < servers))
-        of_link = self.near[own] * servers + self.far[own]
+        inner = np.flatnonzero((self.near < servers) & (self.far < servers))
+        of_link = self.near[inner] * servers + self.far[inner]
         pair, path, parallel = np.unique(of_link, return_inverse=True, return_counts=True)
         none, ones = np.zeros_like(pair), np.ones_like(pair)
-        return Paths(pair, -ones, none, ones, path.astype(np.intp), own, 1.0 / parallel[path])
+        return Paths(pair, -ones, none, ones, path.astype(np.intp), inner, 1.0 / parallel[path])
 
     def tree_paths(self, servers: int) -> Paths:
         """Return the paths of pairs over lanes of relay trees; of equal paths, the first.
@@ -165,7 +165,6 @@ def over_forwarders(trees: Paths, near: Indices, first: int, servers: int) -> Pa
     """Return tree paths that also load the forwarding rate of each server that forwards.
 
     Args:
-        trees: The paths.
         near: The server that sends over each circuit.
         first: Number of the first of these links, which are numbered as servers are.
         servers: Servers of the demand.

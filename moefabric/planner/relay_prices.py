@@ -55,15 +55,15 @@ class Game:
         for number in range(1, _ROUNDS + 1):
             regrets = loads - weights @ loads
             link_regrets = np.maximum(link_regrets + regrets, 0.0)
-            wanted = np.maximum(link_regrets + regrets, 0.0)
-            total = float(wanted.sum())
-            weights = wanted / total if total else weights
+            predicted = np.maximum(link_regrets + regrets, 0.0)
+            total = float(predicted.sum())
+            weights = predicted / total if total else weights
             prices = self._price_of @ weights + self._forwarding_prices
             regrets = np.add.reduceat(shares * prices, starts)[group] - prices
             path_regrets = np.maximum(path_regrets + regrets, 0.0)
-            wanted = np.maximum(path_regrets + regrets, 0.0)
-            totals = np.add.reduceat(wanted, starts)[group]
-            shares = np.where(totals > 0, wanted / np.where(totals > 0, totals, 1.0), shares)
+            predicted = np.maximum(path_regrets + regrets, 0.0)
+            totals = np.add.reduceat(predicted, starts)[group]
+            shares = np.where(totals > 0, predicted / np.where(totals > 0, totals, 1.0), shares)
             loads = self._load_of @ (shares * due)
             all_shares += number**2 * shares
             all_weights += number**2 * weights

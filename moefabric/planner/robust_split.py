@@ -166,7 +166,7 @@ def _proportions(paths: Sequence[_Path], sizes: Sequence[Array]) -> list[float]:
     load = csr_array((seconds, (rows, columns)), shape=(len(links), len(paths)))
     pairs = {pair: n for n, pair in enumerate(dict.fromkeys(path.pair for path in paths))}
     pair_of = np.array([pairs[path.pair] for path in paths])
-    one = csr_array((np.ones(len(paths)), (pair_of, np.arange(len(paths)))))
+    pair_sum = csr_array((np.ones(len(paths)), (pair_of, np.arange(len(paths)))))
     worst = csr_array(-np.ones((len(links), 1)))
     mean = np.mean(sizes, axis=0)
     forwarded = np.array([path.byte.forwarded_bytes for path in paths])
@@ -175,7 +175,7 @@ def _proportions(paths: Sequence[_Path], sizes: Sequence[Array]) -> list[float]:
         np.append(_FORWARDING_COST * forwarded * mean / every, 1.0),
         A_ub=vstack([block_array([[load @ diags_array(size), worst]]) for size in sizes]),
         b_ub=np.zeros(len(sizes) * len(links)),
-        A_eq=block_array([[one, csr_array((len(pairs), 1))]]),
+        A_eq=block_array([[pair_sum, csr_array((len(pairs), 1))]]),
         b_eq=np.ones(len(pairs)),
         method="highs",
     )

@@ -59,13 +59,13 @@ def model_phases(
     """
     reported_s = min(phases.settle_s, took_s)
     settle_s = min(reported_s, most_settling_s)
-    own = {f"{name}_s": getattr(phases, f"{name}_s") for name in _CONTROL_PHASES}
+    phases_s = {f"{name}_s": getattr(phases, f"{name}_s") for name in _CONTROL_PHASES}
     measured_s = took_s - settle_s
-    own["verify_s"] += reported_s - settle_s
-    own["demand_s"] += measured_s - sum(own.values())
+    phases_s["verify_s"] += reported_s - settle_s
+    phases_s["demand_s"] += measured_s - sum(phases_s.values())
     model_s = measured_s if control_s is None else max(control_s, measured_s / dilation)
     factor = model_s / measured_s if measured_s > 0 else 0.0
-    own = {name: seconds * factor for name, seconds in own.items()}
-    own["demand_s"] += model_s - sum(own.values())
+    phases_s = {name: seconds * factor for name, seconds in phases_s.items()}
+    phases_s["demand_s"] += model_s - sum(phases_s.values())
     settle_s /= dilation
-    return ReconfigurationPhases(**own, settle_s=settle_s, total_s=model_s + settle_s)
+    return ReconfigurationPhases(**phases_s, settle_s=settle_s, total_s=model_s + settle_s)

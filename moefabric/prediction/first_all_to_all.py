@@ -83,13 +83,13 @@ def _ideal_seconds(fabric: Fabric, policy: str, parts: Sequence[CollectiveRun]) 
     moves, known = chosen.reconfigures, dict[int, dict[str, float]]()
     seconds = []
     for part in parts:
-        operation, own = part.operation, dict[str, float]()
+        operation, ideal_s = part.operation, dict[str, float]()
         assert isinstance(operation, Collective)
         if moves or operation.split_demands:
             if id(operation) not in known:
                 lit = CircuitSet() if moves else part.circuits
-                own = ideal_seconds(fabric, chosen, operation.demand, lit, moves=moves)
-                known[id(operation)] = own
-            own = known[id(operation)]
-        seconds.append(own.get(part.region, part.plan.seconds))
+                demand = operation.demand
+                known[id(operation)] = ideal_seconds(fabric, chosen, demand, lit, moves=moves)
+            ideal_s = known[id(operation)]
+        seconds.append(ideal_s.get(part.region, part.plan.seconds))
     return seconds

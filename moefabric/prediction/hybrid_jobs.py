@@ -91,8 +91,7 @@ def pieces(rated: Iterable[RatedFlow], start_s: float, least_s: float = 0.0) -> 
     """Divide the flows of a task into pieces of a constant rate, in the order of their starts.
 
     Args:
-        rated: The flows.
-        start_s: When their task starts, in seconds from the same beginning as their rates.
+        start_s: When the task starts, in seconds from the same beginning as the flows' rates.
         least_s: Least duration of a piece, unless the whole flow is shorter.
     """
     listed = list(rated)
@@ -147,9 +146,8 @@ class ModelledIteration:
     """An iteration of the whole cluster in the model.
 
     Attributes:
-        planned: Its tasks.
-        times: When each of them starts and ends, in model seconds from the start of the job.
-        start_s: When it starts.
+        times: When each task starts and ends, in model seconds from the start of the job.
+        start_s: When the iteration starts, likewise.
     """
 
     planned: Sequence[PlannedTask]
@@ -166,12 +164,12 @@ def used_links(
     cluster: Fabric, emulated: Collection[str], planned: Iterable[PlannedTask]
 ) -> frozenset[Link]:
     """Return the links that flows from or to servers of emulated regions cross."""
-    own = _servers(cluster, emulated)
+    servers = _servers(cluster, emulated)
     return frozenset(
         link
         for planned_task in planned
         for flow, stream in zip(planned_task.sent, planned_task.step.streams, strict=True)
-        if flow.src in own or flow.dst in own
+        if flow.src in servers or flow.dst in servers
         for link in stream.links
     )
 
@@ -181,8 +179,8 @@ def sent_flows(tasks: Iterable[Task]) -> list[tuple[str, str]]:
     pairs: dict[tuple[str, str], None] = {}
     for task in tasks:
         match task.work:
-            case Transfer(pairs=own) | AllReduce(pairs=own):
-                pairs |= dict.fromkeys(own)
+            case Transfer(pairs=ends) | AllReduce(pairs=ends):
+                pairs |= dict.fromkeys(ends)
             case BackgroundTransfer(flows=flows):
                 pairs |= {(flow.src, flow.dst): None for flow in flows}
     return list(pairs)
@@ -232,8 +230,8 @@ class HybridTasks:
                 after = tuple(sorted(before | set(self._after(lags))))
                 regions = self._regions(task, work)
                 during = None if task.during is None else self.executed[task.during]
-                one = Task(regions, task.micro_batch, work, after, during=during)
-                self.executed[position] = self._add(one)
+                executed_task = Task(regions, task.micro_batch, work, after, during=during)
+                self.executed[position] = self._add(executed_task)
             if self.mode == "replayed":
                 for piece in pieces(rated[position], times[position].start_s, least_s):
                     self._add_background(piece, task, lags)
@@ -253,11 +251,11 @@ class HybridTasks:
         work = planned_task.task.work
         if not isinstance(work, Transfer | AllReduce):
             return work if set(planned_task.task.regions) <= set(self.emulated) else None
-        own = tuple(pair for pair in work.pairs if not self.own.isdisjoint(pair))
-        if not own or isinstance(work, Transfer):
-            return replace(work, pairs=own) if own else None
+        pairs = tuple(pair for pair in work.pairs if not self.own.isdisjoint(pair))
+        if not pairs or isinstance(work, Transfer):
+            return replace(work, pairs=pairs) if pairs else None
         seconds = planned_task.flows.seconds if planned_task.flows is not None else 0.0
-        return replace(work, pairs=own, least_s=seconds)
+        return replace(work, pairs=pairs, least_s=seconds)
 
     def _part(self, planned_task: PlannedTask, work: Work | None, times: StepTimes) -> TaskPart:
         task, step = planned_task.task, planned_task.step

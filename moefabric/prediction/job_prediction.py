@@ -220,8 +220,9 @@ class TaskPlanner:
             case Compute(slowest_s=seconds) | Elsewhere(seconds=seconds):
                 return PlannedTask(task, Step(task.after, seconds))
             case Reconfigure(demand=demand):
-                done = () if task.during is None else planned[task.during].reconfigured
-                return self._reconfigure(task, demand, [r for r in task.regions if r not in done])
+                changed = () if task.during is None else planned[task.during].reconfigured
+                unchanged = [region for region in task.regions if region not in changed]
+                return self._reconfigure(task, demand, unchanged)
             case Collective(demand=demand) as work:
                 ideal: Mapping[str, float] = {}
                 if work.is_forward_dispatch:
@@ -256,8 +257,8 @@ class TaskPlanner:
         policy = self._policy_with_horizon if self._after_s else self.policy
         for name in (name for name in regions if name in self._after_s):
             region, before = self._regions[name], self.circuits[name]
-            own = demand.within(region.servers)
-            self.circuits[name] = policy.circuits(self.fabric, region, own, before)
+            region_demand = demand.within(region.servers)
+            self.circuits[name] = policy.circuits(self.fabric, region, region_demand, before)
             moves = self.circuits[name] != before
             changed += [name] * moves
             seconds = max(seconds, self._after_s[name] if moves else self._unchanged_s)
@@ -342,7 +343,7 @@ def _job_prediction(
             continue
         seconds = dict.fromkeys(planned.flows.predictions, times.seconds)
         if planned.task.barrier:
-            seconds = {name: own.seconds for name, own in planned.flows.predictions.items()}
+            seconds = {name: p.seconds for name, p in planned.flows.predictions.items()}
         work = planned.task.work
         counts[work.kind, work.direction] += not work.phase  # its phases follow each other
         number = counts[work.kind, work.direction]

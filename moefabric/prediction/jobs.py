@@ -169,8 +169,8 @@ class Jobs:
                 backward_pass(model, training, n, layers[n], layers.get(n - 1))
                 for n in reversed(numbers)
             ]
-        own = None if partial_sums is None else partial_sums.submatrix(servers)
-        sums = own if own is not None and own.total_bytes else None
+        exchanged_sums = None if partial_sums is None else partial_sums.submatrix(servers)
+        sums = exchanged_sums if exchanged_sums is not None and exchanged_sums.total_bytes else None
         exchanged = substitution.with_tensor_exchange(chain.from_iterable(passed), sums)
         operations = self._ordered(work, exchanged, [servers])
         is_last = micro_batch == self.shape.micro_batches - 1

@@ -48,7 +48,6 @@ class SimulatedRegions:
     """A part of an experiment that stands for the whole one.
 
     Attributes:
-        whole: The experiment.
         part: The experiment with the regions that are simulated: fewer jobs, or fewer replicas of
             one job, whose all-reduces have the bytes of the whole job's.
         is_sample: Whether the other regions differ from the simulated ones.
@@ -81,17 +80,18 @@ class SimulatedRegions:
         replicas, stages = self.whole.training.dp, self.part.training.pp
         error_s: float | None
         if self.is_sample and self.part.training.dp < replicas:
-            own = [_of_more_replicas(one, stages, replicas) for one in predictions]
-            error_s = sqrt(sum((one.error_s or 0.0) ** 2 for one in own)) / len(own)
+            estimates = [_of_more_replicas(job, stages, replicas) for job in predictions]
+            variances = ((estimate.error_s or 0.0) ** 2 for estimate in estimates)
+            error_s = sqrt(sum(variances)) / len(estimates)
         else:
-            own = [Estimate.of(one.seconds, one.compute_s) for one in predictions]
+            estimates = [Estimate.of(job.seconds, job.compute_s) for job in predictions]
             error_s = self._error_of_jobs_s(predictions) if self.is_sample else None
-        if error_s is not None and len(own) > 2:
+        if error_s is not None and len(estimates) > 2:
             error_s *= _ERROR_OF_MEDIAN
         return Estimate(
-            median(one.iteration_s for one in own),
-            median(one.compute_s for one in own),
-            median(one.exposed_comm_s for one in own),
+            median(estimate.iteration_s for estimate in estimates),
+            median(estimate.compute_s for estimate in estimates),
+            median(estimate.exposed_comm_s for estimate in estimates),
             error_s,
         )
 
@@ -111,8 +111,6 @@ def simulated_regions(
     """Return the regions of an experiment whose simulation stands for all.
 
     Args:
-        spec: The experiment.
-        choice: The fabric.
         most: Most regions to simulate if they differ.
 
     Raises:

@@ -43,7 +43,6 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
     """Return the workload of an experiment.
 
     Args:
-        spec: The experiment.
         regions: The servers of each region.
         folder: Folder of the experiment's file; relative paths start there.
 
@@ -83,9 +82,9 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
 
 def _nic_rates(spec: ExperimentSpec, regions: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return the rates of NICs by server; none if all are alike."""
-    own, others = spec.wiring.own_nic_rates, spec.wiring.nic_rate
-    servers = [server for region in regions for server in region] if own else []
-    return {server: own.get(server, others) for server in servers}
+    by_server, default = spec.wiring.own_nic_rates, spec.wiring.nic_rate
+    servers = [server for region in regions for server in region] if by_server else []
+    return {server: by_server.get(server, default) for server in servers}
 
 
 def workload_on(spec: ExperimentSpec, fabric: Fabric, folder: Path) -> Workload:
@@ -100,7 +99,7 @@ def training_workload(work: Workload, gating: RecordedGating) -> Workload:
 
 
 def workload_of(choice: FabricChoice, work: Workload) -> Workload:
-    """Return a workload as a fabric's choice has it, with nothing learnt yet.
+    """Return a workload with the placement, payload and order that a fabric's keys choose.
 
     Raises:
         SpecError: The choice's placement doesn't place each expert once, or the choice needs

@@ -63,8 +63,8 @@ def _panel(
     marks = list[Mark]()
     for row, fabric in enumerate(fabrics):
         drawn = bar(fabric)
-        own = stacked(row + 0.5, *drawn) if drawn else [missing(row + 0.5, fabric)]
-        marks += untrusted(own, invalid=fabric.is_invalid)
+        bars = stacked(row + 0.5, *drawn) if drawn else [missing(row + 0.5, fabric)]
+        marks += untrusted(bars, invalid=fabric.is_invalid)
         if bar is _ratio and drawn and not row:
             marks.append(Rule("reference", x=1.0))
     axis, height = Axis(0.0, largest or 1.0), _ROW * len(fabrics)
@@ -180,8 +180,8 @@ def first_all_to_alls_picture(run: RunResult) -> str:
     base_s = first.predicted_exposed_s or first.exposed_s or 1.0
     marks: list[Mark] = [Rule("reference", x=1.0)]
     for row, fabric in enumerate(fabrics):
-        own = stacked(row + 0.5, *_relative(fabric, base_s), height=0.5)
-        marks += untrusted(own, invalid=fabric.is_invalid)
+        bars = stacked(row + 0.5, *_relative(fabric, base_s), height=0.5)
+        marks += untrusted(bars, invalid=fabric.is_invalid)
     names = Axis.rows([fabric.label for fabric in fabrics])
     panel = Panel(Axis.numbers(0.0, _LARGEST), names, marks, 30.0 * len(fabrics), right=150)
     figures = "figures: measured, and how much longer than predicted"
@@ -240,13 +240,13 @@ def _phases(
         ]
         durations = [duration_s(change) for change in fabric.changes]
         longest_s = max(longest_s, sum(medians.values()), *durations)
-        own: list[Mark] = list(
+        bars: list[Mark] = list(
             stacked(row + 0.3, parts, formatting.seconds(median(durations)), height=0.26)
         )
         for change, seconds in zip(fabric.changes, durations, strict=True):
             title = formatting.printable(f"{_name(change)}: {formatting.seconds(seconds)}")
-            own.append(Dot(seconds, row + 0.63, "dot", title, 3.5))
-        marks += untrusted(own, invalid=fabric.is_invalid)
+            bars.append(Dot(seconds, row + 0.63, "dot", title, 3.5))
+        marks += untrusted(bars, invalid=fabric.is_invalid)
     axis = Axis.seconds(0.0, longest_s or 1.0, 6)
     return Panel(axis, names, marks, _TALL_ROW * len(shown), heading, right=FIGURE)
 

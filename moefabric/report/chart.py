@@ -247,8 +247,8 @@ def figure(
 def _with_names(panels: Sequence[Panel], columns: int) -> Iterator[Panel]:
     """Yield panels that have the texts of the first one of their row, which names them all."""
     for n, panel in enumerate(panels):
-        first, own = panels[n - n % columns].y, panel.y
-        bare = not any(own.ticks.values()) and own.ticks.keys() == first.ticks.keys()
+        first, axis = panels[n - n % columns].y, panel.y
+        bare = not any(axis.ticks.values()) and axis.ticks.keys() == first.ticks.keys()
         yield replace(panel, y=first) if bare else panel
 
 
@@ -261,8 +261,8 @@ def _picture(
     if title:
         drawn.append(svg.label(0, 14, title, "strong"))
         y += 24
-    own = [panels[column::columns] for column in range(columns)]
-    sides = [max((panel.side for panel in column), default=0.0) for column in own]
+    by_column = (panels[column::columns] for column in range(columns))
+    sides = [max((panel.side for panel in column), default=0.0) for column in by_column]
     start = sides[0] if width > NARROW_WIDTH else 0.0
     for line in _legend_lines(legend, width - start):
         drawn += _swatches(start, y + 10, line)

@@ -113,7 +113,7 @@ def exposed_picture(fabrics: Sequence[FabricSummary]) -> Markup:
         if points := [(x, y) for x, y in iterations if y is not None]:
             name = f"{fabric.label}: median {fabric.text('exposed_comm_s')}"
             curves.append((name, points, fabric.is_invalid))
-    points = [point for _, own, _ in curves for point in own]
+    points = [point for _, points_of, _ in curves for point in points_of]
     last, longest_s = (max((point[axis] for point in points), default=0.0) for axis in (0, 1))
     x = Axis.numbers(0.0, last or 1.0, lambda n: f"{n:g}" if n == int(n) else "", 10, "iteration")
     y = Axis.seconds(0.0, 1.05 * longest_s or 1.0, 5)
@@ -128,12 +128,11 @@ def _curves(label: str, x: Axis, y: Axis, height: float, curves: Sequence[_Curve
         x: Horizontal axis.
         y: Vertical axis.
         height: Height in pixels.
-        curves: The curves.
     """
     marks, legend = list[Mark](), list[tuple[str, str]]()
     for number, (name, points, invalid) in enumerate(curves):
         line, area = (f"{kind}{number % COLOURS}" for kind in ("curve c", "t"))
-        own: list[Mark] = [Line(points, line), Dot(*points[-1], area, radius=4)]
-        marks += untrusted(own, invalid=invalid)
+        curve_marks: list[Mark] = [Line(points, line), Dot(*points[-1], area, radius=4)]
+        marks += untrusted(curve_marks, invalid=invalid)
         legend.append((area, name))
     return figure(label, [Panel(x, y, marks, height)] if curves else [], legend=legend)

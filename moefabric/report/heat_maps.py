@@ -52,7 +52,6 @@ def demand_heatmap(fabric: FabricSummary, largest: float) -> Markup:
     """Draw the demand of one fabric, with a dot for each circuit; empty if the run has none.
 
     Args:
-        fabric: The fabric.
         largest: Bytes of the darkest cell, which also decide the unit of the figures.
     """
     demand, circuits = fabric.demand, fabric.result.circuits
@@ -112,13 +111,13 @@ def loads_picture(fabrics: Sequence[FabricSummary]) -> Markup:
     experts = Axis.rows([str(expert) for expert in range(loads.shape[2])], "expert")
     panels = []
     for layer in range(loads.shape[1]):
-        own = loads[:, layer]
-        iteration, expert = np.unravel_index(int(own.argmax()), own.shape)
-        note = f"busiest: expert {expert}, {own.max():.1f} x in iteration {iteration}"
-        texts = {mark + 0.5: f"{mark:g}" for mark in ticks(0, len(own) - 1) if mark == int(mark)}
-        x = Axis(0, len(own), texts, "iteration", grid="")
+        cells = loads[:, layer]
+        iteration, expert = np.unravel_index(int(cells.argmax()), cells.shape)
+        note = f"busiest: expert {expert}, {cells.max():.1f} x in iteration {iteration}"
+        texts = {mark + 0.5: f"{mark:g}" for mark in ticks(0, len(cells) - 1) if mark == int(mark)}
+        x = Axis(0, len(cells), texts, "iteration", grid="")
         y = experts if layer % 3 == 0 else replace(experts, ticks={}, title="")
-        panels.append(Panel(x, y, list(_loads(own, largest)), 150, f"layer {layer}", note))
+        panels.append(Panel(x, y, list(_loads(cells, largest)), 150, f"layer {layer}", note))
     scale = f"0 to {largest:.1f} x: tokens of an expert, relative to the mean of its layer"
     columns = min(3, len(panels))
     return figure("Loads of experts", panels, columns=columns, legend=[("heat", scale)])
@@ -132,8 +131,8 @@ def _loads(loads: NDArray[np.float64], largest: float) -> Iterator[Mark]:
         when = f"iteration {first}" if first == last else f"iterations {first} to {last}"
         for expert, load in enumerate(loads[part].mean(axis=0)):
             title = f"{when}, expert {expert}: {load:.2f} x"
-            own = cell(first, expert, load / largest, title, gap=gap)
-            yield replace(own, x=(first, last + 1))
+            mark = cell(first, expert, load / largest, title, gap=gap)
+            yield replace(mark, x=(first, last + 1))
 
 
 def region_errors(fabrics: Sequence[FabricSummary]) -> Markup:
@@ -144,8 +143,8 @@ def region_errors(fabrics: Sequence[FabricSummary]) -> Markup:
     shown = [fabric for fabric in fabrics if fabric.regions and fabric.all_to_alls]
     columns = sorted({_column(c) for fabric in shown for c in fabric.all_to_alls})[:_MOST_COLUMNS]
     top: dict[float, str] = {}
-    for _, own in groupby(enumerate(columns), key=lambda column: column[1][:3]):
-        number, (_, backward, layer, _) = next(own)
+    for _, group in groupby(enumerate(columns), key=lambda column: column[1][:3]):
+        number, (_, backward, layer, _) = next(group)
         top[number] = f"L{abs(layer)}{' back' if backward else ''}"
     panels = []
     for fabric in shown:

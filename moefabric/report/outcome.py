@@ -1,4 +1,4 @@
-"""The result of a run in sentences: what is fastest, what is best per dollar, how sure that is."""
+"""Result of a run in sentences: the fastest fabric, the best per dollar, and their certainty."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from moefabric.results.model import Verdict
 
 
 def outcome(fabrics: Sequence[FabricSummary]) -> str:
-    """Return the result of a run: who is fastest and best per dollar, by how much, how certain.
+    """Return the result of a run: the fastest and best per dollar, by how much, how certain.
 
     Invalid fabrics are not compared. Gains are compared iteration by iteration, since demands of
     iterations differ.
@@ -43,15 +43,15 @@ def _rival(ranked: Sequence[FabricSummary]) -> FabricSummary:
 
 def _gains(fabric: FabricSummary, other: FabricSummary) -> list[float]:
     """Return the part of the time that a fabric saves in each iteration that both have."""
-    own_s, other_s = (
+    fabric_s, other_s = (
         {
-            (one.job, one.iteration, n): one.measured_s
-            for n, one in enumerate(each.result.iterations)
+            (iteration.job, iteration.iteration, n): iteration.measured_s
+            for n, iteration in enumerate(summary.result.iterations)
         }
-        for each in (fabric, other)
+        for summary in (fabric, other)
     )
-    pairs = [(own, other_s.get(key)) for key, own in own_s.items()]
-    return [1 - own / against for own, against in pairs if own and against]
+    pairs = [(time, other_s.get(key)) for key, time in fabric_s.items()]
+    return [1 - time / other_time for time, other_time in pairs if time and other_time]
 
 
 def _gain(fabric: FabricSummary, other: FabricSummary) -> str:

@@ -121,8 +121,8 @@ def _wiring(fabric: FabricSummary) -> Iterator[tuple[str, str]]:
     if wiring.panel:
         nics = f"{wiring.optical_nics} patch-panel NICs"
     rate = f" of {rate_text(wiring.nic_rate_bps)}" if wiring.nic_rate_bps else ""
-    own = ", ".join(f"{name} {rate_text(bps)}" for name, bps in wiring.own_nic_rates_bps.items())
-    other = f" (NICs of {printable(own)})" if own else ""
+    rates = ", ".join(f"{name} {rate_text(bps)}" for name, bps in wiring.own_nic_rates_bps.items())
+    other = f" (NICs of {printable(rates)})" if rates else ""
     kind = f", {printable(wiring.kind)}" if wiring.kind else ""
     yield fabric.name, f"{servers}, {nics}{rate} each{other}{kind}"
     if fabric.result.hybrid is not None:

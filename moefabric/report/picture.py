@@ -79,9 +79,9 @@ def _style(*, dark: bool) -> str:
     colours, charts = ((folder / f"{name}.css").read_text() for name in ("colours", "charts"))
     if not dark:
         colours = colours.partition("@media")[0].replace("color-scheme: light dark;", "")
-    own = f"""
+    card = f"""
 .{_CLASS} {{ font: 13px "Liberation Sans", Arial, sans-serif; fill: var(--ink); max-width: 100%; }}
 .{_CLASS} .picture-card {{ fill: var(--card); }}
 """
     charts = re.sub(r"(?m)(^|(?<=\} )|(?<=, ))svg ", f".{_CLASS} ", charts)
-    return colours.replace(":root", f".{_CLASS}") + own + charts
+    return colours.replace(":root", f".{_CLASS}") + card + charts

@@ -44,7 +44,6 @@ def picture(kind: str, fabrics: Sequence[FabricSummary]) -> Picture:
         kind: `comparison`, `timeline`, `layer`, `completion`, `errors`, `reconfigurations`,
             `first_all_to_alls`, `failures`, `light`, `exposed`, of a program that trained `loss`
             and `expert_loads`, or, of the first fabric, `wiring`, `demand` and `circuits`.
-        fabrics: The fabrics.
 
     Raises:
         SpecError: If there is no such kind, or the run has nothing to draw.

@@ -32,12 +32,12 @@ def circuit_lines(entries: Sequence[FabricResult] | Sequence[FabricPrediction]) 
     A fabric whose circuits could not move, because they are a full mesh, is named also if it is
     alone.
     """
-    told = set[str]()
+    named = set[str]()
     for entry in entries:
-        if entry.fabric in told or not (entry.same_circuits or entry.full_mesh):
+        if entry.fabric in named or not (entry.same_circuits or entry.full_mesh):
             continue
         names = [entry.fabric, *entry.same_circuits]
-        told.update(names)
+        named.update(names)
         line = f"{', '.join(map(printable, names))}: "
         if len(names) > 1:
             line += "the same circuits in all all-to-alls"

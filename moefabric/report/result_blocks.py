@@ -78,7 +78,6 @@ def filled(text: str, page: Path, results: StoredResults) -> str:
     Args:
         text: The page, with blocks of any content.
         page: Its file, where links to the results start.
-        results: The results.
 
     Raises:
         SpecError: If a block is broken, or names what no result has, or an invalid fabric.

@@ -61,7 +61,7 @@ class FigureChange:
 
     @property
     def exceeds_spread(self) -> bool | None:
-        """Whether the change is larger than the spread; None if that is unknown."""
+        """True if the change is larger than the spread; None if that is unknown."""
         if self.change is None or self.spread is None:
             return None
         return abs(self.change) > self.spread
@@ -85,7 +85,7 @@ class FabricChange:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the fabric is missing, its verdict is worse, or a figure is."""
+        """True if the fabric is missing, or its verdict or a figure has become worse."""
         if self.before is None:
             return False
         order = list(Verdict)
@@ -111,12 +111,12 @@ class RunChanges:
 
     @property
     def is_regression(self) -> bool:
-        """Whether any fabric has become worse."""
+        """True if any fabric has become worse."""
         return any(fabric.is_regression for fabric in self.fabrics)
 
     @property
     def is_invalid(self) -> bool:
-        """Whether any figure comes from measurements that can't be trusted."""
+        """True if any figure comes from measurements that can't be trusted."""
         return any(Verdict.INVALID in (f.before, f.after) for f in self.fabrics)
 
     def to_json(self) -> Json:
@@ -141,10 +141,9 @@ class _Figure:
     """A figure that is compared.
 
     Attributes:
-        name: Its name.
         value: Its value in a run: a median or a share.
-        samples: What it rests on, by keys that are equal in every run: shares, or logarithms of
-            times.
+        samples: Measurements of the figure, by keys that are equal in every run: shares, or
+            logarithms of times.
         is_share: Whether it is a share, of which less is worse, instead of a time.
     """
 
@@ -202,9 +201,9 @@ def run_changes(
         raise SpecError([("compare", "the earlier runs have no fabric in common")])
     changes = list[FabricChange]()
     for name in dict.fromkeys((*names, *after)):
-        own, now = [run[name] for run in before] if name in names else [], after.get(name)
-        figures = [_figure_change(one, own, now, threshold) for one in _FIGURES if own and now]
-        worst = max((one.verdict for one in own), key=list(Verdict).index, default=None)
+        was, now = [run[name] for run in before] if name in names else [], after.get(name)
+        figures = [_figure_change(f, was, now, threshold) for f in _FIGURES if was and now]
+        worst = max((fabric.verdict for fabric in was), key=list(Verdict).index, default=None)
         changes.append(FabricChange(name, worst, now.verdict if now else None, tuple(figures)))
     return RunChanges(tuple(changes), threshold, len(earlier), tuple(_remarks(earlier, later)))
 
@@ -291,7 +290,7 @@ def _remarks(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
 
 def _same_circuits(earlier: RunResult, later: RunResult) -> Iterator[str]:
     """Yield the fabrics whose circuits are the same in both runs although the policy is another."""
-    before = {one.fabric: one for one in earlier.results}
+    before = {fabric.fabric: fabric for fabric in earlier.results}
     for now in later.results:
         was = before.get(now.fabric)
         if was is None or was.policy == now.policy:
@@ -304,10 +303,10 @@ def _same_circuits(earlier: RunResult, later: RunResult) -> Iterator[str]:
 
 def _other_inputs(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
     """Yield the inputs of a run that aren't those of each earlier one, as far as both are known."""
-    now = {one.key: one for one in later.manifest.inputs or ()}
+    now = {digest.key: digest for digest in later.manifest.inputs or ()}
     for run in earlier:
         for was in run.manifest.inputs or ():
-            one = now.get(was.key)
-            if one is not None and one.sha256 != was.sha256:
-                digests = f"{was.sha256[:12]} before, {one.sha256[:12]} now"
+            digest = now.get(was.key)
+            if digest is not None and digest.sha256 != was.sha256:
+                digests = f"{was.sha256[:12]} before, {digest.sha256[:12]} now"
                 yield f"the inputs differ: {printable(was.key)} {printable(was.file)} is {digests}"

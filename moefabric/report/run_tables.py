@@ -68,7 +68,6 @@ def comparison(fabrics: Sequence[FabricSummary], *, wide: bool = False) -> Table
     """Return completion times and reconfigurations of the fabrics.
 
     Args:
-        fabrics: The fabrics.
         wide: Whether there is room for all phases in one line.
     """
 
@@ -86,8 +85,8 @@ def comparison(fabrics: Sequence[FabricSummary], *, wide: bool = False) -> Table
     count = "reconfigurations" if wide else summary.COLUMNS["reconfiguration_s"].heading
     phase_heading = _WIDE_PHASES if wide else _CHANGE_PHASES
     dark = {"dark per iteration" if wide else "dark": _figures("dark_s")["dark"]}
-    own = {count: changes, phase_heading: phases}
-    columns = {**_NAME, **_figures(*_COMPLETION), **own, **dark, **_VERDICT}
+    phase_columns = {count: changes, phase_heading: phases}
+    columns = {**_NAME, **_figures(*_COMPLETION), **phase_columns, **dark, **_VERDICT}
     return _table(columns, fabrics, _CHANGE_PHASES, "verdict")
 
 
@@ -234,25 +233,25 @@ def training(fabrics: Sequence[FabricSummary]) -> Table:
     """Return the losses of a program that trained, and the duration of its training."""
     heads = ["fabric", "first loss", "last loss", "iterations", "model time"]
     heads += ["changes of light a layer", "byte scale", "slow ranks", "restarts"]
-    rows = [_training(fabric, own) for fabric in fabrics if (own := fabric.result.training)]
+    rows = [_training(fabric, result) for fabric in fabrics if (result := fabric.result.training)]
     return Table(heads, rows)
 
 
-def _training(fabric: FabricSummary, own: TrainingResult) -> Row:
+def _training(fabric: FabricSummary, result: TrainingResult) -> Row:
     ends: list[str] = [MISSING] * 4
-    if own.losses:
-        first, last = own.losses[0], own.losses[-1]
-        losses = (formatting.significant(one.loss, 5) for one in (first, last))
-        ends = [*losses, str(len(own.losses)), seconds(last.model_s, 4)]
-    slow, worst = own.computation, own.computation.worst_rank
+    if result.losses:
+        first, last = result.losses[0], result.losses[-1]
+        losses = (formatting.significant(loss.loss, 5) for loss in (first, last))
+        ends = [*losses, str(len(result.losses)), seconds(last.model_s, 4)]
+    slow, worst = result.computation, result.computation.worst_rank
     note = f"rank {worst} worst" if slow.late and worst is not None else ""
     return [
         fabric.label,
         *ends,
         formatting.number(changes_a_layer(fabric)),
-        formatting.number(own.byte_scale),
+        formatting.number(result.byte_scale),
         Cell(f"{slow.late} of {slow.count}", note),
-        str(len(own.restarts)),
+        str(len(result.restarts)),
     ]
 
 

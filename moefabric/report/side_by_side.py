@@ -70,7 +70,6 @@ def _figures(columns: Sequence[RunColumn], *, wide: bool) -> Table:
     """Return a row for each fabric and run; changes are from the first run.
 
     Args:
-        columns: The runs.
         wide: Whether there is room for all figures. Then changes stand below their times.
     """
     shown = [name for name in _FIGURES if wide or name in (*_CHANGES, "optical_share")]
@@ -113,16 +112,16 @@ def runs_page(runs: Mapping[str, RunResult]) -> str:
 
 def runs_bars(columns: Sequence[RunColumn]) -> Markup:
     """Draw iteration and all-to-all times: a group of bars for each fabric, a bar for each run."""
-    fabrics, each = fabric_names(columns), len(columns) + 1
-    ticks = {n * each + (each - 1) / 2: printable(name) for n, name in enumerate(fabrics)}
-    rows = len(fabrics) * each - 1
+    fabrics, size = fabric_names(columns), len(columns) + 1
+    ticks = {n * size + (size - 1) / 2: printable(name) for n, name in enumerate(fabrics)}
+    rows = len(fabrics) * size - 1
     names = Axis(rows, 0.0, ticks, grid="", class_="strong")
-    legend = [(f"t{_COLOURS[n % len(_COLOURS)]}", one.label) for n, one in enumerate(columns)]
+    legend = [(f"t{_COLOURS[n % len(_COLOURS)]}", column.label) for n, column in enumerate(columns)]
     panels = []
     for figure in _CHANGES:
         longest_s, marks = 0.0, list[Mark]()
         for (group, name), (n, column) in product(enumerate(fabrics), enumerate(columns)):
-            row, (colour, label) = group * each + n, legend[n]
+            row, (colour, label) = group * size + n, legend[n]
             fabric = column.fabrics.get(name)
             seconds = fabric[figure] if fabric else None
             if fabric is None or seconds is None:

@@ -34,7 +34,7 @@ _FOLDER: Final = re.compile(r"(?<![\w.~-])~?/(?:[^\s/'\"]+/)+")
 
 @dataclass(frozen=True)
 class _Detail:
-    """What is kept of a fabric.
+    """Level of detail of a stored fabric.
 
     Attributes:
         quantiles: Whether distributions of errors keep all quantiles.
@@ -82,27 +82,27 @@ def stored_text(run: RunResult) -> str:
 
 
 def _fabric(fabric: FabricSummary, detail: _Detail) -> Json:
-    """Return what is kept of a fabric."""
+    """Return the stored part of a fabric's result."""
     document = fabric.result.to_json()
-    kept = {name: value for name, value in document.items() if name not in _ROWS}
+    stored = {name: value for name, value in document.items() if name not in _ROWS}
     figures = {name: fabric[name] for name in COLUMNS}
-    kept["figures"] = {n: float(value) for n, value in figures.items() if value is not None}
-    kept["iterations"] = document.get("iterations", [])[: detail.iterations]
-    kept["fidelity"] = _fidelity(document.get("fidelity", {}), detail)
-    kept["wiring"] = _without(document.get("wiring", {}), "regions", "backups")
-    if eps := kept["wiring"].get("eps"):
-        kept["wiring"]["eps"] = _without(eps, "leaves", "spines")
+    stored["figures"] = {n: float(value) for n, value in figures.items() if value is not None}
+    stored["iterations"] = document.get("iterations", [])[: detail.iterations]
+    stored["fidelity"] = _fidelity(document.get("fidelity", {}), detail)
+    stored["wiring"] = _without(document.get("wiring", {}), "regions", "backups")
+    if eps := stored["wiring"].get("eps"):
+        stored["wiring"]["eps"] = _without(eps, "leaves", "spines")
     if training := document.get("training"):
-        kept["training"] = _without(training, "tokens")
-        kept["training"]["losses"] = training.get("losses", [])[-max(1, detail.iterations) :]
+        stored["training"] = _without(training, "tokens")
+        stored["training"]["losses"] = training.get("losses", [])[-max(1, detail.iterations) :]
     if failures := document.get("failures"):
-        kept["failures"] = [_without(one, "lanes", "marks") for one in failures[:20]]
+        stored["failures"] = [_without(failure, "lanes", "marks") for failure in failures[:20]]
     if queues := document.get("queues"):
-        kept["queues"] = {**queues, "ports": queues["ports"][:3]}
+        stored["queues"] = {**queues, "ports": queues["ports"][:3]}
     if detail.bare:
-        kept = {name: kept[name] for name in _BARE if name in kept}
-        kept["fidelity"] = {name: kept["fidelity"].get(name) for name in ("verdict", "reasons")}
-    return kept
+        stored = {name: stored[name] for name in _BARE if name in stored}
+        stored["fidelity"] = {name: stored["fidelity"].get(name) for name in ("verdict", "reasons")}
+    return stored
 
 
 def _fidelity(document: Json, detail: _Detail) -> Json:
@@ -111,19 +111,19 @@ def _fidelity(document: Json, detail: _Detail) -> Json:
         for kind, one in document.get("completion_errors", {}).items()
     }
     reasons = _shortened(document.get("reasons", []), detail.reasons)
-    kept = {**document, "completion_errors": errors, "reasons": reasons}
-    return _without(kept, "findings")
+    stored = {**document, "completion_errors": errors, "reasons": reasons}
+    return _without(stored, "findings")
 
 
 def _shortened(reasons: Sequence[str], characters: int) -> list[str]:
     """Return the first reasons that fit, the first of them cut if need be, and how many follow."""
-    kept = list[str]()
+    texts = list[str]()
     for reason in reasons:
-        room = characters - sum(map(len, kept))
-        if len(reason) > room and kept:
-            return [*kept, f"and {len(reasons) - len(kept)} more reasons"]
-        kept.append(reason if len(reason) <= room else f"{reason[:room].rstrip()}...")
-    return kept
+        room = characters - sum(map(len, texts))
+        if len(reason) > room and texts:
+            return [*texts, f"and {len(reasons) - len(texts)} more reasons"]
+        texts.append(reason if len(reason) <= room else f"{reason[:room].rstrip()}...")
+    return texts
 
 
 def _without(document: Json, *names: str) -> Json:
@@ -132,17 +132,17 @@ def _without(document: Json, *names: str) -> Json:
 
 def _names(hosts: Sequence[HostRecord]) -> dict[str, str]:
     """Return the servers' names by the names and addresses of their hosts."""
-    return {name: one.server for one in hosts for name in (one.host, one.address) if name}
+    return {name: host.server for host in hosts for name in (host.host, host.address) if name}
 
 
 def _cleaned(value: Any, names: Mapping[str, str]) -> Any:
     """Return JSON without empty entries, with rounded numbers, and without folders and hosts."""
     match value:
         case dict():
-            cleaned = {key: _cleaned(one, names) for key, one in value.items()}
-            return {key: one for key, one in cleaned.items() if one not in _EMPTY}
+            cleaned = {key: _cleaned(item, names) for key, item in value.items()}
+            return {key: item for key, item in cleaned.items() if item not in _EMPTY}
         case list():
-            return [_cleaned(one, names) for one in value]
+            return [_cleaned(item, names) for item in value]
         case float():
             return float(f"{value:.{_DIGITS}g}")
         case str():

@@ -33,7 +33,7 @@ Text = Callable[[float | None], str]
 
 @dataclass(frozen=True)
 class FabricSummary:
-    """One fabric's result with its figures, which are medians over the run.
+    """Result of a fabric with its figures, which are medians over the run.
 
     Example:
         The first fabric of a run::
@@ -75,7 +75,7 @@ class FabricSummary:
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the fabric's measurements can't be trusted, and mustn't be compared."""
+        """True if the fabric's measurements can't be trusted, and mustn't be compared."""
         return self.verdict is Verdict.INVALID
 
     @property
@@ -85,7 +85,7 @@ class FabricSummary:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether neither the fabric nor the run's baseline is invalid."""
+        """True if neither the fabric nor the run's baseline is invalid."""
         return not self.is_invalid and (self.base is None or not self.base.is_invalid)
 
     @property
@@ -108,12 +108,12 @@ class FabricSummary:
 
     @property
     def remedies(self) -> list[str]:
-        """What to change about the run for a better verdict, each once."""
+        """Changes of the run that would improve its verdict, each once."""
         return [*dict.fromkeys(one.remedy for one in self.findings if one.remedy)]
 
     @property
     def is_baseline(self) -> bool:
-        """Whether this fabric is the run's baseline."""
+        """True if this fabric is the run's baseline."""
         return self.base is not None and self.base.result is self.result
 
     @cached_property

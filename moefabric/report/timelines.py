@@ -157,8 +157,8 @@ def layer_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw one layer of the forward pass; empty without layers."""
     layer, parts = shown_layer(fabrics), []
     for fabric in fabrics if layer is not None else ():
-        own = (i for i in by_server(fabric) if not i.backward and not i.micro_batch)
-        if intervals := [i for i in own if i.layer == layer]:
+        forward = (i for i in by_server(fabric) if not i.backward and not i.micro_batch)
+        if intervals := [i for i in forward if i.layer == layer]:
             parts.append((fabric, intervals))
     return _servers(parts, f"Layer {layer} forward on every server, by fabric", named=True)
 
@@ -201,7 +201,7 @@ def _starts(intervals: Sequence[ServerInterval], begin_s: float) -> dict[float, 
     layers = _grouped(
         (i for i in intervals if i.layer is not None), lambda i: (i.backward, i.layer)
     )
-    starts = {key: _span(own)[0] for key, own in layers.items()}
+    starts = {key: _span(layer)[0] for key, layer in layers.items()}
     first = min((start_s for (backward, _), start_s in starts.items() if backward), default=None)
     texts = {
         start_s - begin_s: f"L{layer}{' backward' if start_s == first else ''}"
@@ -278,8 +278,8 @@ def _transfers(region: str, row: int, intervals: Iterable[ServerInterval]) -> It
     """Yield transfers and reconfigurations, from the first server's start to the last's end."""
     sending = (i for i in intervals if i.kind in (*_TRANSFERS, "reconfiguration"))
     parts = _grouped(sending, lambda i: (i.kind, i.backward, i.micro_batch, i.layer))
-    spans = [(_span(own), key) for key, own in parts.items()]
-    for (start, end), (kind, backward, number, _) in sorted(spans, key=lambda one: one[0]):
+    spans = [(_span(part), key) for key, part in parts.items()]
+    for (start, end), (kind, backward, number, _) in sorted(spans, key=lambda span: span[0]):
         way, duration = "backward" if backward else "forward", seconds(end - start)
         title = printable(f"{region} · {kind} {way}, micro-batch {number}: {duration}")
         yield Box((start, end), (row + 0.68, row + 0.86), f"k-{kind}", title, least=0.8)
@@ -291,10 +291,11 @@ def _transfers(region: str, row: int, intervals: Iterable[ServerInterval]) -> It
 def failure_timeline(fabrics: Sequence[FabricSummary]) -> Markup:
     """Draw the iteration of each failure for the servers concerned; empty if there is none."""
     failures = ((fabric, failure) for fabric in fabrics for failure in fabric.result.failures)
-    shown = [(fabric, one) for fabric, one in failures if one.lanes and one.measured_s]
+    shown = [(fabric, f) for fabric, f in failures if f.lanes and f.measured_s]
     kinds = {lane.kind for _, failure in shown for lane in failure.lanes} - {*_OPTICAL}
     legend = _legend(kinds) + [(f"m-{mark}", mark) for mark in _FAILURE_MARKS]
-    return timeline([_failure(*one) for one in shown], legend, "Iterations with failures")
+    panels = [_failure(fabric, failure) for fabric, failure in shown]
+    return timeline(panels, legend, "Iterations with failures")
 
 
 def _failure(fabric: FabricSummary, failure: FailureResult) -> Panel:
@@ -345,31 +346,32 @@ def light_over_time(fabrics: Sequence[FabricSummary]) -> Markup:
 
 def _ends(fabric: FabricSummary) -> list[float]:
     """Return the end of each iteration in model seconds; empty if a duration is missing."""
-    durations = [one.measured_s for one in fabric.result.iterations]
+    durations = [iteration.measured_s for iteration in fabric.result.iterations]
     known = [duration_s for duration_s in durations if duration_s is not None]
     return list(accumulate(known)) if len(known) == len(durations) else []
 
 
 def _light(fabric: FabricSummary, ends: Sequence[float]) -> Panel:
-    ordered = sorted(fabric.result.reconfigurations, key=lambda one: one.iteration)
-    by_iteration = {n: list(own) for n, own in groupby(ordered, key=lambda one: one.iteration)}
+    ordered = sorted(fabric.result.reconfigurations, key=lambda change: change.iteration)
+    groups = groupby(ordered, key=lambda change: change.iteration)
+    by_iteration = {number: list(changes) for number, changes in groups}
     lit = _circuits_by_pair(by_iteration)
-    most = max((count for own in lit.values() for count in own.values()), default=1.0)
+    most = max((count for counts in lit.values() for count in counts.values()), default=1.0)
     spans = dict(enumerate(zip([0.0, *ends], ends, strict=False)))
     marks = list[Mark]()
-    for row, (pair, own) in enumerate(lit.items()):
-        for iteration, count in own.items():
+    for row, (pair, counts) in enumerate(lit.items()):
+        for iteration, count in counts.items():
             title = f"{pair}, iteration {iteration}: {count:.2g} circuits"
             shade = opacity(count / most)
             marks.append(Box(spans[iteration], (row, row + 0.93), "lit", title, shade))
-    moved = {iteration: _moved(own) for iteration, own in by_iteration.items()}
+    moved = {iteration: _moved(changes) for iteration, changes in by_iteration.items()}
     largest, bottom = max(moved.values(), default=0.0) or 1.0, len(lit) + 1.9
     for iteration, count in moved.items():
         start, end = spans[iteration]
         title = f"iteration {iteration}: {count:.2g} circuits moved for a request"
         x, y = (start, end - 0.02 * (end - start)), (bottom - 1.7 * count / largest, bottom)
         marks.append(Box(x, y, "moved", title))
-    changed = [one for one in ordered if changes_circuits(one)]
+    changed = [change for change in ordered if changes_circuits(change)]
     each = f", {_moved(changed):.1f} each" if changed else ""
     note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{each}"
     names = [*lit, "", "moved"]

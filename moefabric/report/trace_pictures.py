@@ -56,8 +56,7 @@ def graph_picture(
     """Draw the timeline of a graph's ranks, and the bytes that each rank sends each other one.
 
     Args:
-        graph: The graph.
-        intervals: The times of its operations.
+        intervals: The times of the graph's operations.
         pairs: Bytes [source rank, target rank].
         rate_bps: Rate of NICs that the times assume.
     """
@@ -70,8 +69,8 @@ def graph_picture(
     kinds = {interval.node.kind for interval in shown}
     lanes = [lane for lane in _LANES if kinds & set(lane)] or [_LANES[0]]
     row, marks = len(lanes) * _LANE + 5.0, list[Mark]()
-    for rank, (lane, own) in product(range(count), enumerate(lanes)):
-        listed = [one for one in shown if one.rank == rank and one.node.kind in own]
+    for rank, (lane, of_lane) in product(range(count), enumerate(lanes)):
+        listed = [i for i in shown if i.rank == rank and i.node.kind in of_lane]
         y = (rank + lane * _LANE / row, rank + ((lane + 1) * _LANE - 1) / row)
         marks += _lane(listed, end_s / _BINS, y)
     ranks = Axis.rows([f"rank {rank}" for rank in range(count)])
@@ -87,7 +86,7 @@ def graph_picture(
     matrix = _matrix(summed, tip, min(28.0, 520.0 / max(summed.shape)), blocks)
     heading, right = "Bytes from rank (row) to rank (column)", max(8.0, 760.0 - matrix.height)
     matrix = replace(matrix, heading=heading, note=note, right=right)
-    legend = [one for one in (*_KINDS.values(), _OTHER) if one in present]
+    legend = [entry for entry in (*_KINDS.values(), _OTHER) if entry in present]
     return document_picture(title, [timeline, matrix], legend=legend)
 
 
@@ -102,18 +101,18 @@ def _lane(intervals: Sequence[Interval], bin_s: float, y: tuple[float, float]) -
     """
     cover: list[dict[tuple[str, str], float]] = [{} for _ in range(_BINS)]
     named: dict[int, Interval] = {}
-    for one in intervals:
-        first = min(_BINS - 1, int(one.start_s / bin_s))
-        last = min(_BINS - 1, max(first, int(np.ceil(one.end_s / bin_s)) - 1))
+    for interval in intervals:
+        first = min(_BINS - 1, int(interval.start_s / bin_s))
+        last = min(_BINS - 1, max(first, int(np.ceil(interval.end_s / bin_s)) - 1))
         for number in range(first, last + 1):
-            part = min((number + 1) * bin_s, one.end_s) - max(number * bin_s, one.start_s)
-            own = _kind(one.node)
-            cover[number][own] = cover[number].get(own, 0.0) + max(0.0, part)
+            part = min((number + 1) * bin_s, interval.end_s) - max(number * bin_s, interval.start_s)
+            entry = _kind(interval.node)
+            cover[number][entry] = cover[number].get(entry, 0.0) + max(0.0, part)
         if last - first >= _NARROW:
-            named[first] = one
+            named[first] = interval
     chosen = [
-        (max(one, key=lambda own: one[own]), _shade(sum(one.values()) / bin_s)) if one else None
-        for one in cover
+        (max(parts, key=parts.__getitem__), _shade(sum(parts.values()) / bin_s)) if parts else None
+        for parts in cover
     ]
     narrow: defaultdict[tuple[str, float], list[tuple[float, float]]] = defaultdict(list)
     starts = [n for n in range(_BINS) if not n or n in named or chosen[n] != chosen[n - 1]]

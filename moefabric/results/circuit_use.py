@@ -1,4 +1,4 @@
-"""Which fabrics of an experiment had the same circuits, and whether these could move at all."""
+"""Comparison of fabrics by circuits: equal ones, and full meshes, whose circuits never move."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -33,14 +33,14 @@ def condensed(use: CircuitUse) -> CircuitUse:
 
 def measured_use(result: FabricResult) -> CircuitUse:
     """Return the circuits that requests left lit; those at the end if nothing was requested."""
-    granted = [one for one in result.reconfigurations if not one.error]
+    granted = [change for change in result.reconfigurations if not change.error]
     if not granted:
         return {_ALWAYS: joined(result.circuits)}
     use, requests = dict[tuple[str, Hashable], Pairs](), Counter[str]()
-    for one in granted:
-        requests[one.region] += 1
-        ends = ((a, b) for a, _, b in (name.partition("~") for name in one.circuits_after or ()))
-        use[one.region, requests[one.region]] = joined(ends)
+    for change in granted:
+        requests[change.region] += 1
+        ends = ((a, b) for a, _, b in (name.partition("~") for name in change.circuits_after or ()))
+        use[change.region, requests[change.region]] = joined(ends)
     return condensed(use)
 
 
@@ -62,5 +62,6 @@ def with_circuit_use(entries: Sequence[Entry], uses: Sequence[CircuitUse]) -> li
 def _is_full_mesh(wiring: WiringSummary, use: CircuitUse) -> bool:
     """Return whether circuits always join each pair of servers of a region."""
     lit = set(use.get(_ALWAYS, ()))
-    pairs = (pair for own in wiring.regions.values() for pair in combinations(sorted(own), 2))
+    regions = map(sorted, wiring.regions.values())
+    pairs = (pair for servers in regions for pair in combinations(servers, 2))
     return bool(lit) and lit.issuperset(pairs)

@@ -122,7 +122,6 @@ def network_cost(
     The cost has a reason instead of figures if there are no prices for the rate of the NICs.
 
     Args:
-        fabric: The fabric.
         iteration_s: Model seconds of an iteration.
         servers: Servers of the cluster for which the fabric stands; by default its own.
     """

@@ -130,7 +130,6 @@ class JournalReader:
     """The lines of a journal, which may end in the middle of one.
 
     Attributes:
-        path: The file.
         header: Its first line.
         segments: When the run went on.
         fabrics: The lines about each fabric that began, in order.
@@ -279,7 +278,6 @@ class Journal:
     thread writes it to the disk (fdatasync(2)), so that it survives the machine soon after.
 
     Args:
-        path: The file.
         size: Bytes of the file that stay; later ones are removed. If none stay, `PATH.old` gets
             the file of the earlier run.
         shown: What errors call it. Default: its path.

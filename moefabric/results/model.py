@@ -334,7 +334,7 @@ CircuitEnds = Annotated[tuple[str, str], BeforeValidator(_circuit_ends)]
 
 
 class FabricEntry(result_parts.ResultPart):
-    """One fabric of an experiment under one policy: the common fields of result and prediction."""
+    """Fabric of an experiment under a policy, with the fields that result and prediction share."""
 
     fabric: str = "unnamed"
     """Name of the fabric in the experiment."""

@@ -1,4 +1,4 @@
-"""What the figures of an experiment mean: one statistic for each word.
+"""Meaning of an experiment's figures: one statistic for each word.
 
 Tables, pages, JSON, progress lines and predictions take their figures from here, and their
 glossaries the words.
@@ -43,11 +43,11 @@ def median_of(values: Iterable[float | None]) -> float | None:
     return median(finite) if finite else None
 
 
-def median_ratio(own: Mapping[Key, float], base: Mapping[Key, float]) -> float | None:
+def median_ratio(times: Mapping[Key, float], base: Mapping[Key, float]) -> float | None:
     """Return the statistic `vs EPS`: the median of the ratios of times with the same key.
 
     Args:
-        own: Times of a fabric's all-to-alls.
+        times: Times of a fabric's all-to-alls.
         base: Times of the baseline's. Times of 0 have no ratio.
     """
-    return median_of(time / base[key] for key, time in own.items() if base.get(key))
+    return median_of(time / base[key] for key, time in times.items() if base.get(key))

@@ -67,7 +67,6 @@ def write_whole(path: Path, contents: str | bytes, *, durable: bool = True) -> N
     """Replace the contents of a file in one step.
 
     Args:
-        path: The file.
         contents: Bytes, or text that is written as UTF-8.
         durable: Whether the bytes are on the disk before the name is (fsync(2)).
 

@@ -54,15 +54,14 @@ class ConnectionLimit(Generic[C]):
         """Keep a new connection, if there is a place for it.
 
         Args:
-            connection: The connection.
-            source: Where it comes from: strangers of one source have a limit of their own.
-            trusted: Whether its peer is trusted already.
+            source: Origin of the connection: strangers of one source have a limit of their own.
+            trusted: Whether the connection's peer is trusted already.
 
         Returns:
             Whether it is kept.
         """
-        kept = self._admit_trusted() if trusted else self._admit_stranger(source)
-        if not kept:
+        admitted = self._admit_trusted() if trusted else self._admit_stranger(source)
+        if not admitted:
             self.refused += 1
             return False
         self._sources[connection] = source
@@ -73,7 +72,6 @@ class ConnectionLimit(Generic[C]):
         """Keep a connection while its request is served, and trust its peer from now on.
 
         Args:
-            connection: The connection.
             trusted: Whether the request makes its peer trusted.
 
         Returns:
@@ -109,13 +107,13 @@ class ConnectionLimit(Generic[C]):
         return is_free or (self.replaces and self._evict(self._trusted))
 
     def _admit_stranger(self, source: str) -> bool:
-        own = self._strangers.get(source, {})
+        of_source = self._strangers.get(source, {})
         is_full = sum(map(len, self._strangers.values())) >= self.most_strangers
-        if len(own) < self.most_of_source and not is_full:
+        if len(of_source) < self.most_of_source and not is_full:
             return True
         if not self.replaces:
             return False
-        return self._evict(own) if len(own) >= self.most_of_source else self.make_room()
+        return self._evict(of_source) if len(of_source) >= self.most_of_source else self.make_room()
 
     def make_room(self) -> bool:
         """Close an idle stranger's connection, of the source with most; return whether one was."""
@@ -123,7 +121,7 @@ class ConnectionLimit(Generic[C]):
 
     def _evict(self, connections: dict[C, None]) -> bool:
         """Close the connection that is idle for longest; return whether there is one."""
-        idle = next((one for one in connections if one not in self._busy), None)
+        idle = next((open_ for open_ in connections if open_ not in self._busy), None)
         if idle is None:
             return False
         self.refused += 1

@@ -1,4 +1,4 @@
-"""Warnings about what anybody can cause: a flood of them is one line a second and a count."""
+"""Warnings that any peer can cause: a flood is logged as one line a second and a count."""
 
 import logging
 import time

@@ -46,8 +46,8 @@ def named_variables(words: tuple[str, ...]) -> Mapping[str, str]:
     """
     variables = {}
     for word in words:
-        name, given, value = word.partition("=")
-        if not name or not (given or name in os.environ):
+        name, has_value, value = word.partition("=")
+        if not name or not (has_value or name in os.environ):
             raise ValueError(f"{word!r} is not NAME=VALUE, nor a variable of this shell")
-        variables[name] = value if given else os.environ[name]
+        variables[name] = value if has_value else os.environ[name]
     return variables

@@ -52,6 +52,6 @@ def store_speed(speed: MachineSpeed) -> Path:
     path = speed_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced_file(path) as file:
-        kept = asdict(speed) | {_CORES: os.cpu_count()}
-        file.write(json.dumps(kept, indent=1).encode() + b"\n")
+        document = asdict(speed) | {_CORES: os.cpu_count()}
+        file.write(json.dumps(document, indent=1).encode() + b"\n")
     return path

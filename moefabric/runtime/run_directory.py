@@ -265,12 +265,12 @@ class RunDirectory:
             FabricError: If it isn't; names its version and the remedy.
         """
         try:
-            made = self.version_file.read_text()
+            made_by = self.version_file.read_text()
         except OSError:
-            made = ""
-        if made != own_version() and self.is_alive():
+            made_by = ""
+        if made_by != own_version() and self.is_alive():
             raise FabricError(
-                f"{self.name}: made by moefabric {made or 'of an unknown version'}, and this is "
+                f"{self.name}: made by moefabric {made_by or 'of an unknown version'}, and this is "
                 f"{own_version()}: `moefabric down {self.name}` with that version, or `moefabric "
                 f"down --force {self.name}`"
             )
@@ -322,13 +322,13 @@ class ServerInterfaces:
 
 
 class ControlPlane(StrEnum):
-    """Whose controllers the packet switches of a fabric follow, as in a fabric file."""
+    """Owner of the controllers that packet switches follow, as in a fabric file."""
 
     OWN = "own"
     EXTERNAL_EPS = "external-eps"
     """Leaves and spines follow a controller of others."""
     EXTERNAL = "external"
-    """All packet switches do, and nobody moves light but who asks the OCSes."""
+    """All packet switches follow controllers of others; light moves by commands to OCSes only."""
 
 
 @dataclass(frozen=True)
@@ -424,7 +424,6 @@ class FabricWiring:
         A container doesn't see the run directory, but has the agent's network namespace.
 
         Args:
-            server: the server.
             run_dir: the fabric's run directory. Default: the one of its name.
         """
         if server in self.containers:

@@ -106,7 +106,7 @@ class RunStatus(StatusPart):
     iterations: int = 0
     """Number of iterations of the fabric."""
     operation: OperationStatus | None = None
-    """What began last."""
+    """Collective or transfer that began last."""
     verdict: str = "pass"
     """Verdict on what has ended so far: `pass`, `degraded` or `invalid`."""
     reasons: list[str] = Field(default_factory=list)

@@ -145,12 +145,12 @@ def simulate_iterations(
                 replace(step, after=tuple(start + n for n in step.after) or barrier)
                 for step in iteration
             ]
-            own = range(start, len(steps))
-            positions[-1].append(own)
-            steps.append(Step(after=tuple(own) or barrier))
+            numbers = range(start, len(steps))
+            positions[-1].append(numbers)
+            steps.append(Step(after=tuple(numbers) or barrier))
             barrier = (len(steps) - 1,)
     times = simulate(steps, goodput_bps, recorded)
-    return [[[times[n] for n in own] for own in job_positions] for job_positions in positions]
+    return [[[times[n] for n in numbers] for numbers in job] for job in positions]
 
 
 _Handler = Callable[[int, float], None]

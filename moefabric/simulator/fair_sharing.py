@@ -90,7 +90,7 @@ class SharedLinks:
 
     @property
     def busy(self) -> bool:
-        """Whether any stream is active."""
+        """True if any stream is active."""
         return bool(len(self._active))
 
     def activate(self, streams: Sequence[int]) -> Ints:
@@ -170,15 +170,15 @@ def _components(links: Ints, unlimited: int) -> Ints:
     """Return a number for each stream; streams with equal numbers may influence each other."""
     label: Ints = np.arange(unlimited + 1)
     while True:
-        own: Ints = np.where(links == unlimited, unlimited, label[links]).min(
+        lowest: Ints = np.where(links == unlimited, unlimited, label[links]).min(
             axis=1, initial=unlimited
         )
         lower = label.copy()
-        np.minimum.at(lower, links.ravel(), np.repeat(own, links.shape[1]))
+        np.minimum.at(lower, links.ravel(), np.repeat(lowest, links.shape[1]))
         lower[unlimited] = unlimited
         lower = lower[lower]
         if np.array_equal(lower, label):
-            return own
+            return lowest
         label = lower
 
 
@@ -227,5 +227,5 @@ def max_min_rates(
 
 def _per_link(links: Ints, values: Floats, count: int) -> Floats:
     """Return the sum of the streams' values on each link."""
-    each = np.repeat(values, links.shape[1])
-    return np.bincount(links.ravel(), each, count).astype(np.float64, copy=False)
+    repeated = np.repeat(values, links.shape[1])
+    return np.bincount(links.ravel(), repeated, count).astype(np.float64, copy=False)

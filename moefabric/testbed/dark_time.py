@@ -29,7 +29,7 @@ class DarkInterval:
     """Frames received at the port from which the circuit had moved away."""
 
     def is_certain(self, spacing_s: float) -> bool:
-        """Whether the stream, with this median spacing, was steady at the interval's edges."""
+        """Return whether a stream of this median spacing was steady at the interval's edges."""
         return self.within_s <= _LONGEST_PAUSE * spacing_s / 2
 
 

@@ -49,7 +49,7 @@ class FabricCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether all pairs connect and all circuits have carried their datagrams."""
+        """True if all pairs connect and all circuits have carried their datagrams."""
         return not (self.unconnected or self.unlit or self.lost)
 
     def lines(self) -> Iterator[str]:
@@ -91,7 +91,6 @@ def matching(fabric: Fabric, region: Region, turn: int) -> list[Circuit]:
     """Return circuits that join a region's servers in pairs; the next turn joins other pairs.
 
     Args:
-        fabric: The fabric.
         region: A region with an OCS.
         turn: 0 or more: shifts the pairs, and chooses the number of the NICs.
     """

@@ -47,8 +47,8 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
     machines carry the fabric, one process holds the other parts.
     """
     fabric = wiring.fabric
-    own = "--run-dir", str(run_dir.path)
-    controllers = (sys.executable, "-m", "moefabric.controller", *own)
+    options = "--run-dir", str(run_dir.path)
+    controllers = (sys.executable, "-m", "moefabric.controller", *options)
     device = prefork_argv("moefabric.emulator.ocs.__main__")
     passwords = {name: os.environ[name] for name in fabric.password_variables & os.environ.keys()}
     processes = []
@@ -62,7 +62,7 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
             argv = ("--socket", *map(str, ocses.values()), "--deadline", str(UP_TIMEOUT_S))
             processes.append(ProcessSpec(name, node, argv, role=ProcessRole.OCS, prefork=device))
     if wiring.placement is not None and wiring.placement.others:
-        head = (sys.executable, "-m", "moefabric.testbed.cluster.head", *own)
+        head = (sys.executable, "-m", "moefabric.testbed.cluster.head", *options)
         processes.append(ProcessSpec(HEAD_PROCESS, OUTER, head))
     processes += [_gateway(wiring, run_dir, server) for server in wiring.hosts]
     return processes + _agents(wiring, run_dir)

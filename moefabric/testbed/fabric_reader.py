@@ -27,7 +27,6 @@ class FabricReader:
 
     Args:
         name: Name of the fabric.
-        wiring: Its wiring.
         reply_s: Time that a controller, or all agents together, may take to answer.
     """
 

@@ -57,9 +57,9 @@ def access_entries(wiring: FabricWiring, run_dir: RunDirectory) -> Iterator[Json
             yield _access(ocs.name, ocs.control.driver.upper(), address, login)
             continue
         for name, dialect in ocs_dialects().items():
-            given = "users of its profile" if ocs.profile.users is not None else ""
-            factory = ", ".join(f"{one.name}/{one.password}" for one in dialect.accounts)
-            login = (given or factory) if dialect.accounts else "none"
+            login = ", ".join(f"{user.name}/{user.password}" for user in dialect.accounts) or "none"
+            if dialect.accounts and ocs.profile.users is not None:
+                login = "users of its profile"
             address = f"{wiring.management.ocs_address(region)}:{dialect.port}"
             yield _access(ocs.name, name.upper(), address, login)
     for controlled in wiring.controlled:
@@ -124,7 +124,8 @@ def inspection_lines(inspection: Json) -> list[str]:
 
 def _access_lines(entries: Sequence[Json]) -> list[str]:
     """Return the management interfaces as a table."""
-    rows = [[str(one[key]) for key in ("of", "interface", "address", "login")] for one in entries]
+    keys = ("of", "interface", "address", "login")
+    rows = [[str(entry[key]) for key in keys] for entry in entries]
     if rows:
         rows.insert(0, ["access to", "by", "at", "login"])
     return [f"  {line}" for line in aligned(rows)]
@@ -138,16 +139,16 @@ def _server_line(server: Json) -> str:
     addresses = f"{server['addresses'][0]}..{server['addresses'][-1].rsplit('.', 1)[1]}"
     place = f"  container {container['name']}" if (container := server.get("container")) else ""
     head = f"  {server['name']}  "
-    told = f"{addresses}  management {server['management']}  {nics}{place}"
-    return head + wrapped(told, len(head))
+    text = f"{addresses}  management {server['management']}  {nics}{place}"
+    return head + wrapped(text, len(head))
 
 
 def _ocs_line(ocs: Json) -> str:
     lit, dark = (" ".join("~".join(ends) for ends in ocs[key]) for key in ("circuits", "dark"))
     head = f"  {ocs['name']}  "
     light = [f"lit: {lit or 'no circuits'}", *([f"dark: {dark}"] if dark else [])]
-    told = [f"{ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}", *light]
-    return head + f"\n{' ' * len(head)}".join(wrapped(text, len(head)) for text in told)
+    parts = [f"{ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}", *light]
+    return head + f"\n{' ' * len(head)}".join(wrapped(text, len(head)) for text in parts)
 
 
 def _process_line(process: Json) -> str:

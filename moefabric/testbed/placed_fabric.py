@@ -22,8 +22,6 @@ def fitted_fabric(
     """Return a fabric whose packets fit the network between the machines without fragmentation.
 
     Args:
-        fabric: The fabric.
-        placement: Its machines.
         reporter: Shows a smaller MTU.
 
     Raises:

@@ -135,6 +135,18 @@ def _open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence
         raise AgentError(f"first bytes from {loss_text(lost)}")
 
 
+def _open_windows_of_survivors(
+    fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]
+) -> None:
+    """Open congestion windows; drop servers that are lost meanwhile, which the job replaces."""
+    try:
+        _open_congestion_windows(fabric, fleet, connections)
+    except ServerLossError as loss:
+        fleet.drop(loss.servers)
+        fleet.abandon(0)
+        fleet.reconnect()
+
+
 def connect_agents(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:
     """Open connections between agents, and their congestion windows."""
     fleet.connect(connections, _connect_timeout_s(fabric))
@@ -233,7 +245,7 @@ class Controllers:
         """Return the circuits that have rules, and those whose light was lost or never came."""
         lit = self.circuits()
         names = self._call_all(lambda _region, client: client.dark())
-        dark = (circuit for one in names for circuit in map(Circuit.parse, one))
+        dark = (circuit for region_names in names for circuit in map(Circuit.parse, region_names))
         return CircuitSet(lit.circuits | {c for c in dark if lit.nics.isdisjoint((c.a, c.b))})
 
     def clear_circuits(self) -> None:
@@ -264,8 +276,8 @@ class Controllers:
         """Have each region light the circuits that its part of a demand deserves."""
 
         def change(region: str, client: ControllerClient) -> CircuitChange:
-            own = demand.submatrix(fabric.ep_groups[region])
-            return HttpRegionController(client, policy).reconfigure(own)
+            owed = demand.submatrix(fabric.ep_groups[region])
+            return HttpRegionController(client, policy).reconfigure(owed)
 
         return dict(zip(self.clients, self._call_all(change), strict=True))
 
@@ -301,7 +313,6 @@ def check_descriptor_limit(
     """Check that agents may open as many descriptors as the paths need.
 
     Args:
-        paths: The paths.
         hosts: The processes that agents share, by server.
 
     Raises:
@@ -374,15 +385,14 @@ def start_fabric(
     """Start a fabric, or find it running; a new one ends with this process.
 
     Args:
-        fabric: The fabric.
-        spec: Its switches, containers, real hosts and certificates. Default: all is emulated.
+        spec: Switches, containers, real hosts and certificates. Default: all is emulated.
         placement: The machines that carry the fabric together. Default: this one alone.
         external: The roles, `ocs` and `controller`, whose processes are started by others.
     """
-    wanted = replace(lifecycle.wanted(fabric), placement=placement)
+    wiring = replace(lifecycle.wanted(fabric), placement=placement)
     if spec is not None:
-        wanted = replace(
-            wanted,
+        wiring = replace(
+            wiring,
             switch=spec.switch,
             containers=spec.containers,
             hosts=with_shells(fabric.name, spec.real_hosts),
@@ -391,7 +401,7 @@ def start_fabric(
             controller=ControlPlane(spec.controller),
         )
     return lifecycle.up(
-        wanted, fabric_processes, UP_TIMEOUT_S, external=external, owner=os.getpid()
+        wiring, fabric_processes, UP_TIMEOUT_S, external=external, owner=os.getpid()
     )
 
 
@@ -447,10 +457,5 @@ def running_testbed(
             congestion=congestion_control,
             sndbuf=transport.send_buffer_bytes,
         )
-        try:
-            _open_congestion_windows(fabric, fleet, connections)
-        except ServerLossError as loss:  # the job replaces servers that are lost meanwhile
-            fleet.drop(loss.servers)
-            fleet.abandon(0)
-            fleet.reconnect()
+        _open_windows_of_survivors(fabric, fleet, connections)
         yield wiring, fleet, controllers

@@ -151,7 +151,7 @@ class ProfiledCalls:
         assert places is not None
         kind = recorded.call_kind(call.name)
         elements, text = call.elements(places.sent), call.text(places.splits)
-        splits = [int(one) for one in text.strip("[] ").split(",") if one.strip().isdecimal()]
+        splits = [int(word) for word in text.strip("[] ").split(",") if word.strip().isdecimal()]
         parts = map(call.elements, places.whole or ())
         ranks = group_size(splits, *parts) if places.whole else len(splits) or None
         group, is_guess = likely_group(self._groups, ranks)
@@ -211,10 +211,10 @@ class _Event:
 
 
 def _elements(dimensions: Sequence[Any]) -> int | None:
-    if all(is_count(one) for one in dimensions):
+    if all(is_count(size) for size in dimensions):
         return int(prod(dimensions))
-    parts = [_elements(one) if isinstance(one, list) else None for one in dimensions]
-    return None if None in parts else sum(one or 0 for one in parts)
+    parts = [_elements(part) if isinstance(part, list) else None for part in dimensions]
+    return None if None in parts else sum(part or 0 for part in parts)
 
 
 def _events(document: Mapping[str, Any]) -> Iterator[_Event]:
@@ -243,13 +243,13 @@ def _computation(calls: Collection[_Event], operators: list[_Event]) -> Iterator
     spans: dict[str, list[tuple[float, float]]] = {}
     for call in calls:
         spans.setdefault(call.thread, []).append((call.start_s, call.end_s))
-    merged_spans = {thread: [*merged(own)] for thread, own in spans.items()}
+    merged_spans = {thread: [*merged(pairs)] for thread, pairs in spans.items()}
     ends_s: dict[str, float] = {}
     for event in sorted(operators, key=lambda event: (event.start_s, -event.end_s)):
-        own = merged_spans.get(event.thread, [])
-        n = bisect_right(own, (event.start_s, inf))
-        inside = n > 0 and own[n - 1][1] > event.start_s
-        around = n < len(own) and own[n][0] < event.end_s
+        busy = merged_spans.get(event.thread, [])
+        n = bisect_right(busy, (event.start_s, inf))
+        inside = n > 0 and busy[n - 1][1] > event.start_s
+        around = n < len(busy) and busy[n][0] < event.end_s
         if inside or around or event.start_s < ends_s.get(event.thread, -inf):
             continue
         ends_s[event.thread] = event.end_s

@@ -88,7 +88,9 @@ def _protobuf_file(path: Path) -> _Source:
 
 def _json_file(path: Path) -> _Source:
     entries = json_list(path, read_json(path), "workload_graph", "nodes")
-    nodes = [_json_node(Entry(path, f"workload_graph[{n}]", one)) for n, one in enumerate(entries)]
+    nodes = [
+        _json_node(Entry(path, f"workload_graph[{n}]", node)) for n, node in enumerate(entries)
+    ]
     return _Source(path, schema.GlobalMetadata(), nodes, "workload_graph[{}]")
 
 
@@ -163,7 +165,7 @@ def _groups_of_file(path: Path, first: Path, ranks: int) -> dict[str, tuple[int,
 
 
 def _members(path: Path, name: str, members: Any, ranks: int) -> tuple[int, ...]:
-    if not isinstance(members, list) or not all(isinstance(one, int) for one in members):
+    if not isinstance(members, list) or not all(isinstance(member, int) for member in members):
         raise TraceError(path, name, "a list of ranks is needed")
     return tuple(members) if members else tuple(range(ranks))
 
@@ -200,7 +202,7 @@ class _Rank:
         self.source, self.groups, self.names = source, groups, names
         self.notes: list[str] = []
         self.numbers = {node.id for node in source.nodes}
-        self.calls = any(one.name == "rf_id" for node in source.nodes for one in node.attr)
+        self.calls = any(fact.name == "rf_id" for node in source.nodes for fact in node.attr)
         if self.calls and any(node.ctrl_deps for node in source.nodes):
             self.notes.append(_CALL_STACK)
 
@@ -218,9 +220,9 @@ class _Rank:
     def _in_order(self, operations: tuple[Node, ...]) -> tuple[Node, ...]:
         """Return operations without streams if the order of the file contradicts dependencies."""
         alone = ExecutionGraph({0: operations})
-        if any(one.stream >= 0 for one in operations) and any(alone.order_faults(0)):
+        if any(operation.stream >= 0 for operation in operations) and any(alone.order_faults(0)):
             self.notes.append("streams are left out: they contradict the dependencies")
-            return tuple(replace(one, stream=-1) for one in operations)
+            return tuple(replace(operation, stream=-1) for operation in operations)
         return operations
 
 
@@ -282,7 +284,7 @@ class _Message:
             self.rank.notes.append("involved_dim is ignored: collectives span their whole group")
         splits = _list(self.facts.get("send_splits", ()))
         size = self._count("comm_size", 0 if _KINDS[number] == "barrier" else None)
-        if not all(isinstance(one, int) and one >= 0 for one in splits):
+        if not all(isinstance(split, int) and split >= 0 for split in splits):
             raise self.error("send_splits are not bytes")
         if splits and sum(map(int, splits)) != size:
             raise self.error(f"send_splits do not add up to comm_size {size}")

@@ -62,10 +62,10 @@ def _add_fields(message: DescriptorProto, *fields: tuple[str, str], oneof: bool 
     for name, kind in fields:
         label = "LABEL_REPEATED" if kind.endswith("*") else "LABEL_OPTIONAL"
         field = message.field.add(name=name, number=len(message.field) + 1, label=label)
-        if (one := kind.rstrip("*")) in _KINDS:
-            field.type = FieldDescriptorProto.Type.Value(f"TYPE_{one.upper()}")
+        if (base := kind.rstrip("*")) in _KINDS:
+            field.type = FieldDescriptorProto.Type.Value(f"TYPE_{base.upper()}")
         else:
-            field.type_name = f".{_PACKAGE}.{one}"
+            field.type_name = f".{_PACKAGE}.{base}"
         if oneof:
             field.oneof_index = 0
 
@@ -112,10 +112,10 @@ def attribute(name: str, kind: str, value: Scalar | Sequence[Scalar]) -> Message
 def attribute_values(message: Any) -> dict[str, Scalar | tuple[Scalar, ...]]:
     """Return the values of a node's or a file's attributes by name; lists become tuples."""
     values: dict[str, Scalar | tuple[Scalar, ...]] = {}
-    for one in message.attr:
-        if (field := one.WhichOneof("value")) is not None:
-            value = getattr(one, field)
-            values[one.name] = tuple(value.values) if field.endswith("_list") else value
+    for attribute in message.attr:
+        if (field := attribute.WhichOneof("value")) is not None:
+            value = getattr(attribute, field)
+            values[attribute.name] = tuple(value.values) if field.endswith("_list") else value
     return values
 
 

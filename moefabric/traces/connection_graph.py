@@ -56,33 +56,33 @@ class _GraphBuilder:
         waits = self._waits()
         if self._matrix.failures:
             self.notes["failed links are left out"] = None
-        for index, one in enumerate(self._matrix.connections):
+        for index, flow in enumerate(self._matrix.connections):
             before: tuple[int, ...] = waits.get(index, ())
-            if one.start_ps:  # and then no trigger
-                start = Node(4 * index, "compute", duration_s=one.start_ps / _PS)
-                self._ranks[one.source].append(start)
+            if flow.start_ps:  # and then no trigger
+                start = Node(4 * index, "compute", duration_s=flow.start_ps / _PS)
+                self._ranks[flow.source].append(start)
                 before = (start.number,)
-            self._message(one, (4 * index + 1, 4 * index + 2), before)
+            self._message(flow, (4 * index + 1, 4 * index + 2), before)
         return {rank: tuple(nodes) for rank, nodes in self._ranks.items()}
 
-    def _message(self, one: Connection, numbers: tuple[int, int], after: tuple[int, ...]) -> None:
-        tag, size = next(self._tags[one.source, one.target]), one.size
-        send = Node(numbers[0], "send", after=after, size=size, peer=one.target, tag=tag)
-        self._ranks[one.source].append(send)
-        receive = Node(numbers[1], "receive", size=size, peer=one.source, tag=tag)
-        self._ranks[one.target].append(receive)
+    def _message(self, flow: Connection, numbers: tuple[int, int], after: tuple[int, ...]) -> None:
+        tag, size = next(self._tags[flow.source, flow.target]), flow.size
+        send = Node(numbers[0], "send", after=after, size=size, peer=flow.target, tag=tag)
+        self._ranks[flow.source].append(send)
+        receive = Node(numbers[1], "receive", size=size, peer=flow.source, tag=tag)
+        self._ranks[flow.target].append(receive)
 
     def _waits(self) -> dict[int, tuple[int, ...]]:
         """Return the operations of its source that each triggered flow waits for."""
         pulls: defaultdict[int, list[Place]] = defaultdict(list)
         started: defaultdict[int, list[int]] = defaultdict(list)
-        for index, one in enumerate(self._matrix.connections):
-            if one.send_done is not None:
-                pulls[one.send_done].append((one.source, 4 * index + 1))
-            if one.receive_done is not None:
-                pulls[one.receive_done].append((one.target, 4 * index + 2))
-            if one.trigger is not None:
-                started[one.trigger].append(index)
+        for index, flow in enumerate(self._matrix.connections):
+            if flow.send_done is not None:
+                pulls[flow.send_done].append((flow.source, 4 * index + 1))
+            if flow.receive_done is not None:
+                pulls[flow.receive_done].append((flow.target, 4 * index + 2))
+            if flow.trigger is not None:
+                started[flow.trigger].append(index)
         waits: dict[int, tuple[int, ...]] = {}
         for trigger in self._matrix.triggers:
             events, flows = pulls[trigger.number], started[trigger.number]
@@ -116,8 +116,8 @@ class _GraphBuilder:
         centre = events[0][0]
         gathered = [number for rank, number in events if rank == centre]
         for rank in sorted(ranks - {centre}):
-            own = tuple(number for one, number in events if one == rank)
-            gathered.append(self._tell(rank, centre, own))
+            numbers = tuple(number for event_rank, number in events if event_rank == rank)
+            gathered.append(self._tell(rank, centre, numbers))
         heard: dict[int, tuple[int, ...]] = {
             rank: (self._tell(centre, rank, tuple(gathered)),)
             for rank in sorted(sources - {centre})
@@ -183,7 +183,7 @@ class _MatrixBuilder:
             if node.kind == "collective":
                 message = f"a connection matrix has no {node.collective}: lower collectives first"
                 raise SpecError([(f"rank {key[0]}, operation {key[1]}", message)])
-        messages = (own for own in self.graph.meetings() if len(own) == 2)
+        messages = (members for members in self.graph.meetings() if len(members) == 2)
         self.partner = {}
         for (sender, send), (receiver, receive) in messages:
             ends = (sender, send.number), (receiver, receive.number)
@@ -206,7 +206,7 @@ class _MatrixBuilder:
                 number = len(connections) + 1
                 flow = Connection(key[0], node.peer, size, number, start_ps, trigger, *ends)
                 connections.append(flow)
-        pulls = Counter(end for one in connections for end in (one.send_done, one.receive_done))
+        pulls = Counter(end for flow in connections for end in (flow.send_done, flow.receive_done))
         counted = tuple(
             Trigger(number, "barrier" if pulls[number] > 1 else "oneshot", pulls[number])
             for number in triggers.values()
@@ -236,19 +236,19 @@ class _MatrixBuilder:
         return triggers, pulled
 
     def _all_waits(self) -> dict[Place, _Waits]:
-        own = {
-            (rank, number): [(rank, one) for one in waits]
+        dependencies = {
+            (rank, number): [(rank, wait) for wait in waits]
             for rank in self.graph.ranks
             for number, waits in self.graph.dependencies(rank).items()
         }
         before = {
-            key: [*own[key], *([self.partner[key]] if node.kind == "receive" else [])]
+            key: [*dependencies[key], *([self.partner[key]] if node.kind == "receive" else [])]
             for key, node in self.nodes.items()
         }
         known: dict[Place, _Waits] = {}
         try:
             for key in TopologicalSorter(before).static_order():
-                known[key] = self._waits_of(key, own[key], known)
+                known[key] = self._waits_of(key, dependencies[key], known)
         except CycleError as error:
             rank, number = error.args[1][0]
             raise SpecError([(f"rank {rank}", f"operation {number} waits for itself")]) from error

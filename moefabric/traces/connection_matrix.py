@@ -107,13 +107,13 @@ def matrix_text(matrix: ConnectionMatrix) -> str:
 
 
 def _lines(matrix: ConnectionMatrix) -> Iterator[str]:
-    for name, given in matrix.counts.items():
-        if given or name in {"Nodes", "Connections"}:
-            yield f"{name} {given}"
-    for one in matrix.connections:
-        values = ((word, getattr(one, key)) for word, key in _KEYS.items())
+    for name, number in matrix.counts.items():
+        if number or name in {"Nodes", "Connections"}:
+            yield f"{name} {number}"
+    for flow in matrix.connections:
+        values = ((word, getattr(flow, key)) for word, key in _KEYS.items())
         words = "".join(f" {word} {value}" for word, value in values if value is not None)
-        yield f"{one.source}->{one.target}{words}"
+        yield f"{flow.source}->{flow.target}{words}"
     for trigger in matrix.triggers:
         count = f" count {trigger.count}" if trigger.kind == "barrier" else ""
         yield f"trigger id {trigger.number} {trigger.kind}{count}"
@@ -209,13 +209,13 @@ def _faults(matrix: ConnectionMatrix, announced: Mapping[str, int]) -> Iterator[
     """Yield a sentence for each contradiction between the lines of a file."""
     if "Nodes" not in announced:
         yield "Nodes is missing"
-    for name, given in matrix.counts.items():
-        if announced.get(name, 0) != given:
-            yield f"{announced.get(name, 'no')} {name} are announced, {given} given"
+    for name, listed in matrix.counts.items():
+        if announced.get(name, 0) != listed:
+            yield f"{announced.get(name, 'no')} {name} are announced, {listed} given"
     known = {trigger.number for trigger in matrix.triggers}
     if len(known) < len(matrix.triggers):
         yield "two triggers have the same id"
-    for one in matrix.connections:
-        for number in (one.trigger, one.send_done, one.receive_done):
+    for flow in matrix.connections:
+        for number in (flow.trigger, flow.send_done, flow.receive_done):
             if number is not None and number not in known:
-                yield f"{one.source}->{one.target}: there is no trigger {number}"
+                yield f"{flow.source}->{flow.target}: there is no trigger {number}"

@@ -79,10 +79,10 @@ def kernels_graph(kernels: Sequence[_Kernel], path: Path) -> ExecutionGraph:
     Raises:
         TraceError: If no kernel tells the number of nodes, or they tell different ones.
     """
-    counts = {int(match[1]) for one in kernels if (match := _NODES.search(one.name))}
+    counts = {int(match[1]) for kernel in kernels if (match := _NODES.search(kernel.name))}
     if len(counts) != 1:
-        found = ", ".join(map(str, sorted(counts))) or "none"
-        raise TraceError(path, "", f"one number of nodes is needed in dispatch<...>, not {found}")
+        numbers = ", ".join(map(str, sorted(counts))) or "none"
+        raise TraceError(path, "", f"one number of nodes is needed in dispatch<...>, not {numbers}")
     nodes = counts.pop()
     if not 1 <= nodes <= MAX_NODES:
         raise TraceError(path, "", f"{nodes} nodes are not 1 to {MAX_NODES}")
@@ -113,7 +113,7 @@ def _operations(kernels: Sequence[_Kernel], sizes: Mapping[str, int]) -> Iterato
             yield Node(number, "compute", "gap", duration_s=gap_s, stream=0)
             number += 1
         last_us = max(last_us, kernel.end_us)
-        kind = next((one for one in sizes if f"::{one}" in kernel.name), "")
+        kind = next((name for name in sizes if f"::{name}" in kernel.name), "")
         node = Node(number, "compute", kernel.name, stream=0)
         if kind:
             yield replace(node, kind="collective", size=sizes[kind], collective="all_to_all")

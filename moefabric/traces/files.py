@@ -26,7 +26,6 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the contents of a file, decompressed if it is gzip.
 
     Args:
-        path: The file.
         limit: Largest number of decompressed bytes that is accepted.
 
     Raises:
@@ -92,7 +91,6 @@ def parse_json(path: Path, text: str, place: str = "") -> Any:
 
     Args:
         path: The file that the text comes from.
-        text: The text.
         place: Where in the file the text is; empty if it is the whole file.
 
     Raises:
@@ -190,8 +188,7 @@ class Entry:
     """A JSON object in a file. The methods raise TraceError if a value is wrong.
 
     Attributes:
-        path: The file.
-        place: Where in it the object is.
+        place: Where in the file the object is.
         values: The object.
     """
 

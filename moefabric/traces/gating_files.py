@@ -38,7 +38,7 @@ _BROKEN: Final = (
     *(zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, RuntimeError),
     TokenError,
 )
-"""What `zipfile` and NumPy raise for an archive that is damaged, encrypted or of another kind."""
+"""Errors of `zipfile` and NumPy for an archive that is damaged, encrypted or of another kind."""
 
 MAX_EXPERTS: Final = 1 << 16
 """Bound of the number of an expert."""
@@ -386,17 +386,17 @@ def _csv_cells(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[GatingCell
             continue
         if len(row) != len(names):
             raise TraceError(path, f"line {line}", f"{len(row)} columns are not {len(names)}")
-        found = {
+        indices = {
             axis: bounded_index(path, line, axis, _number(path, line, row[columns[axis]]))
             for axis in axes
         }
-        where = found.get("iteration", 0), found.get("layer", 0), found.get("rank", 0)
+        where = indices.get("iteration", 0), indices.get("layer", 0), indices.get("rank", 0)
         if wide:
             words = [row[wide[n]] if n in wide else "0" for n in range(max(wide) + 1)]
             yield *where, _counts(path, line, words, words)
         else:
             count = _number(path, line, row[columns["tokens"]])
-            single.append((*where, found["expert"], count))
+            single.append((*where, indices["expert"], count))
     for place, group in groupby(sorted(single), key=lambda row: row[:3]):
         experts, tokens = np.array([row[3:] for row in group], dtype=np.int64).T
         counts = np.zeros(experts[-1] + 1, dtype=np.int64)

@@ -91,7 +91,8 @@ def _lines(graph: ExecutionGraph) -> Iterator[str]:
             name = f" // {comment}" if node.name else ""
             yield f"l{node.number}: {words}{cpu}{name}"
             before = [last[node.stream]] if node.stream in last else []
-            yield from (f"l{node.number} requires l{one}" for one in (*before, *node.after))
+            for required in (*before, *node.after):
+                yield f"l{node.number} requires l{required}"
             if node.stream >= 0:
                 last[node.stream] = node.number
         yield "}"
@@ -247,7 +248,8 @@ class _Reader:
         before: list[list[int]] = [[] for _ in program.nodes]
         starts: list[tuple[int, int]] = []
         for number, label, only_start, other in program.requires:
-            if missing := next((one for one in (label, other) if one not in program.labels), None):
+            missing = next((name for name in (label, other) if name not in program.labels), None)
+            if missing is not None:
                 raise self._error(number, f"there is no label {missing} in this rank")
             index, required = program.labels[label], program.labels[other]
             if only_start:
@@ -256,14 +258,14 @@ class _Reader:
                 before[index].append(required)
         for index, required in starts:
             self._notes["irequires waits for all that the other operation waits for"] = None
-            before[index] += [one for one in before[required] if one not in before[index]]
+            before[index] += [place for place in before[required] if place not in before[index]]
         streams = self._streams(program.nodes, before)
         numbers = _numbers(program)
         return tuple(
             replace(
                 node,
                 number=numbers[index],
-                after=tuple(numbers[one] for one in before[index]),
+                after=tuple(numbers[place] for place in before[index]),
                 stream=node.stream if node.stream in streams else -1,
             )
             for index, node in enumerate(program.nodes)

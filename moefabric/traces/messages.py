@@ -69,7 +69,7 @@ def lowered(graph: ExecutionGraph) -> ExecutionGraph:
     if not any(node.kind == "collective" for nodes in graph.ranks.values() for node in nodes):
         return graph
     program = lower(graph, DEFAULTS)
-    steps = sum(len(own) for call in program.calls for own in call.schedule.steps)
+    steps = sum(len(rank_steps) for call in program.calls for rank_steps in call.schedule.steps)
     if steps > MAX_STEPS:
         message = f"its collectives have {steps} steps, more than {MAX_STEPS}: fold it (--ranks)"
         raise SpecError([(graph.name or "graph", message)])

@@ -164,7 +164,7 @@ class _Logs:
         process, rank, ranks = match["process"], int(match["rank"]), int(match["ranks"])
         if not rank < ranks <= MAX_RANKS:
             raise TraceError(file, place, f"rank {rank} of {ranks} can't be read")
-        words = {name: one[1] for name, text in _WORDS.items() if (one := text.search(match[0]))}
+        words = {name: word[1] for name, text in _WORDS.items() if (word := text.search(match[0]))}
         parent = self.communicators.get((process, words.get("parent", "")))
         group = words.get("commId", f"all {ranks}")
         if parent is not None and "commId" not in words:
@@ -201,7 +201,7 @@ class _Logs:
         """Return the graph of all calls."""
         if not self.calls:
             raise TraceError(path, "", "there are no calls: set NCCL_DEBUG_SUBSYS=INIT,COLL")
-        largest = max(self.known, key=lambda one: one.ranks)
+        largest = max(self.known, key=lambda comm: comm.ranks)
         members = self._members(path, largest.group)
         world = members[largest.group]
         if len(world) < largest.ranks:
@@ -210,16 +210,19 @@ class _Logs:
         ranks = {gpu: rank for rank, gpu in world.items()}
         used = {call.communicator.group for calls in self.calls.values() for call in calls}
         groups: dict[str, tuple[str, _Ranks]] = {}
-        for group, own in members.items():
-            if strange := [gpu for gpu in own.values() if gpu not in ranks]:
+        for group, gpus in members.items():
+            if strange := [gpu for gpu in gpus.values() if gpu not in ranks]:
                 message = f"{strange[0]} is not in the communicator of {len(ranks)} ranks"
                 raise TraceError(path, "", message)
             if group in used:
                 name = WORLD if group == largest.group else f"comm{len(groups)}"
-                groups[group] = name, tuple(ranks[own[rank]] for rank in sorted(own))
+                groups[group] = name, tuple(ranks[gpus[rank]] for rank in sorted(gpus))
         calls = {rank: self.calls[gpu] for gpu, rank in ranks.items()}
         splits = _exchange_splits(calls.values())
-        nodes = {rank: tuple(_rank_nodes(own, splits, groups)) for rank, own in calls.items()}
+        nodes = {
+            rank: tuple(_rank_nodes(rank_calls, splits, groups))
+            for rank, rank_calls in calls.items()
+        }
         notes = [_NO_TIMES, *([_EXCHANGES] if splits else [])]
         named = dict(groups.values())
         graph = ExecutionGraph(dict(sorted(nodes.items())), named, path.name, tuple(notes))
@@ -229,11 +232,11 @@ class _Logs:
         """Return the GPU of each rank of each group."""
         members: defaultdict[str, dict[int, str]] = defaultdict(dict)
         # Faults of the largest group are reported first.
-        for one in sorted(self.known, key=lambda one: one.group != largest):
-            if members[one.group].setdefault(one.rank, one.gpu) != one.gpu:
+        for comm in sorted(self.known, key=lambda comm: comm.group != largest):
+            if members[comm.group].setdefault(comm.rank, comm.gpu) != comm.gpu:
                 message = "communicators can't be told apart: their lines have no commId"
                 raise TraceError(path, "", message)
-        return {group: members[group] for group in dict.fromkeys(one.group for one in self.known)}
+        return {group: members[group] for group in dict.fromkeys(comm.group for comm in self.known)}
 
 
 _Splits = Mapping[tuple[_Communicator, int], tuple[int, ...]]
@@ -251,16 +254,16 @@ def _exchange_splits(ranks: Iterable[Sequence[_Call]]) -> _Splits:
     for calls in ranks:
         for batch in batches(calls):
             if batch[0].is_message:
-                one = batch[0].communicator
-                by_group[one.group].setdefault(one, []).append(batch)
+                comm = batch[0].communicator
+                by_group[comm.group].setdefault(comm, []).append(batch)
     for communicators in by_group.values():
-        ordered = sorted(communicators, key=lambda one: one.rank)
-        counts = {len(found) for found in communicators.values()}
+        ordered = sorted(communicators, key=lambda comm: comm.rank)
+        counts = {len(groups) for groups in communicators.values()}
         if len(counts) == 1 and len(ordered) == ordered[0].ranks:
-            exchanges = zip(*(communicators[one] for one in ordered), strict=True)
+            exchanges = zip(*(communicators[comm] for comm in ordered), strict=True)
             for index, exchange in enumerate(exchanges):
                 rows = _exchanged(exchange)
-                splits |= {(one, index): row for one, row in zip(ordered, rows, strict=False)}
+                splits |= {(comm, index): row for comm, row in zip(ordered, rows, strict=False)}
     return splits
 
 

@@ -84,7 +84,6 @@ class _Rank:
     """Calls of one file.
 
     Attributes:
-        path: The file.
         calls: Communication and computation in program order.
         starts_s: Seconds from the first call to each call that has a time, by its number.
         groups: Ranks of the groups that the file lists.

@@ -73,7 +73,7 @@ def _graph(
     if groups.get(recorded.DEFAULT_GROUP) == tuple(range(world)):
         names[recorded.DEFAULT_GROUP] = WORLD
     for rank in ranks.values():
-        names |= {name: own for name, own in rank.names.items() if name in groups}
+        names |= {name: label for name, label in rank.names.items() if name in groups}
     nodes: dict[int, tuple[Node, ...]] = {}
     notes: list[str] = []
     for number, rank in ranks.items():
@@ -110,7 +110,6 @@ class _Rank:
     """Calls and groups of one file.
 
     Attributes:
-        path: The file.
         calls: Communication in program order.
         groups: Ranks of the groups that the file lists.
         sizes: Ranks of groups by what calls say of them.
@@ -135,7 +134,7 @@ class _Rank:
         nodes = json_list(self.path, document, "nodes", "nodes")
         names = document.get("group_names", {})
         if isinstance(names, dict):
-            self.names = {name: str(own) for name, own in names.items()}
+            self.names = {name: str(label) for name, label in names.items()}
         entries = [_Entry(self.path, n, node) for n, node in enumerate(nodes)]
         entries.sort(key=lambda entry: entry.number)
         for entry in entries:
@@ -223,7 +222,7 @@ class _Rank:
         assert kind != "init"
         splits = entry.argument(arguments.splits)
         splits = splits if isinstance(splits, list) else []
-        elements = [sum(one[3] for one in entry.tensors(n)) for n in arguments.whole or ()]
+        elements = [sum(tensor[3] for tensor in entry.tensors(n)) for n in arguments.whole or ()]
         ranks = group_size(splits, *elements) if elements else len(splits) or None
         group, is_guess = likely_group(self.groups, ranks)
         if is_guess:
@@ -235,14 +234,14 @@ class _Rank:
         root = entry.argument(arguments.root)
         root = root if is_count(root, recorded.MAX_RANKS) else 0
         root = members[root] if root < len(members) else root
-        size = sum(one[3] * one[4] for one in entry.tensors(arguments.sent))
+        size = sum(tensor[3] * tensor[4] for tensor in entry.tensors(arguments.sent))
         node = Node(entry.number, "collective", name=entry.name, group=group)
         if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
             node = replace(node, kind=kind, group=WORLD, peer=root, size=size)
             return RecordedCall(node, (group, entry.number))
         node = replace(node, collective=kind, root=root)
         if kind == "all_to_all":
-            rows = splits or [one[3] for one in entry.tensors(arguments.sent)]
+            rows = splits or [tensor[3] for tensor in entry.tensors(arguments.sent)]
             node = self._split(entry, replace(node, size=size), rows if len(rows) > 1 else [])
         elif kind != "barrier":
             node = replace(node, size=size * (len(members) or 1 if kind == "scatter" else 1))
@@ -270,14 +269,14 @@ class _Rank:
         size = node.size
         if not splits:
             return node
-        if not isinstance(splits, list) or not all(is_count(one) for one in splits):
+        if not isinstance(splits, list) or not all(is_count(split) for split in splits):
             raise entry.error(f"{splits!r} are not splits of an all-to-all")
         total = sum(splits)
         if total == 0 or size % total:
             if size == total == 0:
                 return node
             raise entry.error(f"splits of {total} rows do not divide {size} bytes")
-        parts = tuple(one * (size // total) for one in splits)
+        parts = tuple(split * (size // total) for split in splits)
         return node if len(set(parts)) == 1 else replace(node, splits=parts)
 
 
@@ -303,8 +302,8 @@ class _Entry(Entry):
         attributes = node.get("attrs", [])
         if not isinstance(attributes, list):
             raise self.error("a list of attributes is needed", "attrs")
-        pairs = (one for one in attributes if isinstance(one, dict))
-        self.attributes = {str(one.get("name")): one.get("value") for one in pairs}
+        pairs = (pair for pair in attributes if isinstance(pair, dict))
+        self.attributes = {str(pair.get("name")): pair.get("value") for pair in pairs}
         self.start_us = as_time(node.get("ts"))
         self.duration_us = as_time(node.get("dur")) or as_time(node.get("inclusive_dur")) or 0.0
         seconds = self.attributes.get(_SECONDS, 0)
@@ -359,6 +358,6 @@ def _tensors(value: Any) -> list[list[int]]:
     """Return the tensors `[id, storage, offset, elements, element bytes, device]` in a value."""
     if not isinstance(value, list):
         return []
-    if len(value) >= 6 and all(is_count(one) for one in value[:5]) and isinstance(value[5], str):
+    if len(value) >= 6 and all(is_count(item) for item in value[:5]) and isinstance(value[5], str):
         return [value]
-    return [tensor for one in value for tensor in _tensors(one)]
+    return [tensor for item in value for tensor in _tensors(item)]

@@ -35,7 +35,6 @@ class Profile:
     """Activities on the GPU of a rank, ordered by start.
 
     Attributes:
-        path: The file.
         compute: Kernels and copies, or operators.
         collectives: NCCL's kernels, or calls of c10d.
         notes: What was left out or assumed.
@@ -70,7 +69,9 @@ class PytorchProfileReader:
         for rank, file in files.items():
             profile = _with_sizes_only(read_profile(file), notes)
             notes += profile.notes
-            calls = [_call(profile, n, one, groups) for n, one in enumerate(profile.collectives)]
+            calls = [
+                _call(profile, n, kernel, groups) for n, kernel in enumerate(profile.collectives)
+            ]
             ranks[rank] = timed_nodes(calls, profile)
         world = max([len(files), *(rank + 1 for of in groups.values() for rank in of)])
         if groups.get(recorded.DEFAULT_GROUP) == tuple(range(world)):
@@ -96,9 +97,9 @@ def read_profile(path: Path) -> Profile:
     if not any(map(_is_call, activities)) and (calls := ProfiledCalls(document)).has_calls:
         activities += calls.activities
         notes += dict.fromkeys(calls.notes)
-    activities.sort(key=lambda one: (one.start_s, one.end_s))
-    collectives = [one for one in activities if _is_call(one)]
-    compute = [one for one in activities if not _is_call(one)]
+    activities.sort(key=lambda activity: (activity.start_s, activity.end_s))
+    collectives = [activity for activity in activities if _is_call(activity)]
+    compute = [activity for activity in activities if not _is_call(activity)]
     return Profile(path, tuple(compute), tuple(collectives), tuple(notes))
 
 
@@ -127,11 +128,11 @@ def _is_call(activity: Activity) -> bool:
 
 def _with_sizes_only(profile: Profile, notes: list[str]) -> Profile:
     """Return the profile with NCCL kernels whose sizes are unknown among the computation."""
-    sized = [one for one in profile.collectives if "Collective name" in one.facts]
-    others = [one for one in profile.collectives if "Collective name" not in one.facts]
+    sized = [call for call in profile.collectives if "Collective name" in call.facts]
+    others = [call for call in profile.collectives if "Collective name" not in call.facts]
     if others:
         notes.append(_NO_SIZES)
-    compute = sorted([*profile.compute, *others], key=lambda one: (one.start_s, one.end_s))
+    compute = sorted([*profile.compute, *others], key=lambda call: (call.start_s, call.end_s))
     return replace(profile, compute=tuple(compute), collectives=tuple(sized))
 
 
@@ -173,18 +174,18 @@ def _call(
     splits = _ranks(facts.get("In split size", "[]"), None)
     rows = sum(splits)
     if kind == "all_to_all" and len(set(splits)) > 1 and rows and size % rows == 0:
-        node = replace(node, splits=tuple(one * (size // rows) for one in splits))
+        node = replace(node, splits=tuple(split * (size // rows) for split in splits))
     return RecordedCall(replace(node, size=size))
 
 
 def _ranks(literal: object, size: object) -> tuple[int, ...]:
     """Return numbers such as `[0, 1, 2, ...]`, whose end the profiler leaves out beyond 30."""
     text = str(literal).replace(" ", "").strip("[]").split(",")
-    numbers = [int(one) for one in text if one.isdecimal() and len(one) < 19]
+    numbers = [int(word) for word in text if word.isdecimal() and len(word) < 19]
     if "..." in text and len(numbers) > 1 and is_count(size, recorded.MAX_RANKS + 1) and size:
         step = numbers[1] - numbers[0]
         return tuple(numbers[0] + step * n for n in range(size))
-    return tuple(numbers) if len(numbers) == len([one for one in text if one]) else ()
+    return tuple(numbers) if len(numbers) == len([word for word in text if word]) else ()
 
 
 def timed_nodes(calls: Sequence[RecordedCall], profile: Profile) -> tuple[Node, ...]:
@@ -219,8 +220,8 @@ def _ordered(nodes: Sequence[Node], profile: Profile) -> Iterator[Node]:
         n = bisect_right(starts, at_s)
         return waited_s[n] - (max(0.0, waits[n - 1][1] - at_s) if n else 0.0)
 
-    last_s = min(one.start_s for one in (*compute, *kernels))
-    end_s = max(one.end_s for one in (*compute, *kernels))
+    last_s = min(activity.start_s for activity in (*compute, *kernels))
+    end_s = max(activity.end_s for activity in (*compute, *kernels))
     cuts = sorted(
         [(kernel.start_s, 0, n) for n, kernel in enumerate(kernels)]
         + [(resumed_s, 1, n) for n, (_, resumed_s) in enumerate(waits)]
@@ -229,7 +230,7 @@ def _ordered(nodes: Sequence[Node], profile: Profile) -> Iterator[Node]:
     streams = {number: n + 1 for n, number in enumerate(sorted({k.stream for k in kernels}))}
     by_end = sorted(range(len(kernels)), key=lambda n: kernels[n].end_s)
     ends_s = [kernels[n].end_s for n in by_end]
-    number, seen = max((node.number for node in nodes), default=-1), 0
+    number, waited_for = max((node.number for node in nodes), default=-1), 0
     pending, before = tuple[int, ...](), tuple[int, ...]()
     for at_s, what, n in cuts:
         duration_s = at_s - last_s - (waited_by(at_s) - waited_by(last_s))
@@ -242,19 +243,19 @@ def _ordered(nodes: Sequence[Node], profile: Profile) -> Iterator[Node]:
             yield replace(nodes[n], after=before, stream=streams[kernels[n].stream])
         elif what == 1:
             ended = bisect_right(ends_s, at_s)
-            pending = (*pending, *(nodes[one].number for one in by_end[seen:ended]))
-            seen = ended
+            pending = (*pending, *(nodes[place].number for place in by_end[waited_for:ended]))
+            waited_for = ended
 
 
 def _waits(
     compute: Sequence[Activity], kernels: Sequence[Activity]
 ) -> Iterator[tuple[float, float]]:
     """Yield the intervals in which no computation ran, but collectives, one of which ended."""
-    by_end = sorted(kernels, key=lambda one: one.end_s)
-    ends_s = [one.end_s for one in by_end]
-    idle_s = min((one.start_s for one in (*compute, *kernels)), default=0.0)
-    for start_s, end_s in [*((one.start_s, one.end_s) for one in compute), (inf, inf)]:
+    by_end = sorted(kernels, key=lambda kernel: kernel.end_s)
+    ends_s = [kernel.end_s for kernel in by_end]
+    idle_s = min((activity.start_s for activity in (*compute, *kernels)), default=0.0)
+    for start_s, end_s in [*((work.start_s, work.end_s) for work in compute), (inf, inf)]:
         if start_s > idle_s:
             ended = by_end[bisect_right(ends_s, idle_s) : bisect_right(ends_s, start_s)]
-            yield from merged((max(one.start_s, idle_s), one.end_s) for one in ended)
+            yield from merged((max(kernel.start_s, idle_s), kernel.end_s) for kernel in ended)
         idle_s = max(idle_s, end_s)

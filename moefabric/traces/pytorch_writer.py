@@ -154,8 +154,8 @@ class _Program:
         members = self.graph.groups[node.group]
         index = self._index[node.number]
         calls = [self._calls[node.group, rank][index] for rank in members]
-        own = members.index(self.rank)
-        return _parts(node, len(members)), [_parts(call, len(members))[own] for call in calls]
+        position = members.index(self.rank)
+        return _parts(node, len(members)), [_parts(call, len(members))[position] for call in calls]
 
     def _add_communication(
         self, node: Node, request: int, name: str, put: list[int], taken: list[int], sent: int,

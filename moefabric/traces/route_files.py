@@ -128,10 +128,10 @@ class ParquetRoutesReader:
         if path.is_file():
             files = [(0, 0, path)]
         else:
-            found = (
+            matches = (
                 (file, _PARQUET_FILE.search(file.as_posix())) for file in path.rglob("*.parquet")
             )
-            files = sorted((int(name[1]), int(name[2]), file) for file, name in found if name)
+            files = sorted((int(name[1]), int(name[2]), file) for file, name in matches if name)
             if not files:
                 raise TraceError(path, "", "no file is called iter_N/layer_N.parquet")
         for iteration, layer, file in files:

@@ -57,7 +57,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: its forward pass, and the gradients of its input and of its weights."""
+    """Layer: its forward pass, and the gradients of its input and of its weights."""
 
     name: str
     forward: Pass
@@ -153,13 +153,13 @@ class _Parser:
             message = f"{gpus} GPUs are not filled by groups of {tp} (tensor), {pp} (pipeline) and "
             raise self._error(1, f"{message}{ep} (expert)")
         layers = tuple(self._layers())
-        kept, recomputed = (lists.get(key, frozenset()) for key in _LISTS)
-        if wrong := [layer for layer in sorted(kept | recomputed) if layer >= len(layers)]:
+        checkpoints, recomputed = (lists.get(key, frozenset()) for key in _LISTS)
+        if wrong := [layer for layer in sorted(checkpoints | recomputed) if layer >= len(layers)]:
             raise self._error(1, f"checkpoints name layer {wrong[0]} of {len(layers)}")
         for layer in recomputed:
-            if not any(checkpoint <= layer for checkpoint in kept):
+            if not any(checkpoint <= layer for checkpoint in checkpoints):
                 raise self._error(1, f"layer {layer} has no checkpoint before it")
-        rest = numbers.get("ga") or 1, layers, kept, recomputed, numbers.get("pp_comm", 0)
+        rest = numbers.get("ga") or 1, layers, checkpoints, recomputed, numbers.get("pp_comm", 0)
         return SimaiWorkload(gpus, tp, ep, pp, *rest)
 
     def _header(self, words: Sequence[str]) -> tuple[dict[str, int], dict[str, frozenset[int]]]:
@@ -231,7 +231,6 @@ def simai_graph(workload: SimaiWorkload, name: str = "") -> ExecutionGraph:
     bytes that a rank sends. Sizes of all-gathers are those of the result, as AICB gives them.
 
     Args:
-        workload: The workload.
         name: Name of the graph.
 
     Raises:
@@ -250,10 +249,10 @@ def simai_graph(workload: SimaiWorkload, name: str = "") -> ExecutionGraph:
     groups: dict[str, tuple[int, ...]] = {}
     ranks = {}
     for rank in range(count):
-        own = _groups_of(workload, rank)
-        groups |= dict(own.values())
+        groups_of = _groups_of(workload, rank)
+        groups |= dict(groups_of.values())
         ranks[rank] = tuple(
-            member(node.number, own[node.group][0]) if node.kind == "collective" else node
+            member(node.number, groups_of[node.group][0]) if node.kind == "collective" else node
             for node in nodes
         )
     return ExecutionGraph(ranks, groups, name, tuple(_notes(workload, count)))
@@ -297,7 +296,7 @@ def _passes(workload: SimaiWorkload) -> Iterator[tuple[str, Pass, int]]:
         yield layer.name, layer.forward, _MODEL
     for index, layer in reversed([*enumerate(layers)]):
         if index in workload.recomputed:
-            first = max(one for one in workload.checkpoints if one <= index)
+            first = max(checkpoint for checkpoint in workload.checkpoints if checkpoint <= index)
             for again in layers[first : index + 1]:
                 yield f"{again.name} again", again.forward, _MODEL
         yield f"{layer.name} input gradient", layer.input_gradient, _MODEL

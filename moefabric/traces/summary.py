@@ -80,8 +80,8 @@ def _traffic(graph: ExecutionGraph) -> Iterator[dict[str, Any]]:
             elif node.kind == "collective" and node.collective is not None:
                 key = node.collective, node.group
                 members = graph.groups[node.group]
-                own = node.splits[members.index(rank)] if node.splits else 0
-                size = node.size - own if node.splits else sent_bytes(node, len(members))
+                kept_bytes = node.splits[members.index(rank)] if node.splits else 0
+                size = node.size - kept_bytes if node.splits else sent_bytes(node, len(members))
             else:
                 continue
             calls[key][rank] += 1

@@ -38,8 +38,7 @@ class Workload:
     """The training job of an experiment, iteration after iteration.
 
     Attributes:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         placements: Placement of each region, which is one EP group.
         gating: The tokens of each iteration, by the experts' numbers.
         iterations: Number of iterations.

@@ -15,7 +15,6 @@ class Grid:
 
     Attributes:
         name: Name of the grid.
-        title: Its title.
         source: What the published values in it are.
         header: Headings of its columns.
         rows: Cells as text.

@@ -100,7 +100,7 @@ class DeviceConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection is open; a hang-up of the peer shows at the next send or read."""
+        """True if the connection is open; a hang-up of the peer shows at the next send or read."""
         return self._socket is not None
 
     def send(self, data: bytes) -> None:

@@ -44,7 +44,7 @@ class Tl1Response:
 
     @property
     def is_error(self) -> bool:
-        """Whether the command is neither accepted nor completed."""
+        """True if the command is neither accepted nor completed."""
         return self.code not in {*_ACCEPTED, _COMPLETED}
 
     def __str__(self) -> str:

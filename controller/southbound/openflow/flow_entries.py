@@ -65,14 +65,14 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
     """
     network = fabric.addressing.prefix(rule.to)
     is_own = rule.out == "host"
-    own = _LOCAL if is_own else 0
+    local = _LOCAL if is_own else 0
     is_beyond_gateway = is_own and fabric.addressing.gateway(rule.switch) is not None
     circuit = _CIRCUIT if rule.light else 0
     marked = _MARKED if rule.path else 0
     unmarked = 0 if rule.light else None
     ports = fabric.openflow.ports(rule.switch)
     return FlowEntry(
-        priority=_BASE + own + circuit + marked + network.prefixlen,
+        priority=_BASE + local + circuit + marked + network.prefixlen,
         network=int(network.network_address),
         length=network.prefixlen,
         dscp=dscp(fabric, rule.path) if rule.path else unmarked,

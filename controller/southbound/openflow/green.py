@@ -27,6 +27,8 @@ from moefabric.core.errors import ControlError
 from moefabric.runtime.counted_warnings import CountedWarnings
 
 T = TypeVar("T")
+Serve = Callable[[socket.socket, tuple[str, int]], object]
+"""Function that serves a connection from a peer's address."""
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +202,7 @@ class GreenQueue(Generic[T]):
 def serve_connections(
     address: tuple[str, int],
     purpose: str,
-    serve: Callable[[socket.socket, tuple[str, int]], object],
+    serve: Serve,
     tls: ssl.SSLContext | None = None,
     hosts: Collection[str] | None = None,
 ) -> tuple[str, int]:
@@ -208,7 +210,7 @@ def serve_connections(
 
     Args:
         purpose: What the connections are for, in errors.
-        serve: Is given the connection and the peer's address.
+        serve: Serves one connection.
         tls: Context of TLS on the connections; None for plain TCP.
         hosts: Addresses that peers may have; connections from others are closed at once, and
             counted in the log. None for any.
@@ -225,20 +227,6 @@ def serve_connections(
     except OSError as error:
         place = f"{address[0]}:{address[1]}"
         raise ControlError(f"{place}: can't listen for {purpose}: {error.strerror}") from error
-
-    def serve_one(connection: socket.socket, peer: tuple[str, int]) -> None:
-        try:
-            if tls is not None:
-                connection.settimeout(_TLS_HANDSHAKE_S)
-                connection = GreenSSLSocket(connection, server_side=True, _context=tls)
-                connection.settimeout(None)
-        except OSError as error:  # ssl.SSLError and TimeoutError, too
-            log.warning("%s:%d: no TLS: %s", *peer[:2], error)
-            connection.close()
-            return
-        with connection, suppress(ConnectionError, TimeoutError):  # the peer hung up
-            serve(connection, peer)
-
     strangers = CountedWarnings(log)
 
     def accept() -> None:
@@ -253,7 +241,7 @@ def serve_connections(
             else:
                 retry_s = _ACCEPT_RETRY_S[0]
                 if hosts is None or peer[0] in hosts:
-                    spawn(serve_one, connection, peer)
+                    spawn(_serve_one, serve, tls, connection, peer)
                 else:
                     connection.close()
                     strangers.warn("%s: refused: no host of this fabric for %s", peer[0], purpose)
@@ -262,3 +250,20 @@ def serve_connections(
     spawn(accept)
     bound: tuple[str, int] = listener.getsockname()
     return bound
+
+
+def _serve_one(
+    serve: Serve, tls: ssl.SSLContext | None, connection: socket.socket, peer: tuple[str, int]
+) -> None:
+    """Serve a connection after the server's part of a TLS handshake, if any, and close it."""
+    try:
+        if tls is not None:
+            connection.settimeout(_TLS_HANDSHAKE_S)
+            connection = GreenSSLSocket(connection, server_side=True, _context=tls)
+            connection.settimeout(None)
+    except OSError as error:  # ssl.SSLError and TimeoutError, too
+        log.warning("%s:%d: no TLS: %s", *peer[:2], error)
+        connection.close()
+        return
+    with connection, suppress(ConnectionError, TimeoutError):  # the peer hung up
+        serve(connection, peer)

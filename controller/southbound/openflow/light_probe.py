@@ -49,7 +49,7 @@ def parse_frame(frame: bytes) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Fibre:
-    """One direction of a circuit, from a switch's port to another's."""
+    """Direction of a circuit, from a switch's port to another's."""
 
     circuit: Circuit
     source: Port

@@ -220,8 +220,8 @@ class RyuSwitches:
             for rule in self._rules.values()
             if rule.switch == batch.switch
         }
-        counts = ((by_match.get(messages.counted_match(one)), one) for one in batch.counts)
-        counters = [RuleCounter(rule, one.packets, one.bytes) for rule, one in counts if rule]
+        counts = ((by_match.get(messages.counted_match(entry)), entry) for entry in batch.counts)
+        counters = [RuleCounter(rule, entry.packets, entry.bytes) for rule, entry in counts if rule]
         return sorted(counters, key=lambda counter: counter.rule.match)
 
     # --- Ryu's events ----------------------------------------------------------------------------

@@ -80,8 +80,8 @@ class NotificationLog:
 
     def remove(self, numbers: set[int]) -> None:
         """Remove the notifications with these numbers, or all if there are no numbers."""
-        kept = [entry for entry in self.entries if numbers and entry["notif-id"] not in numbers]
-        self.entries = deque(kept, self.entries.maxlen)
+        others = [entry for entry in self.entries if numbers and entry["notif-id"] not in numbers]
+        self.entries = deque(others, self.entries.maxlen)
 
 
 class Datastore:

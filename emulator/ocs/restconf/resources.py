@@ -178,8 +178,8 @@ def _content(datastore: Datastore, target: Target, tree: Tree) -> Any:
 
 def _pair_name(datastore: Datastore, target: Target) -> str:
     """Return the name of the cross-connect list: the client's name, or the revision's."""
-    own = PAIR.alias if datastore.options.revision < PAIR_REVISION else PAIR.name
-    return next((step.client_name for step in target.steps if step.part is PAIR), own)
+    default = PAIR.alias if datastore.options.revision < PAIR_REVISION else PAIR.name
+    return next((step.client_name for step in target.steps if step.part is PAIR), default)
 
 
 def _depth(query: Mapping[str, str]) -> int:

@@ -108,7 +108,7 @@ def shown(leaf: Node, setting: Any) -> Any:
             return setting or 0
         case "string" if leaf.values:
             *_, last = leaf.values
-            return next((value for value, own in leaf.values.items() if own == setting), last)
+            return next((value for value, known in leaf.values.items() if known == setting), last)
     return setting
 
 
@@ -124,8 +124,8 @@ def setting_of(leaf: Node, value: Any) -> Any:
 
 def _node(qualified_name: str, content: Mapping[str, Any], outer: str = OPTICAL) -> Node:
     """Return a node; without a module in its name, it belongs to that of its parent."""
-    own, _, name = qualified_name.rpartition(":")
-    module = own or outer
+    prefix, _, name = qualified_name.rpartition(":")
+    module = prefix or outer
     fields = {key[1:]: value for key, value in content.items() if key.startswith(".")}
     children = (_node(*child, module) for child in content.items() if not child[0].startswith("."))
     return Node(name, tuple(children), module=module, **fields)

@@ -58,12 +58,12 @@ class Target:
 
     @property
     def is_whole_list(self) -> bool:
-        """Whether this is a list without a key."""
+        """True if this is a list without a key."""
         return bool(self.last.part.key) and self.last.key is None
 
     @property
     def is_config(self) -> bool:
-        """Whether clients can write it."""
+        """True if clients can write it."""
         return all(step.part.config for step in self.steps)
 
     def __str__(self) -> str:

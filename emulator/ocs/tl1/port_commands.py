@@ -159,8 +159,8 @@ def monitor(device: OcsDevice, port: int) -> str | None:
     """`RTRV-PORT-PMON`: `"1:1550.00,0.00,4"`, i.e. wavelength, offset, averaging."""
     if not device.light.has_monitor(port):
         return None
-    own = device.ports.settings(port)
-    return f"{own.wavelength_nm:.2f},{own.offset_db:.2f},{own.averaging}"
+    settings = device.ports.settings(port)
+    return f"{settings.wavelength_nm:.2f},{settings.offset_db:.2f},{settings.averaging}"
 
 
 def set_attenuation(session: Tl1Session, command: Command) -> None:
@@ -179,8 +179,8 @@ def attenuation(device: OcsDevice, port: int) -> str | None:
     """`RTRV-PORT-ATTEN`: `"33:ABSOLUTE,-10.00,1"`, i.e. mode, level, reference."""
     if device.ports.is_input(port):
         return None
-    own = device.ports.settings(port)
-    return f"{own.attenuation},{own.attenuation_db:.2f},{own.reference or ''}"
+    settings = device.ports.settings(port)
+    return f"{settings.attenuation},{settings.attenuation_db:.2f},{settings.reference or ''}"
 
 
 # ---- flapping

@@ -49,7 +49,7 @@ class Field:
 
     @property
     def is_quoted(self) -> bool:
-        """Whether the text is a quoted string."""
+        """True if the text is a quoted string."""
         return QUOTED.fullmatch(self.text.strip()) is not None
 
     def split(self, separator: str) -> list["Field"]:

@@ -49,7 +49,6 @@ class OpenFlowConnection:
 
     Attributes:
         sock: The socket, which the connection closes.
-        session: The session.
         selector: Waits for the socket.
         ready: Called when the socket can be read or written.
         is_open: Whether the peer has accepted the connection.
@@ -164,7 +163,6 @@ class SwitchConnections:
 
     Attributes:
         name: Name of the switch.
-        switch: The switch.
         selector: Waits for the sockets.
         tls: For connections to the controller; None for plain TCP.
         controller: Address of the controller.
@@ -194,7 +192,7 @@ class SwitchConnections:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the switch is connected with its controller."""
+        """True if the switch is connected with its controller."""
         return self.active is not None and self.active.is_open
 
     @property
@@ -334,7 +332,6 @@ class OpenFlowAgent:
 
         Args:
             name: Name of the switch.
-            switch: The switch.
             management: Path of a Unix socket on which tools may speak OpenFlow with it.
             tls: For connections to controllers; None for plain TCP.
 

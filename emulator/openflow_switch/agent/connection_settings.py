@@ -61,7 +61,7 @@ class ConnectionSettings:
         }
 
     def wants(self, kind: AsyncKind, reason: int) -> bool:
-        """Whether the controller wants an asynchronous message in its present role."""
+        """Return whether the controller wants an asynchronous message in its present role."""
         mask = self._masks[2 * kind + (self.role is ofp.ControllerRole.SLAVE)]
         return bool(mask >> reason & 1)
 

@@ -67,13 +67,13 @@ class ControlCommands:
             case {"make": documents}:
                 return self._make([SwitchSpec.parse(document) for document in documents], command)
             case {"connect": controllers}:
-                given = controllers.items()
-                self._agent.connect({name: (str(host), int(port)) for name, (host, port) in given})
+                addresses = {n: (str(host), int(port)) for n, (host, port) in controllers.items()}
+                self._agent.connect(addresses)
                 return {"connecting": len(controllers)}
             case {"show": _}:
                 switches = {
-                    name: {"connected": one.is_connected, "rules": len(one.switch.tables.entries)}
-                    for name, one in self._agent.switches.items()
+                    name: {"connected": c.is_connected, "rules": len(c.switch.tables.entries)}
+                    for name, c in self._agent.switches.items()
                 }
                 return {"switches": switches}
         raise ValueError("neither make nor connect nor show")

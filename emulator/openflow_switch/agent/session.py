@@ -1,4 +1,4 @@
-"""One switch's side of one connection to a controller (OpenFlow 1.3.5, sections 6 and 7).
+"""Switch's side of a connection to a controller (OpenFlow 1.3.5, sections 6 and 7).
 
 A session neither waits nor sends. Its caller passes received bytes and the time, and takes the
 output.
@@ -125,7 +125,7 @@ class ControllerSession:
 
     @property
     def wants_input(self) -> bool:
-        """Whether to read more input; False while the controller leaves output unread."""
+        """True if more input may be read; False while the controller leaves output unread."""
         return not self._pending and self.unsent_bytes < MAX_UNSENT_BYTES
 
     @property

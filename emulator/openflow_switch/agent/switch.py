@@ -53,7 +53,6 @@ class OpenFlowSwitch:
 
         Args:
             dpid: The switch's identity.
-            datapath: The datapath.
             interfaces: Reports the carrier of the ports.
             now_ns: The time.
             token: The fabric's token, by which the switch proves its identity to controllers that

@@ -281,7 +281,8 @@ class BpfDatapath:
             self._memory.view[at : at + 4] = index.to_bytes(4, sys.byteorder)
             self.ports[port] = Port(port, interfaces[port])
         self._steps_cache.clear()
-        self._repeat(self._flow_map.flows)  # the steps of a flood may list the ports
+        # The steps of a flood may list the ports.
+        self._repeat({key: stored.flow for key, stored in self._flow_map.flows.items()})
 
     def _interface_index(self, interface: str) -> int:
         try:
@@ -304,18 +305,20 @@ class BpfDatapath:
         put = dict(changes.put)
         if by_id != self._groups:
             dropped = set(changes.drop)
-            grouped = {key: one.flow for key, one in self._with_groups() if key not in dropped}
-            put = grouped | put
+            grouped = self._with_groups().items()
+            put = {key: flow for key, flow in grouped if key not in dropped} | put
         self._change(put, changes.drop, by_id)
         self._by_identity, self._groups = changes.by_identity, by_id
 
-    def _with_groups(self) -> Iterator[tuple[FlowKey, StoredFlow]]:
-        return ((key, one) for key, one in self._flow_map.flows.items() if one.flow.uses_groups)
+    def _with_groups(self) -> dict[FlowKey, Flow]:
+        """Return the flows whose packets visit groups."""
+        flows = self._flow_map.flows.items()
+        return {key: stored.flow for key, stored in flows if stored.flow.uses_groups}
 
-    def _repeat(self, flows: Mapping[FlowKey, StoredFlow]) -> None:
+    def _repeat(self, flows: Mapping[FlowKey, Flow]) -> None:
         """Compute the steps of some flows anew."""
         if flows:
-            self._change({key: one.flow for key, one in flows.items()}, (), self._groups)
+            self._change(flows, (), self._groups)
 
     def _change(self, put: Mapping[FlowKey, Flow], drop: Sequence[FlowKey], groups: Groups) -> None:
         """Add and remove flows by one change of generation.
@@ -373,7 +376,7 @@ class BpfDatapath:
             raise FlowError(f"no port {number}")
         self.ports[number] = replace(self.ports[number], up=up)
         if any(group.kind is GroupType.FAST_FAILOVER for group in self._groups.values()):
-            self._repeat(dict(self._with_groups()))
+            self._repeat(self._with_groups())
 
     def counters(self, keys: Iterable[FlowKey] | None = None) -> Mapping[FlowKey, FlowCount]:
         """See `Datapath.counters`."""

@@ -47,7 +47,7 @@ class Flow:
 
     @property
     def uses_groups(self) -> bool:
-        """Whether an action sends packets to a group."""
+        """True if an action sends packets to a group."""
         return any(type(action) is ToGroup for action in self.actions)
 
     def __str__(self) -> str:

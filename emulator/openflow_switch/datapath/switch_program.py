@@ -74,19 +74,19 @@ class ProgramMaps(NamedTuple):
     slot_bits: int
 
 
-def switch_program(layout: MemoryLayout, maps: MapDescriptors, own: ProgramMaps) -> Code:
+def switch_program(layout: MemoryLayout, maps: MapDescriptors, shared: ProgramMaps) -> Code:
     """Return the program of all switches.
 
     Args:
         layout: The layout of the switches' memory.
         maps: Descriptors of the maps of switches.
-        own: The program's other maps.
+        shared: Maps that all switches share.
     """
     yield bpf.move(SKB, Reg.R1)
-    yield from _find_maps(maps, own.places)
+    yield from _find_maps(maps, shared.places)
     yield from _build_key()
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.ATTEMPTS, 0)
-    yield from _find_cache_slot(own)
+    yield from _find_cache_slot(shared)
     yield from _search(layout)
     yield from _remember_mask()
     yield from _count(layout)
@@ -189,7 +189,7 @@ def _search(layout: MemoryLayout) -> Code:
     yield from _copy_flow(layout, best)
 
 
-def _find_cache_slot(own: ProgramMaps) -> Code:
+def _find_cache_slot(shared: ProgramMaps) -> Code:
     """Store the address of the slot of a packet, whose key and switch are on the stack."""
     yield bpf.move(Reg.R2, 0)
     for part, prime in enumerate(_CACHE_PRIMES):
@@ -198,9 +198,9 @@ def _find_cache_slot(own: ProgramMaps) -> Code:
         yield bpf.add(Reg.R2, Reg.R1)
     yield bpf.constant(Reg.R1, emissions.MIX)
     yield bpf.multiply(Reg.R2, Reg.R1)
-    yield bpf.shift_right(Reg.R2, 64 - own.slot_bits)
+    yield bpf.shift_right(Reg.R2, 64 - shared.slot_bits)
     yield bpf.store(Size.WORD, Reg.R10, Stack.SLOT, Reg.R2)
-    yield bpf.map_reference(Reg.R1, own.cache)
+    yield bpf.map_reference(Reg.R1, shared.cache)
     yield from call(bpf.MAP_LOOKUP, Reg.R1, on_stack(Stack.SLOT))
     yield bpf.jump_if(Jump.EQUAL, Reg.R0, 0, "drop")
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.SLOT, Reg.R0)

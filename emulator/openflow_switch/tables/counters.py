@@ -14,7 +14,7 @@ from moefabric.emulator.openflow_switch.datapath.interface import FlowCount, Flo
 from moefabric.emulator.openflow_switch.tables.entries import FlowEntry
 
 CounterKey = int | tuple[str | int, int | None]
-"""What a counter counts.
+"""Key of a counter: the entry, table or group that it counts.
 
 * A serial: the packets of an entry.
 * ("matches", table), ("lookups", table): the packets that matched an entry of a table, and those
@@ -102,12 +102,12 @@ def group_counters(actions: Iterable[Action], groups: Groups) -> Iterator[Counte
 
 
 def executes_all_buckets(kind: GroupType) -> bool:
-    """Whether every packet of a group of this type visits every bucket."""
+    """Return whether every packet of a group of this type visits every bucket."""
     return kind in {GroupType.ALL, GroupType.INDIRECT}
 
 
 def is_group_counted(number: int, groups: Groups) -> bool:
-    """Whether all packets of a group are counted.
+    """Return whether all packets of a group are counted.
 
     Some packets are not counted if a select or fast-failover group leads to the group, directly or
     through other groups.

@@ -111,12 +111,12 @@ class FlowEntry(_Fields):
 
     @property
     def notifies_removal(self) -> bool:
-        """Whether the controller asked for a flow-removed message (OFPFF_SEND_FLOW_REM)."""
+        """True if the controller asked for a flow-removed message (OFPFF_SEND_FLOW_REM)."""
         return bool(self.flags & ofp.FlowFlag.SEND_FLOW_REM)
 
     @property
     def is_table_miss(self) -> bool:
-        """Whether the entry is the table-miss entry of its table (5.4)."""
+        """True if the entry is the table-miss entry of its table (5.4)."""
         return not self.priority and not self.match.masked
 
     @cached_property
@@ -127,7 +127,7 @@ class FlowEntry(_Fields):
         return _flow(self.match, self.priority, actions)
 
     def outputs_to(self, port: int, group: int) -> bool:
-        """Whether the entry outputs to the port and the group, each of which may be ANY (6.4)."""
+        """Return whether the entry outputs to the port and the group; ANY stands for all (6.4)."""
         actions = self.instructions.actions
         ports = (action.port for action in actions if isinstance(action, Output))
         has_port = port == ofp.PortNumber.ANY or port in ports

@@ -51,7 +51,6 @@ def carry_out(
     """Carry out the runs that the folder doesn't have, and write each result when it arrives.
 
     Args:
-        plan: The sweep.
         engine: Carries runs out.
         folder: Where results go.
         reporter: Shows progress, a step for each run.

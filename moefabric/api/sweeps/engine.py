@@ -85,7 +85,6 @@ class Engine(Protocol):
         """Add an attempt at a run, which starts when resources are free.
 
         Args:
-            task: The run.
             avoid: Identities of machines to leave out, as long as there are others.
         """
 

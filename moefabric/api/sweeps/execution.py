@@ -36,8 +36,7 @@ def execute(task: RunTask, archives: Mapping[str, bytes]) -> RunEnded:
     """Carry a run out and return how it has ended.
 
     Args:
-        task: The run.
-        archives: Its input files, by digest.
+        archives: Input files of the run, by digest.
     """
     started = time.monotonic()
     result, error = "", ""

@@ -33,12 +33,10 @@ class SweepFolder:
     """The folder of a sweep.
 
     Attributes:
-        path: The folder.
         records: Records of the runs of the plan that have ended, by id.
 
     Args:
         path: The folder, which exists.
-        plan: The sweep.
         resume: Whether the folder may have results. Those of the plan's runs are kept; runs that
             have failed are forgotten.
 

@@ -76,7 +76,6 @@ def means_table(summary: SweepResult, most: int) -> Table:
     """Return a row for each fabric at each point, with means and confidence intervals.
 
     Args:
-        summary: The sweep.
         most: Most rows.
     """
     spec, rows = summary.spec, list[Row]()
@@ -143,10 +142,10 @@ def sweep_pictures(
             equal = _equal_curves(curves)
             marks = list[Mark]()
             for fabric in (fabric for fabric in fabrics if fabric in curves):
-                covers = any(fabric in own[1:] for own in equal)
+                covers = any(fabric in group[1:] for group in equal)
                 number = fabrics.index(fabric)
                 marks += _marks(number, fabric, curves[fabric], text.text, covers=covers)
-            note = "\n".join(printable(" = ".join(own)) for own in equal)
+            note = "\n".join(printable(" = ".join(group)) for group in equal)
             panels.append(Panel(x, y, marks, heading=title, note=note))
         drawn = figure(text.title, panels, columns=min(3, len(panels)), legend=legend)
         yield SweepPicture(text.title, drawn, max(0, len(facets) - _MOST_CHARTS))
@@ -194,11 +193,11 @@ def _numbers(values: Sequence[Value | None]) -> list[float] | None:
 def _equal_curves(curves: Mapping[str, Mapping[float, Sample]]) -> list[list[str]]:
     """Return the fabrics whose means are equal everywhere, group by group."""
     groups: list[list[str]] = []
-    for fabric, own in curves.items():
+    for fabric, samples in curves.items():
         for group in groups:
             other = curves[group[0]]
-            if own.keys() == other.keys() and all(
-                isclose(own[place].mean or 0.0, other[place].mean or 0.0) for place in own
+            if samples.keys() == other.keys() and all(
+                isclose(samples[place].mean or 0.0, other[place].mean or 0.0) for place in samples
             ):
                 group.append(fabric)
                 break

@@ -44,7 +44,6 @@ class PlannedRun:
 
     Attributes:
         point: The combination of values with which it runs.
-        seed: Its seed.
         repetition: Its number among runs with the same point and seed, from 0.
         task: The work to carry out.
     """
@@ -60,7 +59,6 @@ class SweepPlan:
     """All runs of a sweep.
 
     Attributes:
-        spec: The sweep.
         runs: The runs by id, in order.
         archives: Archives of input files by digest.
     """
@@ -74,8 +72,7 @@ def plan_sweep(spec: SweepSpec, folder: Path) -> SweepPlan:
     """Return the runs of a sweep, after each of its experiments has been checked.
 
     Args:
-        spec: The sweep.
-        folder: Folder of its file; relative paths start there.
+        folder: Folder of the sweep's file; relative paths start there.
 
     Raises:
         SpecError: With the faults of all experiments, each with the values that it comes from.

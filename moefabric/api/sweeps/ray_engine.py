@@ -27,9 +27,8 @@ def attempt(carry_out: CarryOut, task: RunTask, *archives: bytes) -> Iterator[Ru
     """Carry a run out in a process of Ray: yield its start and its end.
 
     Args:
-        carry_out: Carries it out.
-        task: The run.
-        *archives: Its input files, in the order of `task.inputs`.
+        carry_out: Carries the run out.
+        *archives: Input files of the run, in the order of `task.inputs`.
     """
     import ray
 

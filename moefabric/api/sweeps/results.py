@@ -25,7 +25,7 @@ class FabricFigures(ResultPart):
     fabric: str
     """Name of the fabric."""
     policy: str
-    """Its policy."""
+    """Policy of the fabric."""
     verdict: str
     """Verdict on its measurements; `predicted` if nothing was measured."""
     figures: dict[str, float | None]
@@ -109,7 +109,7 @@ class Attempt(ResultPart):
     wall_s: float = 0.0
     """Seconds that it took."""
     error: str = ""
-    """Why it has no result; empty if it has one."""
+    """Reason for no result; empty if there is one."""
 
 
 class RunRecord(ResultPart):
@@ -118,39 +118,39 @@ class RunRecord(ResultPart):
     version: str = ""
     """Version of moefabric that has carried it out."""
     run: str
-    """Its id, which names the file of its result."""
+    """Id of the run, which names the file of its result."""
     point: int
-    """Number of its point."""
+    """Number of the run's point."""
     values: dict[str, Value]
-    """Its value on each axis."""
+    """Value of the run on each axis."""
     seed: int
-    """Its seed."""
+    """Seed of the run."""
     repetition: int
-    """Its number among runs with the same point and seed, from 0."""
+    """Number of the run among those with its point and seed, from 0."""
     attempts: list[Attempt] = Field(min_length=1)
-    """Attempts at it; the last one counts."""
+    """Attempts at the run; the last one counts."""
     fabrics: list[FabricFigures]
-    """Figures of its fabrics; empty if it has failed."""
+    """Figures of the run's fabrics; empty if it has failed."""
 
     @property
     def failed(self) -> bool:
-        """Whether the run has no result."""
+        """True if the run has no result."""
         return not self.fabrics
 
     @property
     def valid_figures(self) -> dict[str, dict[str, float | None]]:
         """Figures of the fabrics that aren't invalid, by their names."""
-        valid = (one for one in self.fabrics if one.verdict != model.Verdict.INVALID)
+        valid = (fabric for fabric in self.fabrics if fabric.verdict != model.Verdict.INVALID)
         return {fabric.fabric: fabric.figures for fabric in valid}
 
     @property
     def is_invalid(self) -> bool:
-        """Whether any fabric has the verdict `invalid`."""
+        """True if any fabric has the verdict `invalid`."""
         return len(self.valid_figures) < len(self.fabrics)
 
     @property
     def error(self) -> str:
-        """Why the run has no result; empty if it has one."""
+        """Reason for no result of the run; empty if there is one."""
         return self.attempts[-1].error
 
     @property

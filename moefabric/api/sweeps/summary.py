@@ -55,7 +55,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class PointFabric:
-    """One fabric at one point of a sweep.
+    """Fabric at a point of a sweep.
 
     Attributes:
         point: Number of the point.
@@ -86,7 +86,6 @@ def point_fabrics(
     """Return the figures of each fabric at each point, in the order of points and fabrics.
 
     Args:
-        records: The runs.
         figures: Names of the figures.
         baseline: Fabric with which the others are compared, run by run; None for none.
     """
@@ -127,7 +126,6 @@ class SweepResult:
     """The runs of a sweep that have ended: figures of each fabric at each point, and failures.
 
     Attributes:
-        spec: The sweep.
         version: Version of moefabric.
         planned: Number of its runs.
         records: The runs that have ended, in the order of the plan.

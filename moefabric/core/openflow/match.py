@@ -41,7 +41,7 @@ class OxmField:
     prerequisite: tuple[str, Masked] | None = None
 
     def applies(self, masked: Mapping[str, Masked]) -> bool:
-        """Whether packets with these restrictions have the header that holds the field."""
+        """Return whether packets with these restrictions have the header that holds the field."""
         return not self.prerequisite or masked.get(self.prerequisite[0]) == self.prerequisite[1]
 
     @cached_property
@@ -90,7 +90,7 @@ FIELDS: Final = (
 )
 FIELD_BITS: Final[Mapping[str, int]] = {field.name: field.bits for field in FIELDS}
 """The fields of a packet and their widths in bits."""
-_FIELDS_OF: Final = {name: [one for one in FIELDS if one.name == name] for name in FIELD_BITS}
+_FIELDS_OF: Final = {name: [field for field in FIELDS if field.name == name] for name in FIELD_BITS}
 
 
 class FlowError(FabricError):
@@ -150,11 +150,11 @@ class Match:
         return cls(**masked)
 
     def fits(self, packet: Mapping[str, int]) -> bool:
-        """Whether the match includes a packet with these fields (see `packet_fields`)."""
+        """Return whether the match includes a packet with these fields (see `packet_fields`)."""
         return all(packet[name] & mask == value for name, (value, mask) in self.masked.items())
 
     def covers(self, other: "Match") -> bool:
-        """Whether the match includes all packets of `other` (non-strict modify and delete, 6.4)."""
+        """Return whether the match includes all packets of `other` (non-strict changes, 6.4)."""
         return all(
             (theirs := other.masked.get(name)) is not None
             and theirs[1] & mask == mask
@@ -163,7 +163,7 @@ class Match:
         )
 
     def overlaps(self, other: "Match") -> bool:
-        """Whether a packet may fit both matches (OFPFF_CHECK_OVERLAP, 6.4)."""
+        """Return whether a packet may fit both matches (OFPFF_CHECK_OVERLAP, 6.4)."""
         return all(
             (theirs := other.masked.get(name)) is None
             or (theirs[0] ^ value) & theirs[1] & mask == 0

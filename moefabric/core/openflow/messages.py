@@ -85,8 +85,8 @@ class Message(NamedTuple):
 
     def require(self, length: int) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message is shorter than `length`."""
-        if (own := len(self.wire)) < length:
-            raise OpenFlowError(ErrorCode.BAD_LEN, f"{own} bytes instead of {length} or more")
+        if (size := len(self.wire)) < length:
+            raise OpenFlowError(ErrorCode.BAD_LEN, f"{size} bytes instead of {length} or more")
 
     def require_empty_body(self) -> None:
         """Raise OpenFlowError (BAD_LEN) if the message has a body."""
@@ -139,7 +139,7 @@ def encode_hello(xid: int) -> bytes:
 
 
 def supports_version(hello: Message) -> bool:
-    """Whether the sender of a hello supports OpenFlow 1.3 (6.3.1, 7.5.1).
+    """Return whether the sender of a hello supports OpenFlow 1.3 (6.3.1, 7.5.1).
 
     The version bitmap decides if present, otherwise the version of the message.
 

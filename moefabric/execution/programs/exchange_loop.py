@@ -1,4 +1,4 @@
-"""All-to-alls of any program on a fabric that is up, carried as its ranks ask for them."""
+"""Carries the all-to-alls of any program on a running fabric, when its ranks ask for them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,7 +27,6 @@ class CarriedExchange:
     """An exchange that has ended.
 
     Attributes:
-        exchange: The exchange.
         seconds: Wall seconds from the first byte sent to the last one received.
         waited_s: Wall seconds that it waited for circuits.
         optical_bytes: Bytes that were planned to go by light.
@@ -42,7 +41,7 @@ class CarriedExchange:
 
 
 class _QueuedCalls(Calls):
-    """Exchanges wait in a queue; the first one is that of the collective under way.
+    """Queue of exchanges, whose first one belongs to the collective under way.
 
     Failed processes are left to the program's own supervision.
     """
@@ -61,9 +60,7 @@ class ExchangeLoop:
     """Carries exchanges one after the other: demand, circuits, flows.
 
     Args:
-        fabric: The fabric.
-        fleet: Its agents, connected with each other.
-        controllers: Its controllers.
+        fleet: Agents of the fabric, connected with each other.
         policy: Chooses circuits for each exchange, and splits its bytes.
         lit: Circuits that a policy without reconfigurations uses.
     """
@@ -147,7 +144,6 @@ def exchange_loop(name: str, policy: str) -> Iterator[ExchangeLoop]:
 
     Args:
         name: The fabric.
-        policy: The policy.
 
     Yields:
         The loop.

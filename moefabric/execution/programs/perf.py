@@ -80,11 +80,11 @@ def perf_call(
             busiest rank sends S. Default: the same skew for each rank, by Zipf's law.
         root: Root of a broadcast or a reduce.
     """
-    each = size // (ranks * ELEMENT) * ELEMENT
+    block = size // (ranks * ELEMENT) * ELEMENT
     sizes: tuple[tuple[int, ...], ...]
     match kind:
         case "alltoall":
-            sizes = ((each,) * ranks,) * ranks
+            sizes = ((block,) * ranks,) * ranks
         case "alltoallv":
             rows = np.array(zipf_weights(ranks) if weights is None else weights, dtype=float)
             if rows.shape != (ranks, ranks) or rows.min() < 0 or not rows.any():
@@ -101,9 +101,9 @@ def perf_call(
         case "barrier":
             sizes = ((0,),)
         case "allgather":
-            sizes = ((each,),)
+            sizes = ((block,),)
         case _:
-            sizes = ((each * ranks,),)
+            sizes = ((block * ranks,),)
     return Call(_COLLECTIVES[kind], sizes, ranks, root, ELEMENT, tuple(servers))
 
 
@@ -223,7 +223,6 @@ class Perf:
     """Measures a collective on a running fabric.
 
     Args:
-        programs: The fabric.
         options: Settings of a measurement.
     """
 

@@ -1,4 +1,4 @@
-"""Programs on servers: where ranks are, which paths messages take, and what the model says of them.
+"""Programs on servers: the places of ranks, the paths of messages, and the model's prediction.
 
 A program's sizes are those that agents really send; a scale says what they stand for.
 """
@@ -43,7 +43,7 @@ _LEAST_BURSTS: Final = 50
 """Bursts of a connection from which on it is paced."""
 _NVSWITCH: Final = "nvswitch"
 _Key = tuple[str, int, int]
-"""Something that is simulated: a `step` of a rank, or a `part` of a transfer."""
+"""Key of a simulated `step` of a rank, or of a `part` of a transfer."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,6 @@ class RankPlacement:
         """Return ranks on a fabric's servers: as few on each as possible, neighbours together.
 
         Args:
-            fabric: The fabric.
             ranks: Number of ranks; None for one on each GPU.
 
         Raises:
@@ -71,8 +70,8 @@ class RankPlacement:
         """
         servers = fabric.primary_servers
         ranks = len(servers) * fabric.gpus if ranks is None else ranks
-        each = max(1, ceil(ranks / len(servers)))
-        if ranks < 1 or ranks % each or each > fabric.gpus:
+        per_server = max(1, ceil(ranks / len(servers)))
+        if ranks < 1 or ranks % per_server or per_server > fabric.gpus:
             most = len(servers) * fabric.gpus
             more = f", or a multiple of that up to {most}" if fabric.gpus > 1 else ""
             fault = (
@@ -81,8 +80,8 @@ class RankPlacement:
             )
             raise SpecError([("ranks", fault)])
         return cls(
-            tuple(servers[rank // each] for rank in range(ranks)),
-            tuple(rank % each for rank in range(ranks)),
+            tuple(servers[rank // per_server] for rank in range(ranks)),
+            tuple(rank % per_server for rank in range(ranks)),
         )
 
     @cached_property
@@ -114,7 +113,6 @@ class MessagePaths:
     """Chooses the paths of messages between servers.
 
     Attributes:
-        fabric: The fabric.
         placement: Places of ranks.
         circuits: Circuits that may be used.
         optical_share: Part of a pair's bytes that its circuits carry, by pair; 1 for other pairs
@@ -147,12 +145,12 @@ class MessagePaths:
             lack = "circuit" if light else "electrical NIC"
             raise SpecError([(f"rank {source} to rank {target}", f"{src} has no {lack} to {dst}")])
         gpu = self.placement.gpus[source]
-        shares = [(path, share * (1 - light)) for path, share in self._own(electrical, gpu)]
+        shares = [(path, share * (1 - light)) for path, share in self._gpu_paths(electrical, gpu)]
         shares += [(nic.path, light / len(ends)) for nic in ends]
         return [(path, share) for path, share in shares if share > 0]
 
-    def _own(self, paths: list[tuple[str, float]], gpu: int) -> list[tuple[str, float]]:
-        """Return the one path of a GPU if each path has as many GPUs, and else all paths."""
+    def _gpu_paths(self, paths: list[tuple[str, float]], gpu: int) -> list[tuple[str, float]]:
+        """Return a GPU's path if GPUs are divided evenly among paths; otherwise all paths."""
         ranks = max(self.placement.gpus) + 1
         even = len({round(share, 9) for _, share in paths}) == 1
         return [(paths[gpu % len(paths)][0], 1.0)] if even and ranks % len(paths) == 0 else paths
@@ -229,7 +227,7 @@ class PlacedProgram:
     @cached_property
     def fluid_s(self) -> float | None:
         """Model seconds in which the fullest link carries all bytes; None if steps wait."""
-        if any(step.after and step.kind != "compute" for own in self.steps for step in own):
+        if any(step.after and step.kind != "compute" for steps in self.steps for step in steps):
             return None
         load: defaultdict[Link, float] = defaultdict(float)
         for connection, size in self.connections.items():
@@ -328,7 +326,6 @@ class ProgramModel:
     Messages of a connection follow one another. Connections that are paced keep to their pace.
 
     Args:
-        placed: The program.
         greedy: Whether no connection is paced.
 
     Attributes:

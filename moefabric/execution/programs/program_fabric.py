@@ -61,7 +61,6 @@ def program_requests(
     """Return the ranks of each server, as its agent loads them.
 
     Args:
-        placed: The program.
         paces: Pace of each connection in wall bits per second; None for unlimited.
     """
     by_server: dict[str, list[Json]] = {}
@@ -133,8 +132,8 @@ class _RankRequest:
                 wall_ns = round(step.duration_s * placed.scale.dilation * NS_PER_S)
                 steps.append({**common, "wall_ns": wall_ns})
             elif step.source is not None:
-                own = self._place(step, step.extent) | self._place(step, step.source, "source_")
-                steps.append({**common, **own, "bytes": step.extent.size})
+                places = self._place(step, step.extent) | self._place(step, step.source, "source_")
+                steps.append({**common, **places, "bytes": step.extent.size})
             else:
                 common |= self._place(step, step.extent)
                 common["element"] = placed.program.calls[step.call].call.element
@@ -151,7 +150,7 @@ class _RankRequest:
 
     def _part(self, step: ProgramStep, extent: Extent, part: Part) -> Json:
         placed = self.placed
-        own: Json = {
+        fields: Json = {
             "message": part.number,
             "offset": extent.offset + part.offset,
             "bytes": part.size,
@@ -159,15 +158,15 @@ class _RankRequest:
         }
         if step.kind == "send" and part.path:
             ends = placed.server(self.rank), placed.server(step.peer)
-            own["rate_bps"] = self.paces.get((*ends, part.path))
+            fields["rate_bps"] = self.paces.get((*ends, part.path))
         elif step.kind == "send":
             seconds = 8 * part.size * placed.scale.bytes / DEFAULT_NVSWITCH_BPS
-            own["wall_ns"] = round(seconds * placed.scale.dilation * NS_PER_S)
-        return own
+            fields["wall_ns"] = round(seconds * placed.scale.dilation * NS_PER_S)
+        return fields
 
 
 def call_inputs(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
-    """Yield what a rank has before a collective."""
+    """Yield the contents of a rank's buffers before a collective."""
     match call.kind:
         case "all_to_all" | "gather":
             yield Extent("input", 0, buffer_sizes(call, rank).get("input", 0)), [(rank, 0)]
@@ -181,7 +180,7 @@ def call_inputs(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
 
 
 def call_results(call: Call, rank: int) -> Iterator[tuple[Extent, Terms]]:
-    """Yield what a rank has to have after a collective, from its meaning alone."""
+    """Yield the contents of a rank's buffers after a collective, by its definition."""
     ranks = range(call.ranks)
     match call.kind:
         case "all_to_all":
@@ -233,7 +232,7 @@ class ProgramOptions:
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """Some runs of a program, with times in model seconds and bytes of the model.
+    """Runs of a program, with times in model seconds and bytes of the model.
 
     Attributes:
         seconds: Duration of each run: from the common start to the end of the last rank.
@@ -323,10 +322,9 @@ class ProgramFabric:
         warm_up: int = 0,
         times: bool = False,
     ) -> ProgramResult:
-        """Run a program some times, each from a common start of all ranks.
+        """Run a program several times; all ranks start together each time.
 
         Args:
-            placed: The program.
             runs: Number of runs that are measured.
             options: Whether to verify the last run, and to pace connections.
             warm_up: Number of runs before them.
@@ -385,18 +383,18 @@ def server_demand(placed: PlacedProgram) -> DemandMatrix:
 
 
 def _step_ends_s(placed: PlacedProgram, times: ProgramTimes) -> list[list[float]]:
-    """Return when each step of a run ended, by rank, in model seconds from the start.
+    """Return the ends of a run's steps by rank, in model seconds from the start.
 
     Agents have a step for each part of a message.
     """
-    reported = {server: iter(own) for server, own in times.steps_ns.items()}
+    reported = {server: iter(ends) for server, ends in times.steps_ns.items()}
     ends_s: list[list[float]] = []
     for rank, steps in enumerate(placed.steps):
-        own = reported[placed.server(rank)]
+        ends = reported[placed.server(rank)]
         ends_s.append([])
         for step in steps:
             count = len(placed.parts[step.transfer]) if step.transfer >= 0 else 1
-            last_ns = max((end for _, end in islice(own, count)), default=times.began_ns)
+            last_ns = max((end for _, end in islice(ends, count)), default=times.began_ns)
             ends_s[-1].append((last_ns - times.began_ns) / NS_PER_S / placed.scale.dilation)
     return ends_s
 

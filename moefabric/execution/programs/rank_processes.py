@@ -97,26 +97,24 @@ class RankPlace:
         """Return servers of a fabric that is up; their ranks meet over the management network.
 
         Args:
-            wiring: The fabric.
-            servers: The servers.
             by_agents: Whether ranks that use the backend `moefabric` reach the agents of their
                 servers.
             over_management: Whether gloo talks over the management network instead of the fabric.
         """
-        own: dict[str, dict[str, str]] = {}
+        environment: dict[str, dict[str, str]] = {}
         for server in servers:
             names = wiring.interfaces_of(server)
             interface = names.management if over_management else names.host
-            own[server] = {"GLOO_SOCKET_IFNAME": interface}
+            environment[server] = {"GLOO_SOCKET_IFNAME": interface}
             if by_agents:
-                own[server]["MOEFABRIC_AGENT"] = wiring.rank_address(server)
+                environment[server]["MOEFABRIC_AGENT"] = wiring.rank_address(server)
         first, name = servers[0], wiring.fabric.name
         return cls(
             partial(node_commands.exec_argv, name),
             tuple(servers),
             wiring.management.server_address(wiring.fabric, first),
             node_commands.free_port(name, first),
-            own,
+            environment,
         )
 
     @classmethod
@@ -132,19 +130,20 @@ class RankPlace:
             addresses: Address of each host.
             fleet: Agents of the hosts.
         """
-        own, first = {}, next(iter(logins))
+        environment, first = {}, next(iter(logins))
         for server in logins:
             facts = fleet.facts[server]
             named = {address: name for name, address in facts["interfaces"].items()}
             # Without an interface, gloo takes the one that the host's name leads to, often lo.
             interface = named.get(addresses[server], "")
-            own[server] = {"GLOO_SOCKET_IFNAME": interface, "MOEFABRIC_AGENT": facts["ranks"]}
+            variables = {"GLOO_SOCKET_IFNAME": interface, "MOEFABRIC_AGENT": facts["ranks"]}
+            environment[server] = variables
 
         def launcher(server: str, command: Sequence[str]) -> Sequence[str]:
             module = [sys.executable, "-m", "moefabric.agents.remote.command"]
             return [*module, "--login", logins[server].to_json(), "--", *command]
 
-        return cls(launcher, tuple(logins), addresses[first], MASTER_PORT, own)
+        return cls(launcher, tuple(logins), addresses[first], MASTER_PORT, environment)
 
 
 @dataclass(frozen=True)
@@ -204,8 +203,8 @@ class RankJob:
             "PYTHONUNBUFFERED": 1,
         }
         texts = {name: str(value) for name, value in variables.items()}
-        own = self.place.environment.get(rank.server, {})
-        return {**texts, **self.environment, **own}
+        of_server = self.place.environment.get(rank.server, {})
+        return {**texts, **self.environment, **of_server}
 
 
 def chosen_servers(all_servers: Sequence[str], chosen: Sequence[str] | None) -> tuple[str, ...]:
@@ -272,7 +271,6 @@ class RankProcesses(Closing):
         """Start all ranks.
 
         Args:
-            job: The ranks.
             on_line: Called with each line that they print.
             grace_s: Time between SIGTERM and SIGKILL.
             on_end: Called in the same thread as `on_line` when the first rank has failed, and when

@@ -166,7 +166,7 @@ def replayed_operations(graph: ExecutionGraph, count: int | None = None) -> Exec
 
 
 class TraceReplay:
-    """A trace on its way onto a fabric.
+    """Trace placed on a fabric as a program of its ranks.
 
     Args:
         programs: The running fabric.
@@ -258,7 +258,7 @@ class TraceReplay:
         return [f"A run takes {wall_s:.1f} s instead of {planned_s:.1f} s, because of {limit}."]
 
     def _reasons(self, placed: PlacedProgram, result: ProgramResult) -> list[str]:
-        """Return why the verdict isn't `pass`."""
+        """Return the reasons why the verdict isn't `pass`."""
         reasons = []
         if result.wrong:
             reasons.append(f"{result.wrong} numbers of the results are wrong")
@@ -290,9 +290,9 @@ def operation_times(placed: PlacedProgram, result: ProgramResult) -> list[Operat
         sizes[_kind(placed.program, (-1, call))] += size * placed.scale.bytes
     times = []
     for kind, pairs in sorted(by_kind.items()):
-        measured_s, model_s = (fmean(one) for one in zip(*pairs, strict=True))
+        measured_s, model_s = (fmean(column) for column in zip(*pairs, strict=True))
         error = measured_s / model_s - 1 if model_s else 0.0
-        error_p50 = median([own / model - 1 for own, model in pairs if model] or [0.0])
+        error_p50 = median([duration / model - 1 for duration, model in pairs if model] or [0.0])
         counted = kind, len(pairs), sizes[kind]
         times.append(OperationTimes(*counted, measured_s, model_s, error, error_p50))
     return times
@@ -318,7 +318,6 @@ def operation_spans(
     Only ends of steps are needed, which a run and the event simulation define alike.
 
     Args:
-        placed: The program.
         step_ends_s: When each step ended, by rank.
     """
     spans: dict[OperationKey, tuple[float, float]] = {}

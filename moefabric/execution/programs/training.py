@@ -28,15 +28,14 @@ from moefabric.workload.gating.job_gating import RecordedGating
 from moefabric.workload.iterations.substitution import Gpu, Losses
 
 _END_S: Final = 120.0
-"""How long ranks may take to end after their last all-to-all."""
+"""Time in which ranks must end after their last all-to-all."""
 
 
 class TrainingRun:
     """A program that trains on one fabric of an experiment.
 
     Args:
-        spec: The experiment.
-        folder: Folder of its file.
+        folder: Folder of the experiment's file.
         jobs: The job, whose gating is `gating`.
         gating: What the gates of the program choose.
         place: The servers.
@@ -158,7 +157,7 @@ class TrainingRun:
         )
 
     def _computation(self, dilation: float) -> RankComputation:
-        """Return how the processes' computation compares with the one that it stands for."""
+        """Compare the processes' computation with the modelled one that it stands for."""
         work = [one for one in self.calls.work if one.modelled_s]
         late = [one for one in work if one.took_s > one.modelled_s * dilation]
         if self.program.compute == "wall":

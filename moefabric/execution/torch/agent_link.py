@@ -24,7 +24,7 @@ AGENT_VARIABLE: Final = "MOEFABRIC_AGENT"
 """Environment variable of a rank: the socket of ranks of its server's agent."""
 
 Ended = Callable[[str], None]
-"""Is called when an exchange has ended, with the error or an empty text."""
+"""Callback at the end of an exchange, with the error or an empty text."""
 
 
 class SharedMemory:
@@ -119,7 +119,7 @@ class AgentLink:
             self._free.append(memory)
 
     def drop(self, memory: SharedMemory) -> None:
-        """Give memory up that a failed exchange may still write to."""
+        """Abandon memory to which a failed exchange may still write."""
         self._send({"op": "forget", "memory": memory.number})
 
     def ask(
@@ -128,7 +128,6 @@ class AgentLink:
         """Ask for an exchange; return its number on this link.
 
         Args:
-            request: The exchange.
             memory: Memory with the bytes to send, and room for those to receive.
             boundary: Where the room begins.
             ended: Is called at the end, by another thread.
@@ -137,9 +136,9 @@ class AgentLink:
             self._last += 1
             number = self._last
             self._pending[number] = ended
-        own = [memory.number, 0, sum(request.sends)]
+        sent = [memory.number, 0, sum(request.sends)]
         received = [memory.number, boundary, boundary + sum(request.receives)]
-        fields = vars(request) | {"group": [*request.group], "input": own, "output": received}
+        fields = vars(request) | {"group": [*request.group], "input": sent, "output": received}
         self._send({"op": "exchange", "id": number, **fields})
         if self._gone:
             self.end(number, self._gone)

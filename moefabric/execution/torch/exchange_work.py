@@ -14,7 +14,7 @@ from moefabric.execution.torch.agent_link import AgentLink, ExchangeRequest, Sha
 
 NO_TIMEOUT: Final = timedelta(0)
 OVERDUE_REPLY_S: Final = 5.0
-"""How long a rank whose time-out has passed waits for the names of those that are missing."""
+"""Time for which a rank waits, after its time-out, for the names of missing ranks."""
 ALIGNMENT: Final = 64
 
 
@@ -23,7 +23,6 @@ class ExchangeWork(dist.Work):
 
     Args:
         link: The link to the agent.
-        request: The exchange.
         member: This rank's place in the group.
         timeout_s: How long the exchange may take.
         outputs: The value of the future.

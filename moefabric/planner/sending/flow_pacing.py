@@ -19,7 +19,7 @@ rate by a frame in all, within these bounds: the first frame is early by itself.
 """
 
 LIMITED_HEADROOM: Final = 0.975
-"""The same with queues of limited room, which a pace above the link's rate would overflow.
+"""Ratio of pace to planned rate with limited queues, which a faster pace would overflow.
 
 Acknowledgements of 66 bytes for every two packets of 1,514 bytes take 2.2 % of a link.
 """
@@ -29,7 +29,7 @@ BURST_SEGMENTS: Final = 8
 
 
 class SplitPolicy(Protocol):
-    """The circuits that a demand deserves, and its split over circuits and EPS."""
+    """Chooses the circuits of a demand, and splits it over circuits and EPS."""
 
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, now: CircuitSet
@@ -66,9 +66,9 @@ def planned_flows(
     """
     planned: list[Flow] = []
     for servers in (fabric.ep_groups if groups is None else groups).values():
-        own = demand.submatrix(servers)
+        owed = demand.submatrix(servers)
         assumed = [other.submatrix(servers) for other in split_demands]
-        split = assumed_split(fabric, policy.split, own, circuits, assumed)
+        split = assumed_split(fabric, policy.split, owed, circuits, assumed)
         spread = flows(fabric, circuits, split)
         by_nic = any(share.eps_bytes_by_nic for share in split)
         planned += spread if by_nic or greedy else consolidated_flows(fabric, spread)
@@ -81,7 +81,7 @@ def merge_circuits(regions: Iterable[CircuitSet]) -> CircuitSet:
         case [only]:
             return only
         case several:
-            return CircuitSet(frozenset[Circuit]().union(*(one.circuits for one in several)))
+            return CircuitSet(frozenset[Circuit]().union(*(region.circuits for region in several)))
 
 
 def pace_bps(fabric: Fabric, size: int, wall_s: float) -> float | None:

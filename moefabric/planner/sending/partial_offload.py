@@ -96,8 +96,8 @@ def plan_partial_offload(
         target = lit
         if name in after_s:
             target = policy.circuits(fabric, region, demand.within(region.servers), lit)
-        own = demand.submatrix(servers)
-        part = best_split(fabric, own, lit, target, after_s.get(name, 0.0))
+        owed = demand.submatrix(servers)
+        part = best_split(fabric, owed, lit, target, after_s.get(name, 0.0))
         if now := flows(fabric, part.kept, part.now):
             parts[name] = part
             early += now if greedy else consolidated_flows(fabric, now)

@@ -40,7 +40,7 @@ class TaskFlows:
 
     @property
     def seconds(self) -> float:
-        """When the last flow ends, in model seconds from the start."""
+        """Model seconds from the start to the end of the last flow."""
         return max((prediction.seconds for prediction in self.predictions.values()), default=0.0)
 
     def paced(self, *, greedy: bool = False) -> list[PacedFlow]:

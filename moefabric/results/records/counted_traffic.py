@@ -252,18 +252,18 @@ class CountedTraffic:
         """
         if run.count is None or not run.planned:
             return CountedBytes()
-        by_light, by_eps = (self._bytes_by(run, run.count, light=one) for one in (True, False))
+        by_light, by_eps = (self._bytes_by(run, run.count, light=light) for light in (True, False))
         return CountedBytes(by_light, by_eps)
 
     def _bytes_by(self, run: CollectiveRun, count: TransferCount, *, light: bool) -> float | None:
         """Return the model's bytes of a run that arrived by one network; None if not counted."""
-        own = [
+        windows = [
             window
             for window in count.windows
             if window.group[1] is light and self._is_server(window.group)
             if self._concerns(run, window.group[0])
         ]
-        counted = _total(self._arrived(count, window) for window in own)
+        counted = _total(self._arrived(count, window) for window in windows)
         if counted is None:
             return None
         flows = [flow for flow in run.planned if flow.is_optical is light] or run.planned
@@ -304,8 +304,8 @@ class CountedTraffic:
             if is_light:
                 weights[other] = float(sum(use.bytes.get(port, 0) for port in ports))
                 continue
-            optical = [one for one in other.windows if one.group == (server, True)]
-            light = _total(self._arrived(other, one) for one in optical)
+            optical = [w for w in other.windows if w.group == (server, True)]
+            light = _total(self._arrived(other, w) for w in optical)
             if light is None:
                 return None
             weights[other] = max(0.0, use.owed.get(server, 0) - light)
@@ -333,14 +333,14 @@ class CountedTraffic:
         return group[0] in self.fabric.server_index
 
     def _concerns(self, run: CollectiveRun, node: str) -> bool:
-        """Return whether a server of a run's own region is this node, or is wired to this leaf."""
+        """Return whether a node is a server of the run's region, or a leaf of such a server."""
         if not isinstance(run.operation, Collective) or run.count is None:
             return True
         region_of = run.count.orders[0].region_of
         if node in self.fabric.server_index:
             return region_of.get(node) == run.region
-        own = (server for server, region in region_of.items() if region == run.region)
-        return node in self.fabric.eps_wiring.leaves_of(own)
+        servers = (server for server, region in region_of.items() if region == run.region)
+        return node in self.fabric.eps_wiring.leaves_of(servers)
 
     def _moved(self, misrouting: Misrouting, failures: RunFailures) -> bool:
         """Return whether a failure explains a misrouting.

@@ -36,7 +36,7 @@ class PortWindow:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all flows of the window arrived, rather than being cut off by a loss."""
+        """True if all flows of the window arrived, rather than being cut off by a loss."""
         return self.after is not None and all(transfer.complete for transfer in self.transfers)
 
 

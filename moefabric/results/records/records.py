@@ -127,12 +127,12 @@ class CollectiveRun:
 
     @property
     def start_ns(self) -> int:
-        """When the first byte was sent."""
+        """Instant of the first byte sent."""
         return min(record.first_sent_ns for record in self.records)
 
     @property
     def end_ns(self) -> int:
-        """When the last byte was received."""
+        """Instant of the last byte received."""
         return max(record.last_received_ns for record in self.records)
 
 
@@ -267,24 +267,25 @@ class RunFailures:
         after it, by whose reply the controller knows of the end.
         """
         start_ns, end_ns = self.wall_ns(run.start_ns), self.wall_ns(run.end_ns)
-        own = [request for request in self.requests if request.region == region.name]
+        requests = [request for request in self.requests if request.region == region.name]
         for failure in self.failures:
             if end_ns < failure.injected_ns or not _concerns_circuits(failure, region):
                 continue
             over_ns = failure.cleared_ns
             if over_ns is None and failure.kind.traits.restarts:
-                granted = (one.start_ns for one in own if one.granted)
+                granted = (request.start_ns for request in requests if request.granted)
                 over_ns = next((at for at in granted if at >= failure.injected_ns), None)
             if over_ns is None:
                 return True
-            first_ns = next((one.start_ns for one in own if one.start_ns > over_ns), None)
+            later_ns = (r.start_ns for r in requests if r.start_ns > over_ns)
+            first_ns = next(later_ns, None)
             if start_ns <= over_ns or start_ns == first_ns:
                 return True
         return False
 
     @property
     def are_over(self) -> bool:
-        """Whether all failures are cleared, and circuits were planned since: no more is disturbed.
+        """True if all failures are cleared, and circuits were planned since: nothing is disturbed.
 
         Connections are reopened by then, if an iteration has ended since.
         """
@@ -324,8 +325,8 @@ def _concerns_circuits(failure: FailureRecord, region: Region) -> bool:
     """
     if failure.kind is FailureKind.GPU:
         return False
-    own = {region.name, *region.servers, *([region.ocs.name] if region.ocs is not None else [])}
-    return any(name.partition("/")[0] in own for name in failure.what)
+    names = {region.name, *region.servers, *([region.ocs.name] if region.ocs is not None else [])}
+    return any(name.partition("/")[0] in names for name in failure.what)
 
 
 @dataclass

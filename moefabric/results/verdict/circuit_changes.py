@@ -1,4 +1,4 @@
-"""Reconfigurations, compared with what no controller has influence on.
+"""Comparison of reconfigurations with demands, choices and times that controllers don't decide.
 
 These are the demand of the layer, the policy's own choice, stored control times and the profile of
 the OCS.
@@ -45,9 +45,9 @@ def wrong_demands(fabric: Fabric, iteration: IterationRun) -> Iterator[str]:
         demands = owed[work.direction, work.layer, change.micro_batch]
         if change.demand is None or work.predicted or not demands:
             continue
-        own = change.demand.array
+        planned = change.demand.array
         known = (demand.within(servers).array for demand in demands)
-        if not any(np.allclose(own, array, rtol=_ROUNDING, atol=1) for array in known):
+        if not any(np.allclose(planned, array, rtol=_ROUNDING, atol=1) for array in known):
             yield f"{change_label(change)}: its demand is not that of the layer"
 
 
@@ -110,7 +110,7 @@ def control_ratios(changes: Sequence[ReconfigurationRun]) -> dict[str, MutableSe
 
 
 class DarkTime(NamedTuple):
-    """Measured dark time of a reconfiguration, on the wall clock, and what the profile says."""
+    """Measured dark time of a reconfiguration, on the wall clock, and the profile's."""
 
     ocs: str
     iteration: int

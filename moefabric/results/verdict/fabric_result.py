@@ -188,15 +188,15 @@ def with_findings(result: FabricResult, findings: Iterable[RunFinding]) -> Fabri
     """Return a result with further findings, which are its first reasons."""
     if not (listed := list(findings)):
         return result
-    own, wiring = result.fidelity, result.wiring
-    iterations = len({one.iteration for one in result.iterations})
+    fidelity, wiring = result.fidelity, result.wiring
+    iterations = len({row.iteration for row in result.iterations})
     setting = RunSetting(wiring.bytes_scale or 1.0, wiring.dilation or 1.0, iterations or 1)
     update = {
-        "verdict": worst_verdict([*(finding.verdict for finding in listed), own.verdict]),
-        "reasons": [*(finding.text for finding in listed), *own.reasons],
-        "findings": [*with_remedies(listed, setting), *own.findings],
+        "verdict": worst_verdict([*(finding.verdict for finding in listed), fidelity.verdict]),
+        "reasons": [*(finding.text for finding in listed), *fidelity.reasons],
+        "findings": [*with_remedies(listed, setting), *fidelity.findings],
     }
-    return result.model_copy(update={"fidelity": own.model_copy(update=update)})
+    return result.model_copy(update={"fidelity": fidelity.model_copy(update=update)})
 
 
 def control_time_findings(took_s: Sequence[float], control_s: float | None) -> Iterator[RunFinding]:
@@ -210,7 +210,7 @@ def control_time_findings(took_s: Sequence[float], control_s: float | None) -> I
 
 def uncounted_findings(sent: Sequence[parts.CollectiveResult]) -> Iterator[RunFinding]:
     """Yield the finding on a fabric none of whose collectives and transfers ports have counted."""
-    if sent and all(one.bytes_by_light is one.bytes_by_eps is None for one in sent):
+    if sent and all(run.bytes_by_light is run.bytes_by_eps is None for run in sent):
         yield from reasons.UNCOUNTED.judge()
 
 
@@ -241,7 +241,7 @@ def _eps_summary(fabric: Fabric) -> EpsSummary | None:
     nics = {leaf: fabric.eps_wiring.nics_under(leaf) for leaf in fabric.leaves}
     return EpsSummary(
         kind=str(fabric.eps.kind),
-        leaves={leaf: [str(nic) for nic in own] for leaf, own in nics.items()},
+        leaves={leaf: [str(nic) for nic in listed] for leaf, listed in nics.items()},
         spines=list(fabric.spines),
         oversubscription=fabric.eps.oversubscription,
         uplink_rate_bps=uplink_rate_bps(fabric),

@@ -22,7 +22,6 @@ def failure_results(
     iterations in which the failure lasted.
 
     Args:
-        fabric: The fabric.
         failures: The failures, and the windows of all iterations.
         runs: Records of the iterations with failures.
     """

@@ -33,13 +33,13 @@ class FirstDispatch(ResultPart):
     layer: int
     """Number of the layer, from 0."""
     exposed_s: float
-    """From the instant at which it could have started to its last byte."""
+    """Time from the instant at which it could have started to its last byte."""
     predicted_exposed_s: float
-    """Its prediction."""
+    """Predicted exposed time."""
     waited_s: float
     """Wait for circuits."""
     predicted_wait_s: float
-    """Its prediction."""
+    """Predicted wait."""
     ideal_s: float
     """Completion time on the circuits and split for its own demand."""
     lost_s: float

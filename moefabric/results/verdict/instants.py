@@ -46,7 +46,7 @@ def start_shares(fabric: Fabric, run: CollectiveRun) -> Iterator[tuple[str, floa
 
 
 def report_share(run: CollectiveRun) -> float:
-    """Return how long after the last byte the agents' report came."""
+    """Return the time from the last byte to the agents' report, as a share of the collective."""
     return run.report_ns / _duration_ns(run)
 
 
@@ -59,8 +59,8 @@ def arrival_shares(run: CollectiveRun) -> Iterator[tuple[str, float]]:
     for record in run.records:
         if record.acknowledged_ns:
             after_ns[record.dst].append(record.acknowledged_ns - record.last_received_ns)
-    for server, own in sorted(after_ns.items()):
-        yield server, median(own) / _duration_ns(run)
+    for server, late_ns in sorted(after_ns.items()):
+        yield server, median(late_ns) / _duration_ns(run)
 
 
 def _starts_ns(run: CollectiveRun, fabric: Fabric | None = None) -> dict[int, dict[str, int]]:

@@ -32,23 +32,23 @@ class IterationOutcome(ResultPart):
     """Rows and measurements of one iteration of one job."""
 
     result: parts.IterationResult
-    """Its times."""
+    """Times of the iteration."""
     collectives: list[parts.CollectiveResult] = Field(default_factory=list)
-    """Every region's part of its all-to-alls."""
+    """Every region's part of the iteration's all-to-alls."""
     transfers: list[parts.CollectiveResult] = Field(default_factory=list)
-    """Its transfers between regions."""
+    """Transfers between regions."""
     flows: list[parts.FlowResult] = Field(default_factory=list)
-    """Its flows, if the run was asked for them."""
+    """Flows, if the run records them."""
     reconfigurations: list[parts.ReconfigurationResult] = Field(default_factory=list)
-    """Its reconfigurations."""
+    """Reconfigurations."""
     timeline: list[parts.ServerInterval] = Field(default_factory=list)
-    """Activities of its servers, by time from its start."""
+    """Activities of servers, by time from the start of the iteration."""
     first_dispatches: list[FirstDispatch] = Field(default_factory=list)
-    """Its first all-to-alls."""
+    """First all-to-alls of layers."""
     measured: FabricMeasurements
-    """Measurements of its collectives, without those under CPU steal and failures."""
+    """Measurements of collectives, without those under CPU steal and failures."""
     circuits: list[CircuitEnds] = Field(default_factory=list)
-    """Circuits at its end."""
+    """Circuits at the end of the iteration."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -57,7 +57,7 @@ class IterationOutcome(ResultPart):
 
     @property
     def changed_circuits(self) -> bool:
-        """Whether a reconfiguration changed circuits."""
+        """True if a reconfiguration changed circuits."""
         return any(one.circuits_before != one.circuits_after for one in self.reconfigurations)
 
 
@@ -72,7 +72,7 @@ def joined_rows(outcomes: Iterable[IterationOutcome]) -> Json:
         rows["iterations"].append(outcome.result)
         for name in ROW_LISTS[1:]:
             rows[name] += getattr(outcome, name)
-    return {name: own for name, own in rows.items() if own or name != "flows"}
+    return {name: listed for name, listed in rows.items() if listed or name != "flows"}
 
 
 def outcomes_of(
@@ -102,10 +102,10 @@ def outcomes_of(
     named = set[Misrouting]()
 
     def measured(run: IterationRun) -> FabricMeasurements:
-        own = FabricMeasurements.of(fabric, run, failures, traffic, named)
+        measurements = FabricMeasurements.of(fabric, run, failures, traffic, named)
         if run is runs[0]:
-            own.cpu_idle = array("d", cpu_idle)
-        return own
+            measurements.cpu_idle = array("d", cpu_idle)
+        return measurements
 
     outcomes = []
     for run in runs:

@@ -27,7 +27,12 @@ from moefabric.core.units import NS_PER_S
 from moefabric.results.model import CPU_STEAL_LIMIT, Integrity
 from moefabric.results.parts import ResultPart
 from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
-from moefabric.results.records.records import CollectiveRun, IterationRun, RunFailures
+from moefabric.results.records.records import (
+    CollectiveRun,
+    IterationRun,
+    ReconfigurationRun,
+    RunFailures,
+)
 from moefabric.results.verdict import circuit_changes, instants
 from moefabric.results.verdict.reasons import MOST_NAMES, OUTLIER, OUTLIER_DEVIATIONS, LabelledError
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
@@ -153,7 +158,7 @@ class FabricMeasurements(ResultPart):
     requests: dict[str, int] = Field(default_factory=dict)
     """Requests for circuits by region, without those that failures explain."""
     refusals: dict[str, int] = Field(default_factory=dict)
-    """How many of these failed."""
+    """Failed requests by region."""
     repetitions: int = 0
     """TCP segments that judged collectives sent again."""
     most_repetitions: tuple[int, str] = (0, "")
@@ -202,34 +207,16 @@ class FabricMeasurements(ResultPart):
             return run.cpu_steal <= most_steal and not failures.disturbing(run)
 
         collectives, changes = iteration.collectives, iteration.reconfigurations
-        regions = {region.name: region for region in fabric.regions}
-        unexplained = [
-            change
-            for change in changes
-            if not (
-                (change.change.error or change.change.dark)
-                and failures.explain(regions[change.region], change)
-            )
-        ]
+        unexplained = _unexplained(fabric, changes, failures)
         sent = [*collectives, *iteration.transfers]
         judged = [run for run in collectives if is_judged(run)]
-        links = defaultdict[str, MutableSequence[float]](list)
-        for link, error in chain.from_iterable(_link_rate_errors(fabric, run) for run in judged):
-            links[link].append(error)
-        arrivals = defaultdict[str, MutableSequence[float]](list)
-        for server, share in chain.from_iterable(map(instants.arrival_shares, judged)):
-            arrivals[server].append(share)
         dark_times = list(circuit_changes.dark_times(fabric, changes))
         records = [record for run in judged for record in run.records]
-        worst = max(records, key=lambda record: record.retransmits, default=None)
         errors = _errors(fabric, iteration, is_judged)
         wrong = chain.from_iterable(_contradictions(fabric, run) for run in sent)
-        most = (0, "")
-        if worst is not None:
-            most = worst.retransmits, f"from {worst.src} to {worst.dst} by {worst.path}"
         return cls(
-            errors={kind: Errors.of(own) for kind, own in errors.items()},
-            links=dict(links),
+            errors={kind: Errors.of(labelled) for kind, labelled in errors.items()},
+            links=_by_name(_link_rate_errors(fabric, run) for run in judged),
             lateness=Errors.of(LabelledError(*instants.lateness(run)) for run in judged),
             starts=Errors.of(
                 LabelledError(f"{server}, {collective_label(run)}", share)
@@ -244,7 +231,7 @@ class FabricMeasurements(ResultPart):
             reports=Errors.of(
                 LabelledError(collective_label(run), instants.report_share(run)) for run in judged
             ),
-            arrivals=dict(arrivals),
+            arrivals=_by_name(map(instants.arrival_shares, judged)),
             dark_time=Errors.of(circuit_changes.dark_time_errors(dark_times)),
             dark_means=circuit_changes.dark_time_means(dark_times),
             dark_deviations=circuit_changes.dark_time_deviations(dark_times),
@@ -257,7 +244,7 @@ class FabricMeasurements(ResultPart):
             requests=Counter(c.region for c in unexplained),
             refusals=Counter(c.region for c in unexplained if c.change.error),
             repetitions=sum(record.retransmits for record in records),
-            most_repetitions=most,
+            most_repetitions=_most_repetitions(records),
             judged_bytes=sum(record.bytes for record in records),
             collectives=len(collectives),
             judged=len(judged),
@@ -265,20 +252,51 @@ class FabricMeasurements(ResultPart):
         )
 
 
-def _sum(mine: Any, other: Any) -> Any:
-    """Return two values of a field as one; the first one grows if it can."""
+def _unexplained(
+    fabric: Fabric, changes: Sequence[ReconfigurationRun], failures: RunFailures
+) -> list[ReconfigurationRun]:
+    """Return the reconfigurations that succeeded, or whose failure no injected one explains."""
+    regions = {region.name: region for region in fabric.regions}
+    return [
+        change
+        for change in changes
+        if not (
+            (change.change.error or change.change.dark)
+            and failures.explain(regions[change.region], change)
+        )
+    ]
+
+
+def _by_name(samples: Iterable[Iterable[tuple[str, float]]]) -> dict[str, MutableSequence[float]]:
+    """Return the values of all collectives by name of their link or server."""
+    values = defaultdict[str, MutableSequence[float]](list)
+    for name, value in chain.from_iterable(samples):
+        values[name].append(value)
+    return dict(values)
+
+
+def _most_repetitions(records: Sequence[FlowRecord]) -> tuple[int, str]:
+    """Return the most segments that a flow sent again, and that flow in words."""
+    worst = max(records, key=lambda record: record.retransmits, default=None)
+    if worst is None:
+        return 0, ""
+    return worst.retransmits, f"from {worst.src} to {worst.dst} by {worst.path}"
+
+
+def _sum(total: Any, other: Any) -> Any:
+    """Return the sum of a field's values; a list or mapping `total` grows."""
     match other:
         case dict():
             for key, value in other.items():
-                mine[key] = _sum(mine[key], value) if key in mine else deepcopy(value)
-            return mine
+                total[key] = _sum(total[key], value) if key in total else deepcopy(value)
+            return total
         case tuple():
-            return max(mine, other, key=lambda pair: pair[0])
+            return max(total, other, key=lambda pair: pair[0])
         case Integrity():
-            return Integrity(**{n: (getattr(mine, n) or 0) + (v or 0) for n, v in other})
+            return Integrity(**{n: (getattr(total, n) or 0) + (v or 0) for n, v in other})
         case _:
-            mine += other
-            return mine
+            total += other
+            return total
 
 
 def _integrity(sent: Sequence[CollectiveRun], retried: int) -> Integrity:

@@ -42,7 +42,7 @@ Bounds = tuple[float | None, float | None]
 
 
 class RunSetting(NamedTuple):
-    """What a user would change about a run: its scale and its length."""
+    """Scale and length of a run, which users can change."""
 
     bytes_scale: float = 1.0
     dilation: float = 1.0

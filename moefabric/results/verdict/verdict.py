@@ -175,7 +175,7 @@ def _dark_distribution(measured: FabricMeasurements) -> Iterator[RunFinding]:
 
 
 def _reports(measured: FabricMeasurements) -> Iterator[RunFinding]:
-    """Yield the finding on agents that report late: what took long before may be hidden so."""
+    """Yield the finding on agents that report late, which may hide delays before the report."""
     errors = measured.reports
     if errors.values:
         yield from reasons.REPORTS.judge(float(np.median(errors.signed)), place=errors.worst)
@@ -183,7 +183,7 @@ def _reports(measured: FabricMeasurements) -> Iterator[RunFinding]:
 
 def _arrivals(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:
     """Yield the findings on receivers whose arrivals their senders contradict."""
-    medians = {server: abs(float(np.median(own))) for server, own in measured.arrivals.items()}
+    medians = {server: abs(float(np.median(s))) for server, s in measured.arrivals.items()}
     for server in sorted(medians, key=lambda name: -medians[name])[:MOST_NAMES]:
         yield from reasons.ARRIVALS.judge(medians[server], paced=paced, place=server)
 
@@ -200,9 +200,9 @@ def _changes(measured: FabricMeasurements) -> Iterator[RunFinding]:
     """Yield the findings on reconfigurations that failed, or left circuits dark."""
     failed, dark = measured.failed_changes, measured.dark_changes
     count = sum(measured.requests.values())
-    for region, asked in measured.requests.items():
-        if asked and measured.refusals.get(region, 0) == asked:
-            yield from reasons.ALL_REFUSED.judge(asked, place=region)
+    for region, requests in measured.requests.items():
+        if requests and measured.refusals.get(region, 0) == requests:
+            yield from reasons.ALL_REFUSED.judge(requests, place=region)
     distinct = list(dict.fromkeys(failed))
     more = len(distinct) - MOST_NAMES
     place = "; ".join([*distinct[:MOST_NAMES], *([f"and {more} more"] if more > 0 else [])])

@@ -48,7 +48,7 @@ class FrameKind(bytes, Enum):
 
 @dataclass(frozen=True, eq=False)
 class Connection:
-    """One end of a connection."""
+    """End of a connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -69,14 +69,14 @@ class Connection:
                 version, _, challenge = (await reader.readline()).rstrip().partition(b" ")
                 if version != VERSION:
                     raise FabricError(f"{place}: no machine service of this version answers")
-                own = secrets.token_hex(_NONCE_LETTERS // 2).encode()
-                writer.write(own + _proof(machine.secret, "head", challenge, own) + b"\n")
+                nonce = secrets.token_hex(_NONCE_LETTERS // 2).encode()
+                writer.write(nonce + _proof(machine.secret, "head", challenge, nonce) + b"\n")
                 answer = (await reader.readline()).rstrip()
         except TimeoutError:
             raise FabricError(f"{place}: no answer within {_GREETING_S:g} s") from None
         except OSError as error:
             raise FabricError(f"{place}: {error.strerror or error}") from error
-        if not hmac.compare_digest(answer, _proof(machine.secret, "machine", challenge, own)):
+        if not hmac.compare_digest(answer, _proof(machine.secret, "machine", challenge, nonce)):
             writer.close()
             raise FabricError(f"{place}: it has another secret")
         return cls(reader, writer)
@@ -155,9 +155,9 @@ class Connection:
             other.writer.close()
 
 
-def _proof(secret: str, end: str, challenge: bytes, own: bytes) -> bytes:
+def _proof(secret: str, end: str, challenge: bytes, nonce: bytes) -> bytes:
     """Return an end's proof of knowledge of the secret, for the challenges of both ends."""
-    message = b" ".join((end.encode(), challenge, own))
+    message = b" ".join((end.encode(), challenge, nonce))
     return hmac.new(secret.encode(), message, "sha256").hexdigest().encode()
 
 

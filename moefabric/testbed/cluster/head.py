@@ -191,8 +191,8 @@ class Head:
             else:
                 links = {name: link for name, link in self._links.items() if not link.lost}
                 limit_s = _STOP_S if message.get("do") == "stop" else REPLY_S
-                asked = (link.ask(message, limit_s) for link in links.values())
-                parts = dict(zip(links, await asyncio.gather(*asked), strict=True))
+                replies = (link.ask(message, limit_s) for link in links.values())
+                parts = dict(zip(links, await asyncio.gather(*replies), strict=True))
             lost = {name: link.lost for name, link in self._links.items() if link.lost}
             connection.write({"parts": parts, "lost": lost})
             await writer.drain()

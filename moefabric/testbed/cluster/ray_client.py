@@ -141,7 +141,7 @@ def _reply_without_token(head: str) -> str:
     """Return how a head answers a process that has no token: `open`, `refused`, or an error."""
     environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", _ASK, head],
             env=environment | {"RAY_AUTH_MODE": "disabled"},
             stdin=subprocess.DEVNULL,
@@ -152,7 +152,7 @@ def _reply_without_token(head: str) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"nothing within {_ASK_S:.0f} s"
-    _, _, reply = done.stdout.partition("\n")
+    _, _, reply = completed.stdout.partition("\n")
     return " ".join(reply.split())[:200]
 
 

@@ -315,7 +315,6 @@ class ReservedNode:
     """A node with parts of a fabric.
 
     Attributes:
-        node: The node.
         parts: Names of its parts; the head may have none.
         actor: Handle of its actor.
     """
@@ -380,12 +379,12 @@ class Reservation:
         self.nodes: list[ReservedNode] = []
         own_id = ray.get_runtime_context().get_node_id()
         nodes = {node.node_id: node for node in cluster_nodes(ray)}
-        own = nodes[own_id]
-        fit({_HEAD: head}, [own], strategy)
-        without_head = {**nodes, own_id: replace(own, free=own.free - head)}
+        head_node = nodes[own_id]
+        fit({_HEAD: head}, [head_node], strategy)
+        without_head = {**nodes, own_id: replace(head_node, free=head_node.free - head)}
         fit(parts, list(without_head.values()), strategy)
         try:
-            self._reserve_head(own, head)
+            self._reserve_head(head_node, head)
             self._reserve_parts(parts, nodes, strategy)
             check_nodes(own_facts(), self.call("facts"))
         except BaseException:

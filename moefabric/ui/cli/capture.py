@@ -112,12 +112,12 @@ def capture(
         click.echo("\n".join(summarize(captured.path, lab.wiring).lines()))
 
 
-def _set_after(done: threading.Event, wait: Callable[[], object]) -> None:
+def _set_after(event: threading.Event, wait: Callable[[], object]) -> None:
     """Set the event once `wait` has returned."""
 
     def run() -> None:
         wait()
-        done.set()
+        event.set()
 
     threading.Thread(target=run, daemon=True).start()
 

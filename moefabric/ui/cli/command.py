@@ -67,11 +67,11 @@ class CliGroup(_Grammar, click.Group):
 
 def _fabric_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Return the name that is given to the command or to its group, before that of the variable."""
-    given = (
+    is_typed = (
         context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
     )
     of_group = context.parent.params.get("name") if context.parent is not None else None
-    return value if given else of_group or value
+    return value if is_typed else of_group or value
 
 
 def completed(kind: str) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
@@ -146,8 +146,8 @@ def _first_word(command: click.Command, ctx: click.Context, args: list[str]) -> 
         place += 2 if options[place] in valued else 1
     if place >= len(options):
         return None
-    seen = options if ctx.allow_interspersed_args else options[:place]
-    is_named = any(word == _NAME or word.startswith(f"{_NAME}=") for word in seen)
+    searched = options if ctx.allow_interspersed_args else options[:place]
+    is_named = any(word == _NAME or word.startswith(f"{_NAME}=") for word in searched)
     return None if is_named else place
 
 

@@ -76,9 +76,7 @@ def generate(
     from moefabric.report.trace_pictures import gating_comparison
     from moefabric.traces.gating_files import MAX_CELLS, write_gating
     from moefabric.workload.gating import generator as gating_generator
-    from moefabric.workload.gating.fit import fit
     from moefabric.workload.gating.presets import PRESETS
-    from moefabric.workload.gating.presets import preset as preset_parameters
 
     if listed:
         click.echo("\n".join(f"{name}: {known.fitted_to}" for name, known in PRESETS.items()))
@@ -99,13 +97,7 @@ def generate(
     }
     changes |= {key: size for key, size in sizes.items() if size is not None}
     try:
-        if preset is not None:
-            parameters = preset_parameters(preset)
-        else:
-            assert record is not None
-            groups = int(changes.get("groups", 1))
-            parameters = fit(record, sizes["top_k"] or 1, alike=alike, groups=groups)
-        parameters = _changed(parameters, changes)
+        parameters = _parameters(preset, record, changes, sizes["top_k"] or 1, alike=alike)
         if (cells := math.prod((*shaped.values(), parameters.experts))) > MAX_CELLS:
             raise SpecError([(", ".join(shaped), f"{cells} counts are more than {MAX_CELLS}")])
         traces = [
@@ -136,6 +128,21 @@ def _record(file: Path, first_step: int, rank: int | None) -> "GatingTrace":
     return GatingTrace(tokens if rank is None else tokens[:, :, rank : rank + 1], file.name)
 
 
+def _parameters(
+    preset: str | None, record: "GatingTrace | None", changes: dict[str, float | int], top_k: int,
+    *, alike: bool,
+) -> "GatingParameters":  # fmt: skip
+    """Return the parameters of a preset or, without one, those that fit a record, changed."""
+    from moefabric.workload.gating.fit import fit
+    from moefabric.workload.gating.presets import preset as preset_parameters
+
+    if preset is not None:
+        return _changed(preset_parameters(preset), changes)
+    assert record is not None
+    fitted = fit(record, top_k, alike=alike, groups=int(changes.get("groups", 1)))
+    return _changed(fitted, changes)
+
+
 def _changed(parameters: "GatingParameters", changes: dict[str, float | int]) -> "GatingParameters":
     numbers = [name for name, value in vars(parameters).items() if type(value) in {int, float}]
     if unknown := [name for name in changes if name not in numbers]:
@@ -150,18 +157,18 @@ def _print(
 ) -> None:  # fmt: skip
     from moefabric.workload.gating.statistics import gating_statistics
 
-    found = [asdict(gating_statistics(trace)) for trace in generated]
-    columns = {"generated": found[0]}
-    if len(found) > 1:
+    statistics = [asdict(gating_statistics(trace)) for trace in generated]
+    columns = {"generated": statistics[0]}
+    if len(statistics) > 1:
         for name, chosen in (("least", min), ("greatest", max)):
-            columns[name] = {key: chosen(each[key] for each in found) for key in found[0]}
+            columns[name] = {key: chosen(row[key] for row in statistics) for key in statistics[0]}
     if record is not None:
         columns = {"recorded": asdict(gating_statistics(record)), **columns}
     document = {"parameters": asdict(parameters), "statistics": columns}
     if not print_json(_finite(document), as_json):
         return
-    given = ", ".join(f"{key} {_text(value)}" for key, value in asdict(parameters).items())
-    click.echo(f"{given}\n")
+    settings = ", ".join(f"{key} {_text(value)}" for key, value in asdict(parameters).items())
+    click.echo(f"{settings}\n")
     click.echo(f"{'':22}" + "".join(f"{name:>12}" for name in columns))
     for statistic in columns["generated"]:
         cells = "".join(f"{_text(column[statistic]):>12}" for column in columns.values())

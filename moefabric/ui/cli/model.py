@@ -31,14 +31,14 @@ def list_(as_json: Path | None) -> None:
 
     rows = [(name, preset(name)) for name in presets()]
     table = {
-        name: {"parameters": each.parameters, "active_parameters": each.active_parameters}
-        for name, each in rows
+        name: {"parameters": sizes.parameters, "active_parameters": sizes.active_parameters}
+        for name, sizes in rows
     }
     lines = [f"{'':<20}{'parameters':>12}{'active':>9}{'MoE layers':>12}{'experts':>9}{'top-k':>7}"]
     lines += [
-        f"{name:<20}{_billions(each.parameters):>12}{_billions(each.active_parameters):>9}"
-        f"{each.layers:>12}{each.experts:>9}{each.top_k:>7}"
-        for name, each in rows
+        f"{name:<20}{_billions(sizes.parameters):>12}{_billions(sizes.active_parameters):>9}"
+        f"{sizes.layers:>12}{sizes.experts:>9}{sizes.top_k:>7}"
+        for name, sizes in rows
     ]
     print_result(table, lines, as_json=as_json)
 

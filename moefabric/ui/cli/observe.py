@@ -51,11 +51,11 @@ def logs(
     folder = RunDirectory.of_fabric(fabric).log_folder
     if not folder.is_dir():
         raise FabricError(not_up(fabric))
-    wanted = {name: value for name, value in ids.items() if value is not None}
+    fields = {name: value for name, value in ids.items() if value is not None}
     source = LogFolder(folder)
     if process is not None:
         source.check_process(process)
-    is_shown = line_filter(process, level, wanted)
+    is_shown = line_filter(process, level, fields)
     lines = filter(is_shown, source.follow() if follow else source.new_lines())
     _print_lines((line.text() if as_json is None else line.to_json() for line in lines), as_json)
 

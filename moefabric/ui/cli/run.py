@@ -209,15 +209,15 @@ def predict(experiment: Path, as_json: Path | None, settings: tuple[str, ...]) -
     commands.check_writable(as_json)
     predicted = loaded.predict()
     fabrics = predicted.fabrics
-    faults = [f"{one.fabric}: {fault}" for one in fabrics for fault in one.policy_faults]
+    faults = [f"{fabric.fabric}: {fault}" for fabric in fabrics for fault in fabric.policy_faults]
     if commands.print_json(predicted.to_json(), as_json):
         from moefabric.report import remarks, run_tables, tables
 
         click.echo(f"{predicted.experiment}: prediction of the model, without packets")
         commands.print_renderable(tables.rich_table(run_tables.prediction(predicted)))
         described = (_dispatch_lines, _spine_lines, _cost_lines, _simulated_lines)
-        told = chain.from_iterable(lines(fabrics) for lines in described)
-        for line in (*told, *remarks.circuit_lines(fabrics), *predicted.notes):
+        described_lines = chain.from_iterable(lines(fabrics) for lines in described)
+        for line in (*described_lines, *remarks.circuit_lines(fabrics), *predicted.notes):
             click.echo(wrapped(line))
         for fault in faults:
             click.echo(fault)
@@ -228,7 +228,7 @@ def predict(experiment: Path, as_json: Path | None, settings: tuple[str, ...]) -
 def _dispatch_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:
     """Yield the exposed time of first all-to-alls, unless all wait for demand and circuits."""
     waiting = ("block", "known", 0.0)
-    if all((one.first, one.split_demand, one.demand_error) == waiting for one in fabrics):
+    if all((f.first, f.split_demand, f.demand_error) == waiting for f in fabrics):
         return
     for entry in fabrics:
         first = entry.first_all_to_all
@@ -269,12 +269,12 @@ def _cost_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:
 def _simulated_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:
     """Yield how many regions stand for all, where some do."""
     for entry in fabrics:
-        some = entry.simulated
-        if some is None or some.regions == some.all_regions:
+        simulated = entry.simulated
+        if simulated is None or simulated.regions == simulated.all_regions:
             continue
-        line = f"{entry.fabric}: {some.regions} of {some.all_regions:,} regions simulated"
-        if not some.is_sample:
+        line = f"{entry.fabric}: {simulated.regions} of {simulated.all_regions:,} regions simulated"
+        if not simulated.is_sample:
             yield f"{line}; the others are equal to them"
             continue
-        error = formatting.seconds(some.iteration_error_s)
+        error = formatting.seconds(simulated.iteration_error_s)
         yield f"{line}, which differ at random: standard error of the iteration {error}"

@@ -103,10 +103,10 @@ def _info_lines(document: Mapping[str, Any]) -> Iterator[str]:
     sizes = (f"{count} of {size} ranks" for size, count in document["groups"].items())
     yield f"  groups: {', '.join(sizes)}"
     rows = [("operation", "groups", "ranks", "calls", "a rank sends", "all send")]
-    for one in document["traffic"]:
-        figures = str(one["ranks"]), f"{one['calls']:,}"
-        sent = data_size(one["rank_bytes"]), data_size(one["total_bytes"])
-        rows.append((one["operation"], _group_names(one["groups"]), *figures, *sent))
+    for row in document["traffic"]:
+        figures = str(row["ranks"]), f"{row['calls']:,}"
+        sent = data_size(row["rank_bytes"]), data_size(row["total_bytes"])
+        rows.append((row["operation"], _group_names(row["groups"]), *figures, *sent))
     if len(rows) > 1:
         yield from (f"  {line}" for line in aligned(rows, right=range(2, 6)))
     yield (

@@ -66,8 +66,8 @@ def parsed_address(name: str) -> IPv4Address | IPv6Address | None:
 
 def has_token(headers: Mapping[str, str], token: str) -> bool:
     """Return whether a request carries the token (RFC 6750, section 2.1)."""
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode())
+    scheme, _, presented = headers.get("authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(presented.encode(), token.encode())
 
 
 class Guard:
@@ -75,7 +75,6 @@ class Guard:
 
     Args:
         app: What answers the other requests.
-        token: The token.
         listen_host: Host that the server listens on.
         needs_token: Whether a path needs the token.
     """

@@ -40,7 +40,7 @@ class TooManyClientsError(MoefabricError):
 
 
 class Subscription:
-    """One page's queue of messages."""
+    """Queue of messages to a page."""
 
     def __init__(self, fabric: str) -> None:
         self.fabric = fabric

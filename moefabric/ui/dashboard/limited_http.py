@@ -114,15 +114,15 @@ class SharedReading:
 
     def __init__(self, read: Callable[[], bytes]) -> None:
         self._read, self._lock = read, asyncio.Lock()
-        self._asked = self._begun = 0
+        self._requested = self._begun = 0
         self._value = b""
 
     async def value(self) -> bytes:
         """Return what a reading that began after this call yields."""
-        self._asked += 1
-        mine = self._asked
+        self._requested += 1
+        number = self._requested
         async with self._lock:
-            if self._begun < mine:
-                self._begun = self._asked
+            if self._begun < number:
+                self._begun = self._requested
                 self._value = await asyncio.to_thread(self._read)
             return self._value

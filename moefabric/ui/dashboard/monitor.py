@@ -46,7 +46,6 @@ class FabricMonitor:
     """Reads a fabric, and returns only the changes since the last reading.
 
     Args:
-        source: The fabric.
         clock: Seconds of a monotonic clock.
         wall: Seconds since 1970, for people.
     """

@@ -17,7 +17,7 @@ _MOST_BYTES: Final = 256 << 20
 _MOST_PAGES: Final = 8
 _SUFFIXES: Final = (".json", ".jsonl")
 _CODE: Final = re.compile(r"<footer>.*?</footer>|<script.*?</script>", re.DOTALL)
-"""What the frame can't run: the script that saves the JSON, and its button."""
+"""Parts that don't work in the frame: the script that saves the JSON, and its button."""
 _FIELD: Final = re.compile(r'"(experiment|verdict)":\s*"((?:[^"\\]|\\.){0,200})"')
 
 
@@ -26,9 +26,6 @@ class SavedRuns:
 
     Attributes:
         pages: Rendered pages by key, the newest ones only.
-
-    Args:
-        folder: The folder.
     """
 
     def __init__(self, folder: Path) -> None:

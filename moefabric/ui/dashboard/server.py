@@ -38,7 +38,7 @@ STATIC: Final = Path(__file__).parent / "static"
 COLOURS: Final = Path(moefabric.report.__file__).parent / "colours.css"
 _MOST_BODY: Final = 1 << 16
 _SEND_S: Final = 10.0
-"""How long a page may take to accept a message; a slower one is dropped."""
+"""Time in which a page must accept a message; slower pages are dropped."""
 _METRICS_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
 """Prometheus' text format."""
 

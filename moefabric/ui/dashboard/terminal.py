@@ -38,7 +38,7 @@ def print_once(source: FabricSource) -> None:
 
 
 def _readings(source: FabricSource) -> Iterator[State]:
-    """Yield what is known of a fabric, each second."""
+    """Yield the state of a fabric, each second."""
     monitor, state = FabricMonitor(source), dict[str, Any]()
     while True:
         state |= monitor.poll().state
@@ -96,11 +96,11 @@ def _run(state: State) -> Iterator[Text]:
     )
     for reason in run["reasons"][:2]:
         yield Text(f"  {printable(reason)}", style="dim")
-    for done in run["done"][-1:]:
-        error = done["measured_s"] / done["predicted_s"] - 1
+    for iteration in run["done"][-1:]:
+        error = iteration["measured_s"] / iteration["predicted_s"] - 1
         yield Text(
-            f"last iteration {done['measured_s']:.3f} s, {error:+.1%} against its prediction, "
-            f"{done['bytes_by_light'] / max(1, done['bytes']):.0%} of the bytes by light"
+            f"last iteration {iteration['measured_s']:.3f} s, {error:+.1%} against its prediction, "
+            f"{iteration['bytes_by_light'] / max(1, iteration['bytes']):.0%} of the bytes by light"
         )
 
 
@@ -115,12 +115,12 @@ def _failures(state: State) -> Iterator[Text]:
 def _servers(state: State) -> list[tuple[str, int, Sequence[int], str]]:
     """Return of each server its name, the sum of its rates, its four rates and its circuits."""
     regions = state["fabric"]["regions"]
-    lit = chain.from_iterable(one["lit"] for one in state.get("circuits", {}).values())
+    lit = chain.from_iterable(region["lit"] for region in state.get("circuits", {}).values())
     peers: dict[str, list[str]] = {}
     for circuit in lit:
         ends = [end.partition("/")[0] for end in circuit.split("~")]
-        for own, other in (ends, reversed(ends)):
-            peers.setdefault(own, []).append(other)
+        for server, peer in (ends, reversed(ends)):
+            peers.setdefault(server, []).append(peer)
     servers = [server for region in regions for server in region["servers"]]
     nics = [nic for server in servers for nic in server["nics"]]
     load = state.get("load") or {"sent": [0] * len(nics), "received": [0] * len(nics)}

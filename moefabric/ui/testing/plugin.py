@@ -97,7 +97,7 @@ def pytest_runtest_makereport(
 
 
 def _is_reported(error: "pytest.ExceptionInfo[BaseException]") -> bool:
-    """Whether moefabric reports an error in its own words, so that its frames say nothing."""
+    """Return whether an error is moefabric's own, whose text says all and whose frames nothing."""
     from moefabric.core.errors import MoefabricError
 
     return error.errisinstance(MoefabricError)

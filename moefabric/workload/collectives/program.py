@@ -80,7 +80,7 @@ class ProgramCall:
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:
-    """One step of a rank: of a call, or a computation.
+    """Step of a rank: of a call, or a computation.
 
     Attributes:
         number: Position among the rank's steps.
@@ -237,7 +237,6 @@ class RankPlaces:
         NIC i of a server, optical ones first, belongs to its rank i, modulo its number of ranks.
 
         Args:
-            fabric: The fabric.
             circuits: Circuits that are lit.
             servers: Server of each rank.
         """
@@ -261,7 +260,6 @@ class RankPlaces:
         """Return a call of some ranks.
 
         Args:
-            kind: The collective.
             sizes: As in `schedule.Call`.
             ranks: The ranks that take part.
             root: Position of the root among them.

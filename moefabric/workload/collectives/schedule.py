@@ -36,7 +36,7 @@ add to the same bytes at the same time; `copy` stays within the rank."""
 BufferName = Literal["input", "output", "scratch"]
 
 Via = Literal["", "light", "eps"]
-"""What carries bytes between servers: circuits, the EPS, or whatever the split says."""
+"""Network that carries bytes between servers: circuits, the EPS, or as the split says."""
 
 REDUCTIONS: Final[frozenset[CollectiveKind]] = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 """The collectives that add numbers."""
@@ -69,7 +69,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a rank.
+    """Step of a rank.
 
     Attributes:
         number: Number of the step: its position in the rank's tuple.
@@ -79,7 +79,7 @@ class Step:
         source: The bytes that `copy` reads.
         after: Numbers of earlier steps of the same rank that end before this one starts.
         phase: Name of the phase, for timelines and for the time of each phase.
-        via: What carries the bytes of a `send` between servers.
+        via: Network that carries the bytes of a `send` between servers.
     """
 
     number: int
@@ -97,7 +97,6 @@ class Call:
     """A collective as ranks call it.
 
     Attributes:
-        kind: The collective.
         sizes: Bytes [rank][rank] of an all-to-all, from the row's rank to the column's. Of other
             collectives: one row with one number, `execution_graph.Node.size`.
         ranks: Number of ranks.

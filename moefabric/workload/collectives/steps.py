@@ -166,7 +166,7 @@ def transfer(
         to: The range of the receiver; None for the same as the sender's.
         add: Whether the receiver adds what it receives.
         after: Steps of the sender that end before it sends.
-        via: What carries the bytes between servers.
+        via: Network that carries the bytes between servers.
 
     Returns:
         The number of the sending step, or `after` if the range is empty.

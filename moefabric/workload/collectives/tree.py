@@ -33,7 +33,6 @@ class Tree:
 
         Args:
             name: Name of the algorithm.
-            kinds: The collectives.
             parent: Returns the parent of a rank among a number of ranks, if rank 0 is the root.
         """
         self.name, self.kinds, self._parent = name, kinds, parent

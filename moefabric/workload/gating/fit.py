@@ -91,7 +91,7 @@ def fit(
 
 
 def _median_choices(trace: GatingTrace) -> float:
-    """Return how many choices of experts the tokens of a rank make in a layer, the median."""
+    """Return the median number of experts that all tokens of a rank choose in a layer."""
     sums = trace.tokens.sum(axis=-1)
     if not sums.all():
         at = "".join(f"[{i}]" for i in np.argwhere(sums == 0)[0])

@@ -19,7 +19,6 @@ class GatingPreset:
     """Parameters with a name.
 
     Attributes:
-        parameters: The parameters.
         fitted_to: Data or statistics from which they come.
         file: File of `examples/data` whose fit they are, if it ships; empty otherwise.
     """

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final, Literal, get_args
 
 NodeKind = Literal["compute", "send", "receive", "collective"]
-"""What an operation does."""
+"""Action of an operation."""
 
 CollectiveKind = Literal[
     "all_to_all",

@@ -154,8 +154,7 @@ def folded_size(collective: CollectiveKind, size: int, before: int, now: int) ->
     Ranks share the new size in whole numbers of 4 bytes.
 
     Args:
-        collective: The collective.
-        size: Size of its operations, as in `Node.size`.
+        size: Size of the collective's operations, as in `Node.size`.
         before: Number of ranks.
         now: Number of ranks that remain, at least 2.
     """

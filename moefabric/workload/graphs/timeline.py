@@ -73,7 +73,7 @@ def timeline(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> Iterator[I
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What operations wait for, and an order in which each comes after those.
+    """Dependencies of operations, and an order in which each operation follows its dependencies.
 
     Attributes:
         meetings: Operations that end together, with their ranks.

@@ -46,7 +46,6 @@ class Transfer:
 
     Attributes:
         direction: "forward" or "backward".
-        pairs: The pairs.
         bytes: Bytes of each pair.
         kind: "pipeline" for a micro-batch's activations to the next stage, or gradients to the
             stage before; "experts" for experts to the servers that compute them, too.
@@ -157,7 +156,7 @@ class Collective:
 
     @property
     def is_forward_dispatch(self) -> bool:
-        """Whether it is a whole all-to-all whose demand is known only when it could start."""
+        """True if it is a whole all-to-all whose demand is known only when it could start."""
         return (self.kind, self.direction, self.phases) == ("dispatch", "forward", 1)
 
 
@@ -188,8 +187,7 @@ def moe_layer(model: Model, training: Training, placement: Placement, gating: To
     """Return the MoE layer for a gating matrix.
 
     Args:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         placement: The servers of ranks and experts.
         gating: Tokens [rank, expert]. Only shares of rows count: each rank sends all of its tokens
             `top_k` times.
@@ -212,8 +210,7 @@ def placed_layer(
     """Return the MoE layer for tokens and their copies.
 
     Args:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         placement: The servers of ranks and experts.
         tokens: Tokens [source rank, expert] that experts compute.
         copies: Copies [source rank, server] of tokens that go to a server.
@@ -245,8 +242,7 @@ def iteration_operations(
     """Yield the operations of one iteration, in order.
 
     Args:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         layers: The MoE layers.
         dispatch_light: The circuits of forward dispatches.
         predicted: Predicted demand of each layer's dispatch, for `predict`.
@@ -270,8 +266,7 @@ def forward_pass(
     """Return the forward pass of a layer: attention, dispatch, experts, combine.
 
     Args:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         number: Number of the layer.
         layer: Its demand and computation.
         dispatch_light: The circuits of the dispatch.
@@ -302,8 +297,7 @@ def backward_pass(
     """Return the backward pass of a layer: combine, experts, dispatch, attention.
 
     Args:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         number: Number of the layer.
         layer: Its demand and computation.
         following: The next layer of the pass (the one before in the model), whose circuits are set

@@ -29,7 +29,7 @@ class JobShape:
 
     @property
     def is_single_group(self) -> bool:
-        """Whether a job is one EP group and one micro-batch."""
+        """True if a job is one EP group and one micro-batch."""
         return self == JobShape()
 
 
@@ -115,8 +115,7 @@ def activation_bytes(model: Model, training: Training, servers: int) -> float:
     These are the activations of its ranks. The backward pass returns as many bytes of gradients.
 
     Args:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         servers: Servers of an EP group.
     """
     return training.ep / servers * training.rank_tokens * model.token_bytes
@@ -130,7 +129,6 @@ def gradient_bytes(model: Model, servers: int, dp: int, payloads: Payloads = PLA
     all replicas. Those of embedding, head and layers without experts aren't counted.
 
     Args:
-        model: The model.
         servers: Servers of an EP group.
         dp: Data-parallel replicas.
         payloads: The form of tokens, which may have matrices of its own on every rank.

@@ -81,7 +81,6 @@ def iteration_tasks(job: Job, passes: Passes, traffic: PipelineTraffic) -> tuple
     """Return all tasks of a job in one iteration.
 
     Args:
-        job: The job.
         passes: Returns the operations of each pass.
         traffic: What servers send besides all-to-alls.
 

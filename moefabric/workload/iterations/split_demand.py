@@ -39,7 +39,7 @@ class SplitDemand:
 
     @property
     def is_exact(self) -> bool:
-        """Whether splits are computed for the demand that is sent."""
+        """True if splits are computed for the demand that is sent."""
         return self.source == "known" and not self.error
 
     def with_error(self, demand: DemandMatrix, seed: int, place: tuple[int, ...]) -> DemandMatrix:

@@ -36,7 +36,7 @@ _TABLE: Final = json.loads((files("moefabric.workload.models") / "architectures.
 _WINDOWED: Final = frozenset({"sliding_attention", "chunked_attention"})
 _LAYER_TYPES: Final = _WINDOWED | {"full_attention"}
 _SIZE: Final = re.compile("size|dim|rank|heads|layers|experts|vocab|width|num_|^n_")
-"""What names of keys with sizes have."""
+"""Words in the names of keys with sizes."""
 
 
 class _Configuration:

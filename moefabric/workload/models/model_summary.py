@@ -26,7 +26,6 @@ class ModelSummary:
     """Figures of a model.
 
     Attributes:
-        model: The model.
         sequence: Tokens of a sequence.
         tokens: Tokens of a rank.
         ranks: Expert-parallel ranks.

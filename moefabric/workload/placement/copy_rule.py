@@ -19,7 +19,7 @@ from moefabric.workload.models.model import Model, Training
 Numbers = NDArray[np.int64]
 
 CopyUnit = Literal["expert", "rank", "server"]
-"""That to which a token goes once."""
+"""Unit that receives one copy of a token: an expert, a rank, or a server."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class CopyRule:
     """The number of copies of a token that travel.
 
     Attributes:
-        unit: That to which a token goes once.
+        unit: Unit that receives one copy of a token.
         limit: The most units to which a token goes; 0 for all that have one of its experts. Units
             with the largest sums of scores are kept. Others of their experts compute the token
             instead of its experts elsewhere (Occult's collaboration pruning), so that the result
@@ -39,7 +39,7 @@ class CopyRule:
 
     @property
     def is_default(self) -> bool:
-        """Whether each token goes to each of its experts, so that counts by expert suffice."""
+        """True if each token goes to each of its experts, so that counts by expert suffice."""
         return self.unit == "expert" and not self.limit
 
 
@@ -121,8 +121,7 @@ def routed_layer(
     """Return the MoE layer for the routes of tokens.
 
     Args:
-        model: The model.
-        training: How it is trained.
+        training: How the model is trained.
         placement: The servers of ranks and experts.
         routes: Routes of the layer, as a sample: each rank has `rank_tokens` tokens like them.
         slots: Position [expert] of each expert in the order of their ranks.

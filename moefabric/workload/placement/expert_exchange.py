@@ -101,7 +101,6 @@ def with_expert_exchange(
         operations: The operations of an iteration.
         exchange: The exchange; None changes nothing.
         groups: The servers of each EP group, in the order of the operations' demands.
-        model: The model.
     """
     moves = exchange and _ExpertMoves(exchange, groups, model)
     for operation in operations:

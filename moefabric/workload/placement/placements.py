@@ -171,8 +171,7 @@ def expert_order(
     """Return the experts of a layer in the order of their ranks.
 
     Args:
-        placement: The placement.
-        tokens: Tokens [rank, expert] from which it is chosen.
+        tokens: Tokens [rank, expert] from which the placement is chosen.
         seed: Seed of random numbers.
         pairs: Tokens [expert, expert] that have both experts; None if routes are unknown.
         servers: Number of servers, which the ranks fill in order.

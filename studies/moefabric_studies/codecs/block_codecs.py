@@ -42,7 +42,7 @@ class Ieee754:
 
 
 class Int8:
-    """One byte for each number and a scale for each vector."""
+    """Codec with one byte for each number and a scale for each vector."""
 
     def encode(self, block: Floats) -> bytes:
         """Return the shape, the scales and the bytes."""

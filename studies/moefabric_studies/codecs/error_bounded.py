@@ -18,13 +18,13 @@ from moefabric_studies.codecs.code_streams import STREAMS, Codes
 Floats = NDArray[np.float32]
 
 _LARGEST_CODE: Final = 1 << 12
-"""Beyond it, rounding in 32 bits might exceed the bound: such blocks keep their bits."""
+"""Largest code; rounding in 32 bits might exceed the bound beyond it, so that bits are kept."""
 _MARGIN: Final = 1 - 2.0**-8
 """Share of the bound that is left to the quantiser; the rest covers rounding in 32 bits."""
 _HEADER: Final = struct.Struct("<BBfIH")
 _DTYPES: Final = tuple(np.dtype(name) for name in ("<i1", "<i2", "<i4"))
 _BITS: Final = 2
-"""The type of codes that are the bits of numbers, for blocks that can't be quantised."""
+"""Type of codes that are the bits of numbers, for blocks that can't be quantised."""
 
 
 def error_bounds(blocks: Floats, relative: float | NDArray[Any]) -> NDArray[np.float64]:

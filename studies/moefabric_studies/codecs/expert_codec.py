@@ -32,8 +32,8 @@ def encode(expert: Weights, shared: Weights, ratio: float) -> bytes:
         ratio: Bytes of the expert for each byte of the code.
     """
     residual = expert - shared
-    kept = max(1, int(expert.nbytes / ratio / KEPT_BYTES))
-    index = _largest(np.abs(residual), kept).astype(np.uint32)
+    count = max(1, int(expert.nbytes / ratio / KEPT_BYTES))
+    index = _largest(np.abs(residual), count).astype(np.uint32)
     return index.tobytes() + residual[index].tobytes()
 
 

@@ -260,7 +260,7 @@ def _iteration(spec: ExperimentSpec, wired: _Fabric) -> Scenario:
         first = len(steps)
         for task in planned:
             sent = task.flows
-            own = () if sent is None else routed_flows(fabric, sent.circuits, sent.flows, 1.0)
+            routed = () if sent is None else routed_flows(fabric, sent.circuits, sent.flows, 1.0)
             after = tuple(first + number for number in task.step.after)
-            steps.append(FlowStep(own, after, task.step.seconds))
+            steps.append(FlowStep(routed, after, task.step.seconds))
     return scenario(f"pipeline, {wired.choice.name}", fabric, steps, delay_s=0.0)

@@ -199,8 +199,8 @@ class _Simulation:
         devices = helper.Install(*(self.node[_node(end)] for end in ends))
         for side, (near, far) in enumerate((ends, ends[::-1])):
             device = devices.Get(side)
-            own = _node(near) in self.servers and (near, far) not in self.transit
-            self._queue(device, is_host=own)
+            is_host = _node(near) in self.servers and (near, far) not in self.transit
+            self._queue(device, is_host=is_host)
             address = ns.Ipv4Address(f"10.{number >> 6}.{number & 63}.{side + 1}")
             ipv4 = self.node[_node(near)].GetObject[ns.Ipv4]()
             interface = ipv4.AddInterface(device)

@@ -102,8 +102,8 @@ def _survival(
     )
     for name, _, speed_ups in _gained(results, compared):
         model = median(speed_ups[0])
-        kept = (_kept(model, values) for values in speed_ups[1:])
-        yield f"{name}: {model:.2f} times as fast", *kept
+        texts = (_kept(model, values) for values in speed_ups[1:])
+        yield f"{name}: {model:.2f} times as fast", *texts
     first = {case.fabric: case for case in results.of_group(_FIRST)}
     if {"block", "divert"} <= first.keys():
         times = [(first["divert"].last_s(t), first["block"].last_s(t)) for t in results.transports]
@@ -176,8 +176,8 @@ def _forwarding_slowdowns(cases: Sequence[CaseResult]) -> Iterator[Row]:
     transports = common_transports(cases)
     yield "", *transports
     for fabric in dict.fromkeys(case.fabric for case in cases):
-        own = [case for case in cases if case.fabric == fabric]
-        yield f"`{fabric}`", *(_slowdowns(own, transport) for transport in transports)
+        alike = [case for case in cases if case.fabric == fabric]
+        yield f"`{fabric}`", *(_slowdowns(alike, transport) for transport in transports)
 
 
 def _slowdowns(cases: Sequence[CaseResult], transport: str) -> str:
@@ -238,14 +238,14 @@ def _emulated(results: OracleResults) -> Iterator[Row]:
     base = next(r for r in results.emulated if r.fabric == "eps")
     for result in results.emulated:
         pairs = ((result.planned_s, base.planned_s), (result.measured_s, base.measured_s))
-        own = [f"{median(mine) / median(others):.2f}" for mine, others in pairs]
+        relative = [f"{median(fabric_s) / median(base_s):.2f}" for fabric_s, base_s in pairs]
         if result.is_invalid or base.is_invalid:
-            own[1] = MISSING
+            relative[1] = MISSING
         cases = results.of_group("prototype")
         packets = (_range(ratios(cases, result.fabric, "eps", t)) for t in results.transports)
         count = len(result.measured_s)
         errors = () if result.is_invalid else result.errors
-        yield result.fabric, result.verdict, count, *_quantiles(errors), *own, *packets
+        yield result.fabric, result.verdict, count, *_quantiles(errors), *relative, *packets
 
 
 def _flows(results: OracleResults) -> Iterator[Row]:

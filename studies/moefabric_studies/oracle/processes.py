@@ -86,11 +86,11 @@ class SimulatorProcess:
         """
         command = [str(self.python), str(_HERE / self.program)]
         completions: list[Completion] = []
-        with TemporaryFile("w+") as given, TemporaryFile("w+") as log:
-            json.dump(list(documents), given)
-            given.seek(0)
+        with TemporaryFile("w+") as scenarios, TemporaryFile("w+") as log:
+            json.dump(list(documents), scenarios)
+            scenarios.seek(0)
             try:
-                process = Popen(command, stdin=given, stdout=PIPE, stderr=log, text=True)
+                process = Popen(command, stdin=scenarios, stdout=PIPE, stderr=log, text=True)
             except OSError as error:
                 raise SimulatorError(f"{self.python}: {error.strerror}") from error
             with process:

@@ -62,17 +62,17 @@ class CaseResult(_Part):
     fabric: str
     """Name of the fabric, or of what it does about dark circuits."""
     factor: float
-    """Modelled bytes and times were multiplied by it."""
+    """Factor by which modelled bytes and times were multiplied."""
     bytes: float
     """Payload bytes of all flows."""
     forwarded_bytes: float = 0.0
-    """Those that other servers forward."""
+    """Payload bytes that other servers forward."""
     predicted_s: float
     """The model's completion time: the fluid bound of each phase."""
     max_min_s: tuple[float, ...]
     """When each flow ends in the model's max-min simulation."""
     paced_s: tuple[float, ...]
-    """When each flow ends there if none exceeds its own rate."""
+    """When each flow ends in that simulation if none exceeds its own rate."""
     alone_s: tuple[float, ...]
     """When each flow would end if it were alone on its links: a null model."""
     packets: tuple[PacketResult, ...]
@@ -94,9 +94,9 @@ class CaseResult(_Part):
         """
         [packets] = [p for p in self.packets if p.transport == transport]
         simulated = self.paced_s if transport == PACED else self.max_min_s
-        for own, end in zip(simulated, packets.ends_s, strict=True):
-            if end is not None:
-                yield own / end - 1
+        for model_s, end_s in zip(simulated, packets.ends_s, strict=True):
+            if end_s is not None:
+                yield model_s / end_s - 1
 
 
 class SharingResult(_Part):
@@ -115,7 +115,7 @@ class SharingResult(_Part):
     def errors(self) -> list[float]:
         """The model's error for each flow."""
         pairs = zip(self.max_min_s, self.simgrid_s, strict=True)
-        return [own / other - 1 for own, other in pairs]
+        return [model_s / simgrid_s - 1 for model_s, simgrid_s in pairs]
 
 
 class EmulatedResult(_Part):
@@ -132,7 +132,7 @@ class EmulatedResult(_Part):
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the measurements can't be trusted, so that tables don't show them."""
+        """True if the measurements can't be trusted, so that tables don't show them."""
         return self.verdict == Verdict.INVALID
 
     @property

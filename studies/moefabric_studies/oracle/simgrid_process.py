@@ -36,7 +36,10 @@ def _answer(scenario: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Simulation:
-    """One actor per step; a sender and a receiver per flow, on hosts named after the NICs."""
+    """Simulation with an actor for each step, and a sender and a receiver for each flow.
+
+    Their hosts are named after the NICs.
+    """
 
     def __init__(self, scenario: Mapping[str, Any]) -> None:
         self.engine = Engine([sys.argv[0], *_PURE_SHARING])

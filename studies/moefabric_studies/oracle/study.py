@@ -109,10 +109,12 @@ def _simulated(
     reporter: ProgressReporter,
     units: Units,
 ) -> list[results.Completion]:
-    """Return the completions of scenarios: those that are kept, and simulated ones."""
+    """Return the completions of scenarios; simulate those without a stored one."""
     names = [_digest(document) for document in documents]
     missing = {
-        name: one for name, one in zip(names, documents, strict=True) if name not in units.kept
+        name: document
+        for name, document in zip(names, documents, strict=True)
+        if name not in units.results
     }
 
     def keep(document: Mapping[str, Any], completion: results.Completion) -> None:
@@ -121,7 +123,7 @@ def _simulated(
     for _ in range(len(documents) - len(missing)):
         reporter.advance("simulated before")
     ns3.run_side_by_side([*missing.values()], _PROCESSES, reporter.advance, keep)
-    return [results.Completion.model_validate(units.kept[name]) for name in names]
+    return [results.Completion.model_validate(units.results[name]) for name in names]
 
 
 def _digest(document: Mapping[str, Any]) -> str:

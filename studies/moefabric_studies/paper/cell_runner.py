@@ -67,7 +67,7 @@ class CellRunner:
         for _, group in groupby(sorted(chosen, key=self._wiring), key=self._wiring):
             cells = list(group)
             for cell in cells:
-                if str(cell) in self.units.kept:
+                if str(cell) in self.units.results:
                     self._take(cell)
             remaining = [cell for cell in cells if cell not in self.measurements]
             for _ in range(_ATTEMPTS if remaining else 0):

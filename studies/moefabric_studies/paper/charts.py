@@ -46,7 +46,7 @@ def columns(
         unit: Unit of the values.
         reference: Value of a horizontal line.
     """
-    values = [value for one in series for value in (*one.values, *one.published)]
+    values = [value for curve in series for value in (*curve.values, *curve.published)]
     known = [value for value in values if value is not None]
     y = Axis.numbers(
         min([0.0, *known]), max([0.0, *known]) * 1.05 or 1.0, f"{{:g}}{unit}".format, 5
@@ -54,9 +54,9 @@ def columns(
     marks: list[Mark] = [] if reference is None else [Rule("reference", y=reference)]
     width = min(0.84 / len(series), 34.0 * len(groups) / _WIDTH)
     for g, group in enumerate(groups):
-        for s, one in enumerate(series):
+        for s, curve in enumerate(series):
             left = g + 0.5 + (s - len(series) / 2) * width
-            marks += _column(one, g, (left, left + 0.94 * width), group, unit)
+            marks += _column(curve, g, (left, left + 0.94 * width), group, unit)
     return _chart(title, Axis.names(groups), y, marks, series)
 
 
@@ -85,7 +85,7 @@ def lines(
         series: A line each.
         logarithmic: Whether the y axis is logarithmic.
     """
-    values = [value for one in series for value in one.values if value is not None] or [0.0, 1.0]
+    values = [v for curve in series for v in curve.values if v is not None] or [0.0, 1.0]
     margin = 0.08 * (max(values) - min(values))
     y = Axis.numbers(min(values) - margin, max(values) + margin, most=5)
     if logarithmic:
@@ -94,17 +94,17 @@ def lines(
         y = Axis(low, high, {n: f"{n:g}" for n in powers if low <= n <= high}, logarithmic=True)
     x = Axis(-0.5, len(labels) - 0.5, dict(enumerate(labels)))
     marks = list[Mark]()
-    for one in series:
-        points = [(n, value) for n, value in enumerate(one.values) if value is not None]
-        marks.append(Line(points, f"curve c-{one.class_}"))
+    for curve in series:
+        points = [(n, value) for n, value in enumerate(curve.values) if value is not None]
+        marks.append(Line(points, f"curve c-{curve.class_}"))
         marks += [
-            Dot(n, value, one.class_, f"{one.name}, {labels[n]}: {value:.4g}", 4.0)
+            Dot(n, value, curve.class_, f"{curve.name}, {labels[n]}: {value:.4g}", 4.0)
             for n, value in points
         ]
     return _chart(title, x, y, marks, series)
 
 
 def _chart(title: str, x: Axis, y: Axis, marks: Sequence[Mark], series: Sequence[Series]) -> Markup:
-    legend = [(one.class_, one.name) for one in series]
+    legend = [(curve.class_, curve.name) for curve in series]
     panel = Panel(x, y, marks, _HEIGHT, title, legend=legend)
     return figure(title, [panel], width=_WIDTH)

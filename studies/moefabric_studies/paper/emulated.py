@@ -26,7 +26,7 @@ _TABLES: Final = ("efficiency", "speed", "circuits", "share", "delay")
 emulated."""
 _SETTLE_TIMES_NS: Final = tuple(round(s * NS_PER_S) for s in (1e-6, 1e-3, 25e-3, 0.1, 1.0, 10.0))
 RECONFIGURATION: Final = "reconfiguration"
-"""Stands for the reconfiguration times among the filters of the command line."""
+"""Filter of the command line that selects the reconfiguration times."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class CellFilter:
             raise SpecError([("--only", str(error))]) from error
 
     def matches(self, cell: Cell) -> bool:
-        """Whether a cell passes the filter."""
+        """Return whether a cell passes the filter."""
         return (
             cell.job.split(" ")[0] == self.model
             and self.rate_bps in {None, cell.rate_bps}

@@ -100,7 +100,6 @@ def region_fabric(
 
     Args:
         name: name of the fabric.
-        emulation: the network.
         settle_ns: settle time of the OCS.
         regions: number of regions.
         mtu: largest IP packet in bytes.

@@ -89,7 +89,7 @@ class Evaluation:
 
     @property
     def is_predicted(self) -> bool:
-        """Whether all values are those of the fluid model."""
+        """True if all values are those of the fluid model."""
         return isinstance(self.source, FluidSource)
 
     @property

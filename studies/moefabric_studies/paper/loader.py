@@ -167,8 +167,8 @@ def load_published(path: Path) -> Published:
 
 
 Claim = Literal["value", "at-most", "at-least", "more-than"]
-"""What the paper says: the value or range itself, or one bound of it. `more-than` excludes values
-that the precision can't tell from the bound."""
+"""Kind of a published value: the value or range itself, or one bound of it. `more-than` excludes
+values that the precision can't tell from the bound."""
 
 
 class RowSpec(Section):

@@ -50,12 +50,12 @@ class CellMeasurement:
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the measurement must not be used."""
+        """True if the measurement must not be used."""
         return self.verdict == Verdict.INVALID
 
     @property
     def is_undisturbed(self) -> bool:
-        """Whether no other programs used the machine during the measurement."""
+        """True if no other programs used the machine during the measurement."""
         return not (*DISTURBED.judge(self.disturbed), *LATENESS.judge(self.late, place=""))
 
     def to_json(self) -> Json:
@@ -201,7 +201,7 @@ class Measurements:
 
     @property
     def is_invalid(self) -> bool:
-        """Whether a cell was lost or is invalid."""
+        """True if a cell was lost or is invalid."""
         return bool(self.lost) or self.invalid > 0
 
     def to_json(self) -> Json:

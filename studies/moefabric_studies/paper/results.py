@@ -36,7 +36,7 @@ class PaperResults:
 
     def rows(self, table: str) -> tuple[PaperRow, ...]:
         """Return the rows of the table with this name."""
-        return next(one.rows for one in self.tables if one.name == table)
+        return next(entry.rows for entry in self.tables if entry.name == table)
 
     @property
     def counts(self) -> Counts:

@@ -82,12 +82,12 @@ class PaperRow:
 
     @property
     def is_judged(self) -> bool:
-        """Whether the row counts as a prediction of the paper's value."""
+        """True if the row counts as a prediction of the paper's value."""
         return self.verdict in JUDGED
 
     @property
     def is_null_inside(self) -> bool:
-        """Whether the null model's value is inside the band."""
+        """True if the null model's value is inside the band."""
         return self.band is not None and self.null is not None and contains(self.band, self.null)
 
     def to_json(self) -> dict[str, Any]:
@@ -110,9 +110,7 @@ class PaperTable:
 
     Attributes:
         name: name of the table.
-        title: its title.
         source: place of its values in the paper.
-        rows: its rows.
         why: explains its rows outside their bands.
         null_model: the null model in words.
     """

@@ -1,4 +1,4 @@
-"""Shares of time and of traffic: what the paper measures in production (section 3, appendix A).
+"""Shares of time and of traffic that the paper measured in production (section 3, appendix A).
 
 A profiler sees an all-to-all from a rank's call to its end. A rank that has computed its experts
 calls the combine and waits there until the busiest rank has computed its own. So what a profiler

@@ -66,7 +66,7 @@ class ClaimSpec(Section):
     id: str = Field(pattern=r"[A-Z][0-9]+[a-z]?")
     """Number of the claim, for example B1."""
     claim: str
-    """What is claimed, in one sentence."""
+    """The claim in one sentence."""
     published: str = ""
     """The published value and its place in the paper; empty for a question of our own."""
     band: list[float | None] | None = Field(default=None, min_length=2, max_length=2)
@@ -82,7 +82,7 @@ class ClaimSpec(Section):
     why: str = ""
     """Reason for the band; why a claim isn't tested."""
     exact: bool = False
-    """Whether repetition can't change the value, as of counted bytes: one sample is enough."""
+    """True if repetition can't change the value, as of counted bytes: one sample is enough."""
 
 
 @dataclass(frozen=True)
@@ -197,10 +197,10 @@ class JudgedClaim:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Return bounds of the median of what samples are drawn from, with confidence of 95 %.
+    """Return a confidence interval of 95 % for the median of the samples' distribution.
 
-    They are two of the samples, whatever the distribution. Fewer than six samples don't suffice;
-    then the bounds are the least and the largest.
+    Its bounds are two of the samples, whatever the distribution. Fewer than six samples don't
+    suffice; then the bounds are the least and the largest.
     """
     ordered, n = sorted(samples), len(samples)
     outside, rank = 0.0, 0
@@ -244,7 +244,7 @@ class StudySpec(plugins.Document):
     paper: str
     """Title, venue and number of the paper."""
     sources: str
-    """Which parts rest on which source: the whole text, an abstract, the authors' code."""
+    """Source of each part: the whole text, an abstract, the authors' code."""
     mechanism: str
     """What the system does, as Markdown."""
     method: str
@@ -256,7 +256,7 @@ class StudySpec(plugins.Document):
     changes: list[Change] = Field(default_factory=list)
     """Changes of the system or the set-up after the first measurement."""
     objections: list[Objection] = Field(default_factory=list)
-    """What the authors would object to."""
+    """Objections that the authors would raise."""
 
     def errors(self) -> Iterator[plugins.InputError]:
         """Yield an error for each claim whose number is taken, or that has a wrong measure."""
@@ -408,39 +408,45 @@ class StudyResult:
         none = Measure(None, note="The study has no such measure.")
         measures = {"": Measure(None), **self.outcome.measures}
         chosen = ((spec, measures.get(spec.measure, none)) for spec in self.spec.claims)
-        return [JudgedClaim(spec, one, self._runs_of(spec, one)) for spec, one in chosen]
+        return [
+            JudgedClaim(spec, measure, self._runs_of(spec, measure)) for spec, measure in chosen
+        ]
 
     def _runs_of(self, spec: ClaimSpec, measure: Measure) -> list[RunVerdict]:
         """Return the fabrics on which a value rests."""
         if spec.method != "emulated":
             return []
         names = measure.runs
-        return [one for one in self.run_verdicts if names is None or one.belongs_to(names)]
+        return [run for run in self.run_verdicts if names is None or run.belongs_to(names)]
 
     @property
     def run_verdicts(self) -> list[RunVerdict]:
         """Verdict of each fabric that was emulated."""
         return [
             RunVerdict(
-                f"{one.experiment}/{result.fabric}",
+                f"{run.experiment}/{result.fabric}",
                 result.fidelity.verdict,
                 result.fidelity.reasons,
             )
-            for one in self.outcome.runs
-            for result in one.results
+            for run in self.outcome.runs
+            for result in run.results
         ]
 
     @property
     def origins(self) -> list[str]:
         """Commit of each stored run whose origin has a remark, and the remark."""
-        sources = (one.manifest.provenance for one in self.outcome.runs)
-        told = (one for one in sources if one is not None and one.remark)
-        return list(dict.fromkeys(f"commit {(one.commit or '')[:8]}; {one.remark}" for one in told))
+        sources = (run.manifest.provenance for run in self.outcome.runs)
+        remarks = (
+            f"commit {(source.commit or '')[:8]}; {source.remark}"
+            for source in sources
+            if source is not None and source.remark
+        )
+        return list(dict.fromkeys(remarks))
 
     @property
     def is_invalid(self) -> bool:
-        """Whether a claim has no value, or an emulated run was invalid."""
-        verdicts = {one.verdict for one in self.run_verdicts}
+        """True if a claim has no value, or an emulated run was invalid."""
+        verdicts = {run.verdict for run in self.run_verdicts}
         return Verdict.INVALID in verdicts or any(c.verdict == "invalid" for c in self.claims)
 
     def to_json(self) -> dict[str, Any]:
@@ -453,8 +459,8 @@ class StudyResult:
             "claims": [claim.to_json() for claim in self.claims],
             "grids": [grid.to_json() for grid in self.outcome.grids],
             "runs": [
-                {"fabric": one.name, "verdict": one.verdict, "reasons": list(one.reasons)}
-                for one in self.run_verdicts
+                {"fabric": run.name, "verdict": run.verdict, "reasons": list(run.reasons)}
+                for run in self.run_verdicts
             ],
         }
 
@@ -476,8 +482,9 @@ def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -
     claims = []
     for claim in result.claims:
         document = claim.to_json()
-        kept = {name: document[name] for name in ("id", "value", "verdict", "runs_verdict", "note")}
-        claims.append({**kept, "samples": document["samples"][:_MOST_SAMPLES]})
+        names = "id", "value", "verdict", "runs_verdict", "note"
+        samples = document["samples"][:_MOST_SAMPLES]
+        claims.append({**{name: document[name] for name in names}, "samples": samples})
     return stored_lines(
         {
             "system": result.spec.system,
@@ -487,7 +494,7 @@ def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -
                 "provenance": source.to_json(),
             },
             "claims": claims,
-            "runs": [{"fabric": one.name, "verdict": one.verdict} for one in result.run_verdicts],
+            "runs": [{"fabric": run.name, "verdict": run.verdict} for run in result.run_verdicts],
         }
     )
 

@@ -33,7 +33,7 @@ class Tensor:
 
 
 class TensorChannel(Protocol):
-    """One end of a channel."""
+    """End of a channel."""
 
     def send(self, tensor: Tensor) -> None:
         """Send a tensor."""

@@ -20,7 +20,7 @@ _BATCH: Final = 64
 
 
 class DatagramChannel:
-    """One end of a channel over UDP."""
+    """End of a channel over UDP."""
 
     def __init__(
         self,

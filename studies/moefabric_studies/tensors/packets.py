@@ -87,7 +87,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Enough of a tensor has arrived."""
+    """Signal that enough of a tensor has arrived."""
 
     tensor: int
 

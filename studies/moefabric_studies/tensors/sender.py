@@ -16,11 +16,11 @@ from moefabric_studies.tensors.window import Window
 LEAST_TIMEOUT_S: Final = 0.005
 """Least time after which a packet counts as lost and a PROBE is repeated."""
 REORDERING: Final = 3
-"""A packet counts as lost if a packet arrived that was sent so many later (RFC 9002, 6.1.1)."""
+"""Packets sent later, one of which arrived, after which a packet is lost (RFC 9002, 6.1.1)."""
 FIRST_TIMEOUT_S: Final = 0.02
-"""The same before a round trip was measured."""
+"""Time after which a packet counts as lost before a round trip was measured."""
 MOST_TIMEOUT_S: Final = 0.2
-"""Most time between PROBEs."""
+"""Longest time between PROBEs."""
 _RTT_GAIN: Final = 1 / 8
 _LATE: Final = 2.0
 """Round trips after which a packet counts as lost."""

@@ -19,7 +19,7 @@ _TCP_NOTSENT_LOWAT: Final = 25
 
 
 class StreamChannel:
-    """One end of a channel over one TCP connection; nothing is lost.
+    """End of a channel over a TCP connection, which loses nothing.
 
     With priorities, a slice of a front layer overtakes those of other layers that have not entered
     the socket, as in P3 (MLSys 2019) and ByteScheduler (SOSP 2019).

@@ -121,7 +121,7 @@ def looped(client: ControllerClient, servers: int) -> float:
 
 
 def measured(servers: int, there: str) -> Size:
-    """One size, brought up to be timed, and once more to be used."""
+    """Measure a fabric of this size: its start and end, then a run on it."""
     job, wired = sized(servers)
     coming = min((run_cycle(wired, there) for _ in range(TURNS)), key=lambda one: one.idle_up_s)
     with running_testbed(wired, transport=PACED) as (up, fleet, controllers):

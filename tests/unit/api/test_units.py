@@ -54,11 +54,11 @@ def test_last_line_may_be_cut_and_an_error_keeps_the_file(tmp_path: Path) -> Non
     assert file is not None
     file.write_bytes(file.read_bytes()[:-4])
     with suppress(KeyboardInterrupt), finished_units(json_file, SAME, resume=True) as units:
-        assert list(units.kept) == ["unit 0", "unit 1"]
+        assert list(units.results) == ["unit 0", "unit 1"]
         units.result("unit 2", lambda: 5)
         raise KeyboardInterrupt
     with finished_units(json_file, SAME, resume=True) as units:
-        assert list(units.kept) == ["unit 0", "unit 1", "unit 2"]
+        assert list(units.results) == ["unit 0", "unit 1", "unit 2"]
 
 
 def test_units_of_another_run_are_refused(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_units_of_another_run_are_refused(tmp_path: Path) -> None:
     ):
         pass
     with finished_units(json_file, SAME, resume=False) as units:
-        assert units.kept == {}
+        assert units.results == {}
 
 
 def test_a_command_without_a_file_keeps_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from moefabric.ui.cli.main import main
 
 ROOT = Finding("root", True, "", needed=True)
 BPF = Finding("packet switches", True, "", needed=True, instead="Open vSwitch")
-NETEM = Finding("netem", False, "no such qdisc")
+BFIFO = Finding("bfifo", False, "no such qdisc")
 OVS = Finding("Open vSwitch", True, "")
 
 
@@ -29,14 +29,14 @@ def lacking(finding: Finding, *, is_unknown: bool = False) -> Finding:
     ("findings", "text"),
     [
         ([ROOT, BPF, OVS], "ready for run, up"),
-        ([ROOT, BPF, NETEM, lacking(OVS)], "ready for run, up; without: netem, Open vSwitch"),
+        ([ROOT, BPF, BFIFO, lacking(OVS)], "ready for run, up; without: bfifo, Open vSwitch"),
         ([ROOT, lacking(BPF), OVS], "ready for run, up; without: packet switches"),
         (
             [ROOT, lacking(BPF), lacking(OVS)],
             "ready for predict, plan; not for run, up; needs: packet switches",
         ),
         (
-            [lacking(ROOT), lacking(BPF, is_unknown=True), NETEM],
+            [lacking(ROOT), lacking(BPF, is_unknown=True), BFIFO],
             "ready for predict, plan; not for run, up; needs: root; unknown: packet switches",
         ),
     ],

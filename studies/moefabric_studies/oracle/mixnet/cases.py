@@ -31,7 +31,7 @@ _SHARES: Final = (1.0, 1 / 8, 1 / 64)
 
 
 class Network(StrEnum):
-    """What carries an all-to-all in the simulator."""
+    """Network that carries an all-to-all in the simulator."""
 
     FAT_TREE = "fat-tree"
     """A host for each GPU on a 1:1 fat tree, and a random path for each flow."""
@@ -81,7 +81,7 @@ class JudgedCase:
 
     @property
     def is_short(self) -> bool:
-        """Whether start-up and latency are a notable part of its time."""
+        """True if start-up and latency are a notable part of its time."""
         return self.share < _SHARES[1]
 
     def matrix(self, demands: Mapping[str, FloatArray]) -> FloatArray:
@@ -143,4 +143,4 @@ It was written down before that model was set beside the results. The model's le
 flows collide between leaves and spines. The simulator's holds 4, and flows collide in two tiers.
 """
 HASHED_MEDIAN_BAND: Final[Band] = (-0.15, 0.10)
-"""Where the median of these errors was expected."""
+"""Band in which the median of these errors was expected."""

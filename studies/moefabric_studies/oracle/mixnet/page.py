@@ -73,12 +73,12 @@ class Comparison:
 
     @property
     def band(self) -> Band:
-        """Where the error was expected before the simulator ran."""
+        """Errors that were predicted before the simulator ran."""
         return band(self.case, self.answer.group)
 
     @property
     def holds(self) -> bool:
-        """Whether it is there."""
+        """True if the error lies within `band`."""
         low, high = self.band
         return low <= self.error <= high
 
@@ -165,12 +165,12 @@ def _groups(compared: Sequence[Comparison]) -> Iterator[Row]:
     yield "cases", "sizes", "cases", "band", *columns
     key = lambda c: (list(Group).index(c.answer.group), c.case.is_short, c.band)  # noqa: E731
     for (number, short, (low, high)), part in groupby(sorted(compared, key=key), key):
-        own = list(part)
-        errors, null = ([getattr(c, name) for c in own] for name in ("error", "null_error"))
+        cases = list(part)
+        errors, null = ([getattr(c, name) for c in cases] for name in ("error", "null_error"))
         spread = (deviation(quantile(e, q)) for e in (errors, null) for q in (0.05, 0.5, 0.95))
-        held = f"{sum(c.holds for c in own)} of {len(own)}"
+        held = f"{sum(c.holds for c in cases)} of {len(cases)}"
         limits = f"{deviation(low)} to {deviation(high)}"
-        yield list(Group)[number], _sizes(short), len(own), limits, held, *spread
+        yield list(Group)[number], _sizes(short), len(cases), limits, held, *spread
 
 
 def _by_network(compared: Sequence[Comparison]) -> Iterator[tuple[str, list[Comparison]]]:
@@ -213,8 +213,8 @@ def _order(compared: Sequence[Comparison]) -> Iterator[Row]:
             if c.case.optical
         ]
         theirs = [a.result.last_s / b.result.last_s for a, b in pairs]
-        base = [b.answer.hashed_s if hashes else b.answer.seconds for _, b in pairs]
-        ours = [a.answer.seconds / own for (a, _), own in zip(pairs, base, strict=True) if own]
+        base_s = [b.answer.hashed_s if hashes else b.answer.seconds for _, b in pairs]
+        ours = [a.answer.seconds / s for (a, _), s in zip(pairs, base_s, strict=True) if s]
         apart = [(t, o) for t, o in zip(theirs, ours, strict=True) if abs(o - 1) > ORDER_MARGIN]
         agreed = sum((t > 1) is (o > 1) for t, o in apart)
         medians = f"{median(theirs):.2f}", f"{median(ours):.2f}"
@@ -226,38 +226,38 @@ def _hashing(compared: Sequence[Comparison]) -> Iterator[Row]:
     columns = "spreads evenly: least", "median", "greatest", "hashes: least", "median", "greatest"
     yield "flows start", "sizes", "cases", *columns
     for rotated, short in product((True, False), (False, True)):
-        own = [
+        cases = [
             c
             for c in compared
             if c.hashed_error is not None and (c.case.rotated, c.case.is_short) == (rotated, short)
         ]
-        even, hashed = [c.error for c in own], hashed_errors(own, rotated=rotated, short=short)
+        even, hashed = [c.error for c in cases], hashed_errors(cases, rotated=rotated, short=short)
         values = (deviation(of(errors)) for errors in (even, hashed) for of in (min, median, max))
-        yield "in turn" if rotated else "all alike", _sizes(short), len(own), *values
+        yield "in turn" if rotated else "all alike", _sizes(short), len(cases), *values
 
 
 def _rotation(compared: Sequence[Comparison]) -> Iterator[Row]:
     """Yield errors on one switch where all servers begin with one receiver, and where not."""
     yield "demand", *(f"size {size}, {how}" for size in _SHARES.values() for how in _STARTS)
     by_case = {c.case: c for c in compared if c.case.network is Network.ONE_SWITCH}
-    for case, own in by_case.items():
+    for case, comparison in by_case.items():
         if case.rotated and case.share == 1:
             cases = [
                 replace(case, share=share, rotated=rotated)
                 for share, rotated in product(_SHARES, (False, True))
             ]
-            yield own.case.demand, *(deviation(by_case[c].error) for c in cases)
+            yield comparison.case.demand, *(deviation(by_case[c].error) for c in cases)
 
 
 def _outside(compared: Sequence[Comparison]) -> Iterator[str]:
     """Yield demand and network of the cases that are outside their bands, with their errors."""
     key = lambda c: (c.case.network, c.case.demand)  # noqa: E731
     for (network, demand), part in groupby(sorted(compared, key=key), key):
-        own = list(part)
-        errors = [c.error for c in own if not c.holds]
+        cases = list(part)
+        errors = [c.error for c in cases if not c.holds]
         if errors:
             spread = f"{deviation(min(errors))} to {deviation(max(errors))}"
-            yield f"{_TITLES[network]}, `{demand}`: {len(errors)} of {len(own)}, {spread}"
+            yield f"{_TITLES[network]}, `{demand}`: {len(errors)} of {len(cases)}, {spread}"
 
 
 def _sizes(short: bool) -> str:  # noqa: FBT001

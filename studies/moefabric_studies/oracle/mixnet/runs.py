@@ -37,7 +37,7 @@ _PS_PER_S: Final = 1e12
 
 
 class JudgedResult(BaseModel):
-    """When the simulator ended a case.
+    """Times at which the simulator ended a case.
 
     Attributes:
         circuits: Servers and number of circuits of each pair that has some.
@@ -63,7 +63,7 @@ class JudgedResult(BaseModel):
 
 
 class JudgedResults(BaseModel):
-    """All results, and where they come from."""
+    """Results of all cases, and their source."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     source: dict[str, str]
@@ -102,11 +102,11 @@ def _command(program: Path, case: JudgedCase, file: Path, seed: int) -> list[str
 
 
 def _output(command: list[str]) -> list[list[str]]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+    program = subprocess.run(command, capture_output=True, text=True, check=False)
+    if program.returncode:
+        last = program.stderr.strip().splitlines()[-1:] or [f"exit {program.returncode}"]
         raise SimulatorError(f"{' '.join(command)}: {last[0]}")
-    return [line.split() for line in done.stdout.splitlines() if line.strip()]
+    return [line.split() for line in program.stdout.splitlines() if line.strip()]
 
 
 def _last_s(case: JudgedCase, lines: list[list[str]]) -> float:

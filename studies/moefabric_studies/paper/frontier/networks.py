@@ -16,7 +16,7 @@ NICS: Final = GPUS_PER_SERVER
 """NICs of a server."""
 
 Device = Literal["EPS", "tapered EPS", "OCS", "patch panel"]
-"""Where the NICs that serve a region's all-to-alls end."""
+"""Device at which the NICs that serve a region's all-to-alls end."""
 
 
 @dataclass(frozen=True)

@@ -189,8 +189,8 @@ def _frontier_shares(results: FrontierResults) -> Iterator[Row]:
         for servers in results.region_sizes:
             points = results.select(servers=servers)
             best = [point for point in points if point.is_efficient]
-            own = sum(point.policy == policy.name for point in best)
-            counts += [f"{own} of {len(best)}", _reach(results, servers, policy)]
+            on_frontier = sum(point.policy == policy.name for point in best)
+            counts += [f"{on_frontier} of {len(best)}", _reach(results, servers, policy)]
         yield policy.title, *counts
 
 
@@ -203,9 +203,10 @@ def _reach(results: FrontierResults, servers: int, policy: FrontierPolicy) -> st
     reached = []
     for model in results.models:
         points = results.select(model=model, servers=servers)
-        own = efficient([point for point in points if point.policy == policy.name])
+        efficient_points = efficient([point for point in points if point.policy == policy.name])
         for best in (point for point in points if point.is_efficient):
-            affordable = [point.iteration_s for point in own if point.usd <= best.usd * (1 + 1e-9)]
+            limit_usd = best.usd * (1 + 1e-9)
+            affordable = [point.iteration_s for point in efficient_points if point.usd <= limit_usd]
             reached.append(best.iteration_s / min(affordable) if affordable else 0.0)
     return f"{100 * sum(reached) / len(reached):.0f} %"
 
@@ -322,8 +323,8 @@ def _permutation(results: FrontierResults) -> Iterator[Row]:
 
 def _moves(results: FrontierResults) -> Iterator[Row]:
     """Yield the times to light circuits up to which moving them pays."""
-    for (optical, share), group in groupby(results.moves, lambda one: (one.optical, one.share)):
-        cells = [f"{_break_even(one)} ({one.moved:.2f}, {one.fixed:.2f})" for one in group]
+    for (optical, share), group in groupby(results.moves, lambda move: (move.optical, move.share)):
+        cells = [f"{_break_even(move)} ({move.moved:.2f}, {move.fixed:.2f})" for move in group]
         yield _split(optical), f"{share:.0%}", *cells
 
 
@@ -332,7 +333,7 @@ def _recorded_moves(results: FrontierResults, policy: FrontierPolicy) -> tuple[s
 
     The run is that of the smallest region at 7+1 NICs.
     """
-    [times] = [one for one in results.traces if one.servers == SMALLEST]
+    [times] = [run for run in results.traces if run.servers == SMALLEST]
     pairs = zip(times.all_to_all[policy.name], times.all_to_all[EVEN_SPILL.name], strict=True)
     moves = [
         Move(

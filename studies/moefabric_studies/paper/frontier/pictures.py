@@ -63,9 +63,9 @@ def frontier(results: FrontierResults, servers: int) -> str:
     for model in results.models:
         points = results.select(model=model, servers=servers)
         best_s = min(point.iteration_s for point in points if point.policy == EPS.name)
-        own = {p: efficient([q for q in points if q.policy == p.name]) for p in policies}
+        best = {p: efficient([q for q in points if q.policy == p.name]) for p in policies}
         curves = {
-            policy: [(p.usd, p.iteration_s / best_s, _tooltip(policy, p)) for p in own[policy]]
+            policy: [(p.usd, p.iteration_s / best_s, _tooltip(policy, p)) for p in best[policy]]
             for policy in policies
         }
         panels.append(_policies(model, across, curves, None))

@@ -55,7 +55,7 @@ class Point(_Part):
     efficiency: float
     """Performance per dollar, relative to the non-blocking EPS at this rate."""
     is_efficient: bool = False
-    """Whether no cheaper network of this model and region is as fast."""
+    """True if no cheaper network of this model and region is as fast."""
 
 
 class Limit(_Part):
@@ -66,11 +66,11 @@ class Limit(_Part):
     servers: int
     """Servers of a region."""
     by_nics: dict[str, float]
-    """By the rate at which a server forwards, in NICs."""
+    """Times by the rate at which a server forwards, in NICs."""
     unlimited: float
-    """With any rate."""
+    """Time with any rate of forwarding."""
     relays: int
-    """Servers that forward on the longest path then."""
+    """Servers that forward on the longest path with any rate."""
     dispatch_nic_bytes: float
     """Time of the dispatch on the non-blocking EPS, as bytes of a NIC."""
 
@@ -113,11 +113,11 @@ class Move(_Part):
     policy: str
     """Policy that moves circuits."""
     waits: bool
-    """Whether a first all-to-all waits for its circuits, rather than starting over the EPS."""
+    """True if a first all-to-all waits for its circuits, rather than starting over the EPS."""
     moved: float
     """Time over circuits that were moved for the demand."""
     fixed: float
-    """Time of the same way to split bytes over even circuits, which never move."""
+    """Time with the same split over even circuits, which never move."""
     eps: float
     """Time over the electrical NICs alone."""
 
@@ -238,11 +238,11 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 def efficient(points: Sequence[Point]) -> list[Point]:
     """Return the points to which no other is both as cheap and as fast, the cheapest first."""
-    found: list[Point] = []
-    for point in sorted(points, key=lambda one: (one.usd, one.iteration_s)):
-        if not found or point.iteration_s < found[-1].iteration_s * (1 - 1e-9):
-            found.append(point)
-    return found
+    best: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.usd, point.iteration_s)):
+        if not best or point.iteration_s < best[-1].iteration_s * (1 - 1e-9):
+            best.append(point)
+    return best
 
 
 def marked(points: Sequence[Point]) -> tuple[Point, ...]:

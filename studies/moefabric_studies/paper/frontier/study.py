@@ -118,30 +118,32 @@ def run_study(
         SpecError: If a file of the folder can't be used.
     """
     start, keep = time.monotonic(), partial(_kept, units or Units())
+
+    def step(name: str, kind: type[_Kind], compute: Callable[[], Iterator[_Kind]]) -> list[_Kind]:
+        rows = keep(name, kind, compute)
+        reporter.advance(name)
+        return rows
+
     evaluation = load_evaluation(folder)
     regions = [_Region.of(job) for job in region_jobs(folder, evaluation.jobs, sizes)]
     points, limits = list[results.Point](), list[results.Limit]()
     for region in regions:
         name = f"{region.job.model}, {region.job.servers} servers"
-        points += keep(name, results.Point, partial(_points, region))
-        reporter.advance(name)
+        points += step(name, results.Point, partial(_points, region))
     for region in regions:
         name = f"{region.job.model}, {region.job.servers} servers: limits"
-        limits += keep(name, results.Limit, partial(_limits, region.job))
-        reporter.advance(name)
+        limits += step(name, results.Limit, partial(_limits, region.job))
     mixes, moves = list[results.Mix](), list[results.Move]()
     for job in (region.job for region in regions if region.job.model == _EXAMPLE):
         for kind in _PERMUTATIONS:
             name = f"{job.servers} servers: permutation, {kind}"
-            mixes += keep(name, results.Mix, partial(_mixes, job, kind))
-            reporter.advance(name)
+            mixes += step(name, results.Mix, partial(_mixes, job, kind))
         if job.servers == results.SMALLEST:
             moves += keep("moves", results.Move, partial(_moves, job))
     traces = list[results.TraceTimes]()
     for servers in _trace_sizes(sizes):
         name = f"{servers} servers: training trace"
-        traces += keep(name, results.TraceTimes, partial(_traces, evaluation.trace, servers))
-        reporter.advance(name)
+        traces += step(name, results.TraceTimes, partial(_traces, evaluation.trace, servers))
     speeds = [
         speed
         for region in regions
@@ -162,7 +164,7 @@ def run_study(
 def _kept(
     units: Units, name: str, kind: type[_Kind], compute: Callable[[], Iterator[_Kind]]
 ) -> list[_Kind]:
-    """Return the results of a step: those that are kept, or computed ones."""
+    """Return the stored results of a step; compute and store them if there are none."""
     rows = units.result(name, lambda: [row.model_dump(mode="json") for row in compute()])
     return [kind.model_validate(row) for row in rows]
 
@@ -328,7 +330,7 @@ def _traces(file: Path, servers: int) -> Iterator[results.TraceTimes]:
     times = [_relative(comparison, policies) for comparison in comparisons]
     yield results.TraceTimes(
         servers=servers,
-        all_to_all={p.name: tuple(one[p.name] for one in times) for p in policies},
+        all_to_all={p.name: tuple(layer[p.name] for layer in times) for p in policies},
         forwarded=tuple(comparison.multihop_split.forwarded for comparison in comparisons),
     )
 

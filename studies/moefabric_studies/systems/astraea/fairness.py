@@ -46,10 +46,10 @@ def convergence_s(rates: Rates, bin_s: float, start_s: float, share: float) -> f
         The end of that second, in s after the start; None if there is none.
     """
     width, first = round(WINDOW_S / bin_s), round(start_s / bin_s)
-    own = rates[first:]
-    if len(own) < width:
+    flow_rates = rates[first:]
+    if len(flow_rates) < width:
         return None
-    means = np.convolve(own, np.full(width, 1 / width), mode="valid")
+    means = np.convolve(flow_rates, np.full(width, 1 / width), mode="valid")
     near = np.flatnonzero(np.abs(means - share) <= NEAR * share)
     return float((near[0] + width) * bin_s) if len(near) else None
 

@@ -31,9 +31,9 @@ def _panel(heading: str, trace: Trace) -> Panel:
     mean, edge = np.full(_SMOOTH, 1 / _SMOOTH), _SMOOTH // 2
     marks = []
     for flow, start_s in enumerate(trace.starts_s):
-        own = np.convolve(trace.rates[flow] / 1e6, mean, mode="valid")
+        rate_mbps = np.convolve(trace.rates[flow] / 1e6, mean, mode="valid")
         points = [
-            ((number + 0.5) * BIN_S, float(own[number - edge]))
+            ((number + 0.5) * BIN_S, float(rate_mbps[number - edge]))
             for number in range(round(start_s / BIN_S) + edge, bins - edge)
         ]
         marks.append(Line(points, f"curve c{_COLOURS[flow % len(_COLOURS)]}"))

@@ -28,7 +28,7 @@ class AstraeaSetup(Section):
     far_rate_bps: float = Field(default=50e6, gt=0)
     """Rate of a bottleneck at the edge of the authors' range."""
     far_rtt_ms: float = Field(default=20.0, gt=0)
-    """Its round-trip time in ms."""
+    """Round-trip time of that bottleneck in ms."""
     flows: int = Field(default=3, ge=2)
     """Flows."""
     stagger_s: float = Field(default=8.0, ge=6.0)
@@ -114,19 +114,19 @@ class AstraeaStudy:
         fair, decisions = replace(near, is_fair=True), DecisionTimes()
         with ExitStack() as undo:
             actor = astraea.Actor.load(context.folder / setup.weights)
-            own, times = undo.enter_context(governed(actor))
+            actor_control, times = undo.enter_context(governed(actor))
             marked = undo.enter_context(dctcp())
             plan = [
-                (Runs("astraea"), near, own, setup.repeats),
+                (Runs("astraea"), near, actor_control, setup.repeats),
                 (Runs("cubic"), near, "cubic", 1),
                 (Runs("bbr"), near, "bbr", setup.repeats),
                 (Runs("dctcp, ECN"), replace(near, has_ecn=True), marked, 1),
-                (Runs("astraea, fair queues"), fair, own, 1),
+                (Runs("astraea, fair queues"), fair, actor_control, 1),
                 (Runs("cubic, fair queues"), fair, "cubic", 1),
                 (
                     Runs(f"astraea, {far.rate_bps / 1e6:g} Mb/s, {setup.far_rtt_ms:g} ms"),
                     far,
-                    own,
+                    actor_control,
                     1,
                 ),
             ]
@@ -158,18 +158,18 @@ def _trace(
 
 
 def _outcome(all_runs: Sequence[Runs], times: DecisionTimes, setup: AstraeaSetup) -> Outcome:
-    own, cubic, bbr, marked, fair, fair_cubic, far = all_runs
-    own_s, own_deviation = np.median(own.convergences_s()), np.median(own.deviations())
+    actor, cubic, bbr, marked, fair, fair_cubic, far = all_runs
+    own_s, own_deviation = np.median(actor.convergences_s()), np.median(actor.deviations())
     limit = f"A flow that never converged counts with the {setup.stagger_s:g} s that it had."
     measures = {
-        "jain": Measure.median_of(own.jains()),
-        "used": Measure.median_of(own.used(), f"cubic: {np.median(cubic.used()):.2f}."),
+        "jain": Measure.median_of(actor.jains()),
+        "used": Measure.median_of(actor.used(), f"cubic: {np.median(cubic.used()):.2f}."),
         "convergence": Measure.median_of([s / own_s for s in cubic.convergences_s()], limit),
         "convergence_bbr": Measure.median_of([s / own_s for s in bbr.convergences_s()], limit),
-        "deviation": Measure.median_of([one / own_deviation for one in bbr.deviations()]),
+        "deviation": Measure.median_of([mbps / own_deviation for mbps in bbr.deviations()]),
         "jain_far": Measure.median_of(far.jains()),
         "fair_gain": Measure.median_of(
-            fair.jains(), f"With FIFO {np.median(own.jains()):.3f}; {_both(cubic, fair_cubic)}."
+            fair.jains(), f"With FIFO {np.median(actor.jains()):.3f}; {_both(cubic, fair_cubic)}."
         ),
         "jain_dctcp": Measure.median_of(marked.jains()),
         "decision": Measure.median_of(

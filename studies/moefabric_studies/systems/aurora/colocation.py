@@ -75,7 +75,6 @@ class Deployment:
     """Layers on GPUs: of one model, of two on the same GPUs, or of several on GPUs of their own.
 
     Attributes:
-        hosted: The layers.
         rates: Rates of all GPUs.
     """
 

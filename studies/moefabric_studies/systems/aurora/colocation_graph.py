@@ -63,9 +63,9 @@ def _operations(deployment: Deployment, gpu: int, token: Token) -> tuple[Node, .
     return tuple(nodes)
 
 
-def _splits(tokens: NDArray[np.float64], own: int, token: Token) -> tuple[int, ...]:
+def _splits(tokens: NDArray[np.float64], gpu: int, token: Token) -> tuple[int, ...]:
     """Return the bytes to each GPU, none to the GPU itself."""
     return tuple(
-        0 if place == own else round(count * token.size_bytes)
+        0 if place == gpu else round(count * token.size_bytes)
         for place, count in enumerate(tokens.tolist())
     )

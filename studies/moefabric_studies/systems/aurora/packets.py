@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def is_even(self) -> bool:
-        """Whether all GPUs are equally fast."""
+        """True if all GPUs are equally fast."""
         return len(set(self.ours.rates.tolist())) == 1
 
 
@@ -117,7 +117,6 @@ def replayed(
     """Replay comparisons with packets. Needs root.
 
     Args:
-        pairs: The comparisons.
         fabrics: The fabric of GPUs of different speed, and that of equal ones (True).
         token_bytes: Bytes of a token.
         wall_s: Wall seconds of a replay.
@@ -174,28 +173,27 @@ def deployment_measures(
 
     Args:
         modelled: Measures in the paper's model, which notes quote.
-        results: The replays.
     """
     measures = dict(modelled)
     for name, kind in (("colocated_over_best", SMALL), ("loss_by_wrong_traffic", MISLED)):
         note = f"{modelled[name].note} {_spot_check(results, kind)}"
         measures[name] = replace(modelled[name], note=note)
     for kind, name in _MEASURES.items():
-        own = [replay for replay in results if replay.comparison.kind == kind]
-        gaps = [100 * (replay.measured / replay.modelled - 1) for replay in own]
+        replays = [replay for replay in results if replay.comparison.kind == kind]
+        gaps = [100 * (replay.measured / replay.modelled - 1) for replay in replays]
         broken = [
             replay
-            for replay in own
+            for replay in replays
             for result in (replay.ours, replay.other)
             if result.verdict == "invalid"
         ]
         measure = modelled[name]
         note = (
-            f"The paper's model has {median(replay.modelled for replay in own):.3g}x for the same "
-            f"deployments ({median(gaps):+.1f} % with packets), and {measure.value:.3g}x for "
+            f"The paper's model has {median(replay.modelled for replay in replays):.3g}x for the "
+            f"same deployments ({median(gaps):+.1f} % with packets), and {measure.value:.3g}x for "
             f"all {len(measure.samples)} layers. {measure.note}"
         )
-        ratios = [] if broken else [replay.measured for replay in own]
+        ratios = [] if broken else [replay.measured for replay in replays]
         measures[name] = Measure.median_of(ratios, note.strip())
     return measures
 

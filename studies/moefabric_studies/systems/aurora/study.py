@@ -59,7 +59,7 @@ class Setup(Section):
     expert: float = Field(gt=0)
     """Time of a token in an expert, relative to that on a port."""
     gate: float = Field(ge=0)
-    """The same of the gate, and of the aggregation."""
+    """Time of a token in the gate, and in the aggregation, relative to that on a port."""
     deployed_layers: int = Field(ge=1)
     """Layers, spread evenly over all steps, whose deployments are replayed with packets."""
     deployed_wall_s: float = Field(gt=0)
@@ -224,7 +224,7 @@ def _measured_ratios(run: Result) -> OrderRatios:
 def _valid(run: Result, ratios: OrderRatios) -> OrderRatios:
     """Return the ratios of the fabrics that aren't invalid."""
     names = {one.fabric for one in valid_fabrics(run.results)}
-    return {name: own for name, own in ratios.items() if name in names}
+    return {name: values for name, values in ratios.items() if name in names}
 
 
 def _order_measures(run: Result, solve_s: float) -> dict[str, Measure]:

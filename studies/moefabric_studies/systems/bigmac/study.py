@@ -236,7 +236,7 @@ def _forms(predictions: Mapping[int, ExperimentPrediction], runs: Mapping[int, R
     rows = []
     for k, run in runs.items():
         measured = {result.fabric: iteration_s(result) for result in valid_fabrics(run.results)}
-        invalid = {one.fabric for one in run.results} - measured.keys()
+        invalid = {result.fabric for result in run.results} - measured.keys()
         for fabric in predictions[k].fabrics:
             name, seconds = fabric.fabric, measured.get(fabric.fabric)
             missing = "invalid" if name in invalid else "—"
@@ -263,11 +263,11 @@ def _differences(runs: Mapping[int, Result]) -> Grid:
         if len(valid_fabrics((wide, narrow))) < 2:
             rows.append((f"top-{k}", *("invalid",) * 5, f"{PUBLISHED_GAINS[k][1]:.2f}x"))
             continue
-        seconds = [all_to_all_s(one) for one in (wide, narrow)]
+        seconds = [all_to_all_s(fabric) for fabric in (wide, narrow)]
         published, published_gain = PUBLISHED_GAINS[k]
         fixed_s = (seconds[0] - published * seconds[1]) / (published - 1)
         waits_s = fixed_s * len(wide.collectives) / len(wide.iterations)
-        whole = [iteration_s(one) for one in (wide, narrow)]
+        whole = [iteration_s(fabric) for fabric in (wide, narrow)]
         own_s = median(one.compute_s or 0.0 for one in wide.iterations)
         compute_s = compute_s or own_s
         constant_s = waits_s + compute_s - own_s

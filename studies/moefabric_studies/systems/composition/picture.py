@@ -29,25 +29,25 @@ def heat_maps(title: str, maps: Sequence[HeatMap]) -> str:
         title: Title of the picture.
         maps: The maps, from left to right.
     """
-    gains = [gain for one in maps for _, row in one.rows for gain in row]
+    gains = [gain for heat_map in maps for _, row in heat_map.rows for gain in row]
     darkest = max(gain for gain in gains if isinstance(gain, float))
     names, panels = Axis.rows([name for name, _ in maps[0].rows]), []
-    for one in maps:
+    for heat_map in maps:
         marks = [
-            cell(column, row, gain / darkest, f"{name}, {one.columns[column]}: {gain:.2f}x",
+            cell(column, row, gain / darkest, f"{name}, {heat_map.columns[column]}: {gain:.2f}x",
                  [f"{gain:.2f}x"], gap=1)
-            for row, (name, gains) in enumerate(one.rows)
+            for row, (name, gains) in enumerate(heat_map.rows)
             for column, gain in enumerate(gains)
             if isinstance(gain, float)
         ]  # fmt: skip
         marks += [
             Box((column, column + 1), (row, row + 1), "k-void",
-                f"{name}, {one.columns[column]}: {INVALID}", gap=1, texts=[INVALID])
-            for row, (name, gains) in enumerate(one.rows)
+                f"{name}, {heat_map.columns[column]}: {INVALID}", gap=1, texts=[INVALID])
+            for row, (name, gains) in enumerate(heat_map.rows)
             for column, gain in enumerate(gains)
             if gain == INVALID
         ]  # fmt: skip
-        height = 24.0 * len(one.rows)
-        panels.append(Panel(Axis.names(one.columns), names, marks, height, one.title))
+        height = 24.0 * len(heat_map.rows)
+        panels.append(Panel(Axis.names(heat_map.columns), names, marks, height, heat_map.title))
         names = names.untitled
     return document_picture(title, panels, columns=len(panels))

@@ -282,10 +282,10 @@ def _picture(
         for systems in rows:
             cells = [(systems, column) for column in columns]
             known = times.seconds if times.baseline in times.seconds else {}
-            own = [
+            texts = [
                 INVALID if cell in void else times.gain(cell) if cell in known else None
                 for cell in cells
             ]
-            gains.append((" + ".join(systems) or "none", own))
+            gains.append((" + ".join(systems) or "none", texts))
         maps.append(HeatMap(title, columns, gains))
     return heat_maps("Gain of an iteration over the EPS without any system", maps)

@@ -68,7 +68,6 @@ def incast_times(
     """Send gradients to one parameter server, round after round.
 
     Args:
-        choice: The transport.
         link: Both directions of the server's link.
         gradients: The tensor of each worker.
         rounds: Number of rounds; a round begins when all tensors of the last one are complete.

@@ -164,7 +164,7 @@ def _served(setup: Setup, context: StudyContext, choice: TransportChoice, seed: 
 
 
 def _punctual(run: Callable[[], T]) -> T:
-    """Run, and again while the links are too late, which other work on the machine makes them."""
+    """Return a run with punctual links; repeat it while other work on the machine delays them."""
     for _ in range(_ATTEMPTS - 1):
         result = run()
         if result.lateness.p99_ns <= MOST_LATE_NS:

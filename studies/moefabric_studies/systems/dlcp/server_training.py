@@ -26,7 +26,6 @@ def train_with_server(
 
     Args:
         job: Model, data and times.
-        choice: The transport.
         link: Both directions of the server's link.
         iterations: Number of iterations.
         seed: Seed of data and batches.

@@ -14,15 +14,15 @@ class Setup(Section):
     rate: Rate = quantity_field("100Mb/s")
     """Rate of the server's link."""
     queue: ByteSize = quantity_field("64kB")
-    """Room of its queue."""
+    """Room of the link's queue, bytes."""
     round_trip: DurationNs = quantity_field("1ms")
     """Propagation delay of a round trip."""
     threshold: ByteSize = quantity_field("30kB")
     """Backlog from which packets are marked or dropped early: DCTCP's 20 packets."""
     loss_percent: int = Field(default=10, ge=1, le=50)
-    """Share p of a gradient that may be lost."""
+    """Share p of a gradient that may be lost, per cent."""
     most_loss_percent: int = Field(default=30, ge=1, le=99)
-    """The share at which the paper expects more iterations."""
+    """Share at which the paper expects more iterations, per cent."""
     workers: int = Field(default=8, ge=2)
     """Workers of a parameter server."""
     deep_workers: int = Field(default=32, ge=2)
@@ -46,11 +46,11 @@ class Setup(Section):
     batch: int = Field(default=256, ge=8)
     """Samples of all workers and an iteration."""
     learning_rate: float = Field(default=0.05, gt=0)
-    """Of gradient descent with momentum."""
+    """Learning rate of gradient descent with momentum."""
     backward: DurationNs = quantity_field("20ms")
     """Time that a GPU would need for the backward pass."""
     forward: DurationNs = quantity_field("10ms")
-    """The same for the forward pass."""
+    """Time that a GPU would need for the forward pass."""
     ring_workers: int = Field(default=4, ge=2)
     """Workers of a ring."""
     ring_rate: Rate = quantity_field("25Mb/s")

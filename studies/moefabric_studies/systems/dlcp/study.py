@@ -83,8 +83,8 @@ def incast_measures(measured: measurements.Measurements) -> dict[str, Measure]:
 def _compression_note(measured: measurements.Measurements) -> str:
     """Return the tails of flows and of rounds with whole and with compressed gradients."""
     tails = [
-        f"{1e3 * one.tail_s:.0f} ms for flows and {1e3 * one.round_tail_s:.0f} ms for rounds"
-        for one in measured.whole
+        f"{1e3 * times.tail_s:.0f} ms for flows and {1e3 * times.round_tail_s:.0f} ms for rounds"
+        for times in measured.whole
     ]
     return f"The 99th percentiles are {tails[0]} with all bytes, {tails[1]} with 1/16."
 
@@ -119,7 +119,7 @@ def _ratio(
 ) -> Measure:
     """Return the ratio of a statistic of all repeats; its samples are the repeats' ratios."""
     pairs = zip(incasts[base], incasts[other], strict=True)
-    samples = tuple(statistic(one) / statistic(two) for one, two in pairs)
+    samples = tuple(statistic(times) / statistic(others) for times, others in pairs)
     whole = statistic(pooled(incasts[base])) / statistic(pooled(incasts[other]))
     return Measure(whole, samples)
 

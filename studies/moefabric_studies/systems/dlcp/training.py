@@ -47,7 +47,6 @@ class TrainingJob:
         """Return when the forward pass ends, in which a layer needs its parameters.
 
         Args:
-            model: The model.
             arrivals_s: When each layer's parameters arrived, front layer first.
         """
         end_s = 0.0

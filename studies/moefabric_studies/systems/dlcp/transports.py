@@ -30,7 +30,7 @@ class TransportChoice:
 
     @property
     def is_bounded_loss(self) -> bool:
-        """Whether tensors travel by the bounded-loss transport."""
+        """True if tensors travel by the bounded-loss transport."""
         return not self.congestion
 
     def port(

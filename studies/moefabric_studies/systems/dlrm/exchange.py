@@ -43,7 +43,7 @@ class EmbeddingExchange:
         self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
         self.owned = [owned_tables(r, self._ranks, len(codecs)) for r in range(self._ranks)]
 
-    def vectors(self, own: Floats) -> Floats:
+    def vectors(self, owned_vectors: Floats) -> Floats:
         """Return this rank's samples of all tables.
 
         Args:
@@ -52,9 +52,9 @@ class EmbeddingExchange:
         Returns:
             Shape [table, sample of this rank, dimension].
         """
-        arrived = self._swap(self.outgoing(own), self.owned)
-        samples = own.shape[1] // self._ranks
-        vectors = np.empty((len(self._codecs), samples, own.shape[2]), np.float32)
+        arrived = self._swap(self.outgoing(owned_vectors), self.owned)
+        samples = owned_vectors.shape[1] // self._ranks
+        vectors = np.empty((len(self._codecs), samples, owned_vectors.shape[2]), np.float32)
         for tables, blocks in zip(self.owned, arrived, strict=True):
             vectors[tables] = blocks
         return vectors
@@ -65,9 +65,9 @@ class EmbeddingExchange:
         arrived = self._swap(blocks, [self.owned[self._rank]] * self._ranks)
         return np.concatenate([np.stack(part) for part in arrived], axis=1)
 
-    def outgoing(self, own: Floats) -> list[Blocks]:
+    def outgoing(self, owned_vectors: Floats) -> list[Blocks]:
         """Return the blocks for each rank."""
-        slices = np.split(own, self._ranks, axis=1)
+        slices = np.split(owned_vectors, self._ranks, axis=1)
         tables = self.owned[self._rank]
         return [list(zip(tables, part, strict=True)) for part in slices]
 
@@ -128,16 +128,16 @@ class _Exchanged(torch.autograd.Function):
     """Vectors forward, gradients backward."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, exchange: EmbeddingExchange) -> Tensor:
+    def forward(ctx: Any, owned_vectors: Tensor, exchange: EmbeddingExchange) -> Tensor:
         ctx.exchange = exchange
-        return torch.from_numpy(exchange.vectors(own.detach().numpy()))
+        return torch.from_numpy(exchange.vectors(owned_vectors.detach().numpy()))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return torch.from_numpy(ctx.exchange.gradients(gradients[0].contiguous().numpy())), None
 
 
-def exchanged(own: Tensor, exchange: EmbeddingExchange) -> Tensor:
+def exchanged(vectors: Tensor, exchange: EmbeddingExchange) -> Tensor:
     """Return `exchange.vectors` of a tensor; its gradients go by `exchange.gradients`."""
-    vectors: Tensor = _Exchanged.apply(own, exchange)  # type: ignore[no-untyped-call] # PyTorch's
-    return vectors
+    result: Tensor = _Exchanged.apply(vectors, exchange)  # type: ignore[no-untyped-call] # torch
+    return result

@@ -48,10 +48,9 @@ class Tables(nn.Module):
 
 
 class Perceptrons(nn.Module):
-    """All of a DLRM but its tables; a replica of it is on every rank.
+    """Layers of a DLRM without its tables; every rank has a replica.
 
     Args:
-        tables: Number of tables.
         dimension: Numbers of a vector.
         width: Width of the hidden layers.
         seed: Seed of the first values.

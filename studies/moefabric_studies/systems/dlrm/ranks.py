@@ -1,4 +1,4 @@
-"""A DLRM whose tables are spread over the ranks of a job, and what all ranks do together."""
+"""A DLRM whose tables are spread over the ranks of a job, and the commands of all ranks."""
 
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
@@ -75,12 +75,12 @@ def streams_of(model: RankModel) -> list[str]:
     """Return the stream of each table that is shorter for a slice of its present vectors."""
     slices = model.vectors()[:, : model.samples[0].clicks.size]
     bounds = table_bounds()[model.owned]
-    own = [
+    shortest = [
         min(HYBRID_STREAMS, key=lambda name: len(block_codec(name, bound).encode(block.copy())))
         for block, bound in zip(slices, bounds, strict=True)
     ]
     chosen: list[list[str]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(chosen, own)
+    dist.all_gather_object(chosen, shortest)
     dealt = zip_longest(*chosen)  # tables are dealt out in turn
     return [name for turn in dealt for name in turn if name is not None]
 
@@ -102,8 +102,8 @@ def seconds(action: Callable[[], object]) -> float:
 
 def code(model: RankModel, codec: str, repeat: int) -> Mapping[str, Any]:
     """Encode and decode without a network, all ranks at once; times are those of the last rank."""
-    exchange, own = exchange_of(model, codec), model.vectors()
-    blocks = exchange.outgoing(own)
+    exchange, vectors = exchange_of(model, codec), model.vectors()
+    blocks = exchange.outgoing(vectors)
     messages = exchange.encode(blocks)
 
     arrived = exchange.transfer(messages)
@@ -111,7 +111,7 @@ def code(model: RankModel, codec: str, repeat: int) -> Mapping[str, Any]:
     decode_s = [
         seconds(lambda: exchange.decode_all(arrived, exchange.owned)) for _ in range(repeat)
     ]
-    plain = own.nbytes * (dist.get_world_size() - 1) / dist.get_world_size()
+    plain = vectors.nbytes * (dist.get_world_size() - 1) / dist.get_world_size()
     totals = torch.tensor([plain, float(sum(map(len, messages)))], dtype=torch.float64)
     dist.all_reduce(totals)
     ratio = (totals[0] / totals[1]).item()
@@ -120,8 +120,8 @@ def code(model: RankModel, codec: str, repeat: int) -> Mapping[str, Any]:
 
 def exchange(model: RankModel, codec: str, repeat: int) -> Mapping[str, Any]:
     """Time all-to-alls of vectors with coding, from the first byte encoded to the last decoded."""
-    exchange, own = exchange_of(model, codec), model.vectors()
-    return {"seconds": [seconds(lambda: exchange.vectors(own)) for _ in range(repeat)]}
+    exchange, vectors = exchange_of(model, codec), model.vectors()
+    return {"seconds": [seconds(lambda: exchange.vectors(vectors)) for _ in range(repeat)]}
 
 
 def check(model: RankModel, codec: str, repeat: int) -> Mapping[str, Any]:
@@ -129,9 +129,9 @@ def check(model: RankModel, codec: str, repeat: int) -> Mapping[str, Any]:
     coded, plain = exchange_of(model, codec), exchange_of(model, "fp32")
     bounds, worst = table_bounds()[:, None, None], []
     for _ in range(repeat):
-        own = model.vectors()
-        there = plain.vectors(own)
-        forward = largest_excess(there, coded.vectors(own), bounds)
+        vectors = model.vectors()
+        there = plain.vectors(vectors)
+        forward = largest_excess(there, coded.vectors(vectors), bounds)
         back, arrived = (by_source(one.gradients(there)) for one in (plain, coded))
         backward = largest_excess(back, arrived, bounds[model.owned][:, None])
         worst.append(largest(max(forward, backward)))

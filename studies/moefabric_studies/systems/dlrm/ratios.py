@@ -60,8 +60,8 @@ class Ratios:
 
     def table_wise_over_global(self) -> float:
         """Return the gain of bounds by table over one bound for all tables."""
-        one = np.full(len(self._vectors), GLOBAL_BOUND)
-        return self.of_all(bounds=table_bounds(TABLE_WISE)) / self.of_all(bounds=one)
+        equal = np.full(len(self._vectors), GLOBAL_BOUND)
+        return self.of_all(bounds=table_bounds(TABLE_WISE)) / self.of_all(bounds=equal)
 
     def by_factor(self) -> list[float]:
         """Return the ratio at each of `FACTORS`."""

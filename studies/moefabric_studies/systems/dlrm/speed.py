@@ -88,7 +88,7 @@ def measure_speeds(ranks: DlrmRanks, rate_bps: float, repeat: int) -> FabricSpee
         encode_s, decode_s = median(alone["encode_s"]), median(alone["decode_s"])
         predicted = formula(alone["ratio"], encode_s, decode_s, wire_s)
         coded = ranks.ask("exchange", codec, repeat)
-        measured = tuple(median(plain_s) / one for one in coded["seconds"])
+        measured = tuple(median(plain_s) / coded_s for coded_s in coded["seconds"])
         ratio = plain["sent_bytes"] / coded["sent_bytes"]
         speed = CodecSpeed(rate_bps, codec, ratio, encode_s, decode_s, predicted, measured)
         speeds.append(speed)
@@ -129,7 +129,7 @@ def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> Trainin
     coded = ranks.ask("train", HYBRID, iterations, gap_s=gap_s)
     plain_s = median(plain["seconds"])
     return TrainingSpeed(
-        tuple(plain_s / one for one in coded["seconds"]),
+        tuple(plain_s / coded_s for coded_s in coded["seconds"]),
         median(plain["exchange_s"]) / plain_s,
         median(plain["exchange_s"]) / median(coded["exchange_s"]),
     )

@@ -35,7 +35,7 @@ class Setup(Section):
     rates: list[Rate] = Field(min_length=1)
     """Rates of the NICs."""
     train_rate: Rate
-    """The one of them at which iterations are timed."""
+    """Rate of the NICs at which iterations are timed."""
     all_to_all_share: float = Field(gt=0, lt=1)
     """Share of all-to-alls in iterations without coding."""
     batch: int = Field(gt=0, multiple_of=RANKS)
@@ -51,11 +51,11 @@ class Setup(Section):
     seeds: int = Field(gt=0)
     """Models that are trained in one process."""
     iterations: int = Field(gt=0)
-    """Iterations of their training."""
+    """Training iterations of each of these models."""
     learning_batch: int = Field(gt=0, multiple_of=RANKS)
-    """Samples of their iterations."""
+    """Samples of an iteration of these models."""
     held_out: int = Field(gt=0)
-    """Batches by which they are judged."""
+    """Batches by which these models are judged."""
 
     def lesson(self, batch: int) -> Lesson:
         """Return the sizes of a training with this batch."""
@@ -159,16 +159,16 @@ def _speed_grid(fabrics: Sequence[speed.FabricSpeeds]) -> Grid:
     return grid("systems/dlrm/speeds", rows)
 
 
-def _speed_cells(one: speed.CodecSpeed) -> tuple[str, ...]:
-    low, high = min(one.measured), max(one.measured)
+def _speed_cells(coded: speed.CodecSpeed) -> tuple[str, ...]:
+    low, high = min(coded.measured), max(coded.measured)
     return (
-        rate_text(one.rate_bps),
-        one.codec,
-        f"{one.ratio:.2f}",
-        f"{1e3 * one.encode_s:.0f} ms",
-        f"{1e3 * one.decode_s:.0f} ms",
-        f"{one.predicted:.2f}x",
-        f"{one.median_speed_up:.2f}x ({low:.2f} to {high:.2f}, n = {len(one.measured)})",
+        rate_text(coded.rate_bps),
+        coded.codec,
+        f"{coded.ratio:.2f}",
+        f"{1e3 * coded.encode_s:.0f} ms",
+        f"{1e3 * coded.decode_s:.0f} ms",
+        f"{coded.predicted:.2f}x",
+        f"{coded.median_speed_up:.2f}x ({low:.2f} to {high:.2f}, n = {len(coded.measured)})",
     )
 
 

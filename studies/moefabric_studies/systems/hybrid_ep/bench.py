@@ -19,7 +19,7 @@ _WARM_UPS = 1
 
 @dataclass(frozen=True)
 class LayerRun:
-    """A layer that was sent some times.
+    """A layer that was sent several times.
 
     Attributes:
         result: Its times and the bytes at NICs.
@@ -39,7 +39,7 @@ class LayerRun:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the bytes arrived and were counted where they belong."""
+        """True if the bytes arrived and were counted where they belong."""
         return self.result.verdict != "invalid"
 
 
@@ -81,7 +81,6 @@ class LayerBench:
     """Sends layers over a running fabric.
 
     Args:
-        programs: The fabric.
         runs: Runs that are measured.
         wall_s: Wall seconds of a run.
         context: Keeps what has been measured.
@@ -101,7 +100,6 @@ class LayerBench:
         """Send a layer, or return the runs of the layer of this name that was sent before.
 
         Args:
-            layer: The layer.
             name: Its name, also in messages, which no other layer of the fabric has.
             longer: Factor by which runs take longer, and messages are larger.
         """

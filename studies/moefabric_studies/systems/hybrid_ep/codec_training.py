@@ -102,11 +102,11 @@ def _predicted(
     hidden = torch.tanh(embedding[stream[places]].flatten(1) @ first)
     shares = torch.softmax(hidden @ gate, dim=1)
     share, chosen = shares.max(dim=1)
-    up, down = (_through_codec(one, use, ratio) for one in (up, down))
+    up, down = (_through_codec(layer, use, ratio) for layer in (up, down))
     outputs = torch.einsum("bi,eij->bej", hidden, up).relu()
     outputs = torch.einsum("bej,eji->bei", outputs, down)
-    own = outputs[torch.arange(len(starts)), chosen]
-    return (hidden + share[:, None] * own) @ last, stream[starts + _CONTEXT]
+    results = outputs[torch.arange(len(starts)), chosen]
+    return (hidden + share[:, None] * results) @ last, stream[starts + _CONTEXT]
 
 
 def _through_codec(experts: "Tensor", use: CodecUse, ratio: float) -> "Tensor":
@@ -115,10 +115,10 @@ def _through_codec(experts: "Tensor", use: CodecUse, ratio: float) -> "Tensor":
 
     if use == "none":
         return experts
-    weights: list[Weights] = [one.detach().numpy().ravel() for one in experts]
+    weights: list[Weights] = [expert.detach().numpy().ravel() for expert in experts]
     mean = shared_expert(weights)
     shared = mean if use == "shared" else np.zeros_like(mean)
-    decoded = np.stack([decode(encode(one, shared, ratio), shared) for one in weights])
+    decoded = np.stack([decode(encode(expert, shared, ratio), shared) for expert in weights])
     change = torch.from_numpy(decoded).reshape(experts.shape) - experts.detach()
     return experts + change
 

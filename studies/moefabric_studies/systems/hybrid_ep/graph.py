@@ -19,7 +19,7 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class HybridEpPass:
-    """One MoE layer, forward and maybe backward.
+    """Forward pass of an MoE layer, and its backward pass if there is one.
 
     Attributes:
         levels: Workers of each level of the network, outermost first.
@@ -56,7 +56,7 @@ class HybridEpPass:
         }
         ranks = range(prod(self.levels))
         group_of = {
-            rank: {key.rpartition("-")[0]: key for key, own in members.items() if rank in own}
+            rank: {key.rpartition("-")[0]: key for key, group in members.items() if rank in group}
             for rank in ranks
         }
         return ExecutionGraph(

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 Relation = Literal["experts", "tokens"]
-"""What two workers exchange at a level."""
+"""Load that two workers exchange at a level."""
 
 
 @dataclass(frozen=True)

@@ -185,24 +185,24 @@ def _names(cells: Sequence[IncastCell]) -> list[str]:
 
 def _picture(setup: Setup, cells: Sequence[IncastCell]) -> str:
     """Draw goodput and the slowest rounds over the number of senders."""
-    own = {name: [cell for cell in cells if cell.name == name] for name in _names(cells)}
+    by_name = {name: [cell for cell in cells if cell.name == name] for name in _names(cells)}
     texts = {float(n): str(n) for n in setup.senders}
     senders = Axis(min(texts), max(texts), texts, "senders", logarithmic=True)
     share = Axis(0.0, 1.0, {n / 4: f"{25 * n} %" for n in range(5)})
     slowdown = Axis(1.0, 100.0, {1.0: "1", 10.0: "10", 100.0: "100"}, logarithmic=True)
     goodput = (
-        curve(number, [(c.senders, c.share, f"{name}: {c.share:.0%}") for c in mine])
-        for number, (name, mine) in enumerate(own.items())
+        curve(number, [(c.senders, c.share, f"{name}: {c.share:.0%}") for c in queue_cells])
+        for number, (name, queue_cells) in enumerate(by_name.items())
     )
     rounds = (
-        curve(number, [(c.senders, c.slowdown, f"{name}: {c.slowdown:.1f}x") for c in mine])
-        for number, (name, mine) in enumerate(own.items())
+        curve(number, [(c.senders, c.slowdown, f"{name}: {c.slowdown:.1f}x") for c in queue_cells])
+        for number, (name, queue_cells) in enumerate(by_name.items())
     )
     panels = [
         plot("Goodput, share of the link's", senders, share, goodput, 1.0),
         plot("Slowest round, relative to the bound", senders, slowdown, rounds, 1.0),
     ]
-    legend = [(f"t{number}", name) for number, name in enumerate(own)]
+    legend = [(f"t{number}", name) for number, name in enumerate(by_name)]
     title = "TCP incast over a programmable link"
     return document_picture(title, panels, columns=2, legend=legend)
 

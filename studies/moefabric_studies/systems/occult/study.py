@@ -70,13 +70,12 @@ class Setup(Section):
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to send tokens, on one fabric.
+    """Variant of sending tokens, on a fabric.
 
     Attributes:
-        name: Its name.
         copies: CT of each layer [iteration, layer].
         load: Standard deviation of servers' tokens, relative to the mean [iteration, layer].
-        result: What was measured.
+        result: Measurements of the variant.
     """
 
     name: str
@@ -121,10 +120,10 @@ class OccultStudy:
             "8": document(setup, context.folder, 8, 1, _MAIN_VARIANTS),
             "2x2": document(setup, context.folder, 2, 2, HIERARCHIES),
         }
-        runs = {name: context.run(one) for name, one in documents.items()}
-        found = {
-            name: variants(experiment_of(one), context, runs[name])
-            for name, one in documents.items()
+        runs = {name: context.run(experiment) for name, experiment in documents.items()}
+        ways = {
+            name: variants(experiment_of(experiment), context, runs[name])
+            for name, experiment in documents.items()
         }
         routes = load_routes(context.folder / setup.routes)
         generated = structure.generated_gains(_STRENGTHS, EXPERTS, TOP_K, 4)
@@ -132,12 +131,12 @@ class OccultStudy:
         sums = sum_at_servers(routes.layer(STEPS, 0), np.arange(EXPERTS) * 4 // EXPERTS)
         pairs = coactivation(routes.experts[:STEPS, 0], EXPERTS)
         measures = {
-            **_of(runs["4"], exact_measures(found["4"], "4") | time_measures(found["4"])),
-            **_of(runs["8"], exact_measures(found["8"], "8")),
-            **_of(runs["2x2"], hierarchy_measures(found["2x2"])),
+            **_of(runs["4"], exact_measures(ways["4"], "4") | time_measures(ways["4"])),
+            **_of(runs["8"], exact_measures(ways["8"], "8")),
+            **_of(runs["2x2"], hierarchy_measures(ways["2x2"])),
             "swap_saved_4": _saved(
-                found["4"]["occult"].copies.mean(axis=0),
-                found["4"]["occult-swap"].copies.mean(axis=0),
+                ways["4"]["occult"].copies.mean(axis=0),
+                ways["4"]["occult-swap"].copies.mean(axis=0),
             ),
             "sums_difference": Measure(sums.difference),
             "sums_time": Measure.median_of(sums.time_ratios),
@@ -148,7 +147,7 @@ class OccultStudy:
             {
                 "occult-time": time_points(
                     {
-                        n: {k: v.points() for k, v in found[n].items() if valid_fabrics([v.result])}
+                        n: {k: v.points() for k, v in ways[n].items() if valid_fabrics([v.result])}
                         for n in ("4", "8")
                     }
                 ),
@@ -156,9 +155,9 @@ class OccultStudy:
             },
             captions("systems/occult"),
             [
-                _variants_grid("4", found["4"]),
-                _variants_grid("8", found["8"]),
-                _share_grid(found["4"]),
+                _variants_grid("4", ways["4"]),
+                _variants_grid("8", ways["8"]),
+                _share_grid(ways["4"]),
                 _structure_grid(generated, trained),
             ],
             list(runs.values()),
@@ -206,22 +205,23 @@ def variants(spec: ExperimentSpec, context: StudyContext, run: RunResult) -> dic
     for choice, result in zip(spec.fabrics, run.results, strict=True):
         sent = workload_of(choice, work)
         layers = [sent.layers(iteration) for iteration in range(work.iterations)]
-        copies = [[one.demand.array.sum() / token_bytes / tokens for one in row] for row in layers]
-        loads = np.array([[one.busiest_tokens for one in row] for row in layers])
+        sent_bytes = [[layer.demand.array.sum() for layer in row] for row in layers]
+        copies = np.array(sent_bytes) / token_bytes / tokens
+        loads = np.array([[layer.busiest_tokens for layer in row] for row in layers])
         spread = loads.std(axis=-1) / loads.mean(axis=-1)
-        ways[choice.name] = Variant(choice.name, np.array(copies), spread, result)
+        ways[choice.name] = Variant(choice.name, copies, spread, result)
     return ways
 
 
-def exact_measures(found: dict[str, Variant], servers: str) -> dict[str, Measure]:
+def exact_measures(ways: dict[str, Variant], servers: str) -> dict[str, Measure]:
     """Return linearity, and the savings of the placement at exact results."""
-    once, greedy = (found[n].copies for n in ("once", "occult"))
-    points = [point for one in found.values() for point in one.points()]
+    once, greedy = (ways[n].copies for n in ("once", "occult"))
+    points = [point for variant in ways.values() for point in variant.points()]
     fit = linregress(*zip(*points, strict=True))
     each_ms, start_ms = 1e3 * fit.slope, 1e3 * fit.intercept
     note = f"{len(points)} points: {each_ms:.3g} ms for each copy, {start_ms:.3g} ms at none."
-    spread, even = (found[n].load / found["once"].load for n in ("occult", "balanced"))
-    bytes_saved = 1 - found["occult"].port_bytes / found["once"].port_bytes
+    spread, even = (ways[n].load / ways["once"].load for n in ("occult", "balanced"))
+    bytes_saved = 1 - ways["occult"].port_bytes / ways["once"].port_bytes
     return {
         f"linear_{servers}": Measure(float(fit.rvalue**2), note=note),
         f"ct_saved_{servers}": _saved(once.mean(axis=0), greedy.mean(axis=0)),
@@ -231,9 +231,9 @@ def exact_measures(found: dict[str, Variant], servers: str) -> dict[str, Measure
     }
 
 
-def time_measures(found: dict[str, Variant]) -> dict[str, Measure]:
+def time_measures(ways: dict[str, Variant]) -> dict[str, Measure]:
     """Return the gains of whole iterations, against a copy for each expert."""
-    plain = found["each-expert"]
+    plain = ways["each-expert"]
     note = f"All-to-alls take {plain.share:.0%} of the iteration with a copy for each expert."
     measures = {}
     for name, variant in (
@@ -241,14 +241,14 @@ def time_measures(found: dict[str, Variant]) -> dict[str, Measure]:
         ("gain_balanced", "balanced"),
         ("gain_exact", "occult"), ("gain_pruned_2", "prune-2"), ("gain_pruned_1", "prune-1"),
     ):  # fmt: skip
-        ratios = iteration_ratios(plain.result, found[variant].result)
+        ratios = iteration_ratios(plain.result, ways[variant].result)
         measures[name] = Measure.median_of(ratios, note)
     return measures
 
 
-def hierarchy_measures(found: dict[str, Variant]) -> dict[str, Measure]:
+def hierarchy_measures(ways: dict[str, Variant]) -> dict[str, Measure]:
     """Return the savings of one copy for each server, against one for each GPU."""
-    gpu, server = found["each-gpu"], found["each-server"]
+    gpu, server = ways["each-gpu"], ways["each-server"]
     pairs = zip(gpu.points(), server.points(), strict=True)
     return {
         "hierarchical_bytes": Measure(100 * (1 - server.port_bytes / gpu.port_bytes)),
@@ -259,31 +259,32 @@ def hierarchy_measures(found: dict[str, Variant]) -> dict[str, Measure]:
 
 
 def _of(run: RunResult, measures: dict[str, Measure]) -> dict[str, Measure]:
-    """Return measures with the run from which they were taken."""
-    return {name: one.on(run.experiment) for name, one in measures.items()}
+    """Return the measures, each with the run that gave it."""
+    return {name: measure.on(run.experiment) for name, measure in measures.items()}
 
 
 def _saved(before: NDArray[np.float64], after: NDArray[np.float64]) -> Measure:
     return Measure.median_of((100 * (1 - after / before)).tolist())
 
 
-def _variants_grid(servers: str, found: dict[str, Variant]) -> Grid:
-    plain = found["each-expert"]
+def _variants_grid(servers: str, ways: dict[str, Variant]) -> Grid:
+    plain = ways["each-expert"]
     rows = [
         (
-            name, f"{one.copies.mean():.2f}",
+            name, f"{variant.copies.mean():.2f}",
             *cells_of(
-                one.result,
-                f"{one.port_bytes / plain.port_bytes:.1%}",
-                f"{1e3 * all_to_all_s(one.result):.3g} ms",
+                variant.result,
+                f"{variant.port_bytes / plain.port_bytes:.1%}",
+                f"{1e3 * all_to_all_s(variant.result):.3g} ms",
             ),
-            f"{one.load.mean():.1%}",
+            f"{variant.load.mean():.1%}",
             *cells_of(
-                one.result,
-                f"{sum(plain.iterations_s) / sum(one.iterations_s):.2f}x", f"{one.share:.0%}",
+                variant.result,
+                f"{sum(plain.iterations_s) / sum(variant.iterations_s):.2f}x",
+                f"{variant.share:.0%}",
             ),
         )
-        for name, one in found.items()
+        for name, variant in ways.items()
     ]  # fmt: skip
     random = structure.expected_copies(EXPERTS, TOP_K, int(servers))
     return grid(
@@ -291,14 +292,14 @@ def _variants_grid(servers: str, found: dict[str, Variant]) -> Grid:
     )
 
 
-def _share_grid(found: dict[str, Variant]) -> Grid:
+def _share_grid(ways: dict[str, Variant]) -> Grid:
     """Return the gain of an iteration for other shares of all-to-alls (Amdahl's law)."""
-    shares, plain = (0.4, 0.5, 0.6, 0.7, 0.8), all_to_all_s(found["each-expert"].result)
+    shares, plain = (0.4, 0.5, 0.6, 0.7, 0.8), all_to_all_s(ways["each-expert"].result)
     rows = []
     for name in ("once", "occult", "occult-swap", "balanced", "prune-2", "prune-1"):
-        ratio = all_to_all_s(found[name].result) / plain
+        ratio = all_to_all_s(ways[name].result) / plain
         gains = [1 / (1 - share + share * ratio) for share in shares]
-        rows.append((name, *cells_of(found[name].result, *(f"{gain:.2f}x" for gain in gains))))
+        rows.append((name, *cells_of(ways[name].result, *(f"{gain:.2f}x" for gain in gains))))
     return grid(
         "systems/occult/occult-share",
         rows,

@@ -91,9 +91,9 @@ def test_simulations_that_have_ended_are_kept_and_not_repeated(
     case = Case("prototype", "0.0 dispatch", "eps", 0.1, SCENARIO, 1.0)
     study, units = Study((case,), (SCENARIO,)), Units(tmp_path / "units")
     compare(study, simulator, simulator, Progress(), units)
-    assert len(units.kept) == len((tmp_path / "units").read_text().splitlines()) == 5
-    kept = {name: {**unit, "sent_packets": 77} for name, unit in units.kept.items()}
+    assert len(units.results) == len((tmp_path / "units").read_text().splitlines()) == 5
+    changed = {name: {**unit, "sent_packets": 77} for name, unit in units.results.items()}
     progress = Progress()
-    again = compare(study, simulator, simulator, progress, Units(kept=kept))
+    again = compare(study, simulator, simulator, progress, Units(results=changed))
     assert {one.sent_packets for one in again.cases[0].packets} == {77}
     assert progress.steps == 5

@@ -320,15 +320,15 @@ def test_measured_wait_is_zero_without_delay() -> None:
         measured.wait_s(0.1)
 
 
-def test_cells_that_are_kept_are_not_measured_again() -> None:
+def test_cells_with_a_result_are_not_measured_again() -> None:
     cell, circuits = Cell("mixtral-8x22b", "mixnet", RATE), np.array([[0, 2], [2, 0]])
     one = CellMeasurement(
         AllToAll(0.1, 0.2, circuits), 0.6, (0.1, -0.2), 0.0, 0.01, "pass", ("none",), 0.5
     )
     units = Units()
     units.value(str(cell), CellMeasurement, lambda: one)
-    kept = json.loads(json.dumps(units.kept))
-    runner = CellRunner(JOBS, PlainProgressReporter(), Units(kept=kept))
+    results = json.loads(json.dumps(units.results))
+    runner = CellRunner(JOBS, PlainProgressReporter(), Units(results=results))
     runner.run_all([cell])  # it would need root, and a minute
     back = runner.measurements[cell]
     assert np.array_equal(back.all_to_all.circuits, circuits)

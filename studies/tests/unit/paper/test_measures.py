@@ -41,7 +41,7 @@ def test_optical_io_gains_nothing_if_compute_takes_all_time() -> None:
 
 
 def test_profile_of_the_testbed_has_the_times_of_the_figure() -> None:
-    """One pair and 16 pairs were fitted; 4 pairs follow."""
+    """The profile was fitted to one pair and to 16 pairs; the time of 4 pairs follows."""
     assert settle_ms("polatis-mixnet", 1, None) == pytest.approx(41.44, abs=0.3)
     assert settle_ms("polatis-mixnet", 4, None) == pytest.approx(42.44, abs=0.3)
     assert settle_ms("polatis-mixnet", 16, None) == pytest.approx(46.75, abs=0.3)

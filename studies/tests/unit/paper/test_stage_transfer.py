@@ -18,7 +18,7 @@ ALMOST = 1 - 1e-9
 
 
 def two_servers(light: float, electrical: float, attention_s: float = 0.0) -> StageTransfer:
-    """One of two servers sends the other 64 bytes, and both send on 32 bytes, in four sequences."""
+    """A server sends another 64 bytes, then both send on 32 bytes, in each of four sequences."""
     pair = np.array([[0.0, 1.0], [0.0, 0.0]])
     return StageTransfer(64 * pair, light * pair, np.full(2, electrical), 32.0, 4, attention_s)
 

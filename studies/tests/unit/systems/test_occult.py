@@ -1,4 +1,4 @@
-"""What Occult's study sets up, and how it interprets what was measured."""
+"""Set-up of Occult's study, and its interpretation of measurements."""
 
 import numpy as np
 import pytest

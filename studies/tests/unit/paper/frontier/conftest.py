@@ -46,7 +46,7 @@ def stopped_study(folder: Path, json_file: Path) -> FrontierResults:
     with suppress(KeyboardInterrupt), finished_units(json_file, identity, resume=False) as units:
         run_study(folder, Stop(), sizes=(8,), units=units)
     with finished_units(json_file, identity, resume=True) as units:
-        assert len(units.kept) == 3
+        assert len(units.results) == 3
         results = run_study(folder, PlainProgressReporter(), sizes=(8,), units=units)
-        assert len(units.kept) == 6
+        assert len(units.results) == 6
     return results

@@ -101,7 +101,7 @@ def test_large_regions_need_more_than_a_little_forwarding() -> None:
 
 
 def test_partners_that_exchange_all_bytes_use_five_of_eight_nics_of_a_mesh() -> None:
-    """One direct circuit, one electrical NIC, and six detours that take two circuits each."""
+    """They use a direct circuit, an electrical NIC, and six detours of two circuits each."""
     demand = np.zeros((8, 8))
     demand[np.arange(8), np.arange(8) ^ 1] = 40.0
     split = Comparison(demand, 7).multihop_split
