@@ -314,8 +314,8 @@ def region_of_circuits(fabric: Fabric, names: Sequence[str]) -> Region:
         raise SpecError([(" ".join(names), f"{unknown[0]!r} is not one of the servers {known}")])
     regions = list(dict.fromkeys(fabric.region_of[server] for server in servers))
     if len(regions) > 1:
-        found = ", ".join(region.name for region in regions)
-        message = f"the servers are in the regions {found}: no circuit leaves a region, and one"
+        places = ", ".join(region.name for region in regions)
+        message = f"the servers are in the regions {places}: no circuit leaves a region, and one"
         raise SpecError([(" ".join(names), f"{message} request changes one region")])
     return regions[0]
 

@@ -21,9 +21,7 @@ _RECORDED_ONLY: Final = {"step_stride": 1, "first_layer": 0, "noise": 0.0, "repe
 
 
 _NO_KEYS: Final = frozenset({"experts", "top_k", "tokens", "popularity", "loads", "shared"})
-_STATISTICS: Final = tuple(
-    field.name for field in fields(GatingParameters) if field.name not in _NO_KEYS
-)
+_STATISTICS: Final = tuple(f.name for f in fields(GatingParameters) if f.name not in _NO_KEYS)
 
 
 @with_fields_of(GatingParameters, _NO_KEYS, optional="that of the generator's preset or fit")

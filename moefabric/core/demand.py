@@ -228,11 +228,6 @@ class DemandMatrix:
         return float(self.array.sum() - np.trace(self.array))
 
     @property
-    def busiest_bytes(self) -> float:
-        """The most bytes that any one server sends or receives."""
-        return float(self.port_bytes.max(initial=0))
-
-    @property
     def port_bytes(self) -> NDArray[np.float64]:
         """The greater of the bytes that each server sends and of those that it receives."""
         moving = self.array - np.diag(np.diag(self.array))

@@ -42,8 +42,8 @@ def last_light(ocs: Ocs, circuits: int) -> LastLight:
     Example:
         >>> from moefabric.core.ocs import DeviceProfile
         >>> settle = SettleTime(jitter_ns=2_000_000)
-        >>> found = last_light(Ocs("ocs0", 4, 25_000_000, profile=DeviceProfile(settle=settle)), 1)
-        >>> round(found.mean_ns / 1e6, 2), round(found.most_ns / 1e6, 2)
+        >>> last = last_light(Ocs("ocs0", 4, 25_000_000, profile=DeviceProfile(settle=settle)), 1)
+        >>> round(last.mean_ns / 1e6, 2), round(last.most_ns / 1e6, 2)
         (25.67, 27.0)
     """
     settle, connects = ocs.profile.settle, max(1, 2 * circuits)

@@ -16,8 +16,8 @@ _FIELDS: Final = fields(MachineSpeed)
 
 def speed_file() -> Path:
     """Return the path of the file: MOEFABRIC_MACHINE, or a file in the user's state folder."""
-    if own := os.environ.get("MOEFABRIC_MACHINE"):
-        return Path(own)
+    if file := os.environ.get("MOEFABRIC_MACHINE"):
+        return Path(file)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "moefabric" / "machine.json"
 

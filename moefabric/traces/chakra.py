@@ -88,9 +88,7 @@ def _protobuf_file(path: Path) -> _Source:
 
 def _json_file(path: Path) -> _Source:
     entries = json_list(path, read_json(path), "workload_graph", "nodes")
-    nodes = [
-        _json_node(Entry(path, f"workload_graph[{n}]", node)) for n, node in enumerate(entries)
-    ]
+    nodes = [_json_node(Entry(path, f"workload_graph[{n}]", raw)) for n, raw in enumerate(entries)]
     return _Source(path, schema.GlobalMetadata(), nodes, "workload_graph[{}]")
 
 

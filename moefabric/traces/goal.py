@@ -91,8 +91,7 @@ def _lines(graph: ExecutionGraph) -> Iterator[str]:
             name = f" // {comment}" if node.name else ""
             yield f"l{node.number}: {words}{cpu}{name}"
             before = [last[node.stream]] if node.stream in last else []
-            for required in (*before, *node.after):
-                yield f"l{node.number} requires l{required}"
+            yield from (f"l{node.number} requires l{other}" for other in (*before, *node.after))
             if node.stream >= 0:
                 last[node.stream] = node.number
         yield "}"

@@ -219,10 +219,7 @@ class _Logs:
                 groups[group] = name, tuple(ranks[gpus[rank]] for rank in sorted(gpus))
         calls = {rank: self.calls[gpu] for gpu, rank in ranks.items()}
         splits = _exchange_splits(calls.values())
-        nodes = {
-            rank: tuple(_rank_nodes(rank_calls, splits, groups))
-            for rank, rank_calls in calls.items()
-        }
+        nodes = {rank: tuple(_rank_nodes(log, splits, groups)) for rank, log in calls.items()}
         notes = [_NO_TIMES, *([_EXCHANGES] if splits else [])]
         named = dict(groups.values())
         graph = ExecutionGraph(dict(sorted(nodes.items())), named, path.name, tuple(notes))

@@ -69,9 +69,7 @@ class PytorchProfileReader:
         for rank, file in files.items():
             profile = _with_sizes_only(read_profile(file), notes)
             notes += profile.notes
-            calls = [
-                _call(profile, n, kernel, groups) for n, kernel in enumerate(profile.collectives)
-            ]
+            calls = [_call(profile, n, call, groups) for n, call in enumerate(profile.collectives)]
             ranks[rank] = timed_nodes(calls, profile)
         world = max([len(files), *(rank + 1 for of in groups.values() for rank in of)])
         if groups.get(recorded.DEFAULT_GROUP) == tuple(range(world)):

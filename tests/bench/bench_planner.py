@@ -179,7 +179,7 @@ def test_robust_split_of_eight_steps_suits_the_next_one_in_50_ms() -> None:
         return float(np.mean(ratios)), text
 
     def total(history: list[DemandMatrix]) -> Sequence[DemandMatrix]:
-        relative = [step.array / step.busiest_bytes for step in history[:8]]
+        relative = [step.array / step.port_bytes.max() for step in history[:8]]
         return (DemandMatrix(region.servers, 1e9 * sum(relative)),)
 
     print("\nsplit for earlier steps: time of the next step to its bound, bytes forwarded")

@@ -68,8 +68,8 @@ class NamespaceProgram:
             kind, flags = bpf_calls.MAP_TYPE_HASH, bpf_calls.F_NO_PREALLOC
             self.places = bpf_calls.create_map(kind, "places", 4, PLACE.size, most, flags)
             undo.callback(os.close, self.places)
-            own = ProgramMaps(self.places, shared.cache, shared.slot_bits)
-            code = switch_program(shared.layout, shared.maps, own)
+            maps = ProgramMaps(self.places, shared.cache, shared.slot_bits)
+            code = switch_program(shared.layout, shared.maps, maps)
             self.fd = bpf_calls.load_program("switch", code)
             undo.callback(os.close, self.fd)
             self.sender = undo.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))

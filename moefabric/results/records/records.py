@@ -107,8 +107,8 @@ class CollectiveRun:
         for record in sorted(self.records, key=lambda record: record.collective):
             records[record.src, record.dst, record.path].append(record)
         for flow, predicted_s in zip(self.planned, self.flows_s, strict=True):
-            if own := records[flow.src, flow.dst, flow.path]:
-                yield flow, own.pop(0), predicted_s
+            if sent := records[flow.src, flow.dst, flow.path]:
+                yield flow, sent.pop(0), predicted_s
 
     def flow_errors(self, dilation: float) -> Iterator[tuple[Flow, float]]:
         """Yield each planned flow that was sent, and how much later than predicted it arrived.

@@ -111,11 +111,8 @@ def _simulated(
 ) -> list[results.Completion]:
     """Return the completions of scenarios; simulate those without a stored one."""
     names = [_digest(document) for document in documents]
-    missing = {
-        name: document
-        for name, document in zip(names, documents, strict=True)
-        if name not in units.results
-    }
+    named = dict(zip(names, documents, strict=True))
+    missing = {name: named[name] for name in named if name not in units.results}
 
     def keep(document: Mapping[str, Any], completion: results.Completion) -> None:
         units.result(_digest(document), lambda: completion.model_dump(mode="json"))

@@ -408,9 +408,7 @@ class StudyResult:
         none = Measure(None, note="The study has no such measure.")
         measures = {"": Measure(None), **self.outcome.measures}
         chosen = ((spec, measures.get(spec.measure, none)) for spec in self.spec.claims)
-        return [
-            JudgedClaim(spec, measure, self._runs_of(spec, measure)) for spec, measure in chosen
-        ]
+        return [JudgedClaim(spec, value, self._runs_of(spec, value)) for spec, value in chosen]
 
     def _runs_of(self, spec: ClaimSpec, measure: Measure) -> list[RunVerdict]:
         """Return the fabrics on which a value rests."""
@@ -436,12 +434,8 @@ class StudyResult:
     def origins(self) -> list[str]:
         """Commit of each stored run whose origin has a remark, and the remark."""
         sources = (run.manifest.provenance for run in self.outcome.runs)
-        remarks = (
-            f"commit {(source.commit or '')[:8]}; {source.remark}"
-            for source in sources
-            if source is not None and source.remark
-        )
-        return list(dict.fromkeys(remarks))
+        notes = (f"commit {(s.commit or '')[:8]}; {s.remark}" for s in sources if s and s.remark)
+        return list(dict.fromkeys(notes))
 
     @property
     def is_invalid(self) -> bool:

@@ -163,7 +163,10 @@ def test_experiment_with_a_configuration_is_predicted() -> None:
         assert demand.total_bytes == pytest.approx(32 * 16384 * 8 * 4096 * 7 / 8, rel=0.03)
     eps, *_ = predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]
     bound_s = (
-        sum(demand.busiest_bytes for demand in demands) / len(demands) / 1e11 / goodput_share(1500)
+        sum(demand.port_bytes.max() for demand in demands)
+        / len(demands)
+        / 1e11
+        / goodput_share(1500)
     )
     assert eps["all_to_all_s"] == pytest.approx(bound_s, rel=1e-3)
     whole = load_experiment(EXAMPLES / "olmoe.yaml", ["model={config: data/olmoe-1b-7b.json}"])

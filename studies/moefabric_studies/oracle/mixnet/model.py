@@ -63,7 +63,7 @@ def answer(case: JudgedCase, matrix: FloatArray, counts: NDArray[np.int64]) -> A
         matrix: Bytes [server, server].
         counts: Circuits [server, server]; zeros on networks without circuits.
     """
-    seconds, last = _last_flow(case, matrix, counts, _one_leaf(len(matrix)))
+    seconds, last = _last_flow(case, matrix, counts, Eps(servers_per_leaf=len(matrix)))
     busiest = max(matrix.sum(axis=0).max(), matrix.sum(axis=1).max())
     hashed_s = None
     if case.network is Network.FAT_TREE:
@@ -90,7 +90,7 @@ def _last_flow(
 
 def algorithm1_counts(case: JudgedCase, matrix: FloatArray) -> NDArray[np.int64]:
     """Return the circuits [server, server] that the policy `mixnet` gives a case."""
-    fabric = _fabric(case, len(matrix), _one_leaf(len(matrix)))
+    fabric = _fabric(case, len(matrix), Eps(servers_per_leaf=len(matrix)))
     demand = DemandMatrix(fabric.servers, matrix)
     chosen = plan(fabric, fabric.regions[0], demand, policy_named("mixnet"), CircuitSet())
     return np.array(chosen.counts, dtype=np.int64)
@@ -102,10 +102,6 @@ def _group(case: JudgedCase, last: Flow) -> Group:
     if case.network is Network.ONE_SWITCH:
         return Group.ONE_SWITCH
     return Group.CIRCUITS if last.is_optical else Group.EPS_OF_CIRCUITS
-
-
-def _one_leaf(servers: int) -> Eps:
-    return Eps(servers_per_leaf=servers)
 
 
 def _fabric(case: JudgedCase, servers: int, eps: Eps) -> Fabric:
