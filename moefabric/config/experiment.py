@@ -1,6 +1,7 @@
 """An experiment as users write it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -66,7 +67,8 @@ class TrainingSpec(section.Section):
     utilisation: float = Field(default=0.4, gt=0, le=1)
     """Part of the peak speed that the model's layers reach."""
     nvlink_rate: section.Rate = section.quantity_field("3600Gb/s")
-    """Rate of a GPU's NVLinks in each direction, for the all-reduces of tensor parallelism."""
+    """Rate of a GPU's NVLinks in each direction, for the all-reduces of tensor parallelism, and to
+    gather and scatter the bytes of all-to-alls (`wiring.server_paths`)."""
     recomputation: bool = False
     """Whether the backward pass of a layer computes the forward pass again."""
     dispatch_payload: references.PayloadReference = "none"
@@ -278,7 +280,8 @@ class ExperimentSpec(section.Document):
 
     def build_fabric(self, choice: FabricChoice, name: str, scale: Scale) -> Fabric:
         """Return the fabric of one of the choices."""
-        return self.wiring.build_fabric(name, choice, scale, choice.eps or self.wiring.eps)
+        fabric = self.wiring.build_fabric(name, choice, scale, choice.eps or self.wiring.eps)
+        return replace(fabric, nvlink_rate_bps=self.training.nvlink_rate)
 
     def given_scale(self) -> Scale | None:
         """Return the scale of the file; None if it is chosen for the machine.

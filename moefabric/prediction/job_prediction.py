@@ -21,6 +21,7 @@ from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import goodput_bps, predict_regions
+from moefabric.simulator.server_times import gather_and_scatter
 from moefabric.workload.iterations.iteration import (
     PAUSE,
     AllReduce,
@@ -222,22 +223,22 @@ class TaskPlanner:
             case Reconfigure(demand=demand):
                 done = () if task.during is None else planned[task.during].reconfigured
                 return self._reconfigure(task, demand, [r for r in task.regions if r not in done])
-            case Collective(demand=demand) as work:
+            case Collective() as work:
                 ideal: Mapping[str, float] = {}
                 if work.is_forward_dispatch:
-                    ideal = self._ideal_s(demand, self.lit(task))
+                    ideal = self._ideal_s(work, self.lit(task))
                 if work.concurrent is not None and self._after_s:
                     return self._offload(task, work, ideal)
                 return self._send(task, ideal)
             case _:
                 return self._send(task, {})
 
-    def _ideal_s(self, demand: DemandMatrix, lit: CircuitSet) -> Mapping[str, float]:
-        if (demand, lit) not in self._ideal:
+    def _ideal_s(self, work: Collective, lit: CircuitSet) -> Mapping[str, float]:
+        key = work.demand, lit
+        if key not in self._ideal:
             moves = self._moves
-            ideal = ideal_seconds(self.fabric, self.policy, demand, lit, moves=moves)
-            self._ideal[demand, lit] = ideal
-        return self._ideal[demand, lit]
+            self._ideal[key] = ideal_seconds(self.fabric, self.policy, work, lit, moves=moves)
+        return self._ideal[key]
 
     @property
     def _policy_with_horizon(self) -> SplitPolicy:
@@ -277,7 +278,7 @@ class TaskPlanner:
                 late += rest.flows
                 if not task.barrier:
                     streams += rest.streams_from(offload.parts[region].after_s)
-        step = Step(task.after, offload.early.seconds if task.barrier else 0.0, streams)
+        step = Step(task.after, offload.early.whole_s if task.barrier else 0.0, streams)
         reconfigured, circuits = offload.reconfigured_regions, self._lit_in(task)
         return PlannedTask(task, step, offload.early, tuple(late), reconfigured, ideal, circuits)
 
@@ -285,7 +286,7 @@ class TaskPlanner:
         flows = self._flows(task)
         if flows is None:
             return PlannedTask(task, Step(task.after))
-        seconds, streams = (flows.seconds, ()) if task.barrier else (0.0, flows.streams)
+        seconds, streams = (flows.whole_s, ()) if task.barrier else (0.0, flows.streams)
         step, circuits = Step(task.after, seconds, streams), self._lit_in(task)
         return PlannedTask(task, step, flows, ideal_s=ideal, lit=circuits)
 
@@ -333,16 +334,16 @@ def _job_prediction(
             continue
         if isinstance(planned.task.work, AllReduce) and not planned.task.work.is_timed:
             continue
-        streams = planned.step.streams or planned.flows.streams
-        predicted.sendings.append(
-            Sending(times.start_s, times.end_s, planned.flows.seconds, streams)
-        )
+        streams, server = planned.step.streams or planned.flows.streams, planned.flows.server
+        sent = times.start_s + server.before_s, times.end_s - server.after_s
+        predicted.sendings.append(Sending(*sent, planned.flows.seconds, streams))
         if not isinstance(planned.task.work, Collective):
             predicted.transfers_s.append(planned.flows.seconds)
             continue
         seconds = dict.fromkeys(planned.flows.predictions, times.seconds)
         if planned.task.barrier:
-            seconds = {name: own.seconds for name, own in planned.flows.predictions.items()}
+            own = planned.flows.predictions.items()
+            seconds = {name: fluid.seconds + server.seconds for name, fluid in own}
         work = planned.task.work
         counts[work.kind, work.direction] += not work.phase  # its phases follow each other
         number = counts[work.kind, work.direction]
@@ -390,10 +391,10 @@ def deserved_circuits(
 
 
 def ideal_seconds(
-    fabric: Fabric, policy: SplitPolicy, demand: DemandMatrix, circuits: CircuitSet, *, moves: bool
+    fabric: Fabric, policy: SplitPolicy, work: Collective, circuits: CircuitSet, *, moves: bool
 ) -> dict[str, float]:
     """Return the model seconds of each region on the circuits that its demand deserves."""
-    lit = circuits
+    lit, demand = circuits, work.demand
     if moves:
         lit = deserved_circuits(fabric, with_horizon(policy, ENDLESS), demand, circuits)
     groups = {
@@ -403,4 +404,5 @@ def ideal_seconds(
     }
     planned = planned_flows(fabric, policy, demand, lit, groups)
     predictions = predict_regions(fabric, lit, planned, region_by_server(groups))
-    return {name: prediction.seconds for name, prediction in predictions.items()}
+    server = gather_and_scatter(fabric, lit, planned)
+    return {name: fluid.seconds + server.seconds for name, fluid in predictions.items()}

@@ -9,9 +9,10 @@ from moefabric.core.flows import Flow, PacedFlow, consolidated_flows, flows
 from moefabric.core.topology import Fabric, circuit_rate_bps
 from moefabric.planner.delayed_split import DelayedSplit, best_split
 from moefabric.planner.moving_circuits import moving_s
-from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows
+from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits, pace_flows
 from moefabric.planner.sending.task_flows import Groups, TaskFlows, region_by_server
 from moefabric.simulator.fluid import goodput_share, predict, predict_regions
+from moefabric.simulator.server_times import gather_and_scatter
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class PartialOffload:
         alone = predict(fabric, circuits, late)
         left_s = self.early.predictions[region].seconds - part.after_s
         prediction = replace(alone, seconds=max(alone.seconds, left_s))
-        return TaskFlows(fabric, late, circuits, {region: prediction}, self.early.region_of)
+        early = self.early
+        return replace(early, flows=late, circuits=circuits, predictions={region: prediction})
 
 
 def circuits_after_s(fabric: Fabric, control_s: float) -> dict[str, float]:
@@ -90,6 +92,7 @@ def plan_partial_offload(
     regions = {region.name: region for region in fabric.regions}
     parts: dict[str, DelayedSplit] = {}
     early: list[Flow] = []
+    late: list[Flow] = []
     for name, servers in groups.items():
         region = regions[name]
         lit = CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
@@ -101,6 +104,7 @@ def plan_partial_offload(
         if now := flows(fabric, part.kept, part.now):
             parts[name] = part
             early += now if greedy else consolidated_flows(fabric, now)
+            late += flows(fabric, part.new, part.later)
     if not early:
         return None
     region_of = region_by_server(groups)
@@ -108,7 +112,10 @@ def plan_partial_offload(
         name: replace(prediction, seconds=max(prediction.seconds, parts[name].seconds))
         for name, prediction in predict_regions(fabric, circuits, early, region_of).items()
     }
-    return PartialOffload(parts, TaskFlows(fabric, tuple(early), circuits, predictions, region_of))
+    used = merge_circuits(one for part in parts.values() for one in (part.kept, part.new))
+    server = gather_and_scatter(fabric, used, [*early, *late])
+    sent = TaskFlows(fabric, tuple(early), circuits, predictions, region_of, server)
+    return PartialOffload(parts, sent)
 
 
 def pace_late_flows(
