@@ -80,6 +80,13 @@ class TrainingSpec(section.Section):
     """Whether an iteration sums the gradients of each layer: those of experts over replicas, those
     of all other weights over all servers of all replicas, in rings over the EPS. With one replica
     and `lockstep`, the sum of a layer begins with the next computation of experts."""
+    token_counts: bool = True
+    """Whether the ranks of an EP group tell each other how many tokens they have for each expert
+    before a layer's first all-to-all, as frameworks do: an all-gather of 8 bytes an expert and
+    rank, in a ring."""
+    message_latency: section.DurationNs = section.quantity_field("2.7us")
+    """Model time in which a small message gets from a rank to the next one in that ring, besides
+    its bytes. Default: NCCL's estimate for a ring of its protocol LL over a network."""
     checkpoint_load: section.DurationNs = 0
     """Model time to load a checkpoint when an iteration starts anew after the loss of a server or
     GPU."""
@@ -105,7 +112,9 @@ class TrainingSpec(section.Section):
             load_plugin(PAYLOAD_TRANSFORMS, self.dispatch_payload, PayloadTransform),
             load_plugin(PAYLOAD_TRANSFORMS, self.combine_payload, PayloadTransform),
         )
-        return Training(*sizes, *speeds, self.recomputation, payloads, self.gradient_sums)
+        latency_s = self.message_latency / NS_PER_S if self.token_counts else None
+        sums = self.gradient_sums
+        return Training(*sizes, *speeds, self.recomputation, payloads, sums, latency_s)
 
 
 class HybridSpec(section.Section):

@@ -178,6 +178,7 @@ class TaskRunner:
             {region: seconds for region, seconds in expected.items() if seconds is not None},
             {region: state.groups[region] for region in task.regions},
             greedy=self.transfers.greedy,
+            counts=work.counts,
         )
 
     def _complete_if_done(self, transfer: TaskTransfer) -> None:

@@ -16,7 +16,12 @@ from moefabric.planner.iteration_horizons import IterationHorizons
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits, planned_flows
 from moefabric.planner.sending.partial_offload import circuits_after_s, plan_partial_offload
-from moefabric.planner.sending.task_flows import TaskFlows, region_by_server, task_flows
+from moefabric.planner.sending.task_flows import (
+    TaskFlows,
+    region_by_server,
+    task_flows,
+    with_counts,
+)
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fair_sharing import Stream
@@ -173,7 +178,9 @@ class PlannedTask:
         return (*(self.flows.flows if self.flows is not None else ()), *self.late)
 
 
-_SENT: Final = ("demand", "split_demands", "pairs", "bytes", "least_s", "flows", "seconds")
+_SENT: Final = (
+    "demand", "split_demands", "counts", "pairs", "bytes", "least_s", "flows", "seconds",
+)  # fmt: skip
 """Fields of a task's work that decide its flows."""
 
 
@@ -267,7 +274,9 @@ class TaskPlanner:
     def _offload(self, task: Task, work: Collective, ideal: Mapping[str, float]) -> PlannedTask:
         groups = {region: self.fabric.ep_groups[region] for region in task.regions}
         policy, lit = self._policy_with_horizon, self.lit(task)
-        offload = plan_partial_offload(self.fabric, policy, work.demand, lit, self._after_s, groups)
+        offload = plan_partial_offload(
+            self.fabric, policy, work.demand, lit, self._after_s, groups, counts=work.counts
+        )
         if offload is None:
             return PlannedTask(task, Step(task.after))
         late: list[Flow] = []
@@ -404,5 +413,5 @@ def ideal_seconds(
     }
     planned = planned_flows(fabric, policy, demand, lit, groups)
     predictions = predict_regions(fabric, lit, planned, region_by_server(groups))
-    server = gather_and_scatter(fabric, lit, planned)
+    server = with_counts(fabric, gather_and_scatter(fabric, lit, planned), work.counts)
     return {name: fluid.seconds + server.seconds for name, fluid in predictions.items()}

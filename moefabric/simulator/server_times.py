@@ -33,7 +33,7 @@ class ServerTimes:
     """Model seconds of an all-to-all inside servers.
 
     Attributes:
-        before_s: Before the first byte leaves.
+        before_s: Before the first byte leaves; with the exchange of token counts, if there is one.
         after_s: After the last byte has arrived.
     """
 

@@ -10,9 +10,10 @@ from moefabric.core.topology import Fabric, circuit_rate_bps
 from moefabric.planner.delayed_split import DelayedSplit, best_split
 from moefabric.planner.moving_circuits import moving_s
 from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits, pace_flows
-from moefabric.planner.sending.task_flows import Groups, TaskFlows, region_by_server
+from moefabric.planner.sending.task_flows import Groups, TaskFlows, region_by_server, with_counts
 from moefabric.simulator.fluid import goodput_share, predict, predict_regions
 from moefabric.simulator.server_times import gather_and_scatter
+from moefabric.workload.models.model import CountExchange
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def plan_partial_offload(
     groups: Groups,
     *,
     greedy: bool = False,
+    counts: CountExchange | None = None,
 ) -> PartialOffload | None:
     """Return the split that ends soonest while circuits change; None if nothing is owed.
 
@@ -88,6 +90,7 @@ def plan_partial_offload(
             their lit circuits.
         groups: The servers that work for each region.
         greedy: Whether congestion control alone sets the rates of flows; they are not consolidated.
+        counts: The exchange of token counts before the first byte; None without one.
     """
     regions = {region.name: region for region in fabric.regions}
     parts: dict[str, DelayedSplit] = {}
@@ -113,7 +116,7 @@ def plan_partial_offload(
         for name, prediction in predict_regions(fabric, circuits, early, region_of).items()
     }
     used = merge_circuits(one for part in parts.values() for one in (part.kept, part.new))
-    server = gather_and_scatter(fabric, used, [*early, *late])
+    server = with_counts(fabric, gather_and_scatter(fabric, used, [*early, *late]), counts)
     sent = TaskFlows(fabric, tuple(early), circuits, predictions, region_of, server)
     return PartialOffload(parts, sent)
 

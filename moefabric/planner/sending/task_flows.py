@@ -12,10 +12,11 @@ from moefabric.core.routes import route
 from moefabric.core.topology import Fabric
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows, planned_flows
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.simulator.fluid import Prediction, predict, predict_regions
+from moefabric.simulator.fluid import Prediction, goodput_share, predict, predict_regions
 from moefabric.simulator.server_times import ServerTimes, gather_and_scatter
 from moefabric.workload.iterations.iteration import AllReduce, Collective, Transfer
 from moefabric.workload.iterations.tasks import BackgroundTransfer, Task
+from moefabric.workload.models.model import CountExchange
 from moefabric.workload.placement.collective_order import ORDERED_KINDS
 
 Groups = Mapping[str, Sequence[str]]
@@ -79,6 +80,17 @@ class TaskFlows:
         return self.predictions[self.region_of[flow.src]].seconds
 
 
+def with_counts(fabric: Fabric, server: ServerTimes, counts: CountExchange | None) -> ServerTimes:
+    """Return times that begin with the exchange of token counts, if there is one.
+
+    It takes a NIC of each server, the slowest of which bounds the ring.
+    """
+    if counts is None:
+        return server
+    counts_s = counts.seconds(min(fabric.rates_bps) * goodput_share(fabric.mtu))
+    return replace(server, before_s=counts_s + server.before_s)
+
+
 def _circuits_within(circuits: CircuitSet, working: Groups) -> CircuitSet:
     """Return the circuits whose two ends are at servers that work."""
     names = {server for servers in working.values() for server in servers}
@@ -128,7 +140,7 @@ def task_flows(
     if isinstance(task.work, Collective):
         predictions = predict_regions(fabric, lit, planned, region_of)
         if task.work.kind in ORDERED_KINDS:
-            server = gather_and_scatter(fabric, lit, planned)
+            server = with_counts(fabric, gather_and_scatter(fabric, lit, planned), task.work.counts)
     else:
         together = predict(fabric, lit, planned)
         together = replace(together, seconds=max(together.seconds, least_s))

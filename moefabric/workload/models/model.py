@@ -376,6 +376,29 @@ class Model:
             yield "attention.kv_heads", heads
 
 
+COUNT_BYTES: Final = 8
+"""Bytes of a number of tokens."""
+
+
+@dataclass(frozen=True)
+class CountExchange:
+    """The exchange of how many tokens each rank has for each expert: an all-gather in a ring.
+
+    Attributes:
+        rounds: Messages that a rank passes on, one after the other.
+        bytes: Bytes of a message: the numbers of one rank.
+        latency_s: Seconds of a message without bytes.
+    """
+
+    rounds: int
+    bytes: float
+    latency_s: float
+
+    def seconds(self, rate_bps: float) -> float:
+        """Return its duration over NICs of this payload rate, in bits per second."""
+        return self.rounds * (self.latency_s + 8 * self.bytes / rate_bps)
+
+
 @dataclass(frozen=True)
 class Training:
     """Parallelism, batch sizes and GPUs of a training job.
@@ -394,6 +417,8 @@ class Training:
             all-to-alls aren't repeated. The paper doesn't mention recomputation.
         payloads: The form of tokens in all-to-alls.
         gradient_sums: Whether servers sum the gradients of weights that they replicate.
+        message_latency_s: Seconds of a small message between ranks in the exchange of token counts;
+            None if there is no such exchange.
     """
 
     ep: int
@@ -406,6 +431,7 @@ class Training:
     recomputation: bool = False
     payloads: Payloads = field(default_factory=Payloads)
     gradient_sums: bool = True
+    message_latency_s: float | None = None
 
     @property
     def rank_tokens(self) -> int:
@@ -429,6 +455,12 @@ class Training:
     def combine_ratio(self, model: Model) -> float:
         """Return the bytes that come back from experts, relative to the bytes that go there."""
         return self.combine_token_bytes(model) / self.dispatch_token_bytes(model)
+
+    def token_counts(self, model: Model) -> CountExchange | None:
+        """Return the exchange of token counts before a forward dispatch; None without one."""
+        if self.message_latency_s is None:
+            return None
+        return CountExchange(self.ep - 1, COUNT_BYTES * model.experts, self.message_latency_s)
 
     def tensor_all_reduce_s(self, model: Model) -> float:
         """Return the seconds of one all-reduce of a rank's tokens over its GPUs, in a ring.

@@ -85,6 +85,14 @@ def test_gathering_and_scattering_lengthen_all_to_alls_over_circuits_alone() -> 
     assert by_pcie["mixnet"] > whole["mixnet"] > free["mixnet"]
 
 
+def test_counts_of_tokens_precede_each_forward_dispatch() -> None:
+    """Seven messages of a rank in a ring, of 8 numbers, in each of seven layers."""
+    whole, silent = seconds(), seconds("training.token_counts=false")
+    counts_s = 7 * (2.7e-6 + 8 * 8 * 8 / (100e9 * 1448 / 1514))
+    for fabric, iteration_s in whole.items():
+        assert iteration_s - silent[fabric] == pytest.approx(7 * counts_s, rel=1e-6)
+
+
 def test_training_has_new_demand_and_moves_circuits_repeatedly() -> None:
     said = predict_fabrics(load_experiment(EXAMPLES / "training.yaml"), EXAMPLES).to_json()
     moved = {entry["fabric"]: entry["reconfigurations"] for entry in said["fabrics"]}
