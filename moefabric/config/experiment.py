@@ -87,6 +87,12 @@ class TrainingSpec(section.Section):
     message_latency: section.DurationNs = section.quantity_field("2.7us")
     """Model time in which a small message gets from a rank to the next one in that ring, besides
     its bytes. Default: NCCL's estimate for a ring of its protocol LL over a network."""
+    whole_model: bool = True
+    """Whether an iteration has, besides MoE layers, the head, the layers without experts, the
+    gradients of these and of the embeddings, and the optimiser (Adam, bound by memory). If fewer
+    layers than the model's are replayed, it has as large a part of them."""
+    memory_rate: section.Rate = section.quantity_field("16.3Tb/s")
+    """Rate of a GPU's memory, for the optimiser. Default: an A100 of 80 GB."""
     checkpoint_load: section.DurationNs = 0
     """Model time to load a checkpoint when an iteration starts anew after the loss of a server or
     GPU."""
@@ -113,8 +119,8 @@ class TrainingSpec(section.Section):
             load_plugin(PAYLOAD_TRANSFORMS, self.combine_payload, PayloadTransform),
         )
         latency_s = self.message_latency / NS_PER_S if self.token_counts else None
-        sums = self.gradient_sums
-        return Training(*sizes, *speeds, self.recomputation, payloads, sums, latency_s)
+        costs = latency_s, self.whole_model, self.memory_rate / 8
+        return Training(*sizes, *speeds, self.recomputation, payloads, self.gradient_sums, *costs)
 
 
 class HybridSpec(section.Section):

@@ -122,8 +122,8 @@ class JobPrediction:
     phases, and `circuits` its circuits; `bytes` and `optical_bytes` are those of all of them.
     `transfers_s` holds the seconds of transfers and all-reduces, each without others. `sent_bytes`
     and `spine_bytes` are of all of them. `region_ends_s` is when each region has ended all but
-    all-reduces, from the iteration's start; `region_compute_s` holds these ends without transfers.
-    `sendings` are its tasks that send.
+    all-reduces and the optimiser, from the iteration's start; `region_compute_s` holds these ends
+    without transfers. `sendings` are its tasks that send.
     """
 
     seconds: float
@@ -378,11 +378,15 @@ def _job_prediction(
 def _region_ends_s(
     iteration: Sequence[PlannedTask], times: Sequence[StepTimes], order: Sequence[str]
 ) -> tuple[float, ...]:
-    """Return when each region of a job has ended all but all-reduces, in the fabric's order."""
+    """Return when each region of a job has ended all but all-reduces and what waits for them.
+
+    The order is that of the fabric.
+    """
     start_s = min((task_times.start_s for task_times in times), default=0.0)
     ends: dict[str, float] = {}
     for planned, task_times in zip(iteration, times, strict=True):
-        if not isinstance(planned.task.work, AllReduce):
+        work = planned.task.work
+        if not isinstance(work, AllReduce) and getattr(work, "kind", "") != "optimiser":
             for region in planned.task.regions:
                 ends[region] = max(ends.get(region, 0.0), task_times.end_s - start_s)
     return tuple(ends[region] for region in order if region in ends)

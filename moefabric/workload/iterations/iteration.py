@@ -89,7 +89,8 @@ class Compute:
     """Computation without traffic.
 
     Attributes:
-        kind: "attention", with all that a token's own rank computes, "expert", or `PAUSE`.
+        kind: "attention", with all that a token's own rank computes, "expert", "dense" for layers
+            without experts, "head", "optimiser", or `PAUSE`.
         direction: "forward" or "backward".
         layer: Number of the layer.
         seconds: Model seconds of each server, in server order.

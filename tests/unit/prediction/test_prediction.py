@@ -63,8 +63,12 @@ def test_iteration_computes_attention_and_busiest_experts_three_times_a_layer(
     attention_and_router_s = 32768 * (117_440_512 + 65_536) / 499.2e12
     all_reduces_s = 4 * 2 * 3 / 4 * 32768 * 8192 / 450e9
     layer_s = 3 * (attention_and_router_s + expert_s) + all_reduces_s
+    part, head = 7 / 32, 4096 * 32_000
+    head_s = 3 * part * 32768 * 2 * head / 499.2e12
+    weights = 7 * (41_943_040 + 32_768 + 176_160_768) + 2 * part * head
+    optimiser_s = 28 * weights / 4 / (16.3e12 / 8)
     entries = prototype.values()
-    compute_s = pytest.approx([7 * layer_s] * 4)
+    compute_s = pytest.approx([7 * layer_s + head_s + optimiser_s] * 4)
     assert [entry["compute_s"] for entry in entries] == compute_s
     assert [entry["iteration_s"] - entry["exposed_comm_s"] for entry in entries] == compute_s
 
@@ -171,7 +175,10 @@ def test_uneven_stages_share_whole_layers() -> None:
 def test_recomputation_lengthens_the_backward_pass() -> None:
     seconds = [
         predict_fabrics(
-            load_experiment(EXAMPLES / "prototype.yaml", [f"training.recomputation={choice}"]),
+            load_experiment(
+                EXAMPLES / "prototype.yaml",
+                [f"training.recomputation={choice}", "training.whole_model=false"],
+            ),
             EXAMPLES,
         ).to_json()["fabrics"][0]["compute_s"]
         for choice in ("false", "true")
