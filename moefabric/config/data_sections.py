@@ -41,13 +41,15 @@ from pydantic_core.core_schema import (
 
 from moefabric.config.section import ByteSize, DurationNs, Rate, Section, UnknownError
 from moefabric.core.ocs import Spelling
-from moefabric.core.units import duration_text
+from moefabric.core.units import duration_text, rate_text
 
 S = TypeVar("S", bound=Section)
 T = TypeVar("T")
 
 _UNITS: Final[Mapping[str, Any]] = {"_ns": DurationNs, "_bytes": ByteSize, "_bps": Rate}
 """Types of values that users write with a unit, by the end of a field's name."""
+_TEXTS: Final[Mapping[str, Callable[[float], str]]] = {"_ns": duration_text, "_bps": rate_text}
+"""How defaults of such values are written."""
 
 
 class _Incomplete:
@@ -207,8 +209,8 @@ def _default(field: dataclasses.Field[Any]) -> dict[str, Any]:
         return {"default_factory": lambda: list(value)}
     if dataclasses.is_dataclass(value):
         return {"default_factory": lambda: value}
-    if _unit(field.name) == "_ns" and value:
-        return {"default": duration_text(value)}
+    if _unit(field.name) in _TEXTS and isinstance(value, int | float) and value:
+        return {"default": _TEXTS[_unit(field.name)](value)}
     return {} if value is dataclasses.MISSING else {"default": value}
 
 

@@ -1,6 +1,7 @@
 """An experiment as users write it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import Annotated, Literal
 
@@ -67,7 +68,8 @@ class TrainingSpec(section.Section):
     utilisation: float = Field(default=0.4, gt=0, le=1)
     """Part of the peak speed that the model's layers reach."""
     nvlink_rate: section.Rate = section.quantity_field("3600Gb/s")
-    """Rate of a GPU's NVLinks in each direction, for the all-reduces of tensor parallelism."""
+    """Rate of a GPU's NVLinks in each direction, for the all-reduces of tensor parallelism, and to
+    gather and scatter the bytes of all-to-alls (`wiring.server_paths`)."""
     recomputation: bool = False
     """Whether the backward pass of a layer computes the forward pass again."""
     dispatch_payload: references.PayloadReference = "none"
@@ -79,6 +81,19 @@ class TrainingSpec(section.Section):
     """Whether an iteration sums the gradients of each layer: those of experts over replicas, those
     of all other weights over all servers of all replicas, in rings over the EPS. With one replica
     and `lockstep`, the sum of a layer begins with the next computation of experts."""
+    token_counts: bool = True
+    """Whether the ranks of an EP group tell each other how many tokens they have for each expert
+    before a layer's first all-to-all, as frameworks do: an all-gather of 8 bytes an expert and
+    rank, in a ring."""
+    message_latency: section.DurationNs = section.quantity_field("2.7us")
+    """Model time in which a small message gets from a rank to the next one in that ring, besides
+    its bytes. Default: NCCL's estimate for a ring of its protocol LL over a network."""
+    whole_model: bool = True
+    """Whether an iteration has, besides MoE layers, the head, the layers without experts, the
+    gradients of these and of the embeddings, and the optimiser (Adam, bound by memory). If fewer
+    layers than the model's are replayed, it has as large a part of them."""
+    memory_rate: section.Rate = section.quantity_field("16.3Tb/s")
+    """Rate of a GPU's memory, for the optimiser. Default: an A100 of 80 GB."""
     checkpoint_load: section.DurationNs = 0
     """Model time to load a checkpoint when an iteration starts anew after the loss of a server or
     GPU."""
@@ -104,7 +119,9 @@ class TrainingSpec(section.Section):
             load_plugin(PAYLOAD_TRANSFORMS, self.dispatch_payload, PayloadTransform),
             load_plugin(PAYLOAD_TRANSFORMS, self.combine_payload, PayloadTransform),
         )
-        return Training(*sizes, *speeds, self.recomputation, payloads, self.gradient_sums)
+        latency_s = self.message_latency / NS_PER_S if self.token_counts else None
+        costs = latency_s, self.whole_model, self.memory_rate / 8
+        return Training(*sizes, *speeds, self.recomputation, payloads, self.gradient_sums, *costs)
 
 
 class HybridSpec(section.Section):
@@ -279,7 +296,8 @@ class ExperimentSpec(section.Document):
 
     def build_fabric(self, choice: FabricChoice, name: str, scale: Scale) -> Fabric:
         """Return the fabric of one of the choices."""
-        return self.wiring.build_fabric(name, choice, scale, choice.eps or self.wiring.eps)
+        fabric = self.wiring.build_fabric(name, choice, scale, choice.eps or self.wiring.eps)
+        return replace(fabric, nvlink_rate_bps=self.training.nvlink_rate)
 
     def wiring_groups(self) -> list[list[FabricChoice]]:
         """Return the fabrics in groups of one wiring, which share a testbed and its scale.

@@ -17,6 +17,7 @@ from moefabric.core.ocs import Ocs
 from moefabric.core.paths import MARKS, marks_needed, spine_paths
 from moefabric.core.server_container import ExistingContainer, ServerContainer
 from moefabric.core.server_host import ServerHost
+from moefabric.core.server_paths import ServerPaths
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import NS_PER_S, Scale, rate_text
 from moefabric.runtime.control_tls import ControlTls
@@ -173,6 +174,8 @@ class WiringSpec(section.Section):
     """GPUs of each server."""
     nic_rate: section.Rate
     """Rate of each NIC."""
+    server_paths: Annotated[ServerPaths, AsSection()] = Field(default_factory=ServerPaths)
+    """Paths inside each server, between its GPUs and its NICs."""
     mtu: int = Field(default=1500, ge=576, le=9000)
     """Largest IP packet in bytes."""
     regions: list[RegionSpec] = Field(min_length=1, max_length=_MAX_REGIONS)
@@ -246,6 +249,7 @@ class WiringSpec(section.Section):
             queue=self.queue,
             spreads_unmarked=self.unmarked == "spread",
             own_rates_bps=tuple(self.own_nic_rates.items()),
+            server_paths=self.server_paths,
         )
 
     def size_errors(self, place: str = "") -> Iterator[section.InputError]:
@@ -265,9 +269,13 @@ class WiringSpec(section.Section):
             yield f"{place}regions", f"{servers:,} servers are more than {limit}"
 
     def server_errors(self, place: str = "") -> Iterator[section.InputError]:
-        """Yield errors for special servers that there aren't, or that share a container."""
+        """Yield errors for servers that there aren't, and for PCIe switches without GPUs."""
         names = [f"s{number}" for number in range(self.server_count + self.backups)]
         yield from server_errors(self.servers, names, f"{place}servers")
+        switches, gpus = self.server_paths.pcie_switches, self.gpus_per_server
+        if switches > gpus:
+            message = f"{switches} PCIe switches for {gpus} GPUs: give {gpus} at most"
+            yield f"{place}server_paths.pcie_switches", message
 
     @property
     def own_nic_rates(self) -> dict[str, float]:

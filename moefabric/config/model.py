@@ -3,6 +3,7 @@
 from dataclasses import MISSING, fields, replace
 from functools import cache
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Required
 
@@ -81,7 +82,8 @@ class ModelSpec(Section):
             self._check_complete(sizes)
             model = Model(name=self.name or "model", **sizes)
         else:
-            model = replace(base, name=self.name or base.name, **sizes)
+            whole = {"whole_layers": base.layers} if sizes.get("layers", inf) < base.layers else {}
+            model = replace(base, name=self.name or base.name, **whole | sizes)
         if errors := list(model.errors()):
             raise SpecError(errors)
         return model

@@ -15,6 +15,7 @@ from moefabric.core.link import EpsLink
 from moefabric.core.nic import Nic, NicKind
 from moefabric.core.ocs import Ocs
 from moefabric.core.openflow_ports import OpenflowPorts
+from moefabric.core.server_paths import ServerPaths
 from moefabric.core.units import QueueLimit, Scale
 
 
@@ -80,6 +81,9 @@ class Fabric:
             otherwise they take its first circuit.
         unusable_nics: NICs that carry nothing. They stay wired: no name, port or address changes.
         own_rates_bps: Rates of the NICs of servers whose NICs have another rate, by server.
+        server_paths: Paths inside each server, between its GPUs and its NICs.
+        nvlink_rate_bps: Rate of a GPU's NVLinks in each direction, in bits per second; None for no
+            limit.
         numbers: Each server's position in the larger cluster of which this fabric is a part; empty
             if it is no part.
     """
@@ -102,6 +106,8 @@ class Fabric:
     unusable_nics: frozenset[Nic] = frozenset()
     numbers: tuple[int, ...] = ()
     own_rates_bps: tuple[tuple[str, float], ...] = ()
+    server_paths: ServerPaths = field(default_factory=ServerPaths)
+    nvlink_rate_bps: float | None = None
 
     def rate_bps(self, server: str) -> float:
         """Return the rate of each of a server's NICs in the model, in bits per second."""

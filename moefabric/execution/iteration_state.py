@@ -35,6 +35,11 @@ class SentTask:
         """Instant at which the first byte was really sent, on the run's clock."""
         return min(run.start_ns + run.harness_ns for run, _ in self.runs)
 
+    @property
+    def before_s(self) -> float:
+        """Model seconds inside servers before the first byte."""
+        return self.runs[0][0].server.before_s
+
 
 @dataclass(eq=False)
 class IterationState:

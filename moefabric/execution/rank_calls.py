@@ -30,12 +30,7 @@ from moefabric.workload.iterations.iteration import (
     forward_pass,
 )
 from moefabric.workload.iterations.job import Job
-from moefabric.workload.iterations.pipeline import (
-    BACKWARD,
-    FORWARD,
-    lockstep_tasks,
-    with_gradient_sums,
-)
+from moefabric.workload.iterations.pipeline import BACKWARD, FORWARD, lockstep_tasks
 from moefabric.workload.iterations.tasks import Task
 
 CallKey = tuple[int, int]
@@ -91,10 +86,8 @@ class TrainingTasks:
         """
         jobs = self.jobs
         groups = [placement.servers for placement in jobs.work.placements]
-        operations = with_gradient_sums(
-            self._operations(number), groups, jobs.volumes.gradient_bytes
-        )
-        return lockstep_tasks(tuple(operations), [region.name for region in jobs.regions])
+        operations = jobs.whole(self._operations(number), groups, outer=not self.wall)
+        return lockstep_tasks(operations, [region.name for region in jobs.regions])
 
     @property
     def programmes(self) -> dict[Job, Programme]:
@@ -172,6 +165,13 @@ def gate_tokens(
     tokens = np.repeat(quotient, experts // len(sends), axis=1)
     tokens[:, :: experts // len(sends)] += rest
     return tokens
+
+
+def _computed_s(state: IterationState, number: int) -> float:
+    """Return the model seconds of computation since the collectives before a task."""
+    works = ((n, state.tasks[n].work) for n in state.tasks[number].after)
+    computed = ((n, work.slowest_s) for n, work in works if isinstance(work, Compute))
+    return sum(seconds + _computed_s(state, n) for n, seconds in computed)
 
 
 @dataclass(frozen=True)
@@ -291,8 +291,7 @@ class RankCalls(Calls):
         match work:
             case Collective():
                 key = self.key(state, work)
-                before = (state.tasks[n].work for n in state.tasks[number].after)
-                self._modelled_s[key] = sum(w.slowest_s for w in before if isinstance(w, Compute))
+                self._modelled_s[key] = _computed_s(state, number)
             case Compute() if self._tasks.wall:
                 key = self._following(state, number)
             case Reconfigure(layer=layer) if not work.demand.total_bytes:

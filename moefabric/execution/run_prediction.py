@@ -33,7 +33,11 @@ from moefabric.simulator.fluid import goodput_bps
 
 
 def ordered_streams(
-    fabric: Fabric, circuits: CircuitSet, ordered: Sequence[PacedFlow], after_s: float = 0.0
+    fabric: Fabric,
+    circuits: CircuitSet,
+    ordered: Sequence[PacedFlow],
+    after_s: float = 0.0,
+    latency_s: float = 0.0,
 ) -> tuple[Stream, ...]:
     """Return the ordered flows as streams of the simulation, in the model's units.
 
@@ -45,6 +49,7 @@ def ordered_streams(
         circuits: Circuits that are lit.
         ordered: The transfers of the agents.
         after_s: Model seconds from the start of the task to the start of these transfers.
+        latency_s: Model seconds from their end to that of the task.
     """
     scale, load = fabric.scale, defaultdict[Link, float](float)
     streams = []
@@ -56,7 +61,7 @@ def ordered_streams(
             pace_bps = flow.rate_bps * scale.bytes * scale.dilation
             for link in links:
                 load[link] += pace_bps
-        streams.append(Stream(size, links, pace_bps, after_s))
+        streams.append(Stream(size, links, pace_bps, after_s, latency_s))
     carried = {link: min(1.0, goodput_bps(fabric, link) / bps) for link, bps in load.items()}
     return tuple(
         replace(s, max_rate_bps=s.max_rate_bps * min(carried.get(link, 1.0) for link in s.links))
@@ -87,7 +92,8 @@ def add_predictions(fabric: Fabric, states: Sequence[IterationState]) -> None:
     for state, task in sent:
         simulated = times[state, task.number]
         for run, streams in task.runs:
-            flows_s = tuple(simulated.stream_ends_s[n] - simulated.start_s for n in streams)
+            start_s = simulated.start_s + run.server.seconds
+            flows_s = tuple(simulated.stream_ends_s[n] - start_s for n in streams)
             predicted[id(run)] = replace(run, flows_s=flows_s)
     for state in states:
         for runs in (state.run.collectives, state.run.transfers):
@@ -105,13 +111,12 @@ def _met_on_links(
     """
     if not sent:
         return {}
-    first_ns = min(task.start_ns for _, task in sent)
+    wall_s = NS_PER_S * fabric.scale.dilation
+    starts_s = [task.start_ns / wall_s - task.before_s for _, task in sent]
+    first_s = min(starts_s)
     steps = [
-        Step(
-            streams=state.steps[task.number].streams,
-            not_before_s=(task.start_ns - first_ns) / NS_PER_S / fabric.scale.dilation,
-        )
-        for state, task in sent
+        Step(streams=state.steps[task.number].streams, not_before_s=start_s - first_s)
+        for (state, task), start_s in zip(sent, starts_s, strict=True)
     ]
     times = simulate(steps, links_goodput(fabric, steps))
     tasks = ((state, task.number) for state, task in sent)

@@ -142,6 +142,7 @@ class TaskRunner:
         if flows is None:
             self._end(state, number, ready_ns)
             return
+        ready_ns += self.fabric.scale.wall_ns(flows.server.before_s * NS_PER_S)
         if not self.busy:
             self.clock.skip_towards(ready_ns - self.transfers.arming_ns(task, len(flows.flows)))
         exchange = self._calls.exchange(state, collective) if collective else None
@@ -177,6 +178,7 @@ class TaskRunner:
             {region: seconds for region, seconds in expected.items() if seconds is not None},
             {region: state.groups[region] for region in task.regions},
             greedy=self.transfers.greedy,
+            counts=work.counts,
         )
 
     def _complete_if_done(self, transfer: TaskTransfer) -> None:
@@ -193,7 +195,8 @@ class TaskRunner:
             self._observer.collective_ended(description(transfer.task))
         else:
             state.run.transfers += runs
-        self._end(state, number, max(run.end_ns for run in runs))
+        after_ns = self.fabric.scale.wall_ns(transfer.flows.server.after_s * NS_PER_S)
+        self._end(state, number, max(run.end_ns for run in runs) + after_ns)
 
     # --- circuits --------------------------------------------------------------------------------
 

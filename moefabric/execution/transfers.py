@@ -207,7 +207,7 @@ class Transfers:
             start,
             self._cpu_steal(),
             self.clock.skipped_ns,
-            ordered_streams(self.fabric, flows.circuits, paced),
+            self._streams(flows, paced),
             offload,
             exchange=exchange,
         )
@@ -248,8 +248,16 @@ class Transfers:
         paced = pace_late_flows(self.fabric, late, seconds - elapsed_s, greedy=self.greedy)
         after_s = transfer.offload.parts[region].after_s
         expected = pace_late_flows(self.fabric, late, seconds - after_s, greedy=self.greedy)
-        transfer.streams += ordered_streams(self.fabric, late.circuits, expected, after_s)
+        transfer.streams += self._streams(late, expected, after_s)
         self._order(transfer, late, paced, start, max(seconds, late.seconds))
+
+    def _streams(
+        self, flows: TaskFlows, ordered: Sequence[PacedFlow], after_s: float = 0.0
+    ) -> tuple[Stream, ...]:
+        """Return an order for the simulation, with the times inside servers around its flows."""
+        server = flows.server
+        around_s = server.before_s + after_s, server.after_s
+        return ordered_streams(self.fabric, flows.circuits, ordered, *around_s)
 
     def _order(
         self,
@@ -369,6 +377,7 @@ class Transfers:
         )
         reconfigured = transfer.offload.reconfigured_regions if transfer.offload else ()
         ahead_ns = transfer.skipped_ns - harness_ns
+        before_ns = transfer.flows.server.before_s * NS_PER_S
         ordered_ns = {number: at + ahead_ns for number, at in transfer.ordered_ns.items()}
         planned = defaultdict[str, list[int]](list)
         for position, flow in enumerate(transfer.planned):
@@ -387,7 +396,7 @@ class Transfers:
                 steal / total if total else 0.0,
                 region,
                 task.micro_batch,
-                state.unlit_ns(transfer.number),
+                state.unlit_ns(transfer.number) + self.fabric.scale.wall_ns(before_ns),
                 state.predicted_wait_s(transfer.number, self.fabric.scale.dilation),
                 region in reconfigured,
                 harness_ns,
@@ -395,6 +404,7 @@ class Transfers:
                 circuits=transfer.flows.circuits,
                 ordered_ns=ordered_ns,
                 report_ns=transfer.report_ns,
+                server=transfer.flows.server,
             )
             for region, positions in planned.items()
         ]

@@ -1,21 +1,19 @@
 """Assigns NICs to circuits: lit ones first, parallel circuits on different NUMA nodes."""
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.nic import Nic, NicKind
+from moefabric.core.server_paths import NUMA_NODES
 from moefabric.core.topology import Fabric, Region
-
-NUMA_NODES: Final = 2
-"""Halves of a server; its optical NICs are divided between them in order."""
+from moefabric.simulator.server_times import pcie_switch, pcie_switches
 
 
 def numa_node(fabric: Fabric, index: int) -> int:
     """Return the NUMA node of a server's optical NIC with this index."""
-    return index * NUMA_NODES // fabric.optical
+    switch = pcie_switch(fabric, Nic("", NicKind.OPTICAL, index))
+    return switch * NUMA_NODES // pcie_switches(fabric)
 
 
 def usable_ports(fabric: Fabric, region: Region) -> list[int]:

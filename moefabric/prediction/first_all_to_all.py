@@ -51,12 +51,12 @@ def first_dispatches(
         first_all_to_all.FirstDispatch(
             iteration=part.iteration,
             layer=part.operation.layer or 0,
-            exposed_s=(part.waited_ns + part.end_ns - part.start_ns) / wall_s,
-            predicted_exposed_s=part.predicted_wait_s + part.predicted_s,
+            exposed_s=(part.waited_ns + part.end_ns - part.start_ns) / wall_s + part.server.seconds,
+            predicted_exposed_s=part.predicted_wait_s + part.predicted_s + part.server.seconds,
             waited_s=part.waited_ns / wall_s,
             predicted_wait_s=part.predicted_wait_s,
             ideal_s=ideal_s,
-            lost_s=part.plan.seconds - ideal_s,
+            lost_s=part.plan.seconds + part.server.seconds - ideal_s,
             moved_now=part.reconfigured_meanwhile,
             prediction=_prediction(gating or {}, part.iteration, part.operation.layer or 0),
         )
@@ -88,8 +88,7 @@ def _ideal_seconds(fabric: Fabric, policy: str, parts: Sequence[CollectiveRun]) 
         if moves or operation.split_demands:
             if id(operation) not in known:
                 lit = CircuitSet() if moves else part.circuits
-                demand = operation.demand
-                known[id(operation)] = ideal_seconds(fabric, chosen, demand, lit, moves=moves)
+                known[id(operation)] = ideal_seconds(fabric, chosen, operation, lit, moves=moves)
             ideal_s = known[id(operation)]
-        seconds.append(ideal_s.get(part.region, part.plan.seconds))
+        seconds.append(ideal_s.get(part.region, part.plan.seconds + part.server.seconds))
     return seconds

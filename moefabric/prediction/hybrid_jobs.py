@@ -284,7 +284,9 @@ class HybridTasks:
         """Return the modelled flows of a task that cross links of emulated regions."""
         streams = zip(planned_task.sent, planned_task.step.streams, strict=True)
         return [
-            RatedFlow(flow, times.stream_rates[number], times.stream_ends_s[number])
+            RatedFlow(
+                flow, times.stream_rates[number], times.stream_ends_s[number] - stream.latency_s
+            )
             for number, (flow, stream) in enumerate(streams)
             if number in times.stream_rates
             and self.own.isdisjoint((flow.src, flow.dst))

@@ -16,11 +16,17 @@ from moefabric.planner.iteration_horizons import IterationHorizons
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits, planned_flows
 from moefabric.planner.sending.partial_offload import circuits_after_s, plan_partial_offload
-from moefabric.planner.sending.task_flows import TaskFlows, region_by_server, task_flows
+from moefabric.planner.sending.task_flows import (
+    TaskFlows,
+    region_by_server,
+    task_flows,
+    with_counts,
+)
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.simulator.event_simulation import Step, StepTimes, simulate_iterations
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import goodput_bps, predict_regions
+from moefabric.simulator.server_times import gather_and_scatter
 from moefabric.workload.iterations.iteration import (
     PAUSE,
     AllReduce,
@@ -116,8 +122,8 @@ class JobPrediction:
     phases, and `circuits` its circuits; `bytes` and `optical_bytes` are those of all of them.
     `transfers_s` holds the seconds of transfers and all-reduces, each without others. `sent_bytes`
     and `spine_bytes` are of all of them. `region_ends_s` is when each region has ended all but
-    all-reduces, from the iteration's start; `region_compute_s` holds these ends without transfers.
-    `sendings` are its tasks that send.
+    all-reduces and the optimiser, from the iteration's start; `region_compute_s` holds these ends
+    without transfers. `sendings` are its tasks that send.
     """
 
     seconds: float
@@ -172,7 +178,9 @@ class PlannedTask:
         return (*(self.flows.flows if self.flows is not None else ()), *self.late)
 
 
-_SENT: Final = ("demand", "split_demands", "pairs", "bytes", "least_s", "flows", "seconds")
+_SENT: Final = (
+    "demand", "split_demands", "counts", "pairs", "bytes", "least_s", "flows", "seconds",
+)  # fmt: skip
 """Fields of a task's work that decide its flows."""
 
 
@@ -223,22 +231,22 @@ class TaskPlanner:
                 changed = () if task.during is None else planned[task.during].reconfigured
                 unchanged = [region for region in task.regions if region not in changed]
                 return self._reconfigure(task, demand, unchanged)
-            case Collective(demand=demand) as work:
+            case Collective() as work:
                 ideal: Mapping[str, float] = {}
                 if work.is_forward_dispatch:
-                    ideal = self._ideal_s(demand, self.lit(task))
+                    ideal = self._ideal_s(work, self.lit(task))
                 if work.concurrent is not None and self._after_s:
                     return self._offload(task, work, ideal)
                 return self._send(task, ideal)
             case _:
                 return self._send(task, {})
 
-    def _ideal_s(self, demand: DemandMatrix, lit: CircuitSet) -> Mapping[str, float]:
-        if (demand, lit) not in self._ideal:
+    def _ideal_s(self, work: Collective, lit: CircuitSet) -> Mapping[str, float]:
+        key = work.demand, lit
+        if key not in self._ideal:
             moves = self._moves
-            ideal = ideal_seconds(self.fabric, self.policy, demand, lit, moves=moves)
-            self._ideal[demand, lit] = ideal
-        return self._ideal[demand, lit]
+            self._ideal[key] = ideal_seconds(self.fabric, self.policy, work, lit, moves=moves)
+        return self._ideal[key]
 
     @property
     def _policy_with_horizon(self) -> SplitPolicy:
@@ -267,7 +275,9 @@ class TaskPlanner:
     def _offload(self, task: Task, work: Collective, ideal: Mapping[str, float]) -> PlannedTask:
         groups = {region: self.fabric.ep_groups[region] for region in task.regions}
         policy, lit = self._policy_with_horizon, self.lit(task)
-        offload = plan_partial_offload(self.fabric, policy, work.demand, lit, self._after_s, groups)
+        offload = plan_partial_offload(
+            self.fabric, policy, work.demand, lit, self._after_s, groups, counts=work.counts
+        )
         if offload is None:
             return PlannedTask(task, Step(task.after))
         late: list[Flow] = []
@@ -278,7 +288,7 @@ class TaskPlanner:
                 late += rest.flows
                 if not task.barrier:
                     streams += rest.streams_from(offload.parts[region].after_s)
-        step = Step(task.after, offload.early.seconds if task.barrier else 0.0, streams)
+        step = Step(task.after, offload.early.whole_s if task.barrier else 0.0, streams)
         reconfigured, circuits = offload.reconfigured_regions, self._lit_in(task)
         return PlannedTask(task, step, offload.early, tuple(late), reconfigured, ideal, circuits)
 
@@ -286,7 +296,7 @@ class TaskPlanner:
         flows = self._flows(task)
         if flows is None:
             return PlannedTask(task, Step(task.after))
-        seconds, streams = (flows.seconds, ()) if task.barrier else (0.0, flows.streams)
+        seconds, streams = (flows.whole_s, ()) if task.barrier else (0.0, flows.streams)
         step, circuits = Step(task.after, seconds, streams), self._lit_in(task)
         return PlannedTask(task, step, flows, ideal_s=ideal, lit=circuits)
 
@@ -334,16 +344,16 @@ def _job_prediction(
             continue
         if isinstance(planned.task.work, AllReduce) and not planned.task.work.is_timed:
             continue
-        streams = planned.step.streams or planned.flows.streams
-        predicted.sendings.append(
-            Sending(times.start_s, times.end_s, planned.flows.seconds, streams)
-        )
+        streams, server = planned.step.streams or planned.flows.streams, planned.flows.server
+        sent = times.start_s + server.before_s, times.end_s - server.after_s
+        predicted.sendings.append(Sending(*sent, planned.flows.seconds, streams))
         if not isinstance(planned.task.work, Collective):
             predicted.transfers_s.append(planned.flows.seconds)
             continue
         seconds = dict.fromkeys(planned.flows.predictions, times.seconds)
         if planned.task.barrier:
-            seconds = {name: p.seconds for name, p in planned.flows.predictions.items()}
+            by_region = planned.flows.predictions.items()
+            seconds = {name: fluid.seconds + server.seconds for name, fluid in by_region}
         work = planned.task.work
         counts[work.kind, work.direction] += not work.phase  # its phases follow each other
         number = counts[work.kind, work.direction]
@@ -369,11 +379,15 @@ def _job_prediction(
 def _region_ends_s(
     iteration: Sequence[PlannedTask], times: Sequence[StepTimes], order: Sequence[str]
 ) -> tuple[float, ...]:
-    """Return when each region of a job has ended all but all-reduces, in the fabric's order."""
+    """Return when each region of a job has ended all but all-reduces and what waits for them.
+
+    The order is that of the fabric.
+    """
     start_s = min((task_times.start_s for task_times in times), default=0.0)
     ends: dict[str, float] = {}
     for planned, task_times in zip(iteration, times, strict=True):
-        if not isinstance(planned.task.work, AllReduce):
+        work = planned.task.work
+        if not isinstance(work, AllReduce) and getattr(work, "kind", "") != "optimiser":
             for region in planned.task.regions:
                 ends[region] = max(ends.get(region, 0.0), task_times.end_s - start_s)
     return tuple(ends[region] for region in order if region in ends)
@@ -391,10 +405,10 @@ def deserved_circuits(
 
 
 def ideal_seconds(
-    fabric: Fabric, policy: SplitPolicy, demand: DemandMatrix, circuits: CircuitSet, *, moves: bool
+    fabric: Fabric, policy: SplitPolicy, work: Collective, circuits: CircuitSet, *, moves: bool
 ) -> dict[str, float]:
     """Return the model seconds of each region on the circuits that its demand deserves."""
-    lit = circuits
+    lit, demand = circuits, work.demand
     if moves:
         lit = deserved_circuits(fabric, with_horizon(policy, ENDLESS), demand, circuits)
     groups = {
@@ -404,4 +418,5 @@ def ideal_seconds(
     }
     planned = planned_flows(fabric, policy, demand, lit, groups)
     predictions = predict_regions(fabric, lit, planned, region_by_server(groups))
-    return {name: prediction.seconds for name, prediction in predictions.items()}
+    server = with_counts(fabric, gather_and_scatter(fabric, lit, planned), work.counts)
+    return {name: fluid.seconds + server.seconds for name, fluid in predictions.items()}

@@ -15,7 +15,16 @@ from moefabric.prediction.control_time import ControlPrediction
 from moefabric.prediction.job_prediction import TaskPlanner, deserved_circuits
 from moefabric.workload.iterations import pipeline, substitution
 from moefabric.workload.iterations.iteration import Operation, Pair, backward_pass, forward_pass
-from moefabric.workload.iterations.job import Job, JobShape, activation_bytes, gradient_bytes, jobs
+from moefabric.workload.iterations.job import (
+    Job,
+    JobShape,
+    activation_bytes,
+    gradient_bytes,
+    jobs,
+    outer_gradient_bytes,
+    stage_layers,
+)
+from moefabric.workload.iterations.outer_layers import OuterLayers
 from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import Task
 from moefabric.workload.placement.collective_order import ordered_operations
@@ -100,7 +109,7 @@ class Jobs:
             groups = [placement.servers for placement in work.placements]
             operations = self._ordered(work, exchanged, groups)
             names = [region.name for region in job.regions]
-            return pipeline.lockstep_tasks(self._summed(operations, groups), names)
+            return pipeline.lockstep_tasks(self.whole(operations, groups), names)
         regions = tuple(
             replace(region, servers=tuple(substitutions.servers.get(s, s) for s in region.servers))
             for region in job.regions
@@ -123,7 +132,9 @@ class Jobs:
         servers, replicas = len(self.regions[0].servers), self.replicas or self.shape.dp
         summed = gradient_bytes(model, servers, replicas, training.payloads)
         return pipeline.PipelineTraffic(
-            activation_bytes(model, training, servers), summed if training.gradient_sums else 0.0
+            activation_bytes(model, training, servers),
+            summed if training.gradient_sums else 0.0,
+            outer_gradient_bytes(model, servers, replicas) if training.whole_model else {},
         )
 
     @property
@@ -173,16 +184,35 @@ class Jobs:
         sums = exchanged_sums if exchanged_sums is not None and exchanged_sums.total_bytes else None
         exchanged = substitution.with_tensor_exchange(chain.from_iterable(passed), sums)
         operations = self._ordered(work, exchanged, [servers])
-        is_last = micro_batch == self.shape.micro_batches - 1
-        if self.shape.dp > 1 or direction == pipeline.FORWARD or not is_last:
-            return operations
-        return self._summed(operations, [servers])
+        ends = direction == pipeline.BACKWARD and micro_batch == self.shape.micro_batches - 1
+        return self.whole(operations, [servers], index % self.shape.pp, ends=ends)
 
-    def _summed(
-        self, operations: Iterable[Operation], groups: Sequence[Sequence[str]]
+    def whole(
+        self,
+        operations: Iterable[Operation],
+        groups: Sequence[Sequence[str]],
+        stage: int = 0,
+        *,
+        ends: bool = True,
+        outer: bool = True,
     ) -> tuple[Operation, ...]:
-        """Return operations with the sums of gradients over the servers of each group."""
-        return tuple(pipeline.with_gradient_sums(operations, groups, self.volumes.gradient_bytes))
+        """Return the operations of MoE layers with all others of their stage.
+
+        Args:
+            operations: Operations of the groups, side by side.
+            groups: The servers of each group.
+            stage: Number of their pipeline stage.
+            ends: Whether an iteration ends with them, by sums of gradients and the optimiser.
+            outer: Whether the training's choice to have the whole model counts.
+        """
+        model, training, stages = self.work.model, self.work.training, self.shape.pp
+        if training.whole_model and outer:
+            layers, last = len(stage_layers(model.layers, stages)[stage]), stage == stages - 1
+            parts = OuterLayers.of(model, training, layers, first=not stage, last=last)
+            operations = parts.around(operations, sum(map(len, groups)), updates=ends)
+        if ends and self.shape.dp == 1:
+            operations = pipeline.with_gradient_sums(operations, groups, self.volumes)
+        return tuple(operations)
 
     @staticmethod
     def _ordered(

@@ -116,7 +116,8 @@ class CollectiveResult(PassPart):
     phases: int = 1
     """Number of its phases."""
     pause_s: float = 0.0
-    """Pause before it: the barrier between phases, or the computation of the phases."""
+    """Time around it without its packets: the exchange of token counts, gathering and scattering
+    inside servers, the barrier between phases, and the computation of the phases."""
     measured_s: float
     """From the first byte sent to the last byte received."""
     predicted_s: float | None = None

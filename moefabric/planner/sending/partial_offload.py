@@ -9,9 +9,11 @@ from moefabric.core.flows import Flow, PacedFlow, consolidated_flows, flows
 from moefabric.core.topology import Fabric, circuit_rate_bps
 from moefabric.planner.delayed_split import DelayedSplit, best_split
 from moefabric.planner.moving_circuits import moving_s
-from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows
-from moefabric.planner.sending.task_flows import Groups, TaskFlows, region_by_server
+from moefabric.planner.sending.flow_pacing import SplitPolicy, merge_circuits, pace_flows
+from moefabric.planner.sending.task_flows import Groups, TaskFlows, region_by_server, with_counts
 from moefabric.simulator.fluid import goodput_share, predict, predict_regions
+from moefabric.simulator.server_times import gather_and_scatter
+from moefabric.workload.models.model import CountExchange
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class PartialOffload:
         alone = predict(fabric, circuits, late)
         left_s = self.early.predictions[region].seconds - part.after_s
         prediction = replace(alone, seconds=max(alone.seconds, left_s))
-        return TaskFlows(fabric, late, circuits, {region: prediction}, self.early.region_of)
+        early = self.early
+        return replace(early, flows=late, circuits=circuits, predictions={region: prediction})
 
 
 def circuits_after_s(fabric: Fabric, control_s: float) -> dict[str, float]:
@@ -74,6 +77,7 @@ def plan_partial_offload(
     groups: Groups,
     *,
     greedy: bool = False,
+    counts: CountExchange | None = None,
 ) -> PartialOffload | None:
     """Return the split that ends soonest while circuits change; None if nothing is owed.
 
@@ -86,10 +90,12 @@ def plan_partial_offload(
             their lit circuits.
         groups: The servers that work for each region.
         greedy: Whether congestion control alone sets the rates of flows; they are not consolidated.
+        counts: The exchange of token counts before the first byte; None without one.
     """
     regions = {region.name: region for region in fabric.regions}
     parts: dict[str, DelayedSplit] = {}
     early: list[Flow] = []
+    late: list[Flow] = []
     for name, servers in groups.items():
         region = regions[name]
         lit = CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers))
@@ -101,6 +107,7 @@ def plan_partial_offload(
         if now := flows(fabric, part.kept, part.now):
             parts[name] = part
             early += now if greedy else consolidated_flows(fabric, now)
+            late += flows(fabric, part.new, part.later)
     if not early:
         return None
     region_of = region_by_server(groups)
@@ -108,7 +115,10 @@ def plan_partial_offload(
         name: replace(prediction, seconds=max(prediction.seconds, parts[name].seconds))
         for name, prediction in predict_regions(fabric, circuits, early, region_of).items()
     }
-    return PartialOffload(parts, TaskFlows(fabric, tuple(early), circuits, predictions, region_of))
+    used = merge_circuits(one for part in parts.values() for one in (part.kept, part.new))
+    server = with_counts(fabric, gather_and_scatter(fabric, used, [*early, *late]), counts)
+    sent = TaskFlows(fabric, tuple(early), circuits, predictions, region_of, server)
+    return PartialOffload(parts, sent)
 
 
 def pace_late_flows(

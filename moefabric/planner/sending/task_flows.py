@@ -1,7 +1,7 @@
 """The flows of a task, their routes, and their durations in the fluid model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
@@ -12,9 +12,12 @@ from moefabric.core.routes import route
 from moefabric.core.topology import Fabric
 from moefabric.planner.sending.flow_pacing import SplitPolicy, pace_flows, planned_flows
 from moefabric.simulator.fair_sharing import Stream
-from moefabric.simulator.fluid import Prediction, predict, predict_regions
+from moefabric.simulator.fluid import Prediction, goodput_share, predict, predict_regions
+from moefabric.simulator.server_times import ServerTimes, gather_and_scatter
 from moefabric.workload.iterations.iteration import AllReduce, Collective, Transfer
 from moefabric.workload.iterations.tasks import BackgroundTransfer, Task
+from moefabric.workload.models.model import CountExchange
+from moefabric.workload.placement.collective_order import ORDERED_KINDS
 
 Groups = Mapping[str, Sequence[str]]
 """The servers that work for each region: its own, or backup servers in their places."""
@@ -29,7 +32,8 @@ def region_by_server(groups: Groups) -> dict[str, str]:
 class TaskFlows:
     """Flows that start together while `circuits` are lit.
 
-    The flows of a region end together, at the time of the region's prediction.
+    The flows of a region end together, at the time of the region's prediction. `server` are the
+    times inside servers before and after them.
     """
 
     fabric: Fabric
@@ -37,11 +41,17 @@ class TaskFlows:
     circuits: CircuitSet
     predictions: Mapping[str, Prediction]
     region_of: Mapping[str, str]
+    server: ServerTimes = field(default_factory=ServerTimes)
 
     @property
     def seconds(self) -> float:
-        """Model seconds from the start to the end of the last flow."""
+        """Model seconds from the start of the first flow to the end of the last one."""
         return max((prediction.seconds for prediction in self.predictions.values()), default=0.0)
+
+    @property
+    def whole_s(self) -> float:
+        """Model seconds of the flows and inside servers."""
+        return self.seconds + self.server.seconds
 
     def paced(self, *, greedy: bool = False) -> list[PacedFlow]:
         """Return the transfers of the agents, paced so that each region's flows end together."""
@@ -50,23 +60,35 @@ class TaskFlows:
 
     @cached_property
     def streams(self) -> tuple[Stream, ...]:
-        """The flows at their pace, for the event simulation."""
+        """The flows at their pace, for the event simulation, with the times inside servers."""
         return self.streams_from(0.0)
 
     def streams_from(self, after_s: float) -> tuple[Stream, ...]:
-        """Return the flows at their pace, `after_s` model seconds after the task's start."""
+        """Return the flows at their pace, `after_s` model seconds after the first ones start."""
         return tuple(
             Stream(
                 flow.bytes,
                 route(self.fabric, self.circuits, flow),
                 8 * flow.bytes / self._seconds(flow),
-                after_s,
+                self.server.before_s + after_s,
+                self.server.after_s,
             )
             for flow in self.flows
         )
 
     def _seconds(self, flow: Flow) -> float:
         return self.predictions[self.region_of[flow.src]].seconds
+
+
+def with_counts(fabric: Fabric, server: ServerTimes, counts: CountExchange | None) -> ServerTimes:
+    """Return times that begin with the exchange of token counts, if there is one.
+
+    It takes a NIC of each server, the slowest of which bounds the ring.
+    """
+    if counts is None:
+        return server
+    counts_s = counts.seconds(min(fabric.rates_bps) * goodput_share(fabric.mtu))
+    return replace(server, before_s=counts_s + server.before_s)
 
 
 def _circuits_within(circuits: CircuitSet, working: Groups) -> CircuitSet:
@@ -114,11 +136,13 @@ def task_flows(
             return None
     if not planned:
         return None
-    region_of = region_by_server(groups)
+    region_of, server = region_by_server(groups), ServerTimes()
     if isinstance(task.work, Collective):
         predictions = predict_regions(fabric, lit, planned, region_of)
+        if task.work.kind in ORDERED_KINDS:
+            server = with_counts(fabric, gather_and_scatter(fabric, lit, planned), task.work.counts)
     else:
         together = predict(fabric, lit, planned)
         together = replace(together, seconds=max(together.seconds, least_s))
         predictions = dict.fromkeys(task.regions, together)
-    return TaskFlows(fabric, planned, lit, predictions, region_of)
+    return TaskFlows(fabric, planned, lit, predictions, region_of, server)

@@ -15,6 +15,7 @@ from moefabric.core.units import NS_PER_S
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.results.records.port_windows import TransferCount
 from moefabric.simulator.fluid import Prediction
+from moefabric.simulator.server_times import ServerTimes
 from moefabric.workload.iterations.iteration import Reconfigure
 from moefabric.workload.iterations.tasks import Sent
 
@@ -54,7 +55,7 @@ class CollectiveRun:
     Attributes:
         dark_ns: How long circuits of the region were dark before the collective.
         cpu_steal: The share of the machine's CPU that a hypervisor gave to others meanwhile.
-        ready_ns: When the collective could have started without waiting for circuits or agents
+        ready_ns: When the first byte could have been sent without waiting for circuits or agents
             (0: unknown).
         predicted_wait_s: Model seconds from `ready_ns` until new circuits were predicted.
         reconfigured_meanwhile: Whether new circuits were used during the collective.
@@ -67,6 +68,7 @@ class CollectiveRun:
         circuits: Circuits that were lit.
         ordered_ns: The start that each order named, by its number; empty if unknown.
         report_ns: How long after an order's last byte its report came, at most; 0 if unknown.
+        server: The times inside servers before the first byte and after the last one.
     """
 
     iteration: int
@@ -87,6 +89,7 @@ class CollectiveRun:
     circuits: CircuitSet = field(default_factory=CircuitSet)
     ordered_ns: Mapping[int, int] = field(default_factory=dict)
     report_ns: int = 0
+    server: ServerTimes = field(default_factory=ServerTimes)
 
     @property
     def predicted_s(self) -> float:

@@ -25,7 +25,6 @@ from moefabric.results.records.spine_traffic import spine_bytes
 from moefabric.results.verdict.first_all_to_all import FirstDispatch, FirstDispatches
 from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.workload.iterations.iteration import Collective
-from moefabric.workload.iterations.tasks import Sent
 
 
 class IterationOutcome(ResultPart):
@@ -175,7 +174,7 @@ def _collective(
     return parts.CollectiveResult(
         **_place(run),
         kind=run.operation.kind,
-        **_phase(run.operation),
+        **_phase(run),
         measured_s=model_s(run.end_ns - run.start_ns),
         predicted_s=run.predicted_s,
         planned_s=run.plan.seconds,
@@ -210,11 +209,12 @@ def _place(run: CollectiveRun | ReconfigurationRun) -> Json:
     }
 
 
-def _phase(work: Sent) -> Json:
-    """Return the place of a phase in its all-to-all; empty for a whole one."""
-    if not isinstance(work, Collective) or (work.phases == 1 and not work.pause_s):
+def _phase(run: CollectiveRun) -> Json:
+    """Return the place of a phase in its all-to-all, and the time around it; empty without both."""
+    work, pause_s = run.operation, run.server.seconds
+    if not isinstance(work, Collective) or (work.phases == 1 and not work.pause_s + pause_s):
         return {}
-    return {"phase": work.phase, "phases": work.phases, "pause_s": work.pause_s}
+    return {"phase": work.phase, "phases": work.phases, "pause_s": work.pause_s + pause_s}
 
 
 def _reconfiguration(run: ReconfigurationRun) -> parts.ReconfigurationResult:

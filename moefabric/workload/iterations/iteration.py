@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix, Placement
-from moefabric.workload.models.model import Model, Training
+from moefabric.workload.models.model import CountExchange, Model, Training
 
 DispatchLight = Literal["block", "reuse", "predict", "divert"]
 """The circuits of a layer's first all-to-all, whose demand is known only when it could start.
@@ -88,7 +88,8 @@ class Compute:
     """Computation without traffic.
 
     Attributes:
-        kind: "attention", with all that a token's own rank computes, "expert", or `PAUSE`.
+        kind: "attention", with all that a token's own rank computes, "expert", "dense" for layers
+            without experts, "head", "optimiser", or `PAUSE`.
         direction: "forward" or "backward".
         layer: Number of the layer.
         seconds: Model seconds of each server, in server order.
@@ -142,6 +143,7 @@ class Collective:
         phase: Number of this phase of an all-to-all in phases, from 0.
         phases: Number of its phases.
         pause_s: Model seconds of the pause before it, which is an operation of its own.
+        counts: The exchange of token counts, which precedes its first byte; None without one.
     """
 
     kind: str
@@ -153,6 +155,7 @@ class Collective:
     phase: int = 0
     phases: int = 1
     pause_s: float = 0.0
+    counts: CountExchange | None = None
 
     @property
     def is_forward_dispatch(self) -> bool:
@@ -285,7 +288,14 @@ def forward_pass(
     return (
         Compute("attention", *place, attention, during_attention),
         *((exact,) if dispatch_light == "block" else ()),
-        Collective("dispatch", *place, layer.demand, during_dispatch, layer.split_demands),
+        Collective(
+            "dispatch",
+            *place,
+            layer.demand,
+            during_dispatch,
+            layer.split_demands,
+            counts=training.token_counts(model),
+        ),
         Compute("expert", *place, experts, during_experts),
         Collective("combine", *place, back),
     )

@@ -126,7 +126,7 @@ def gradient_bytes(model: Model, servers: int, dp: int, payloads: Payloads = PLA
 
     The all-reduce is hierarchical: a ring of servers (paper section 5.3). Gradients of experts are
     reduced over the replicas, gradients of attention, router and shared expert over all servers of
-    all replicas. Those of embedding, head and layers without experts aren't counted.
+    all replicas.
 
     Args:
         servers: Servers of an EP group.
@@ -136,6 +136,26 @@ def gradient_bytes(model: Model, servers: int, dp: int, payloads: Payloads = PLA
     expert = model.expert_weights * model.experts / servers
     replicated = model.replicated_weights + payloads.source_weights(model.hidden)
     return BYTES_BF16 * (expert * _ring_share(dp) + replicated * _ring_share(dp * servers))
+
+
+def outer_gradient_bytes(model: Model, servers: int, dp: int) -> dict[int, float]:
+    """Return the bytes that a server sends in the all-reduce of weights outside of MoE layers.
+
+    Those of the head are summed with the last MoE layer, those of the embeddings and of layers
+    without experts with the first one.
+
+    Args:
+        model: The model.
+        servers: Servers of an EP group.
+        dp: Data-parallel replicas.
+
+    Returns:
+        The bytes by the number of that layer.
+    """
+    sizes, last = dict.fromkeys((0, model.layers - 1), 0.0), model.layers - 1
+    for layer, weights in zip((0, last), model.outer_weights, strict=True):
+        sizes[layer] += BYTES_BF16 * weights * _ring_share(dp * servers)
+    return sizes
 
 
 def _ring_share(members: int) -> float:

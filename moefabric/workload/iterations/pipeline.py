@@ -9,7 +9,7 @@ last backward pass.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from moefabric.core.demand import DemandMatrix
@@ -71,10 +71,16 @@ class PipelineTraffic:
         activation_bytes: Bytes to the next stage for one micro-batch.
         gradient_bytes: Bytes for one layer in the all-reduce of an iteration; 0 if gradients aren't
             summed.
+        outer_bytes: More bytes of some layers, for weights outside of MoE layers.
     """
 
     activation_bytes: float
     gradient_bytes: float
+    outer_bytes: Mapping[int, float] = field(default_factory=dict)
+
+    def summed_bytes(self, layer: int) -> float:
+        """Return the bytes that are summed with the gradients of a layer."""
+        return self.gradient_bytes + self.outer_bytes.get(layer, 0.0)
 
 
 def iteration_tasks(job: Job, passes: Passes, traffic: PipelineTraffic) -> tuple[Task, ...]:
@@ -117,7 +123,8 @@ class _Stage:
     """The progress of a stage while its tasks are listed.
 
     `tail` is the last task, `light` the last reconfiguration, `sent` the last transfer in each
-    direction, each as the position of a task.
+    direction, `sums` the sums of gradients, each as the position of a task. `optimiser` follows all
+    of them.
     """
 
     region: Region
@@ -126,6 +133,8 @@ class _Stage:
     light: tuple[int, ...] = ()
     previous: StagePass | None = None
     sent: dict[str, int] = field(default_factory=dict)
+    sums: tuple[int, ...] = ()
+    optimiser: Compute | None = None
 
 
 class _TaskBuilder:
@@ -152,6 +161,10 @@ class _TaskBuilder:
                 current = self.stages[place].passes.pop(0)
                 self._add_pass(place, self.stages[place], current)
         self._add_all_reduces()
+        last = self.job.shape.micro_batches - 1
+        for stage in self.stages.values():
+            if stage.optimiser is not None:
+                self._add((stage.region,), last, stage.optimiser, stage.tail + stage.sums)
         return tuple(self.tasks)
 
     def _is_ready(self, place: Place, stage: _Stage) -> bool:
@@ -198,6 +211,8 @@ class _TaskBuilder:
             return (self._add((stage.region,), micro_batch, work, after, during),)
 
         match operation:
+            case Compute(kind="optimiser"):
+                stage.optimiser = operation
             case Compute(concurrent=light, transfer=transfer):
                 before = stage.tail
                 stage.tail = add(replace(operation, concurrent=None, transfer=None), before)
@@ -208,7 +223,7 @@ class _TaskBuilder:
             case Reconfigure():
                 stage.light = add(operation, stage.tail + stage.light)
             case AllReduce():
-                add(operation, stage.tail)
+                stage.sums += add(operation, stage.tail)
             case Collective(concurrent=light):
                 stage.tail = add(operation, stage.tail + stage.light)
                 if light is not None:
@@ -240,9 +255,11 @@ class _TaskBuilder:
             layers = {layer for other, layer in self.last_backward if other == stage}
             before: tuple[int, ...] = ()
             for layer in sorted(layers, reverse=True):
-                work = AllReduce(layer, pairs, self.traffic.gradient_bytes)
+                work = AllReduce(layer, pairs, self.traffic.summed_bytes(layer))
                 after = (*self.last_backward[stage, layer], *before)
                 before = (self._add(members, shape.micro_batches - 1, work, after),)
+            for replica in range(shape.dp):
+                self.stages[replica, stage].sums += before
 
     def _add(
         self,
@@ -268,30 +285,35 @@ def ring(servers: Sequence[str]) -> tuple[Pair, ...]:
 
 
 def with_gradient_sums(
-    operations: Iterable[Operation], groups: Iterable[Sequence[str]], gradient_bytes: float
+    operations: Iterable[Operation], groups: Iterable[Sequence[str]], traffic: PipelineTraffic
 ) -> Iterator[Operation]:
     """Add the sums of gradients of weights that the servers of a group replicate.
 
-    The sum of a layer begins with the next computation of experts, so that it delays all-to-alls
-    only if it lasts longer. Nothing follows the layer that comes last, so that its sum is exposed.
+    The sum of a layer begins with the next computation of experts or of layers without experts, so
+    that it delays all-to-alls only if it lasts longer. If nothing but the optimiser follows the
+    layer that comes last, its sum is exposed.
 
     Args:
         operations: Operations of the groups, side by side.
         groups: The servers of each group.
-        gradient_bytes: Bytes that a server sends for one layer; 0 if gradients aren't summed.
+        traffic: The bytes that a server sends for each layer.
     """
-    pairs = tuple(itertools.chain.from_iterable(map(ring, groups))) if gradient_bytes else ()
+    sums = bool(traffic.gradient_bytes)
+    pairs = tuple(itertools.chain.from_iterable(map(ring, groups))) if sums else ()
     owed: AllReduce | None = None
     for operation in operations:
         match operation:
-            case Compute(kind="expert", direction="backward", transfer=None) if owed is not None:
+            case Compute("expert" | "dense", "backward", transfer=None) if owed is not None:
                 yield replace(operation, transfer=owed)
+                owed = None
+            case Compute(kind="optimiser") if owed is not None:
+                yield from (owed, operation)
                 owed = None
             case Compute(kind="attention", direction="backward", layer=layer) if pairs:
                 if owed is not None:
                     yield owed
                 yield operation
-                owed = AllReduce(layer, pairs, gradient_bytes, is_timed=False)
+                owed = AllReduce(layer, pairs, traffic.summed_bytes(layer), is_timed=False)
             case _:
                 yield operation
     if owed is not None:

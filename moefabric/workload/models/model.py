@@ -201,8 +201,8 @@ class Model:
     name: str
     """Name of the model."""
     layers: Annotated[int, Interval(ge=1, le=1000)]
-    """Number of MoE layers that are replayed, without head and layers that have no experts. With
-    several stages, each has whole layers, the first ones one more if they can't share evenly."""
+    """Number of MoE layers that are replayed. With several stages, each has whole layers, the first
+    ones one more if they can't share evenly."""
     hidden: Size
     """Hidden size."""
     ffn: Size
@@ -242,6 +242,9 @@ class Model:
 
     Source: DeepSeek-V3, sections 2.1.2 and 3.2.2.
     """
+    whole_layers: OptionalSize = 0
+    """MoE layers of the whole model. If fewer are replayed, an iteration has as large a part of the
+    head, the embeddings and the layers without experts. 0: as many as are replayed."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What the configuration of which the model was read leaves open, in sentences."""
 
@@ -290,6 +293,21 @@ class Model:
     def head_weights(self) -> int:
         """Weights of the head, and of the embedding."""
         return self.hidden * self.vocabulary
+
+    @property
+    def replayed_part(self) -> float:
+        """Part of the whole model that the replayed layers are."""
+        return self.layers / max(self.layers, self.whole_layers)
+
+    @property
+    def outer_weights(self) -> tuple[float, float]:
+        """Replayed weights before the MoE layers, and after them.
+
+        Before them are the embeddings and the layers without experts, after them is the head.
+        """
+        dense = self.dense_layers * self.dense_layer_weights
+        head = 0 if self.tied_embeddings else self.head_weights
+        return self.replayed_part * (self.head_weights + dense), self.replayed_part * head
 
     @property
     def weights(self) -> int:
@@ -366,6 +384,8 @@ class Model:
             yield "top_k", f"{self.top_k} experts of a token, but a layer has {self.experts}"
         if self.dense_layers and not self.dense_ffn:
             yield "dense_ffn", f"is missing: {self.dense_layers} layers have no experts"
+        if 0 < self.whole_layers < self.layers:
+            yield "whole_layers", f"{self.whole_layers} layers, but {self.layers} are replayed"
         if self.node_limit > self.top_k:
             yield "node_limit", f"{self.node_limit} servers of a token with {self.top_k} experts"
         attention = self.attention
@@ -374,6 +394,35 @@ class Model:
         if isinstance(attention, GroupedAttention) and attention.heads % attention.kv_heads:
             heads = f"{attention.heads} heads don't share {attention.kv_heads} keys evenly"
             yield "attention.kv_heads", heads
+
+
+COUNT_BYTES: Final = 8
+"""Bytes of a number of tokens."""
+OPTIMISER_BYTES: Final = 28
+"""Bytes of memory that Adam reads and writes for a weight in mixed precision.
+
+It reads a gradient in bfloat16, and a weight and two moments in float32; it writes the latter
+three, and the weight in bfloat16 (Megatron-LM).
+"""
+
+
+@dataclass(frozen=True)
+class CountExchange:
+    """The exchange of how many tokens each rank has for each expert: an all-gather in a ring.
+
+    Attributes:
+        rounds: Messages that a rank passes on, one after the other.
+        bytes: Bytes of a message: the numbers of one rank.
+        latency_s: Seconds of a message without bytes.
+    """
+
+    rounds: int
+    bytes: float
+    latency_s: float
+
+    def seconds(self, rate_bps: float) -> float:
+        """Return its duration over NICs of this payload rate, in bits per second."""
+        return self.rounds * (self.latency_s + 8 * self.bytes / rate_bps)
 
 
 @dataclass(frozen=True)
@@ -394,6 +443,11 @@ class Training:
             all-to-alls aren't repeated. The paper doesn't mention recomputation.
         payloads: The form of tokens in all-to-alls.
         gradient_sums: Whether servers sum the gradients of weights that they replicate.
+        message_latency_s: Seconds of a small message between ranks in the exchange of token counts;
+            None if there is no such exchange.
+        whole_model: Whether an iteration has more than the MoE layers: layers without experts, the
+            head, embeddings, and the optimiser.
+        memory_bytes_s: Bytes per second of a GPU's memory. The default is that of an A100 of 80 GB.
     """
 
     ep: int
@@ -406,6 +460,9 @@ class Training:
     recomputation: bool = False
     payloads: Payloads = field(default_factory=Payloads)
     gradient_sums: bool = True
+    message_latency_s: float | None = None
+    whole_model: bool = False
+    memory_bytes_s: float = 2039e9
 
     @property
     def rank_tokens(self) -> int:
@@ -429,6 +486,12 @@ class Training:
     def combine_ratio(self, model: Model) -> float:
         """Return the bytes that come back from experts, relative to the bytes that go there."""
         return self.combine_token_bytes(model) / self.dispatch_token_bytes(model)
+
+    def token_counts(self, model: Model) -> CountExchange | None:
+        """Return the exchange of token counts before a forward dispatch; None without one."""
+        if self.message_latency_s is None:
+            return None
+        return CountExchange(self.ep - 1, COUNT_BYTES * model.experts, self.message_latency_s)
 
     def tensor_all_reduce_s(self, model: Model) -> float:
         """Return the seconds of one all-reduce of a rank's tokens over its GPUs, in a ring.
@@ -467,6 +530,18 @@ class Training:
         """Return the seconds of the head, which is never recomputed."""
         passes = 1.0 if direction == "forward" else BACKWARD
         return passes * self.rank_tokens * model.head_flops() / self.rank_flops
+
+    def optimiser_s(self, model: Model, layers: int, outer_weights: float) -> float:
+        """Return the seconds in which each GPU updates its weights: those of memory (Adam).
+
+        Args:
+            model: The model.
+            layers: MoE layers whose weights the rank has.
+            outer_weights: Its weights outside of MoE layers.
+        """
+        layer = model.replicated_weights + model.experts / self.ep * model.expert_weights
+        weights = (layers * layer + outer_weights) / self.tp
+        return OPTIMISER_BYTES * weights / self.memory_bytes_s
 
     def _coding_s(self, model: Model, tokens: float, s_per_byte: tuple[float, float]) -> float:
         """Return the seconds in which a rank's GPUs code tokens that go out and come back."""

@@ -102,7 +102,10 @@ def _phases(collective: Collective, order: CollectiveOrder) -> Iterator[Operatio
         if pause_s:
             place = collective.direction, collective.layer
             yield Compute(PAUSE, *place, (pause_s,) * len(demand.servers))
-        yield replace(collective, demand=demand, phase=number, phases=count, pause_s=pause_s)
+        counts = None if number else collective.counts
+        yield replace(
+            collective, demand=demand, phase=number, phases=count, pause_s=pause_s, counts=counts
+        )
 
 
 def phase_demands(demand: DemandMatrix, order: CollectiveOrder) -> tuple[DemandMatrix, ...]:

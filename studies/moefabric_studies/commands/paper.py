@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     help="Write the predictions as Markdown, docs/paper.md, with a picture beside it.",
 )
 @click.option(
+    "--gather",
+    type=click.Choice(["none", "nvswitch", "pcie"]),
+    default="none",
+    show_default=True,
+    help="Path over which servers of MixNet and TopoOpt gather and scatter the bytes of all-to-alls"
+    " (`wiring.server_paths`). The paper's simulator has none.",
+)
+@click.option(
     "--emulated",
     is_flag=True,
     help="Measure one region's all-to-alls on emulated fabrics. Needs root and 15 minutes.",
@@ -53,11 +61,13 @@ def paper(
     json_file: Path | None,
     report: Path | None,
     document: Path | None,
+    gather: Literal["none", "nvswitch", "pcie"],
     emulated: bool,
     only: tuple[str, ...],
     resume: bool,
 ) -> None:
     """Print the paper's tables with predicted or emulated values. FOLDER holds their definition."""
+    from moefabric.api.networks import ServerPaths
     from moefabric_studies.paper.document import document_text
     from moefabric_studies.paper.growth import growth_picture
     from moefabric_studies.paper.page import page
@@ -68,7 +78,7 @@ def paper(
         raise click.UsageError(f"{'--only' if only else '--resume'} needs --emulated")
     commands.check_writable(json_file, report, document)
     folder = examples_folder(folder)
-    predicted = predict_tables(folder)
+    predicted = predict_tables(folder, ServerPaths(gather=gather))
     with _units(folder, json_file, resume=resume) if emulated else nullcontext() as units:
         results = _emulate(predicted, only, units) if units else predicted
         commands.write_output(json_file, json.dumps(results.to_json(), indent=1) + "\n")

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from moefabric.api.networks import PRICES, paper_network_usd
+from moefabric.api.networks import PRICES, ServerPaths, paper_network_usd
 from moefabric_studies.paper.calibration import CALIBRATION_NETWORK, CalibratedJob, calibrate
 from moefabric_studies.paper.iteration import Iteration, compose_iteration
 from moefabric_studies.paper.job import GPUS_PER_SERVER, PaperJob
 from moefabric_studies.paper.loader import Published, load_jobs, load_published
-from moefabric_studies.paper.network import NETWORKS, AllToAll
+from moefabric_studies.paper.network import NETWORKS, AllToAll, with_server_times
 from moefabric_studies.paper.prediction_quality import PredictionQuality, measure_prediction_quality
 
 RATES: Final = tuple(PRICES)
@@ -77,6 +77,8 @@ class Evaluation:
         published: the published simulation results.
         trace: training trace for the demand prediction.
         source: source of the all-to-alls.
+        paths: paths inside servers, over which all-to-alls gather and scatter bytes. The paper's
+            simulator has none.
     """
 
     jobs: Mapping[str, PaperJob]
@@ -86,6 +88,7 @@ class Evaluation:
     published: Published
     trace: Path
     source: AllToAllSource = field(default_factory=FluidSource)
+    paths: ServerPaths = field(default_factory=partial(ServerPaths, gather="none"))
 
     @property
     def is_predicted(self) -> bool:
@@ -130,7 +133,9 @@ class Evaluation:
         training = replace(base.training, micro_batch=micro_batch or base.training.micro_batch)
         changed = replace(base, dp=base.dp * replicas, training=training)
         larger = training.micro_batch / base.training.micro_batch
-        all_to_all = self.all_to_all(job, network, rate_bps).scaled(larger)
+        all_to_all = with_server_times(
+            self.all_to_all(job, network, rate_bps), base, NETWORKS[network].optical, self.paths
+        ).scaled(larger)
         eps_bytes_s = NETWORKS[network].eps_bytes_s(rate_bps)
         return compose_iteration(changed, all_to_all, eps_bytes_s, self.source.wait_s(settle_s))
 
@@ -147,8 +152,12 @@ class Evaluation:
         return paper_network_usd(NETWORKS[network].cost_model, servers, rate_bps)
 
 
-def load_evaluation(folder: Path) -> Evaluation:
+def load_evaluation(folder: Path, paths: ServerPaths | None = None) -> Evaluation:
     """Return the evaluation that the files of a folder such as `examples/paper` describe.
+
+    Args:
+        folder: The folder.
+        paths: Paths inside servers; None for those of the paper's simulator, which take no time.
 
     Raises:
         SpecError: if the files can't be used.
@@ -172,4 +181,5 @@ def load_evaluation(folder: Path) -> Evaluation:
         calibrations=calibrations,
         published=published,
         trace=folder.parent / "data/training-1200-steps.npz",
+        paths=paths or ServerPaths(gather="none"),
     )

@@ -11,8 +11,18 @@ from typing import Final, Literal, Self
 
 import numpy as np
 
-from moefabric import Eps, Fabric, Region
-from moefabric.api.networks import circuit_counts, goodput_share, joint, mixnet, topoopt, waterfill
+from moefabric import CircuitSet, DemandMatrix, Eps, Fabric, Ocs, Region, Share, flows
+from moefabric.api.networks import (
+    ServerPaths,
+    assign_nics,
+    circuit_counts,
+    gather_and_scatter,
+    goodput_share,
+    joint,
+    mixnet,
+    topoopt,
+    waterfill,
+)
 from moefabric_studies.arrays import Array
 from moefabric_studies.paper.job import GPUS_PER_SERVER, Counts, FloatArray, PaperJob
 
@@ -64,15 +74,57 @@ class PaperNetwork:
             On the 3:1 tree, all of these leave the leaf and have a third of 8 NICs.
         cost_model: name of the network in `moefabric.core.network_cost`.
         all_to_all: all-to-alls of one region of a job, by the NIC rate in bits per second.
+        optical: NICs of a server that end circuits.
     """
 
     electrical: float
     cost_model: str
     all_to_all: Callable[[PaperJob, float], AllToAll]
+    optical: int = 0
 
     def eps_bytes_s(self, rate_bps: float) -> float:
         """Return a server's bytes per second for all-reduce and pipeline transfers."""
         return self.electrical * nic_bytes_s(rate_bps)
+
+
+def with_server_times(
+    all_to_all: AllToAll, job: PaperJob, optical: int, paths: ServerPaths
+) -> AllToAll:
+    """Return the all-to-alls of a region with the times of gathering and scattering in servers.
+
+    Where all NICs are electrical, each GPU uses its own, so that nothing is gathered. Pairs with a
+    circuit use it alone.
+
+    Args:
+        all_to_all: the all-to-alls, with their circuits.
+        optical: NICs of a server that end circuits; the others are electrical.
+        paths: paths inside servers.
+    """
+    if not all_to_all.circuits.any():
+        return all_to_all
+    servers, electrical = tuple(f"s{i}" for i in range(job.servers)), GPUS_PER_SERVER - optical
+    region = Region("r0", 0, servers, Ocs("ocs0", job.servers * optical))
+    fabric = Fabric(
+        name="servers",
+        regions=(region,),
+        gpus=GPUS_PER_SERVER,
+        optical=optical,
+        electrical=electrical,
+        nic_rate_bps=1.0,
+        eps=Eps(job.servers) if electrical else None,
+        patch_panel=not electrical,
+        server_paths=paths,
+        nvlink_rate_bps=8 * job.training.nvlink_bytes_s,
+    )
+    lit = assign_nics(fabric, region, all_to_all.circuits, CircuitSet())
+    shares = [
+        Share(a, b, size, 0.0) if lit.between(a, b) else Share(a, b, 0.0, size)
+        for a, b, size in DemandMatrix(servers, job.dispatch_bytes).pairs()
+    ]
+    seconds = gather_and_scatter(fabric, lit, flows(fabric, lit, shares)).seconds
+    # A combine has the bytes of a dispatch in the other direction.
+    combine_s = all_to_all.combine_s + seconds * job.model.combine_ratio
+    return replace(all_to_all, dispatch_s=all_to_all.dispatch_s + seconds, combine_s=combine_s)
 
 
 def nic_bytes_s(rate_bps: float) -> float:
@@ -326,14 +378,14 @@ def single_path_s(demand: FloatArray, light: FloatArray) -> float:
     )
 
 
-_MIXNET: Final = partial(PaperNetwork, ELECTRICAL_NICS, "mixnet")
+_MIXNET: Final = partial(PaperNetwork, ELECTRICAL_NICS, "mixnet", optical=OPTICAL_NICS)
 NETWORKS: Final[Mapping[str, PaperNetwork]] = {
     "fat-tree": PaperNetwork(8, "fat-tree", _fat_tree),
     "oversubscribed": PaperNetwork(
         8 / OVERSUBSCRIPTION, "oversubscribed", oversubscribed_all_to_all
     ),
     "rail-optimised": PaperNetwork(8, "rail-optimised", _rail),
-    "topoopt": PaperNetwork(1, "topoopt", topoopt_all_to_all),
+    "topoopt": PaperNetwork(1, "topoopt", topoopt_all_to_all, GPUS_PER_SERVER),
     "mixnet": _MIXNET(mixnet_all_to_all),
     "mixnet-spill": _MIXNET(partial(mixnet_all_to_all, policy="spill")),
     "mixnet-joint": _MIXNET(partial(mixnet_all_to_all, policy="joint")),

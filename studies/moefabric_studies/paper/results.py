@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from moefabric.api.networks import ServerPaths
 from moefabric_studies.grids import Grid
 from moefabric_studies.paper import loader, rows
 from moefabric_studies.paper.aims import aims_table
@@ -80,14 +81,18 @@ class PaperResults:
         }
 
 
-def predict_tables(folder: Path) -> PaperResults:
+def predict_tables(folder: Path, paths: ServerPaths | None = None) -> PaperResults:
     """Return the predicted tables of a folder such as `examples/paper`.
+
+    Args:
+        folder: The folder.
+        paths: Paths inside servers, as `load_evaluation` takes them.
 
     Raises:
         SpecError: if the files of the folder can't be used.
     """
     specification = loader.load_section(loader.TablesFile, folder / "tables.yaml")
-    evaluation = load_evaluation(folder)
+    evaluation = load_evaluation(folder, paths)
     tables = (
         iteration_table(specification.iteration, evaluation),
         *(build_table(spec, evaluation) for spec in specification.tables),

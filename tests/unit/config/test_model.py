@@ -79,7 +79,9 @@ def test_sizes_of_latent_attention() -> None:
 
 def test_sizes_replace_those_of_a_preset() -> None:
     changed = build(name="mixtral-8x7b", layers=7, experts=16, combine_type="fp8")
-    expected = replace(preset("mixtral-8x7b"), layers=7, experts=16, combine_type="fp8")
+    expected = replace(
+        preset("mixtral-8x7b"), layers=7, whole_layers=32, experts=16, combine_type="fp8"
+    )
     assert changed == expected
     assert changed.combine_ratio == (4096 + 4096 // 128 * 4) / 8192
 
@@ -126,7 +128,7 @@ def test_models_are_loaded_by_name_and_by_path(tmp_path: Path) -> None:
     assert load_model(str(EXAMPLES / "data/olmoe-1b-7b.json")).layers == 16
     file = tmp_path / "mine.yaml"
     file.write_text("{name: mixtral-8x7b, layers: 2}")
-    assert load_model(str(file)) == replace(preset("mixtral-8x7b"), layers=2)
+    assert load_model(str(file)) == replace(preset("mixtral-8x7b"), layers=2, whole_layers=32)
     file.write_text("{config: olmoe-1b-7b.json, layers: 2}")
     with pytest.raises(SpecError, match=r"mine.yaml: config: .*olmoe-1b-7b.json: No such file"):
         load_model(str(file))
@@ -152,7 +154,8 @@ def test_bytes_of_numbers_on_the_wire(kind: str, numbers: int, size: int) -> Non
 
 def test_experiment_with_a_configuration_is_predicted() -> None:
     """Layers and bytes are those of the configuration, whose path starts at the file."""
-    spec = load_experiment(EXAMPLES / "olmoe.yaml", ["training.iterations=1", "model.layers=2"])
+    settings = ["training.iterations=1", "model.layers=2", "training.token_counts=false"]
+    spec = load_experiment(EXAMPLES / "olmoe.yaml", settings)
     model = spec.model.build()
     assert (model.name, model.layers, model.experts) == ("olmoe-1b-7b", 2, 64)
     work = workload_on(spec, spec.build_fabric(spec.fabrics[0], "lab", Scale()), EXAMPLES)

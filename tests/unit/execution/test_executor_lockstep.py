@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Executor as ThreadExecutor
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import AgentError
 from moefabric.core.flows import FlowRecord
+from moefabric.core.server_paths import ServerPaths
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
@@ -18,6 +20,7 @@ from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
 from moefabric.results.records.counted_traffic import CountedTraffic
 from moefabric.results.records.records import RunFailures
+from moefabric.results.verdict.iteration_outcome import outcomes_of
 from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure
 from tests.support.fabrics import fabric
@@ -113,6 +116,23 @@ def test_iteration_runs_in_order_and_is_timed_as_a_whole() -> None:
     assert run.end_ns - run.start_ns == pytest.approx((10 + 25 + 100 + 20 + 100) * MS, abs=NEAR)
     assert run.compute_ns == 30 * MS, "the slowest server's 10 + 20 ms; what is left is exposed"
     assert bench.clock.now_ns() == run.end_ns
+
+
+def test_run_waits_for_the_bytes_that_gpus_hand_over_and_predicts_it() -> None:
+    """Half of a server's 8 GPUs hand their bytes to the others, in 5 ms, and get theirs in 5 ms."""
+    paths, nvlink_rate_bps = ServerPaths(pcie_switches=2), 8 * TENTH / 2 / 4 / 0.005
+    wired = replace(fabric(0, 1), server_paths=paths, nvlink_rate_bps=nvlink_rate_bps)
+    bench = Bench(wired)
+    expert = Compute("expert", "forward", 0, (0.020,) * 4)
+    run = bench.executor.iteration(0, [DISPATCH, expert, COMBINE])
+    dispatch, combine = run.collectives
+    assert (dispatch.start_ns, dispatch.waited_ns) == (5 * MS, 0)
+    assert combine.start_ns - dispatch.end_ns == (5 + 20 + 5) * MS
+    assert run.end_ns - run.start_ns == pytest.approx((2 * 110 + 20) * MS, abs=NEAR)
+    assert run.predicted_s == pytest.approx(0.240)
+    assert [one.predicted_s for one in run.collectives] == pytest.approx([0.1, 0.1])
+    [first, _] = outcomes_of(bench.fabric, [run])[0].collectives
+    assert (first.pause_s, first.measured_s) == pytest.approx((0.010, 0.100), abs=1e-5)
 
 
 def test_arming_hides_behind_computation() -> None:

@@ -116,7 +116,7 @@ def test_tasks_of_an_iteration_of_the_example() -> None:
     [job] = made.all
     kinds = Counter(type(task.work).__name__ for task in made.tasks(job, 0, Substitutions()))
     assert kinds == {
-        "Compute": 64,
+        "Compute": 64 + 8 + 4,  # the head of each micro-batch and replica, an optimiser a region
         "Collective": 64,
         "Reconfigure": 24,
         "Transfer": 16,
@@ -144,7 +144,10 @@ def test_transfers_are_between_connected_pairs() -> None:
     assert sent == set(made.server_pairs_between_regions)
 
 
-PROTOTYPE = EXAMPLES / "prototype.yaml"
+PROTOTYPE, MIXTRAL = EXAMPLES / "prototype.yaml", preset("mixtral-8x7b")
+LAST_BYTES = 1.5 * 2 * (MIXTRAL.replicated_weights + 7 / 32 * MIXTRAL.head_weights)
+"""2 (n - 1) / n times two bytes of the weights of attention and router and, as 7 of 32 layers are
+replayed, of 7/32 of the embeddings."""
 
 
 def sums_of(*settings: str) -> list[tuple[Task, Task | None]]:
@@ -170,8 +173,9 @@ def test_servers_of_one_replica_sum_gradients_in_a_ring_beside_experts(schedule:
     assert (last.work.layer, beside_last) == (0, None), "nothing hides the sum of the last layer"
     assert isinstance(last.work, AllReduce)
     assert last.work.pairs == (("s0", "s1"), ("s1", "s2"), ("s2", "s3"), ("s3", "s0"))
-    # 2 (n - 1) / n times the two bytes of the weights of attention and router.
-    assert last.work.bytes == pytest.approx(1.5 * 2 * preset("mixtral-8x7b").replicated_weights)
+    assert last.work.bytes == pytest.approx(LAST_BYTES)
+    [second] = {task.work.bytes for task, _ in hidden[1:] if isinstance(task.work, AllReduce)}
+    assert second == pytest.approx(1.5 * 2 * MIXTRAL.replicated_weights)
 
 
 def test_sums_of_gradients_can_be_left_out() -> None:
@@ -189,7 +193,7 @@ def test_iteration_lasts_longer_by_the_sum_of_the_last_layer() -> None:
             load_experiment(PROTOTYPE, ["training.gradient_sums=false"]),
         )
     ]
-    bits = 8 * 1.5 * 2 * preset("mixtral-8x7b").replicated_weights / goodput_share(1500)
+    bits = 8 * LAST_BYTES / goodput_share(1500)
     for name, nics in (("eps", 4), ("mixnet", 1)):
         assert lasts[0][name] - lasts[1][name] == pytest.approx(bits / (nics * 100e9), rel=1e-6)
 
@@ -277,6 +281,8 @@ def test_result_separates_transfers_from_all_to_alls(outcome: dict[str, Any]) ->
         "combine",
         "pipeline",
         "all-reduce",
+        "head",
+        "optimiser",
     }
 
 

@@ -131,6 +131,7 @@ def test_submatrix_and_block_diagonal_are_inverse() -> None:
 def test_paper_scale_is_predicted_as_one_region_and_needs_long_collectives() -> None:
     alone = "training={ep: 8, tp: 8, sequence: 4096, micro_batch: 8, iterations: 1}"
     settings = ["gating.noise=0", "model.layers=1", alone, "wiring.eps={servers_per_leaf: 16}"]
+    settings += ["wiring.server_paths.gather=none"]
     spec = load_experiment(EXAMPLES / "paper-scale.yaml", settings)
     result = {
         entry["fabric"]: entry for entry in predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]

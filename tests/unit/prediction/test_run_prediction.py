@@ -22,6 +22,7 @@ from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.simulator.event_simulation import Step, simulate_streams
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.simulator.fluid import Prediction, goodput_bps
+from moefabric.simulator.server_times import ServerTimes
 from moefabric.workload.iterations.iteration import Collective, Compute
 from moefabric.workload.iterations.job import Job, JobShape
 from tests.support.fabrics import fabric
@@ -138,8 +139,10 @@ def test_independent_tasks_share_links_while_both_really_send(
     state: Any = IterationState(Job(0, JobShape(), ()), (), {}, IterationRun(0, 0))
     state.steps = [Step(streams=(stream,))] * 2
     runs: list[Any] = [
-        SimpleNamespace(start_ns=7 * MS, harness_ns=0),
-        SimpleNamespace(start_ns=5 * MS, harness_ns=round(20e9 * apart_s) + 2 * MS),
+        SimpleNamespace(start_ns=7 * MS, harness_ns=0, server=ServerTimes()),
+        SimpleNamespace(
+            start_ns=5 * MS, harness_ns=round(20e9 * apart_s) + 2 * MS, server=ServerTimes()
+        ),
     ]
     sent = [(state, SentTask(number, ((run, (0,)),))) for number, run in enumerate(runs)]
     assert [t.seconds for t in _met_on_links(wired, sent).values()] == pytest.approx(expected_s)

@@ -24,7 +24,7 @@ from moefabric.workload.iterations.iteration import (
     iteration_operations,
     moe_layer,
 )
-from moefabric.workload.models.model import GroupedAttention, Model, Training
+from moefabric.workload.models.model import CountExchange, GroupedAttention, Model, Training
 
 MODEL = Model(
     "small", layers=2, hidden=4, ffn=8, experts=4, top_k=2, attention=GroupedAttention(2, 2, 2)
@@ -269,3 +269,19 @@ def test_every_rank_sends_each_token_top_k_times(gating: NDArray[np.int64]) -> N
     layer = moe_layer(MODEL, TRAINING, PLACEMENT, gating)
     gating_ranks = int((gating.sum(axis=1) > 0).sum())
     assert layer.demand.array.sum() == pytest.approx(gating_ranks * 10 * 2 * 8)
+
+
+def test_ranks_exchange_token_counts_before_forward_dispatches_only() -> None:
+    """Four ranks pass on the numbers of the three others, 8 bytes for each of four experts."""
+    counting = replace(TRAINING, message_latency_s=2e-6)
+    collectives = [
+        one
+        for one in iteration_operations(MODEL, counting, layers())
+        if isinstance(one, Collective)
+    ]
+    counted = {(one.kind, one.direction) for one in collectives if one.counts is not None}
+    assert counted == {("dispatch", "forward")}
+    assert collectives[0].counts == CountExchange(3, 32, 2e-6)
+    assert collectives[0].counts.seconds(8e6) == pytest.approx(3 * (2e-6 + 32e-6))
+    silent = iteration_operations(MODEL, TRAINING, layers())
+    assert all(one.counts is None for one in silent if isinstance(one, Collective))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from moefabric.config.plugins import COLLECTIVE_ORDERS, built_in_names, load_plugin
 from moefabric.core.demand import DemandMatrix
 from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Operation
+from moefabric.workload.models.model import CountExchange
 from moefabric.workload.placement.collective_order import (
     CollectiveOrder,
     ordered_operations,
@@ -125,7 +126,8 @@ def test_short_phases_are_joined_and_take_no_longer() -> None:
 
 def test_all_to_all_becomes_phases_with_pauses_between_them() -> None:
     demand = named(mixnet_tokens())
-    whole = Collective("dispatch", "forward", 3, demand)
+    counts = CountExchange(7, 64, 1e-6)
+    whole = Collective("dispatch", "forward", 3, demand, counts=counts)
     order = Aurora(barrier_s=0.25, solve_s=2.0, shortest=0.2)
     first, *others = list(ordered_operations([whole], order))
     assert first == Compute(PAUSE, "forward", 3, (2.0,) * 8)
@@ -137,6 +139,7 @@ def test_all_to_all_becomes_phases_with_pauses_between_them() -> None:
         (number, len(phases)) for number in range(len(phases))
     ]
     assert [one.pause_s for one in phases] == [2.0, *(0.25,) * len(pauses)]
+    assert [one.counts for one in phases] == [counts, *(None,) * len(pauses)], "once"
     assert not any(one.is_forward_dispatch for one in phases)
 
 

@@ -20,6 +20,7 @@ from moefabric_studies.paper.network import (
     nic_bytes_s,
     oversubscribed_all_to_all,
     single_path_s,
+    with_server_times,
 )
 from moefabric_studies.paper.shares import rank_expert_tokens
 
@@ -27,6 +28,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
 from moefabric.core.ocs import Ocs
+from moefabric.core.server_paths import ServerPaths
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.plan import plan
 from tests.support.paths import EXAMPLES
@@ -279,3 +281,29 @@ def test_share_of_calls_grows_with_the_skew_of_ranks() -> None:
         assert tokens.max() / tokens.mean() == pytest.approx(skew, rel=0.01)
         iteration = predict_iteration(sharper, NETWORKS["rail-optimised"], 400e9)
         assert iteration.all_to_all_call_share == pytest.approx(calls, abs=0.005)
+
+
+@pytest.mark.parametrize("name", ["mixnet", "topoopt"])
+def test_gathering_takes_longer_by_pcie_and_no_time_on_endless_nvlinks(name: str) -> None:
+    job, network = JOBS["mixtral-8x22b"], NETWORKS[name]
+    plain = network.all_to_all(job, RATE)
+
+    def added_s(paths: ServerPaths, nvlink_bytes_s: float = 450e9) -> float:
+        on = replace(job, training=replace(job.training, nvlink_bytes_s=nvlink_bytes_s))
+        times = with_server_times(plain, on, network.optical, paths)
+        assert times.combine_s - plain.combine_s == pytest.approx(
+            job.model.combine_ratio * (times.dispatch_s - plain.dispatch_s)
+        )
+        return times.dispatch_s - plain.dispatch_s
+
+    gathered_s = added_s(ServerPaths())
+    assert 0 < gathered_s < 0.1 * plain.dispatch_s
+    assert added_s(ServerPaths(gather="pcie")) > gathered_s
+    assert added_s(ServerPaths(gather="none")) == 0
+    assert added_s(ServerPaths(), 1e30) == pytest.approx(0, abs=1e-12)
+
+
+def test_each_gpu_of_a_fat_tree_has_a_nic_so_that_nothing_is_gathered() -> None:
+    job = JOBS["mixtral-8x22b"]
+    plain = NETWORKS["fat-tree"].all_to_all(job, RATE)
+    assert with_server_times(plain, job, 0, ServerPaths()) == plain
