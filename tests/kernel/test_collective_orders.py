@@ -20,7 +20,14 @@ def test_phases_of_an_all_to_all_carry_its_bytes_one_after_the_other(tmp_path: P
         {
             "experiment": "phases",
             "model": {"name": "mixtral-8x7b", "layers": 1},
-            "training": {"ep": 8, "tp": 1, "sequence": 4096, "micro_batch": 1, "iterations": 1},
+            "training": {
+                "ep": 8,
+                "tp": 1,
+                "sequence": 4096,
+                "micro_batch": 1,
+                "iterations": 1,
+                "token_counts": False,
+            },
             "gating": {"matrix": str(EXAMPLES / "data/gating-8x8.json")},
             "wiring": {"gpus_per_server": 2, "nic_rate": "100Gb/s", "regions": [{"servers": 4}]},
             "fabrics": [
