@@ -209,8 +209,8 @@ def experiment_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> Exper
         iterations_s += proposed.scale.dilation * sum(load.unskipped_s for load in loads)
     emulated = ExperimentScale(by_fabric, remarks, iterations_s)
     slowest = emulated.slowest if by_fabric else ProposedScale(given or Scale())
-    real = {choice.name: slowest for choice in spec.fabrics if choice.hosts}
-    return replace(emulated, by_fabric=by_fabric | real)
+    names = [choice.name for choice in spec.fabrics]
+    return replace(emulated, by_fabric={name: by_fabric.get(name, slowest) for name in names})
 
 
 def _proposed_scale(

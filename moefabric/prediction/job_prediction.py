@@ -387,7 +387,8 @@ def _region_ends_s(
     ends: dict[str, float] = {}
     for planned, task_times in zip(iteration, times, strict=True):
         work = planned.task.work
-        if not isinstance(work, AllReduce) and getattr(work, "kind", "") != "optimiser":
+        is_update = isinstance(work, Compute) and work.kind == "optimiser"
+        if not (isinstance(work, AllReduce) or is_update):
             for region in planned.task.regions:
                 ends[region] = max(ends.get(region, 0.0), task_times.end_s - start_s)
     return tuple(ends[region] for region in order if region in ends)

@@ -139,7 +139,7 @@ def propose_scale(
 ) -> ProposedScale:
     """Return the scale of least dilation at which the machine emulates all loads faithfully.
 
-    Factors are rounded up to two digits.
+    Factors are rounded up to two digits; dilations of 100 and more to whole numbers.
 
     Args:
         loads: The loads of the experiment's fabrics.
@@ -161,7 +161,7 @@ def propose_scale(
             (max(load.start_dilation(machine, cores) for load in listed), "the start of agents"),
             (frame_s / FRAME_SHARE / shortest_s, f"frames of {1e3 * frame_s:.2g} ms"),
         )
-    dilation = round_up(dilation)
+    dilation = min(round_up(dilation), float(ceil(dilation * (1 - 1e-9))))
     slowing = max(slowing, dilation)
     longest_s = FRAME_SHARE * shortest_s * dilation or Scale.frame_s
     return ProposedScale(Scale(round_up(slowing / dilation), dilation, longest_s), bound)

@@ -215,3 +215,13 @@ def test_real_servers_have_the_scale_of_the_slowest_emulated_fabric() -> None:
     scales = experiment_scale(spec, EXAMPLES, "bpf")
     assert scales.by_fabric["real"] == scales.by_fabric["eps"]
     assert "real" not in scales.remarks
+
+
+@pytest.mark.parametrize("shortest_s", [0.001, 0.0314])
+def test_dilation_is_rounded_up_by_less_than_one(shortest_s: float) -> None:
+    """Two digits alone would slow a run by up to a tenth: 130 where 121 is enough."""
+    load = replace(full(fabric(0, 4), shortest_s), link_bps=1e6, starts={56: shortest_s})
+    scale = propose_scale([load], "bpf", SPEED, 2)
+    needed = load.start_dilation(SPEED, 2)
+    assert scale.bound == "the start of agents"
+    assert needed <= scale.scale.dilation < needed + 1
