@@ -33,6 +33,9 @@ most of the error of a collective."""
 FRAME_SHARE: Final = 0.01
 """Longest frame, as a share of the shortest transfer: where flows of several tasks meet on a link,
 their shares and ends are uncertain by a frame or two."""
+MEETING_FRAME_SHARE: Final = 0.003
+"""Longest frame, as a share of the shortest transfer between regions, as far as the cores have time
+for shorter frames: such transfers meet all-to-alls on their links."""
 BUSY_SHARE: Final = 0.5
 """Part of the cores that the planned frames may occupy; a run needs 35 % idle (`reasons.BUSY`)."""
 MOST_BPS: Final = 500e6
@@ -52,6 +55,7 @@ class PlannedLoad:
             that has as many.
         unskipped_s: Duration of an iteration in which a task sends or all wait for circuits. A run
             skips the rest, in which servers compute.
+        shortest_transfer_s: Duration of the shortest transfer between regions.
     """
 
     fabric: Fabric
@@ -59,6 +63,7 @@ class PlannedLoad:
     link_bps: float
     starts: Mapping[int, float]
     unskipped_s: float = 0.0
+    shortest_transfer_s: float = inf
 
     @classmethod
     def of(cls, fabric: Fabric, jobs: Sequence[JobPrediction]) -> "PlannedLoad":
@@ -83,10 +88,13 @@ class PlannedLoad:
         for _, change in sorted(changes):
             link_bps += change
             busiest_bps = max(busiest_bps, link_bps)
-        seconds = (chain(job.all_to_alls_s.values(), job.transfers_s) for job in jobs)
-        shortest_s = min(chain.from_iterable(seconds), default=0.0)
+        transfer_s = min(chain.from_iterable(job.transfers_s for job in jobs), default=inf)
+        all_to_alls_s = chain.from_iterable(job.all_to_alls_s.values() for job in jobs)
+        shortest_s = min(transfer_s, min(all_to_alls_s, default=inf))
+        shortest_s = 0.0 if shortest_s == inf else shortest_s
         exposed_s = max((job.seconds - job.compute_s for job in jobs), default=0.0)
-        return cls(fabric, shortest_s, busiest_bps, starts, max(exposed_s, sending_s))
+        unskipped_s = max(exposed_s, sending_s)
+        return cls(fabric, shortest_s, busiest_bps, starts, unskipped_s, transfer_s)
 
     @classmethod
     def greatest(cls, loads: Sequence["PlannedLoad"]) -> "PlannedLoad":
@@ -100,6 +108,7 @@ class PlannedLoad:
             max(load.link_bps for load in loads),
             starts,
             fmean(load.unskipped_s for load in loads),
+            min(load.shortest_transfer_s for load in loads),
         )
 
     def start_dilation(self, machine: MachineSpeed, cores: int) -> float:
@@ -163,7 +172,9 @@ def propose_scale(
         )
     dilation = min(round_up(dilation), float(ceil(dilation * (1 - 1e-9))))
     slowing = max(slowing, dilation)
-    longest_s = FRAME_SHARE * shortest_s * dilation or Scale.frame_s
+    transfer_s = min(load.shortest_transfer_s for load in listed)
+    longest_s = min(FRAME_SHARE * shortest_s, MEETING_FRAME_SHARE * transfer_s) * dilation
+    longest_s = longest_s or Scale.frame_s
     return ProposedScale(Scale(round_up(slowing / dilation), dilation, longest_s), bound)
 
 
