@@ -157,7 +157,9 @@ def _samples(measured: FabricMeasurements) -> Iterator[RunFinding]:
 
 
 def _tail(reason: Reason, errors: Errors, kind: str) -> Iterator[RunFinding]:
-    if (p95 := _abs_p95(errors.signed)) is not None:
+    """Yield the findings on the tail of errors; half is as wrong as twice as much."""
+    too_small = 1 / np.maximum(1 + errors.signed, _LEAST_RATIO) - 1
+    if (p95 := _abs_p95(np.maximum(errors.signed, too_small))) is not None:
         yield from reason.judge(p95, place=errors.worst)
     yield from _outliers(errors, kind)
 

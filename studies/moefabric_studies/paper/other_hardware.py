@@ -19,7 +19,10 @@ _DOMAINS: Final = 2
 """Scale-up domains of an EP group of 128 ranks; 64 GPUs of a domain are used."""
 _EP: Final = 128
 _GPU_FLOPS: Final = 2.5e15
-"""Peak bfloat16 FLOPs per second of a Blackwell GPU, without sparsity. The paper names none."""
+"""Peak bfloat16 FLOPs per second of a GPU of GB200 NVL72, without sparsity: 180e15 of 72.
+
+A B200 of an HGX server has 2.25e15. The paper names no GPU.
+"""
 _NVLINK_BPS: Final = 7.2e12
 _ETHERNET_BPS: Final = 0.8e12
 _PASSES: Final = 2

@@ -22,7 +22,7 @@ from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.ocs.physics import Settling
 from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
 from moefabric.planner.horizon import Horizon
-from moefabric.planner.mixnet import MIXNET
+from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.planner.policy import Policy
 from moefabric.results.model import FabricResult, Verdict
 from moefabric.results.records.records import CircuitChange, RunFailures
@@ -250,9 +250,10 @@ class MisreadingController(MemoryController):
         return super().reconfigure(DemandMatrix(demand.servers, moved), horizon)
 
 
+@pytest.mark.parametrize("policy", [MIXNET, SPILL], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("controller", [IdleController, MisreadingController])
-def test_controllers_that_ignore_demands_are_caught(controller: Any) -> None:
-    result = JudgedRun(controller=controller).result()
+def test_controllers_that_ignore_demands_are_caught(controller: Any, policy: Policy) -> None:
+    result = JudgedRun(controller=controller, policy=policy).result()
     culprit = r"r0: forward light of layer 0, iteration 1: not the circuits that the policy chooses"
     assert_caught(result, Verdict.INVALID, culprit)
 
@@ -324,6 +325,24 @@ class RandomOcsController(MemoryController):
         settle_s = settle_ns / NS_PER_S
         phases = ReconfigurationPhases(settle_s=settle_s, total_s=settle_s)
         return CircuitChange(before, self.lit, phases)
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [(1.0, Verdict.PASS), (0.9, Verdict.DEGRADED), (0.5, Verdict.INVALID)],
+    ids=["as-its-profile-says", "early", "as-if-not-dilated"],
+)
+def test_light_that_comes_earlier_than_the_profile_says_is_caught(
+    factor: float, verdict: Verdict
+) -> None:
+    """An OCS that settles at its own pace in a run dilated twofold takes half of its time."""
+    profile = DeviceProfile(settle=SettleTime(fixed_ns=25_000_000))
+    controller = partial(RandomOcsController, settle=profile.settle.scaled(factor))
+    result = JudgedRun(controller=controller, profile=profile, control_s=0.0).result()
+    if verdict is Verdict.PASS:
+        assert (result.fidelity.verdict, result.fidelity.reasons) == (verdict, [])
+    else:
+        assert_caught(result, verdict, r"error of the dark time .*worst: ocs0.* -\d0\.0%")
 
 
 MIXNET_OCS = load_profile("polatis-mixnet")

@@ -40,6 +40,16 @@ def test_optical_io_gains_nothing_if_compute_takes_all_time() -> None:
     assert nvl72_to_mixnet(job.with_utilisation(1e9)) == pytest.approx(3.6 / 0.8, rel=1e-3)
 
 
+def test_gain_of_optical_io_with_other_gpus_is_that_of_the_page() -> None:
+    job, page = JOBS["deepseek-r1"], (EXAMPLES.parent / "docs/paper.md").read_text()
+    slower, h100 = (
+        f"{nvl72_to_mixnet(job.with_utilisation(0.4 * flops / 2.5e15)):.2f}"
+        for flops in (2.25e15, 0.99e15)
+    )
+    text = f"with 2.25 Pflop/s (HGX B200) it is {slower}, with 0.99 (H100) {h100} and outside"
+    assert text in page
+
+
 def test_profile_of_the_testbed_has_the_times_of_the_figure() -> None:
     """The profile was fitted to one pair and to 16 pairs; the time of 4 pairs follows."""
     assert settle_ms("polatis-mixnet", 1, None) == pytest.approx(41.44, abs=0.3)
