@@ -218,6 +218,9 @@ SABOTAGE: Final = (
         r"dark time.*ocs0",
         settle_ratio=1.2,
     ),
+    Sabotage(
+        "dark-half", "circuits settle in half the time", r"dark time.*ocs0", settle_ratio=0.5
+    ),
     Sabotage("late-agent", "an agent starts 30 ms late", r"worst: s1\b", agent="start_late"),
     Sabotage(
         "late-agents", "all agents start 0.3 s late alike",

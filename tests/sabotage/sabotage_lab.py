@@ -243,7 +243,7 @@ def _up_with_slow_ocs(
     *arguments: Any,
     **options: Any,
 ) -> FabricWiring:
-    """Start a fabric whose OCS settles later than specified."""
+    """Start a fabric whose OCS takes another time to settle than specified."""
     regions = []
     for region in wanted.fabric.regions:
         assert region.ocs is not None

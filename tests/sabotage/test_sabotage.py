@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from moefabric.api.provenance import commit_of
 from moefabric.results.model import FidelityResult, Verdict
 from moefabric.results.verdict.reasons import DISTURBED
 from tests.kernel.fabric_lab import Machine, isolated_machine
@@ -26,7 +28,7 @@ after the first collective, on the emulated hardware or in an agent's process. N
 controllers nor the run know of it. The fault has to turn the verdict into `degraded` or `invalid`,
 with a reason that names the culprit. `make sabotage` runs all of them, and writes this page if
 each fault was caught and named. [Limits](limits.md#what-a-verdict-does-not-see) has faults
-that no verdict catches.
+that no verdict catches. This page is of the runs that ended on {date} with commit {commit}.
 
 | fault | what goes wrong | verdict | reason |
 |---|---|---|---|
@@ -49,7 +51,10 @@ class Outcomes:
         names = ["none", *(sabotage.name for sabotage in SABOTAGE)]
         if not self.rows.keys() >= set(names):
             return None
-        return INTRODUCTION + "\n".join(self.rows[name] for name in names) + "\n"
+        commit, modified = commit_of(REPOSITORY)
+        head = f"{(commit or 'of no checkout')[:8]}{' and changes to it' if modified else ''}"
+        introduction = INTRODUCTION.format(date=date.today().isoformat(), commit=head)
+        return introduction + "\n".join(self.rows[name] for name in names) + "\n"
 
 
 @pytest.fixture
