@@ -1,4 +1,4 @@
-"""Contract of crossbars: in memory, in BPF, and of tc filters."""
+"""Contract of crossbars: in memory and in BPF."""
 
 import threading
 import time
@@ -57,7 +57,6 @@ def in_kernel(make: Callable[[HostNetwork], Crossbar], undo: ExitStack) -> Bench
     params=[
         "memory",
         pytest.param("bpf", marks=pytest.mark.kernel),
-        pytest.param("mirred", marks=pytest.mark.kernel),
     ],
 )
 def attached(request: pytest.FixtureRequest) -> Iterator[Bench]:
@@ -65,8 +64,6 @@ def attached(request: pytest.FixtureRequest) -> Iterator[Bench]:
         match request.param:
             case "bpf":
                 yield in_kernel(HostNetwork.crossbar, undo)
-            case "mirred":
-                yield in_kernel(HostNetwork.mirred_crossbar, undo)
             case _:
                 yield in_memory()
 
