@@ -63,22 +63,15 @@ TL1_COMMANDS = (
 AUTHORIZATION = b"Authorization: Basic " + base64.b64encode(b"admin:root")
 DATA = b"/api/data/"
 JSON = b"Content-Type: application/yang-data+json"
-XML = b"Content-Type: application/yang-data+xml"
 PAIRS = b'{"pair":[{"ingress":9955,"egress":9966}]}'
 REQUESTS = (
     (b"GET", DATA + b"optical-switch:cross-connects", b"", b""),
     (b"GET", DATA + b"cross-connects/pairs=1", b"", b""),
     (b"GET", DATA + b"system-config/user=root?depth=2", b"", b""),
     (b"GET", DATA + b"opm-power/port=%31", b"", b""),
-    (b"GET", b"/api/operations", b"Accept: application/yang-data+xml", b""),
+    (b"GET", b"/api/operations", b"", b""),
     (b"PATCH", DATA + b"cross-connects/pair", JSON, PAIRS),
     (b"PUT", DATA + b"cross-connects/pair=9955", JSON, PAIRS),
-    (
-        b"PUT",
-        DATA + b"cross-connects/pair=9955",
-        XML,
-        b"<pair><ingress>9955</ingress><egress>9966</egress></pair>",
-    ),
     (b"POST", DATA + b"cross-connects", JSON, PAIRS),
     (b"DELETE", DATA + b"cross-connects/pair=9955", b"", b""),
     (
