@@ -52,8 +52,6 @@ TL1_COMMANDS = (
     b"RTRV-PORT-POWER::1&&24:17:;",
     b"SET-PORT-PMON::9955&9956:18:::WAVE=1310;",
     b"SET-PORT-ATTEN::9955&9956:19:::MODE=ABSOLUTE,LEVEL=-3;",
-    b"ENT-PORT-FLAP::9955&9956:20::100,500,1;",
-    b"OPR-PORT-FLAP::9955&9956:21;",
     b"ENT-USER-SECU::x:22::a,,king;",
     b"RTRV-USER-SECU:::23:;",
     b"OPR-ARC-EQPT::REPMGR:24::IND;",
@@ -109,12 +107,6 @@ REQUESTS = (
         b"/api/operations/optical-switch:port-set-state",
         JSON,
         b'{"input":{"port-disab":[9955]}}',
-    ),
-    (
-        b"POST",
-        b"/api/operations/shutter-operation",
-        JSON,
-        b'{"input":{"activate":true,"port":[9955]}}',
     ),
     (b"POST", b"/api/operations/disconnect-session", JSON, b'{"input":{"session-id":9955}}'),
 )

@@ -164,18 +164,6 @@ class Datastore:
         )
         return {"session": [dict(zip(names, row, strict=True)) for row in rows]}
 
-    def shutters(self) -> Tree:
-        """Read `shutter-status`: the ports with settings for flapping."""
-        flapper = self.device.flapper
-        entries = []
-        for port, settings in sorted(flapper.settings.items()):
-            entry: Tree = {"port-id": port, "signal-block-time": settings.block_ms}
-            if settings.restore_ms is not None:
-                entry |= {"signal-restore-time": settings.restore_ms, "cycles": settings.cycles}
-            entry["status"] = "SHUTTER_ACTIVE" if flapper.is_active(port) else "SHUTTER_SET"
-            entries.append(entry)
-        return {"port": entries}
-
     def _peer(self, group: Tree) -> str:
         """Return the name of the group whose outputs the inputs of `group` connect to, in order."""
         output_of = self.device.connects.output_of
@@ -272,7 +260,6 @@ READERS: Mapping[str, Callable[[Datastore], Tree]] = {
     "subswitches": lambda _store: {"subswitch": []},
     "system-config": Datastore.system,
     "sessions": Datastore.sessions,
-    "shutter-status": Datastore.shutters,
     "system-alarms": lambda store: {"alarm": list(store.log.alarms.values())},
     "notification-log": lambda store: {"log": list(store.log.entries)},
 }

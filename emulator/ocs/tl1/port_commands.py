@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.tl1 import parameters
 from moefabric.emulator.ocs.tl1.front_end import Execute, Result, Tl1Session
@@ -181,39 +180,3 @@ def attenuation(device: OcsDevice, port: int) -> str | None:
         return None
     settings = device.ports.settings(port)
     return f"{settings.attenuation},{settings.attenuation_db:.2f},{settings.reference or ''}"
-
-
-# ---- flapping
-
-
-def enter_flap(session: Tl1Session, command: Command) -> None:
-    """`ENT-PORT-FLAP::1:c::1000,500,3;`: ms closed, ms open, cycles."""
-    numbers, number = _ports(session, command), parameters.whole(0, 999_999)
-    block, restore, cycles = parameters.positional(command, 1, 3)
-    try:
-        flapping = FlapSettings(
-            number(block), number(restore) if restore else None, number(cycles) if cycles else 1
-        )
-    except ValueError as error:
-        raise DeniedError("IPNV", str(error)) from error
-    session.device.flapper.configure(numbers, flapping)
-
-
-def flap(device: OcsDevice, port: int) -> str | None:
-    """`RTRV-PORT-FLAP`: `"1:1000,500,3"` for each port with settings."""
-    flapping = device.flapper.settings.get(port)
-    if flapping is None:
-        return None
-    return f"{flapping.block_ms},{flapping.restore_ms or ''},{flapping.cycles}"
-
-
-def start_flapping(device: OcsDevice, numbers: list[int]) -> None:
-    """`OPR-PORT-FLAP::1:c;`: starts flapping."""
-    if unknown := [port for port in numbers if device.flapper.settings.get(port) is None]:
-        raise DeniedError("SNVS", f"Port {unknown[0]} has no flap settings")
-    device.flapper.start(numbers)
-
-
-def stop_flapping(device: OcsDevice, numbers: list[int]) -> None:
-    """`RLS-PORT-FLAP::1:c;`: stops flapping."""
-    device.flapper.stop(numbers)
