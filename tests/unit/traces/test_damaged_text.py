@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from moefabric.core.errors import TraceError
 from moefabric.traces.connection_graph import ConnectionMatrixReader
-from moefabric.traces.deepseek_kernels import DeepseekKernelsReader
 from moefabric.traces.formats import TraceReader
 from moefabric.traces.gating_files import CountsCsvReader
 from moefabric.traces.goal import GoalReader
@@ -60,14 +59,6 @@ SAMPLES: dict[str, tuple[TraceReader, str]] = {
             "root 0 comm 0xb [nranks=1] stream 0x3\n"
             f"{_LINE}Send: opCount 2 sendbuff 0x1 recvbuff 0x2 count 7 datatype 7 op 0 root 0 "
             "comm 0xa [nranks=1] stream 0x4\n"
-        ),
-    ),
-    "kernels": (
-        DeepseekKernelsReader(),
-        (
-            "kernel,start_us,dur_us,stream\nnotify,94,10,2\n"
-            '"x::dispatch<false, 1, true",110,3320,2\n'
-            "layout,5310,74,2\nx::combine,6793,4604,2\n"
         ),
     ),
     "counts": (CountsCsvReader(), "step,layer,source,expert,tokens\n0,1,0,3,5\n1,1,1,0,7\n"),
