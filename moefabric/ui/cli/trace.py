@@ -41,7 +41,7 @@ _rate_option = click.option(
     cls=CliGroup, examples=["moefabric trace info trace.et", "moefabric trace generate --presets"]
 )
 def trace() -> None:
-    """Read, convert, draw and generate traces of training jobs.
+    """Read, convert and generate traces of training jobs.
 
     Formats are told from the content: Chakra, PyTorch, SimAI, GOAL, htsim's connection matrices,
     NCCL's logs, counts and routes of gating, and those of plug-ins.
@@ -182,37 +182,6 @@ def _comments(output: Path) -> Iterator[str]:
             if not line.startswith("# "):
                 return
             yield line.removeprefix("# ").strip()
-
-
-@trace.command(
-    short_help="Draw a trace.",
-    examples=[
-        "moefabric trace plot gating.npz -o gating.svg",
-        "moefabric trace plot trace.et -o trace.svg --rate 100Gb/s",
-    ],
-)
-@click.argument("file", type=FILE)
-@click.option("--output", "-o", type=FILE, required=True, help="SVG file to write.")
-@_format_option
-@_ranks_option
-@_rate_option
-def plot(file: Path, output: Path, form: str, ranks: int | None, rate: float) -> None:
-    """Draw the timeline and the bytes of ranks, or the loads of experts of gating.
-
-    Times are ideal: no operation slows another one down.
-    """
-    from moefabric.report.trace_pictures import gating_picture, graph_picture
-    from moefabric.traces.messages import pair_bytes
-    from moefabric.workload.graphs.execution_graph import ExecutionGraph
-    from moefabric.workload.graphs.timeline import timeline
-
-    check_writable(output)
-    _, content = _read(file, form, ranks)
-    if isinstance(content, ExecutionGraph):
-        picture = graph_picture(content, timeline(content, rate / 8), pair_bytes(content), rate)
-    else:
-        picture = gating_picture(content, file.name)
-    write_output(output, picture)
 
 
 trace.add_command(generate)

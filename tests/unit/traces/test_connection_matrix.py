@@ -28,9 +28,9 @@ from moefabric.traces.connection_matrix import (
     parse_matrix,
 )
 from moefabric.traces.formats import trace_reader
-from moefabric.traces.messages import message_bytes, pair_bytes
 from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 from tests.support.execution_graphs import message_graphs
+from tests.support.graph_bytes import message_bytes, pair_bytes
 
 
 @st.composite

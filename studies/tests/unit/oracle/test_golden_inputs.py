@@ -8,7 +8,8 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.traces.connection_graph import graph_matrix, matrix_graph
 from moefabric.traces.connection_matrix import demand_matrix, matrix_text, parse_matrix
 from moefabric.traces.goal import goal_graph, goal_text
-from moefabric.traces.messages import demand_graph, message_bytes
+from moefabric.traces.messages import demand_graph
+from tests.support.graph_bytes import message_bytes
 from tests.support.paths import GOLDEN
 
 CASES = ("uniform8", "pairskew8")

@@ -1,11 +1,9 @@
-"""`moefabric trace info|convert|plot|generate`: what a user sees of traces."""
+"""`moefabric trace info|convert|generate`: what a user sees of traces."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from click.testing import CliRunner, Result
 from moefabric.traces.connection_matrix import Connection, ConnectionMatrix, matrix_text
 from moefabric.traces.formats import named_writer
 from moefabric.traces.gating_files import load_gating
-from moefabric.traces.goal import GoalReader, goal_text
+from moefabric.traces.goal import GoalReader
 from moefabric.ui.cli.main import main
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
 from tests.support.paths import EXAMPLES
@@ -175,44 +173,10 @@ def test_generate_has_the_shape_that_is_asked_for(tmp_path: Path) -> None:
     assert again.read_text() == fitted.read_text()
 
 
-def test_plot_draws_each_rank_and_each_pair(flows: Path, tmp_path: Path) -> None:
-    out = tmp_path / "flows.svg"
-    assert run("plot", flows, "-o", out, "--rate", "8Mb/s").exit_code == 0
-    texts = [element.text for element in ET.parse(out).iter() if element.tag.endswith("text")]
-    assert "flows: ideal timeline with NICs of 8Mb/s" in texts
-    assert {"rank 0", "rank 1", "send", "receive", "darkest: 3.00 kB"} <= set(texts)
-    tips = re.findall(r"<title>([^<]*)</title>", out.read_text())
-    assert "0 to 1: 1.00 kB" in tips
-    assert "1 to 0: 3.00 kB" in tips
-    assert "send: send, 3.00 kB, 3.00 ms" in tips
-
-
-def test_plot_draws_gating_and_many_ranks(tmp_path: Path) -> None:
-    out = tmp_path / "g.svg"
-    assert run("plot", TRAINING, "-o", out).exit_code == 0
-    assert "training-1200-steps.npz: load of experts relative to the mean" in out.read_text()
-    graph = ExecutionGraph(
-        {
-            rank: (
-                Node(1, "send", size=rank + 1, peer=(rank + 1) % 130),
-                Node(2, "receive", size=(rank - 1) % 130 + 1, peer=(rank - 1) % 130),
-            )
-            for rank in range(130)
-        }
-    )
-    goal = tmp_path / "ring.goal"
-    goal.write_text(goal_text(graph))
-    assert run("plot", goal, "-o", out).exit_code == 0
-    text = out.read_text()
-    assert "16 of 130 ranks" in text
-    assert "in blocks of 3 x 3 ranks" in text
-
-
-@pytest.mark.parametrize("command", ["info", "plot", "convert"])
+@pytest.mark.parametrize("command", ["info", "convert"])
 def test_graph_that_cannot_run_is_refused(command: str, flows: Path, tmp_path: Path) -> None:
     outputs: dict[str, list[object]] = {
         "info": [],
-        "plot": ["-o", tmp_path / "x.svg"],
         "convert": [tmp_path / "x.goal"],
     }
     result = run(command, flows, *outputs[command], "--from", f"{__name__}:ImpossibleReader")

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from moefabric.traces.connection_graph import ConnectionMatrixReader
-from moefabric.traces.messages import message_bytes
 from moefabric.ui.cli.main import main
+from tests.support.graph_bytes import message_bytes
 from tests.support.paths import EXAMPLES
 
 
