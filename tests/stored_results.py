@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from moefabric.api.results import StoredResults, filled, read_run
-from moefabric.results.model import Provenance
+from moefabric.results.model import Provenance, read_run
+from moefabric_studies.result_blocks import StoredResults, filled
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
