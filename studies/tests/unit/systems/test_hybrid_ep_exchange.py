@@ -18,7 +18,8 @@ from moefabric.workload.iterations.iteration import (
     Transfer,
 )
 from moefabric.workload.iterations.pipeline import lockstep_tasks
-from moefabric.workload.placement.expert_exchange import HybridEp, with_expert_exchange
+from moefabric.workload.placement.expert_exchange import with_expert_exchange
+from moefabric_studies.systems.hybrid_ep.exchange import HybridEp
 from tests.support.paths import EXAMPLES
 
 SERVERS = tuple(f"s{n}" for n in range(8))
