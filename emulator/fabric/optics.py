@@ -19,11 +19,7 @@ class OcsHardware:
     """Crossbar of one OCS and the server that hands it to the OCS's process."""
 
     def __init__(
-        self,
-        ocs: OcsPlan,
-        pid: int,
-        run_dir: RunDirectory,
-        dialects: Mapping[str, tuple[str, int]],
+        self, ocs: OcsPlan, pid: int, run_dir: RunDirectory, dialects: Mapping[str, tuple[str, int]]
     ) -> None:
         """Attach the crossbar to the fibres' ends and start the handoff server.
 

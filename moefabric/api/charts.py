@@ -2,7 +2,15 @@
 
 from moefabric.report import formatting
 from moefabric.report.chart import WIDTH, Panel, figure, plot
-from moefabric.report.formatting import MISSING, counted, deviation, percentage, printable, ratio, usd
+from moefabric.report.formatting import (
+    MISSING,
+    counted,
+    deviation,
+    percentage,
+    printable,
+    ratio,
+    usd,
+)
 from moefabric.report.marks import Axis, Box, Dot, Line, Mark, Rule, cell, curve
 from moefabric.report.page import page_style, page_template
 from moefabric.report.picture import document_picture

@@ -52,13 +52,7 @@ def in_kernel(make: Callable[[HostNetwork], Crossbar], undo: ExitStack) -> Bench
     return Bench(crossbar, send)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "memory",
-        pytest.param("bpf", marks=pytest.mark.kernel),
-    ],
-)
+@pytest.fixture(scope="module", params=["memory", pytest.param("bpf", marks=pytest.mark.kernel)])
 def attached(request: pytest.FixtureRequest) -> Iterator[Bench]:
     with ExitStack() as undo:
         match request.param:

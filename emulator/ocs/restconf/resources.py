@@ -112,9 +112,7 @@ def _member(request: Request) -> tuple[str, Any]:
 UNBOUNDED = 1 << 16
 
 
-def represent(
-    datastore: Datastore, target: Target, tree: Tree, query: Mapping[str, str]
-) -> Tree:
+def represent(datastore: Datastore, target: Target, tree: Tree, query: Mapping[str, str]) -> Tree:
     """Return a resource under its name, in the form of a response.
 
     Args:

@@ -83,9 +83,7 @@ class Service:
         return Response(200, (("Allow", methods), *patch))
 
     @staticmethod
-    def error_response(
-        error: RestconfError, headers: Iterable[tuple[str, str]] = ()
-    ) -> Response:
+    def error_response(error: RestconfError, headers: Iterable[tuple[str, str]] = ()) -> Response:
         """Return the response for an error."""
         content_type = ("Content-Type", JSON)
         return Response(error.status, (*headers, content_type), encode(error.body()))

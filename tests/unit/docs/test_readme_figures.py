@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 from click.testing import CliRunner
+from moefabric_studies.result_blocks import StoredResults
 
 from moefabric.config.loader import load_experiment
 from moefabric.report.summary import summaries
 from moefabric.ui.cli.main import main
-from moefabric_studies.result_blocks import StoredResults
 
 ROOT: Final = Path(__file__).parents[3]
 STORED: Final = StoredResults(ROOT / "docs/results")

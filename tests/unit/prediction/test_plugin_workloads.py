@@ -107,7 +107,7 @@ def test_transport_of_another_module_is_taken() -> None:
     gentle = transport_named("lab_parts:GENTLE")
     assert gentle == TcpTransport("gentle", "reno", send_buffer_bytes=65536)
     with pytest.raises(
-        SpecError, match=r"transport: 'quic' is not one of astraea, bbr, dctcp, paced, reno, tcp"
+        SpecError, match=r"transport: 'quic' is not one of bbr, dctcp, paced, reno, tcp"
     ):
         load_experiment(EXAMPLES / "prototype.yaml", ["transport=quic"])
 

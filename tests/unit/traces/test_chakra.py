@@ -27,7 +27,7 @@ from moefabric.traces.chakra_schema import (
 )
 from moefabric.traces.chakra_schema import Node as ChakraNode
 from moefabric.traces.files import read_bytes
-from moefabric.traces.formats import read_trace, trace_reader
+from moefabric.traces.formats import read_trace
 from moefabric.workload.collectives.program import lower
 from moefabric.workload.collectives.ring import RING
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node

@@ -39,10 +39,7 @@ EXECUTION = json.loads((REPOSITORY / "tests/fuzz/corpus/traces-pytorch-et/rank.j
 
 @pytest.mark.parametrize(
     ("reader", "document"),
-    [
-        (PytorchExecutionReader(), EXECUTION),
-        (PytorchProfileReader(), PROFILE),
-    ],
+    [(PytorchExecutionReader(), EXECUTION), (PytorchProfileReader(), PROFILE)],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_wrong_values_are_read_or_are_faults(

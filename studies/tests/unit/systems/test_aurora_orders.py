@@ -5,6 +5,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from moefabric_studies.systems.aurora.orders import (
+    Aurora,
+    AuroraGreedy,
+    RandomOrder,
+    RingShift,
+    ShortestFirst,
+    birkhoff,
+    padded_demand,
+    port_bytes,
+)
 from numpy.typing import NDArray
 
 from moefabric.config.plugins import COLLECTIVE_ORDERS, load_plugin, plugin_names
@@ -15,16 +25,6 @@ from moefabric.workload.placement.collective_order import (
     CollectiveOrder,
     ordered_operations,
     phase_demands,
-)
-from moefabric_studies.systems.aurora.orders import (
-    Aurora,
-    AuroraGreedy,
-    RandomOrder,
-    RingShift,
-    ShortestFirst,
-    birkhoff,
-    padded_demand,
-    port_bytes,
 )
 from tests.support.paths import EXAMPLES
 

@@ -175,10 +175,7 @@ def test_generate_has_the_shape_that_is_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["info", "convert"])
 def test_graph_that_cannot_run_is_refused(command: str, flows: Path, tmp_path: Path) -> None:
-    outputs: dict[str, list[object]] = {
-        "info": [],
-        "convert": [tmp_path / "x.goal"],
-    }
+    outputs: dict[str, list[object]] = {"info": [], "convert": [tmp_path / "x.goal"]}
     result = run(command, flows, *outputs[command], "--from", f"{__name__}:ImpossibleReader")
     assert result.exit_code == 1
     assert result.output == (
