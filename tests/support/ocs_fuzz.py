@@ -51,7 +51,6 @@ TL1_COMMANDS = (
     b"RTRV-PORT-LABEL::5&6:16:;",
     b"RTRV-PORT-POWER::1&&24:17:;",
     b"SET-PORT-PMON::9955&9956:18:::WAVE=1310;",
-    b"SET-PORT-ATTEN::9955&9956:19:::MODE=ABSOLUTE,LEVEL=-3;",
     b"ENT-USER-SECU::x:22::a,,king;",
     b"RTRV-USER-SECU:::23:;",
     b"OPR-ARC-EQPT::REPMGR:24::IND;",
@@ -79,22 +78,10 @@ REQUESTS = (
         b'{"port":[{"port-id":9955,"label":"a","peer-port":null}]}',
     ),
     (
-        b"PUT",
-        DATA + b"voa/port=9955",
-        JSON,
-        b'{"port":[{"port-id":9955,"atten-mode":"VOA_MODE_NONE"}]}',
-    ),
-    (
         b"PATCH",
         DATA + b"ports/port",
         JSON,
         b'{"port":[{"port-id":9955,"port-state":"PC_DISABLED"}]}',
-    ),
-    (
-        b"PUT",
-        DATA + b"groups/group=a%20b",
-        JSON,
-        b'{"group":[{"group-name":"a b","ingress":[9955]}]}',
     ),
     (
         b"PATCH",

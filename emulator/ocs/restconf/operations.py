@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from moefabric.core.ocs import Group
-from moefabric.emulator.ocs.cross_connects import RefusedError, pair_up
+from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import REBOOT_DELAY_NS
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
@@ -62,26 +61,8 @@ def _cancel_restart(datastore: Datastore, _inputs: Tree) -> None:
     datastore.restart.cancel()
 
 
-def _connect_groups(datastore: Datastore, inputs: Tree) -> None:
-    ins = _group(datastore, inputs["group-name-from"]).get("ingress", [])
-    outs = _group(datastore, inputs["group-name-to"]).get("egress", [])
-    datastore.device.add(pair_up(ins, outs))
-
-
-def _disconnect_group(datastore: Datastore, inputs: Tree) -> None:
-    group = _group(datastore, inputs["group-name"])
-    ports = {*group.get("ingress", ()), *group.get("egress", ())}
-    datastore.device.change(lambda now: now.sub([pair for pair in now if ports & {*pair}]))
-
-
 def _clear_notifications(datastore: Datastore, inputs: Tree) -> None:
     datastore.log.remove({entry["notif-id"] for entry in inputs.get("notif-ids", ())})
-
-
-def _group(datastore: Datastore, name: str) -> Mapping[str, Any]:
-    if name not in datastore.groups:
-        raise RestconfError("invalid-value", f"there is no group {name}")
-    return datastore.groups[name]
 
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -89,8 +70,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "system-restart": Operation(_restart, "admin"),
     "system-restart-cancel": Operation(_cancel_restart, "admin"),
     "disconnect-session": Operation(_disconnect_session, "admin"),
-    "add-group-cross-connect": Operation(_connect_groups, settles=True),
-    "delete-group-cross-connect": Operation(_disconnect_group, settles=True),
     "clear-notification-ids": Operation(_clear_notifications),
 }
 assert OPERATIONS.keys() == OPERATION_INPUTS.keys()

@@ -11,15 +11,10 @@ from moefabric.emulator.ocs.tl1.front_end import Execute, Result, Tl1Session
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 SHUTTERS = {Admin.ENABLED: "OPEN", Admin.DISABLED: "CLOSED", Admin.FAILED: "FAILED"}
-ATTENUATIONS = {name: name for name in ("NONE", "ABSOLUTE", "RELATIVE", "CONVERGED")}
 MONITOR_SETTINGS = {
     "WAVE": ("wavelength_nm", parameters.decimal(1260, 1640)),
     "OFFSET": ("offset_db", parameters.decimal(-100, 100)),
     "ATIME": ("averaging", parameters.whole(1, 8)),
-}
-ATTENUATION_SETTINGS = {
-    "MODE": ("attenuation", parameters.choice(ATTENUATIONS)),
-    "LEVEL": ("attenuation_db", parameters.decimal(-100, 100)),
 }
 BARE_LABEL = re.compile(r"[A-Za-z0-9_./+ -]*")
 
@@ -144,7 +139,7 @@ def label(device: OcsDevice, port: int) -> str:
     return device.ports.settings(port).label
 
 
-# ---- power monitors and attenuators
+# ---- power monitors
 
 
 def set_monitors(session: Tl1Session, command: Command) -> None:
@@ -160,23 +155,3 @@ def monitor(device: OcsDevice, port: int) -> str | None:
         return None
     settings = device.ports.settings(port)
     return f"{settings.wavelength_nm:.2f},{settings.offset_db:.2f},{settings.averaging}"
-
-
-def set_attenuation(session: Tl1Session, command: Command) -> None:
-    """`SET-PORT-ATTEN::33:c:::MODE=ABSOLUTE,LEVEL=-10,REFS=1;`: outputs only."""
-    numbers, size = _ports(session, command), session.device.ports.size
-    if inputs := [port for port in numbers if port in size.input_set]:
-        raise parameters.invalid_port(str(inputs[0]))
-    known = {**ATTENUATION_SETTINGS, "REFS": ("reference", parameters.whole(1, size.inputs))}
-    if "MODE" not in parameters.named(command, known):
-        raise DeniedError("IPMS", "Too few parameters (0/1) in block 2")
-    changes = {"attenuation_db": 0.0, "reference": None, **parameters.settings(command, known)}
-    session.device.ports.configure(numbers, **changes)
-
-
-def attenuation(device: OcsDevice, port: int) -> str | None:
-    """`RTRV-PORT-ATTEN`: `"33:ABSOLUTE,-10.00,1"`, i.e. mode, level, reference."""
-    if device.ports.is_input(port):
-        return None
-    settings = device.ports.settings(port)
-    return f"{settings.attenuation},{settings.attenuation_db:.2f},{settings.reference or ''}"

@@ -27,8 +27,6 @@ VERBS: Final[Mapping[str, Verb]] = {
     "RTRV-PORT-LABEL": Verb(ports.list_ports(ports.label)),
     "SET-PORT-PMON": Verb(ports.set_monitors, "user"),
     "RTRV-PORT-PMON": Verb(ports.list_ports(ports.monitor, unique=True)),
-    "SET-PORT-ATTEN": Verb(ports.set_attenuation, "user"),
-    "RTRV-PORT-ATTEN": Verb(ports.list_ports(ports.attenuation, unique=True)),
     "RTRV-HDR": Verb(equipment.header),
     "RTRV-NETYPE": Verb(equipment.network_element),
     "RTRV-INV": Verb(equipment.inventory, aids=("OCS", "ALL", "")),
