@@ -1,6 +1,6 @@
 """Execution graphs of messages: those of demands, and those without collectives.
 
-Formats without collectives (GOAL, htsim's connection matrices, flows in CSV) hold such graphs.
+Formats without collectives (GOAL, flows in CSV) hold such graphs.
 """
 
 from collections.abc import Iterator, Mapping

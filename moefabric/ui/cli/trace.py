@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from moefabric import ExecutionGraph, GatingTrace
 
 _FORMATS: Final = ("cm", "goal")
-_SUFFIXES: Final = {
-    ".goal": "goal", ".cm": "cm", ".csv": "csv", ".npz": "npz", ".et": "chakra",
-}  # fmt: skip
+_SUFFIXES: Final = {".goal": "goal", ".csv": "csv", ".npz": "npz", ".et": "chakra"}
 """Formats of files that `convert` writes, by the ending of their names."""
 _RATE: Final = "400Gb/s"
 
@@ -43,8 +41,8 @@ _rate_option = click.option(
 def trace() -> None:
     """Read, convert and generate traces of training jobs.
 
-    Formats are told from the content: Chakra, PyTorch, SimAI, GOAL, htsim's connection matrices,
-    NCCL's logs, counts and routes of gating, and those of plug-ins.
+    Formats are told from the content: Chakra, PyTorch, SimAI, GOAL, NCCL's logs, counts and
+    routes of gating, and those of plug-ins.
     """
 
 
@@ -150,8 +148,8 @@ def _gating_lines(document: Mapping[str, Any]) -> Iterator[str]:
 def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | None) -> None:
     """Write the trace FILE as OUTPUT; what is lost or assumed is printed.
 
-    OUTPUT ends in .goal, .cm, .csv, .npz (gating) or .et (Chakra; the prefix of the ranks' files),
-    or --to gives the format. Formats without collectives get their messages.
+    OUTPUT ends in .goal, .csv, .npz (gating) or .et (Chakra; the prefix of the ranks' files), or
+    --to gives the format. Formats without collectives get their messages.
     """
     from moefabric.traces.formats import named_writer
     from moefabric.traces.gating_files import write_gating
@@ -169,19 +167,8 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
         return
     named_writer(form_to).write(content, output)
     click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
-    for note in (*content.notes, *_comments(output)):
+    for note in content.notes:
         click.echo(f"note: {note}", err=True)
-
-
-def _comments(output: Path) -> Iterator[str]:
-    """Yield the comments at the start of a connection matrix: what it can't express."""
-    if output.suffix != ".cm" or not output.is_file():
-        return
-    with output.open() as lines:
-        for line in lines:
-            if not line.startswith("# "):
-                return
-            yield line.removeprefix("# ").strip()
 
 
 trace.add_command(generate)
@@ -215,7 +202,7 @@ def export(
     """
     from moefabric import DemandMatrix, Experiment
     from moefabric.config.demand_file import read_demand
-    from moefabric.traces.connection_matrix import demand_matrix, matrix_text
+    from moefabric.traces.connection_matrix import matrix_text
     from moefabric.traces.goal import goal_text
     from moefabric.traces.messages import demand_graph
 
@@ -226,6 +213,5 @@ def export(
     else:
         demand = Experiment.load(file).demand(iteration, layer)
         demand = demand if collective == "dispatch" else demand.combine()
-    is_matrix = kind == "cm"
-    text = matrix_text(demand_matrix(demand)) if is_matrix else goal_text(demand_graph(demand))
+    text = matrix_text(demand) if kind == "cm" else goal_text(demand_graph(demand))
     write_output(output, text)
