@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from moefabric.api.fabric import EmulatedFabric, load_fabric
     from moefabric.api.lab import Lab
     from moefabric.api.policy_check import check_policy
-    from moefabric.api.result import Result, Runs
+    from moefabric.api.result import Result
     from moefabric.api.sweep import Sweep, SweepResult
     from moefabric.config.model import load_model
     from moefabric.config.policies import policy_named
@@ -99,7 +99,7 @@ __all__ = [
     "Flow", "GatingGenerator", "GatingParameters", "GatingTrace", "GroupedAttention",
     "HybridAttention", "Lab", "LatentAttention", "Layer", "Model", "ModelSummary", "MoefabricError",
     "Nic", "Ocs", "PairOrderPolicy", "Placement", "Plan", "Policy", "PolicyTraits", "Prediction",
-    "RankFailedError", "Region", "Result", "Runs", "Scale", "Share", "SpecError", "Split", "Step",
+    "RankFailedError", "Region", "Result", "Scale", "Share", "SpecError", "Split", "Step",
     "StepTimes", "Stream", "Sweep", "SweepResult", "Training", "Transition", "UnsupportedError",
     "bound_s", "check_policy", "duration_ns", "duration_text", "flows", "fold", "inventory",
     "load_fabric", "load_model", "moe_layer", "network_usd", "plan", "policy_named", "predict",
@@ -111,7 +111,7 @@ _MODULES = {
     "api.experiment": "Experiment",
     "api.fabric": "EmulatedFabric load_fabric",
     "api.lab": "Lab",
-    "api.result": "Result Runs",
+    "api.result": "Result",
     "config.model": "load_model",
     "api.sweep": "Sweep SweepResult",
     "config.policies": "policy_named",

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from moefabric.api.results import StoredResults, filled, read_run
-from moefabric.results.model import Provenance
+from moefabric_studies.result_blocks import StoredResults, filled
+
+from moefabric.results.model import Provenance, read_run
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"

@@ -3,14 +3,10 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Final
 
 from moefabric.core.transport import TcpTransport
-from moefabric.emulator.congestion.astraea import OWN_WEIGHTS, Actor
 from moefabric.emulator.congestion.dctcp import dctcp
-from moefabric.emulator.congestion.window_policy import astraea
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +26,3 @@ class LoadedTransport(TcpTransport):
 
 DCTCP: Final = LoadedTransport(name="dctcp", congestion_control="dctcp", load=dctcp)
 """Cuts its window by half the share of bytes that met a queue's threshold (RFC 8257)."""
-
-
-def astraea_transport(weights: str = str(OWN_WEIGHTS)) -> LoadedTransport:
-    """Return Astraea, whose windows a policy decides that learned fairness.
-
-    Args:
-        weights: A file of the actor's weights (`Actor.load`); default: weights of our own.
-
-    Raises:
-        SpecError: The weights can't be used.
-    """
-    path = Path(weights)
-    Actor.load(path)
-    return LoadedTransport(
-        name="astraea", congestion_control="astraea", load=partial(astraea, path)
-    )

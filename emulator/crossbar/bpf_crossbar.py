@@ -21,7 +21,7 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.crossbar import Lights, Ports
@@ -32,6 +32,8 @@ from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg
 from moefabric.emulator.linux.bpf_syscalls import Memory
 from moefabric.emulator.linux.classifiers import classify
 
+KIND: Final = "tc-bpf"
+"""Name of this crossbar in results."""
 SKB_LENGTH, SKB_INTERFACE = 0, 40
 """Offsets of `len` and `ifindex` in struct __sk_buff."""
 Code = Iterator[Instruction | Label]

@@ -128,7 +128,6 @@ def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
             hardware.make()
             with _listen(run_dir) as listener:
                 report = {
-                    "crossbar": hardware.crossbar,
                     "remarks": hardware.remarks,
                     "interfaces": {s: asdict(i) for s, i in hardware.containers.interfaces.items()},
                 }

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.selection import choose_crossbar
+from moefabric.emulator.crossbar.bpf_crossbar import crossbar_refusal
 from moefabric.emulator.fabric import links, management_uplink, run_directories
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
 from moefabric.emulator.fabric.datapath import (
@@ -60,7 +60,6 @@ class Hardware:
         self.ocses: dict[str, OcsHardware] = {}
         self.pids: dict[str, int] = {}
         """Pid, by node, of a process in the node's namespaces."""
-        self.crossbar = self.wiring.crossbar
         self.remarks: list[str] = []
         """Abilities that this machine lacks, as texts."""
         self._undo = ExitStack()
@@ -197,12 +196,11 @@ class Hardware:
     def _make_ocses(self) -> None:
         if not self.plan.ocses:
             return
-        self.crossbar, reason = choose_crossbar()
-        if reason:
-            self.remarks.append(f"{self.crossbar} moves the light, for {reason}")
+        if reason := crossbar_refusal():
+            raise FabricError(f"OCS: {reason}; light needs a kernel with CONFIG_NET_CLS_BPF")
         for ocs in self.plan.ocses:
             place = self.pids[ocs.name], self.run_dir, self.request.dialects
-            hardware = OcsHardware(ocs, self.crossbar, *place)
+            hardware = OcsHardware(ocs, *place)
             self.ocses[ocs.name] = hardware
             self._undo.callback(hardware.close)
 

@@ -163,7 +163,7 @@ def _make(
         report = daemon_start.wait_ready(run_dir, daemon, request, on_stage)
     interfaces = {s: ServerInterfaces(**names) for s, names in report["interfaces"].items()}
     remarks = tuple(report["remarks"])
-    wiring = replace(wiring, crossbar=report["crossbar"], remarks=remarks, interfaces=interfaces)
+    wiring = replace(wiring, remarks=remarks, interfaces=interfaces)
     run_dir.wiring_file.write_text(wiring.to_json())
     return wiring
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from moefabric.core.errors import CommandFailedError, FabricError, MoefabricError
 from moefabric.emulator.containers.engine import engine_description
-from moefabric.emulator.crossbar.selection import choose_crossbar
+from moefabric.emulator.crossbar.bpf_crossbar import KIND, crossbar_refusal
 from moefabric.emulator.fabric import datapath, ovs
 from moefabric.emulator.fabric.mininet_package import mininet_spec
 from moefabric.emulator.linux import namespaces
@@ -280,8 +280,8 @@ def _tun() -> str:
 
 @_check("optical crossbar", "a kernel with CONFIG_NET_CLS_BPF; CAP_BPF", needs_root=True)
 def _crossbar() -> str:
-    kind, reason = choose_crossbar()
-    return _checked(reason is None, f"{kind}, for {reason}" if reason else kind)
+    reason = crossbar_refusal()
+    return _checked(reason is None, reason or KIND)
 
 
 _HTB: Final = "a kernel with CONFIG_NET_SCH_HTB: `modprobe sch_htb`"

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.fabric.plan import OcsPlan
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.device_spec import DeviceSpec
@@ -19,18 +19,12 @@ class OcsHardware:
     """Crossbar of one OCS and the server that hands it to the OCS's process."""
 
     def __init__(
-        self,
-        ocs: OcsPlan,
-        crossbar: str,
-        pid: int,
-        run_dir: RunDirectory,
-        dialects: Mapping[str, tuple[str, int]],
+        self, ocs: OcsPlan, pid: int, run_dir: RunDirectory, dialects: Mapping[str, tuple[str, int]]
     ) -> None:
         """Attach the crossbar to the fibres' ends and start the handoff server.
 
         Args:
             ocs: the switch.
-            crossbar: kind of crossbar (`moefabric.emulator.crossbar.selection`).
             pid: a process in the switch's namespace.
             run_dir: directory for the socket of the handoff server.
             dialects: reference and TCP port of each dialect, by name.
@@ -40,22 +34,21 @@ class OcsHardware:
         """
         interfaces, netns = dict(ocs.plugged), namespaces.path_of(pid)
         with ExitStack() as undo:
-            crossbar_ports = Ports(ocs.spec.ports, ocs.spec.ports)
-            crossbar_facts, fd = undo.enter_context(
-                installed_crossbar(crossbar, crossbar_ports, interfaces, netns)
-            )
-            self.memory_fd = fd if crossbar == BPF else None
-            """Descriptor of the crossbar's memory; None if the crossbar counts no frames."""
+            crossbar = BpfCrossbar.create(Ports(ocs.spec.ports, ocs.spec.ports))
+            undo.callback(crossbar.close)
+            crossbar.attach(interfaces, netns)
+            self.memory_fd = crossbar.fd
+            """Descriptor of the crossbar's memory."""
             listeners = {
                 name: undo.enter_context(listen_in_namespace(netns, ocs.address, port))
                 for name, (_, port) in dialects.items()
             }
             facts = {
-                **crossbar_facts,
+                "ports": ocs.spec.ports,
                 **device_spec(ocs, run_dir.name).as_json(),
                 "listening": {name: reference for name, (reference, _) in dialects.items()},
             }
-            descriptors = [fd, *(listener.fileno() for listener in listeners.values())]
+            descriptors = [self.memory_fd, *(listener.fileno() for listener in listeners.values())]
             carrier = partial(Carrier, interfaces, netns) if ocs.spec.link_down else None
             socket_path = run_dir.ocs_socket(ocs.region)
             self.handoff = HandoffServer(socket_path, facts, descriptors, carrier)

@@ -96,7 +96,6 @@ class EmulatedPortCounters:
             connection.send({"do": "counters"})
             facts, (kernel_fd, *crossbar_fds) = receive_handoff(connection.link)
         self._run_dir, self._lost_are_zero = run_dir, lost_are_zero
-        self._counts_light = bool(facts["counts_light"])
         self.ports = facts["ports"] if ports is None else list(ports)
         interfaces = dict(zip(facts["ports"], facts["interfaces"], strict=True))
         local = [port for port in self.ports if port in interfaces]
@@ -135,13 +134,12 @@ class EmulatedPortCounters:
             raise FabricError("counters: an interface of the fabric is gone")
         frames[self._rows, :2], octets[self._rows, :2] = counts[rows, 1::-1], counts[rows, 3:1:-1]
         octets[self._tunnels, :2] += ETHERNET_BYTES * frames[self._tunnels, :2]
-        return PortReading(octets, frames, self._read_others(octets, frames))
+        if self._has_remote:
+            self._read_others(octets, frames)
+        return PortReading(octets, frames)
 
-    def _read_others(self, octets: "np.ndarray[Any, Any]", frames: "np.ndarray[Any, Any]") -> bool:
-        """Fill the rows of other machines' ports; return whether all OCS ports are counted."""
-        counts_light = self._counts_light
-        if not self._has_remote:
-            return counts_light
+    def _read_others(self, octets: "np.ndarray[Any, Any]", frames: "np.ndarray[Any, Any]") -> None:
+        """Fill the rows of other machines' ports."""
         replies = ask_parts(self._run_dir, {"do": "counts"})
         missing = len(self.ports) - len(self._rows)
         for part in replies.parts.values():
@@ -149,11 +147,9 @@ class EmulatedPortCounters:
                 if (row := self._row_of.get(port)) is not None:
                     octets[row], frames[row] = part["bytes"][number], part["frames"][number]
                     missing -= 1
-            counts_light = counts_light and part.get("counts_light", True)
         if missing and not (replies.lost and self._lost_are_zero):
             error = MachineLossError if replies.lost else FabricError
             raise error(f"counters: {'; '.join(replies.faults) or 'ports are missing'}")
-        return counts_light
 
     def close(self) -> None:
         """Release the descriptors."""

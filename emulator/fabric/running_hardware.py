@@ -3,12 +3,13 @@
 import json
 import signal
 import socket
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.core.failure_kinds import FailureKind
+from moefabric.emulator.crossbar import bpf_crossbar
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.hardware_failures import HardwareFailures, set_links
 from moefabric.emulator.fabric.other_machines import merged_lateness
@@ -130,7 +131,7 @@ class RunningHardware:
             {"name": process.name, "pid": process.pid} | self._served(process.name)
             for process in self._processes.alive()
         ]
-        part = described | {"processes": alive, "crossbar": self._made.crossbar}
+        part = described | {"processes": alive, "crossbar": bpf_crossbar.KIND}
         part |= {"remarks": self._made.remarks, "faults": self.faults()}
         return self._others.with_descriptions(part, wiring.fabric.servers)
 
@@ -141,12 +142,11 @@ class RunningHardware:
 
     def hand_counters(self, client: socket.socket) -> None:
         """Hand a client the descriptors from which it reads the counters of ports."""
-        memories = {name: ocs.memory_fd for name, ocs in self._made.ocses.items()}
-        counted = {name: fd for name, fd in memories.items() if fd is not None}
+        memories = [ocs.memory_fd for ocs in self._made.ocses.values()]
         index_of = {name: index for index, name in socket.if_nameindex()}
-        facts = counter_facts(self._plan, index_of, counted)
+        facts = counter_facts(self._plan, index_of)
         with netlink.route_socket() as kernel:
-            send_handoff(client, facts, [kernel.fileno(), *counted.values()])
+            send_handoff(client, facts, [kernel.fileno(), *memories])
 
     def deviations(self) -> list[str]:
         """Return links without their rates, and processes that ended or that a signal stopped.
@@ -174,14 +174,11 @@ class RunningHardware:
         return merged_lateness([self._made.links.lateness(), *parts])
 
 
-def counter_facts(
-    plan: FabricPlan, index_of: Mapping[str, int], crossbars: Collection[str]
-) -> dict[str, Any]:
+def counter_facts(plan: FabricPlan, index_of: Mapping[str, int]) -> dict[str, Any]:
     """Return where the counters of NICs, OCS ports and uplinks are (module `port_counters`).
 
     Args:
         index_of: index of each interface of the fabric's own namespace.
-        crossbars: the OCSes whose crossbars count frames.
     """
     rated = [link for link in plan.links if link.rate_bps is not None and link.a in link.ends]
     return {
@@ -194,9 +191,7 @@ def counter_facts(
                 "inputs": {link.name: link.b.port for link in rated if link.b.node == ocs.name},
             }
             for ocs in plan.ocses
-            if ocs.name in crossbars
         ],
-        "counts_light": len(crossbars) == len(plan.ocses),
     }
 
 

@@ -22,7 +22,7 @@ _REQUEST, _ACK, _ECHO, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x8, 0x100, 0x200, 0
 ERROR, DONE = 2, 3
 _REPLY_S, _REPLY_BYTES = 30, 1 << 18
 _NEW_LINK, _NEW_ADDRESS, _NEW_ROUTE, _NEW_NEIGHBOUR = 16, 20, 24, 28
-_NEW_QDISC, _DELETE_QDISC, _NEW_FILTER, _DELETE_FILTER, _GET_FILTER = 36, 37, 44, 45, 46
+_NEW_QDISC, _DELETE_QDISC, _NEW_FILTER = 36, 37, 44
 _UP: Final = 1
 _ADDRESS, _LOCAL = 1, 2
 _NEIGHBOUR_ADDRESS, _NEIGHBOUR_MAC, _PERMANENT = 1, 2, 0x80
@@ -30,18 +30,12 @@ _DESTINATION, _OUTPUT, _GATEWAY = 1, 4, 5
 _MAIN_TABLE, _STATIC, _EVERYWHERE, _UNICAST = 254, 4, 0, 1
 _KIND, _OPTIONS = 1, 2
 _BPF_FD, _BPF_NAME, _BPF_FLAGS, _DIRECT_ACTION = 6, 7, 8, 1
-_QDISC_PARENT, _QDISC_HANDLE, _INGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF2
+_QDISC_PARENT, _QDISC_HANDLE = 0xFFFFFFF1, 0xFFFF0000
 _INGRESS_BLOCK, _BLOCK = 13, -1
 """Attribute with the number of a block; index of no interface, in requests about a block."""
 _ETH_P_ALL: Final = 0x0003
 _ALL_FRAMES: Final = 1 << 16 | socket.htons(_ETH_P_ALL)
 """Priority and protocol of a filter."""
-_U32_SELECTOR, _U32_ACTIONS = 5, 7
-_EVERY_FRAME: Final = struct.pack("!BBBxHHHHI16x", 1, 0, 1, 0, 0, 0, 0, 0)
-"""struct tc_u32_sel that ends the search, with one key, which any frame fits."""
-_ACTION_OPTIONS, _MIRRED_PARAMETERS = 2, 2
-_MIRRED: Final = struct.Struct("=IIiiiiI")
-_STOLEN, _EGRESS_REDIRECT = 4, 1
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
 _ERROR_MESSAGE: Final = 1
 """NLMSGERR_ATTR_MSG: the kernel's error message."""
@@ -241,12 +235,6 @@ def delete_ingress(place: str, index: int) -> Request:
     return Request(place, "end of a program", _DELETE_QDISC, 0, body, errno.ENOENT)
 
 
-def _filter(index: int, handle: int = 0, kind: bytes = b"", options: bytes = b"") -> bytes:
-    """Return the body of a request about a filter of an interface's ingress."""
-    body = _TC.pack(socket.AF_UNSPEC, index, handle, _INGRESS, _ALL_FRAMES)
-    return body + (attribute(_KIND, kind) + attribute(_OPTIONS, options) if kind else b"")
-
-
 def block_program(place: str, block: int, program_fd: int, name: str) -> Request:
     """Run a loaded classifier, in direct-action mode, on all interfaces that share a block."""
     options = attribute(_BPF_FD, struct.pack("=I", program_fd))
@@ -256,43 +244,6 @@ def block_program(place: str, block: int, program_fd: int, name: str) -> Request
     body += attribute(_KIND, b"bpf\0") + attribute(_OPTIONS, options)
     what = f"program {name}"
     return Request(place, what, _NEW_FILTER, _CREATE | _EXCL, body, errno.EEXIST)
-
-
-def redirect(place: str, index: int, to_index: int) -> Request:
-    """Move all frames that an interface receives to the egress of another, by the action mirred."""
-    parameters = _MIRRED.pack(0, 0, _STOLEN, 0, 0, _EGRESS_REDIRECT, to_index)
-    options = attribute(_ACTION_OPTIONS, attribute(_MIRRED_PARAMETERS, parameters))
-    action = attribute(1, attribute(_KIND, b"mirred\0") + options)
-    selection = attribute(_U32_SELECTOR, _EVERY_FRAME) + attribute(_U32_ACTIONS, action)
-    body = _filter(index, 0, b"u32\0", selection)
-    return Request(place, f"redirect to {to_index}", _NEW_FILTER, _CREATE | _EXCL, body)
-
-
-def delete_filters(place: str, index: int) -> Request:
-    """Delete the filters of an interface's ingress."""
-    return Request(place, "deletion of filters", _DELETE_FILTER, 0, _filter(index))
-
-
-def redirect_target(index: int) -> int | None:
-    """Return the interface that `redirect` moves an interface's frames to; None without one.
-
-    Raises:
-        OSError: If the interface doesn't exist, or the kernel doesn't reply.
-    """
-    body = _TC.pack(socket.AF_UNSPEC, index, 0, _INGRESS, 0)
-    with route_socket() as kernel:
-        kernel.settimeout(_REPLY_S)
-        kernel.send(Request("", "", _GET_FILTER, DUMP, body).encode(0))
-        while True:
-            for message in messages(kernel.recv(_REPLY_BYTES)):
-                if message.kind != _NEW_FILTER:  # the end, or an error
-                    return None
-                parameters = message.body[_TC.size :]
-                for kind in (_OPTIONS, _U32_ACTIONS, 1, _ACTION_OPTIONS, _MIRRED_PARAMETERS):
-                    parameters = attributes(parameters).get(kind, b"")
-                if parameters:
-                    target: int = _MIRRED.unpack_from(parameters)[-1]
-                    return target
 
 
 def execute(requests: Sequence[Request], kernel: socket.socket | None = None) -> None:

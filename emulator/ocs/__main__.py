@@ -20,7 +20,8 @@ from pkgutil import resolve_name
 
 from moefabric.config.plugins import ocs_dialect
 from moefabric.core.errors import FabricError, SpecError
-from moefabric.emulator.crossbar.selection import adopt_crossbar
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.fabric_link import FabricLink
 from moefabric.emulator.ocs.fd_handoff import Facts, connect, receive_handoff
@@ -135,7 +136,7 @@ def _start(
             name: resources.enter_context(socket.socket(fileno=fd))
             for name, fd in zip(facts.get("listening", _SCPI), fds[1:], strict=True)
         }
-        crossbar = adopt_crossbar(facts, fds[0])
+        crossbar = BpfCrossbar(Ports(facts["ports"], facts["ports"]), fds[0])
         resources.callback(crossbar.close)
         fabric = FabricLink(sock, loop, end)
         server = OcsServer(crossbar, DeviceSpec.from_json(facts), fabric, loop)

@@ -25,7 +25,6 @@ from moefabric.emulator.ocs.cross_connects import (
 from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailure, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import EventBus, OcsEvent, OcsEventKind
-from moefabric.emulator.ocs.flapping import PortFlapper
 from moefabric.emulator.ocs.light import Completions, LightTable
 from moefabric.emulator.ocs.port_settings import Identity, PortTable, SystemSettings
 from moefabric.emulator.ocs.users import Users
@@ -89,7 +88,6 @@ class OcsDevice:
         self.changed_s = wall_s()
         self.connects = CrossConnects(crossbar.ports)
         self.light = LightTable(crossbar, timers, spec, self.ports, host)
-        self.flapper = PortFlapper(timers, self.enable, self.disable)
         self.completions = Completions(timers, self.light, self.failures)
         StateSaver(self, host)
         if self.system.startup == "volatile":
@@ -215,9 +213,8 @@ class OcsDevice:
             self.completions.resume()
 
     def reboot(self) -> None:
-        """Drop waiting clients and flapping, and in volatile start-up mode all cross-connects."""
+        """Drop waiting clients, and in volatile start-up mode all cross-connects."""
         self.completions.drop()
-        self.flapper.reset()
         self.events.publish(OcsEventKind.REBOOT)
         if self.system.startup == "volatile":
             self._disconnect_all()

@@ -34,10 +34,6 @@ class PortSettings:
     """Added to the reading of the power monitor."""
     averaging: int = 4
     """1..8; 1 is about 10 ms."""
-    attenuation: str = "NONE"
-    """NONE, ABSOLUTE, RELATIVE, CONVERGED, MAXIMUM or FIXED."""
-    attenuation_db: float = 0.0
-    reference: int | None = None
     low_alarm_dbm: float = -60.0
     degrade_alarm_dbm: float = -60.0
     high_alarm_dbm: float = 25.0

@@ -12,9 +12,9 @@ Example:
 """
 
 from moefabric.core.link import LinkBehaviour, PathChoice, Scheduling
-from moefabric.emulator.congestion import astraea
 from moefabric.emulator.congestion.dctcp import dctcp
-from moefabric.emulator.congestion.window_policy import DecisionTimes, governed
+from moefabric.emulator.congestion.transports import LoadedTransport
+from moefabric.emulator.congestion.window_table import ROW, ROWS, WindowTable, window_table
 from moefabric.emulator.link.hosts import NIC, Host, LinkedHosts, link_between, star
 from moefabric.emulator.link.lateness import Lateness
 from moefabric.emulator.link.messages import RelayCounters
@@ -22,7 +22,7 @@ from moefabric.emulator.linux.command import run
 from moefabric.runtime.event_loop import IN, NOW, OUT, EventLoop, Timer
 
 __all__ = [
-    "IN", "NIC", "NOW", "OUT", "DecisionTimes", "EventLoop", "Host", "Lateness", "LinkBehaviour",
-    "LinkedHosts", "PathChoice", "RelayCounters", "Scheduling", "Timer", "astraea",
-    "dctcp", "governed", "link_between", "run", "star",
+    "IN", "NIC", "NOW", "OUT", "ROW", "ROWS", "EventLoop", "Host", "Lateness", "LinkBehaviour",
+    "LinkedHosts", "LoadedTransport", "PathChoice", "RelayCounters", "Scheduling", "Timer",
+    "WindowTable", "dctcp", "link_between", "run", "star", "window_table",
 ]  # fmt: skip

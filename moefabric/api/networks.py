@@ -17,6 +17,7 @@ from moefabric.planner.nic_assignment import assign_nics
 from moefabric.planner.relay_linear_program import RelayLinearProgram
 from moefabric.planner.sending.flow_pacing import SplitPolicy, planned_flows
 from moefabric.runtime.measured_speed import machine_speed
+from moefabric.simulator.fair_sharing import max_min_rates
 from moefabric.simulator.fluid import goodput_share, link_rate_bps
 from moefabric.simulator.latency import route_latency_s
 from moefabric.simulator.server_times import gather_and_scatter
@@ -25,7 +26,7 @@ __all__ = [
     "PACED", "PRICES", "Link", "NetworkInventory", "NicKind", "RelayLinearProgram", "Route",
     "ServerPaths", "SplitPolicy", "assign_nics", "best_split", "circuit_counts", "circuit_matrix",
     "even_order", "fabric_frame_segments", "frame_bits", "gather_and_scatter",
-    "goodput_share", "is_forwarding", "joint", "link_rate_bps", "machine_speed", "mixnet",
-    "network_cost", "paper_network_usd", "planned_flows", "relay_lanes", "relay_root",
+    "goodput_share", "is_forwarding", "joint", "link_rate_bps", "machine_speed", "max_min_rates",
+    "mixnet", "network_cost", "paper_network_usd", "planned_flows", "relay_lanes", "relay_root",
     "relay_trees", "route_latency_s", "static", "topoopt", "tree_route", "waterfill",
 ]  # fmt: skip

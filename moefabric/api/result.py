@@ -1,23 +1,20 @@
-"""Results of experiments, alone and side by side: values, frames, tables, pages and pictures.
+"""Results of experiments: values, frames, tables, pages, pictures, and changes.
 
 Frames need pandas, which is optional: the extra `frames` installs it.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
-from rich.console import RenderableType
 
 from moefabric.api.prediction import Row, frame, named
 from moefabric.core.errors import SpecError
 from moefabric.report.picture import Picture
 from moefabric.report.pictures import picture
 from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
-from moefabric.report.side_by_side import run_columns, runs_bars, runs_page, runs_table
 from moefabric.report.stored_results import stored_text
 from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results import model
@@ -199,60 +196,6 @@ class Result(RunPictures):
         from moefabric.report.page import tables_html
 
         return tables_html(self)
-
-
-class Runs:
-    """Results of several runs, by labels, side by side; changes are from the first::
-
-        runs = moefabric.Runs({"before": first, "after": second})
-        runs.report("runs.html")
-
-    Args:
-        results: The results by their labels.
-    """
-
-    def __init__(self, results: Mapping[str, model.RunResult]) -> None:
-        self.results = {label: Result.of(result) for label, result in results.items()}
-
-    @classmethod
-    def load(cls, *files: str | Path) -> Self:
-        """Return the results in files; their labels are the names of the files.
-
-        Raises:
-            SpecError: If a file can't be read or has a wrong value.
-        """
-        stems = Counter(Path(file).stem for file in files)
-        labels = [Path(f).stem if stems[Path(f).stem] == 1 else str(f) for f in files]
-        return cls({label: Result.load(f) for label, f in zip(labels, files, strict=True)})
-
-    def __getitem__(self, label: str) -> Result:
-        """Return the result with this label."""
-        return self.results[label]
-
-    def table(self, width: int = 120) -> str:
-        """Return a row for each fabric and run as text."""
-        from moefabric.report.table import text
-
-        return text(self.renderable(), width)
-
-    def renderable(self) -> RenderableType:
-        """Return the table for a rich console."""
-        return runs_table(self.results)
-
-    def page(self) -> str:
-        """Return one self-contained HTML page."""
-        return runs_page(self.results)
-
-    def report(self, path: str | Path) -> None:
-        """Write one self-contained HTML page."""
-        write_whole(Path(path), self.page())
-
-    def plot(self) -> Picture:
-        """Draw iteration and all-to-all times of all fabrics, a bar for each run."""
-        return Picture.of(runs_bars(run_columns(self.results)))
-
-    def _repr_svg_(self) -> str:
-        return self.plot().svg
 
 
 def _figures(fabric: FabricSummary) -> Row:

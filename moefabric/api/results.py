@@ -1,12 +1,13 @@
 """Types of results, and how runs are judged. `moefabric.Result` loads and shows whole results."""
 
-from moefabric.report.result_blocks import StoredResults, filled
 from moefabric.report.stored_results import stored_lines
+from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results.comparison import joined_phases
 from moefabric.results.model import (
     CPU_STEAL_LIMIT,
     ExperimentPrediction,
     FabricResult,
+    Manifest,
     RunResult,
     Verdict,
     read_run,
@@ -17,7 +18,7 @@ from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.reasons import DISTURBED, LATENESS
 
 __all__ = [
-    "CPU_STEAL_LIMIT", "DISTURBED", "LATENESS", "ExperimentPrediction", "FabricResult",
-    "FlowResult", "Json", "ProgressReporter", "RunResult", "StoredResults", "Verdict",
-    "fabric_result", "filled", "joined_phases", "read_run", "stored_lines",
+    "COLUMNS", "CPU_STEAL_LIMIT", "DISTURBED", "LATENESS", "ExperimentPrediction", "FabricResult",
+    "FabricSummary", "FlowResult", "Json", "Manifest", "ProgressReporter", "RunResult", "Verdict",
+    "fabric_result", "joined_phases", "read_run", "stored_lines", "summaries",
 ]  # fmt: skip

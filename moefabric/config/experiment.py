@@ -163,8 +163,8 @@ class FabricChoice(NicsSpec):
     """Form of tokens on this fabric, on their way to experts and back. Default:
     `training.dispatch_payload` and `training.combine_payload`."""
     collective: references.CollectiveOrderReference | None = None
-    """Order of the transfers of an all-to-all: `concurrent` starts all at once, others divide it
-    into phases that follow each other. Default: `concurrent`."""
+    """Order of the transfers of an all-to-all: `concurrent` starts all at once, others, such as
+    `aurora` of the studies, divide it into phases that follow each other. Default: `concurrent`."""
     copies: CopyUnit = "expert"
     """To what a token goes once: to each of its experts (`expert`), to each rank that has one or
     more of them (`rank`), or to each such server (`server`). Ranks and servers return one sum for
@@ -174,8 +174,8 @@ class FabricChoice(NicsSpec):
     of the gate's scores, or most of its experts if scores are unknown. Other experts there compute
     it instead of its experts elsewhere. 0: all."""
     experts: references.ExpertExchangeReference | None = None
-    """Experts that move to the servers of tokens, such as `hybridep(leaf=4, dcs=2)`. Default: all
-    tokens go to the servers of experts."""
+    """Experts that move to the servers of tokens, such as `hybridep(leaf=4, dcs=2)` of the studies.
+    Default: all tokens go to the servers of experts."""
     transport: references.TransportReference | None = None
     """How flows are carried on this fabric. Default: the experiment's `transport`."""
     hosts: bool = False

@@ -40,7 +40,8 @@ class _Reference:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {**handler(schema), "examples": list(built_in_names(self.group))}
+        names = built_in_names(self.group)
+        return {**handler(schema), **({"examples": list(names)} if names else {})}
 
     def _check(self, reference: str) -> str:
         # The tests load built-in parts; importing them here would take time.

@@ -62,12 +62,10 @@ class PortReading:
         bytes: Bytes by port, in the columns SENT, RECEIVED, INTO_OCS and OUT_OF_OCS. An uplink is
             counted at its leaf's end, which sends to the spine.
         frames: Frames, likewise.
-        counts_light: Whether OCS ports are counted; else the last two columns are zero.
     """
 
     bytes: Counts
     frames: Counts
-    counts_light: bool = True
 
     def payload_since(self, before: "PortReading") -> Counts:
         """Return the payload that passed each port after an earlier reading."""

@@ -20,6 +20,7 @@ from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.core.errors import SpecError
 from moefabric.core.units import NS_PER_S
+from moefabric.emulator.crossbar import bpf_crossbar
 from moefabric.emulator.fabric import datapath
 from moefabric.execution.fabric_run import RunContext, RunSetup, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
@@ -341,7 +342,7 @@ def _manifest(
     return result_model.Manifest(
         kernel=platform.release(),
         datapath=wiring.switch if wiring else "none",
-        crossbar=wiring.crossbar if wiring else "none",
+        crossbar=bpf_crossbar.KIND if wiring else "none",
         scale=result_model.ScaleFactors(
             bytes=scale.bytes, dilation=scale.dilation, frame_s=scale.frame_s, bound=proposed.bound
         ),

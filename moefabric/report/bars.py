@@ -63,7 +63,7 @@ def _panel(
     marks = list[Mark]()
     for row, fabric in enumerate(fabrics):
         drawn = bar(fabric)
-        bars = stacked(row + 0.5, *drawn) if drawn else [missing(row + 0.5, fabric)]
+        bars = stacked(row + 0.5, *drawn) if drawn else [_missing(row + 0.5, fabric)]
         marks += untrusted(bars, invalid=fabric.is_invalid)
         if bar is _ratio and drawn and not row:
             marks.append(Rule("reference", x=1.0))
@@ -127,9 +127,9 @@ def _predicted(value: float | None, text: Callable[[float], str]) -> tuple[float
     return None if value is None else (value, f"predicted: {text(value)}")
 
 
-def missing(middle: float, fabric: FabricSummary | None = None) -> Mark:
+def _missing(middle: float, fabric: FabricSummary) -> Mark:
     """Return the words in the place of a bar that was not measured, or can't be compared."""
-    if fabric is None or fabric.is_comparable:
+    if fabric.is_comparable:
         return Text(0.0, middle, "not measured", "faint")
     return Text(0.0, middle, "invalid" if fabric.is_invalid else "EPS is invalid", "faint")
 

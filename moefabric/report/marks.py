@@ -170,25 +170,6 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Boxes:
-    """Rectangles of one row in one element, so that thousands of them stay small."""
-
-    spans: Sequence[tuple[float, float]]
-    y: tuple[float, float]
-    class_: str
-    opacity: float | None = None
-
-    def draw(self, place: Place) -> Markup:
-        """Return a path with all rectangles."""
-        outline = ""
-        for start, end in self.spans:
-            (left, top), (right, bottom) = place.at(start, self.y[0]), place.at(end, self.y[1])
-            x, y, width, height = map(svg.number, (left, top, right - left, bottom - top))
-            outline += f"M{x} {y}h{width}v{height}h-{width}z"
-        return svg.tag("path", d=outline, class_=self.class_, fill_opacity=self.opacity)
-
-
-@dataclass(frozen=True)
 class Line:
     """A line through points, cut where it leaves the horizontal axis."""
 

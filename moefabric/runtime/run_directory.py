@@ -338,7 +338,6 @@ class FabricWiring:
     Attributes:
         switch: datapath of the electrical switches: bpf, ovs-kernel or ovs-netdev.
         switch_why: reason why no better datapath is in use; empty if there is none.
-        crossbar: mechanism that emulates the mirrors of the OCSes.
         remarks: what this machine lacks; a run with remarks is degraded.
         containers: the servers that are containers.
         hosts: the servers that are real hosts.
@@ -357,7 +356,6 @@ class FabricWiring:
     management: ManagementNetwork
     switch: str = "bpf"
     switch_why: str = ""
-    crossbar: str = "tc-bpf"
     remarks: tuple[str, ...] = ()
     containers: Mapping[str, ServerContainer] = field(default_factory=dict)
     hosts: Mapping[str, ServerHost] = field(default_factory=dict)

@@ -173,7 +173,7 @@ def _dark(
         circuit
         for circuit in circuits
         if any(
-            (near.server, far.server) in lost or (after.counts_light and not passed[rows[near]])
+            (near.server, far.server) in lost or not passed[rows[near]]
             for near, far in circuit.directions
         )
     ]

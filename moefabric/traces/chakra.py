@@ -8,7 +8,7 @@ all-to-all with unequal parts and no streams; both are attributes of this projec
 
 import ast
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.traces import chakra_schema as schema
-from moefabric.traces.files import Entry, is_count, json_list, rank_files, read_bytes, read_json
+from moefabric.traces.files import rank_files, read_bytes, read_json
 from moefabric.traces.formats import group_numbers
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
 
@@ -31,7 +31,6 @@ _COMM_TYPES: Final = {kind: _KINDS.index(kind) for kind in _KINDS}
 _NO_GROUP: Final = frozenset({"", "0", "empty"})
 """Names that stand for all ranks unless a group has them."""
 _GROUP_FILES: Final = ("groups.json", "comm_groups.json", "comm_group.json")
-_JSON_COUNTS: Final = ("tensor_size", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag")
 _HOST_COPY: Final = (
     "collectives on the host side and those without comm_type are computation of their duration"
 )
@@ -49,21 +48,7 @@ class ChakraReader:
 
     def read(self, path: Path) -> ExecutionGraph:
         """Read the files of all ranks."""
-        return _read(path, _protobuf_file)
-
-
-class ChakraJsonReader:
-    """Reads the JSON that Chakra's feeder takes in place of protobuf messages."""
-
-    name = "chakra-json"
-
-    def matches(self, _path: Path, head: bytes) -> bool:
-        """Return whether a file is an object with a `workload_graph`."""
-        return head.lstrip()[:1] == b"{" and b'"workload_graph"' in head
-
-    def read(self, path: Path) -> ExecutionGraph:
-        """Read the files of all ranks."""
-        return _read(path, _json_file)
+        return _graph(path)
 
 
 @dataclass(frozen=True)
@@ -73,50 +58,20 @@ class _Source:
     path: Path
     metadata: Any
     nodes: Sequence[Any]
-    place: str
-    """Place of a node in the file, with `{}` for its position from 0."""
 
 
-def _protobuf_file(path: Path) -> _Source:
+def _source(path: Path) -> _Source:
     try:
         metadata, *nodes = schema.decoded(read_bytes(path))
     except schema.DamagedMessageError as error:
         place = f"nodes[{error.number - 1}]" if error.number else "GlobalMetadata"
         raise TraceError(path, place, error.reason) from error
-    return _Source(path, metadata, nodes, "nodes[{}]")
+    return _Source(path, metadata, nodes)
 
 
-def _json_file(path: Path) -> _Source:
-    entries = json_list(path, read_json(path), "workload_graph", "nodes")
-    nodes = [_json_node(Entry(path, f"workload_graph[{n}]", raw)) for n, raw in enumerate(entries)]
-    return _Source(path, schema.GlobalMetadata(), nodes, "workload_graph[{}]")
-
-
-def _json_node(entry: Entry) -> Any:
-    after = entry.values.get("data_deps", [])
-    if not isinstance(after, list) or not all(map(is_count, after)):
-        raise entry.error("a list of the numbers of nodes is needed", "data_deps")
-    values: dict[str, tuple[str, schema.Scalar]]
-    values = {key: ("int64", entry.count(key)) for key in _JSON_COUNTS if key in entry.values}
-    values["is_cpu_op"] = ("bool", bool(entry.values.get("is_cpu_op", False)))
-    if "pg_name" in entry.values:
-        values["pg_name"] = ("string", str(entry.values["pg_name"]))
-    try:
-        return schema.Node(
-            id=entry.count("Id"),
-            name=str(entry.values.get("Name", "")),
-            type=entry.count("NodeType"),
-            data_deps=after,
-            duration_micros=entry.count("runtime", default=0),
-            attr=[schema.attribute(name, *typed) for name, typed in values.items()],
-        )
-    except ValueError as error:  # a number is too large, or text has half a character
-        raise entry.error(str(error)) from error
-
-
-def _read(path: Path, decode: Callable[[Path], _Source]) -> ExecutionGraph:
+def _graph(path: Path) -> ExecutionGraph:
     files = rank_files(path)
-    sources = {rank: decode(file) for rank, file in files.items()}
+    sources = {rank: _source(file) for rank, file in files.items()}
     groups = _groups_of_file(path, next(iter(files.values())), len(files))
     names: dict[str, str] = {}
     title, notes = path.name, list[str]()
@@ -232,8 +187,8 @@ class _Message:
         self.facts = schema.attribute_values(node)
 
     def error(self, fault: str) -> TraceError:
-        place = self.rank.source.place.format(self.index)
-        return TraceError(self.rank.source.path, f"{place} (node {self.node.id})", fault)
+        place = f"nodes[{self.index}] (node {self.node.id})"
+        return TraceError(self.rank.source.path, place, fault)
 
     def operation(self) -> Node:
         node, kind = self.node, self.node.type

@@ -169,7 +169,7 @@ def checked_graph(graph: ExecutionGraph, source: object) -> ExecutionGraph:
 def group_numbers(graph: ExecutionGraph) -> dict[str, str]:
     """Return the decimal name of each group; groups that have one keep it.
 
-    ASTRA-sim and PARAM take process groups with decimal names only.
+    ASTRA-sim takes process groups with decimal names only.
 
     Args:
         graph: A graph, whose group of all ranks is left out unless it has another order.

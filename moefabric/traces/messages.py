@@ -1,13 +1,10 @@
-"""Execution graphs of messages: those of demands, those without collectives, and their bytes.
+"""Execution graphs of messages: those of demands, and those without collectives.
 
-Formats without collectives (GOAL, htsim's connection matrices, flows in CSV) hold such graphs.
+Formats without collectives (GOAL, flows in CSV) hold such graphs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
@@ -15,7 +12,6 @@ from moefabric.runtime.atomic_file import write_whole
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import Program, lower
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node, NodeKind
-from moefabric.workload.graphs.timeline import sent_bytes
 
 MAX_STEPS = 4_000_000
 """Steps of a lowered graph, over all ranks."""
@@ -46,16 +42,6 @@ def whole_bytes(demand: DemandMatrix) -> Mapping[tuple[int, int], int]:
     index = demand.index
     owed = {(index[a], index[b]): round(size) for a, b, size in demand.pairs()}
     return {pair: size for pair, size in owed.items() if size}
-
-
-def message_bytes(graph: ExecutionGraph) -> NDArray[np.int64]:
-    """Return the bytes [rank, rank] of the sends of a graph, without its collectives."""
-    matrix = np.zeros((len(graph.ranks), len(graph.ranks)), dtype=np.int64)
-    for rank, nodes in graph.ranks.items():
-        for node in nodes:
-            if node.kind == "send":
-                matrix[rank, node.peer] += node.size
-    return matrix
 
 
 def lowered(graph: ExecutionGraph) -> ExecutionGraph:
@@ -91,44 +77,6 @@ def _step_nodes(program: Program, rank: int) -> Iterator[Node]:
         kind: NodeKind = "send" if step.kind == "send" else "receive"
         size, tag = step.extent.size, step.transfer
         yield Node(step.number, kind, name, step.after, size=size, peer=step.peer, tag=tag)
-
-
-def pair_bytes(graph: ExecutionGraph) -> NDArray[np.int64]:
-    """Return the bytes [rank, rank] that ranks send each other, collectives included.
-
-    Collectives send what their default schedules do: all-to-alls, gathers and scatters directly,
-    others in a ring or a chain in the order of the group.
-    """
-    matrix = message_bytes(graph)
-    for rank, nodes in graph.ranks.items():
-        for node in nodes:
-            if node.kind == "collective" and node.collective != "barrier":
-                for peer, size in _sent_to(node, rank, graph.groups[node.group]):
-                    matrix[rank, peer] += size
-    return matrix
-
-
-def _sent_to(node: Node, rank: int, members: Sequence[int]) -> Iterator[tuple[int, int]]:
-    count, place = len(members), members.index(rank)
-    following = members[(place + 1) % count]
-    if count == 1:
-        return
-    match node.collective:
-        case "all_to_all":
-            sizes = node.splits or (node.size // count,) * count
-            yield from (
-                (peer, size) for peer, size in zip(members, sizes, strict=False) if peer != rank
-            )
-        case "gather" if rank != node.root:
-            yield node.root, node.size
-        case "scatter" if rank == node.root:
-            yield from ((peer, node.size // count) for peer in members if peer != rank)
-        case "broadcast" if following != node.root:
-            yield following, node.size
-        case "reduce" if rank != node.root:
-            yield members[place - 1], node.size
-        case "all_reduce" | "all_gather" | "reduce_scatter":
-            yield following, sent_bytes(node, count)
 
 
 class FlowsCsvWriter:

@@ -31,8 +31,6 @@ from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Nod
 
 _COMMUNICATION: Final = "record_param_comms"
 _GROUPS: Final = "process_group:init"
-_SECONDS: Final = "duration_s"
-"""Attribute of this project: seconds of a computation, which only its own files have."""
 _NO_TIMES: Final = "the trace has no times: computation takes none"
 _SILENT: Final = (
     "a rank has no calls of communication (record_param_comms or c10d): it does nothing"
@@ -72,8 +70,6 @@ def _graph(
     names = {name: name for name in groups}
     if groups.get(recorded.DEFAULT_GROUP) == tuple(range(world)):
         names[recorded.DEFAULT_GROUP] = WORLD
-    for rank in ranks.values():
-        names |= {name: label for name, label in rank.names.items() if name in groups}
     nodes: dict[int, tuple[Node, ...]] = {}
     notes: list[str] = []
     for number, rank in ranks.items():
@@ -114,7 +110,6 @@ class _Rank:
         groups: Ranks of the groups that the file lists.
         sizes: Ranks of groups by what calls say of them.
         unlisted: Groups that are called and not listed.
-        names: Names of groups in the graph that was written as this file.
         world: Number of ranks of the job, as far as the file says; 0 if it doesn't.
         notes: What was assumed.
     """
@@ -124,7 +119,6 @@ class _Rank:
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     unlisted: set[str] = field(default_factory=set)
-    names: dict[str, str] = field(default_factory=dict)
     world: int = 0
     notes: list[str] = field(default_factory=list)
     _aliases: dict[str, str] = field(default_factory=dict)
@@ -132,9 +126,6 @@ class _Rank:
     def __post_init__(self) -> None:
         document = read_json(self.path)
         nodes = json_list(self.path, document, "nodes", "nodes")
-        names = document.get("group_names", {})
-        if isinstance(names, dict):
-            self.names = {name: str(label) for name, label in names.items()}
         entries = [_Entry(self.path, n, node) for n, node in enumerate(nodes)]
         entries.sort(key=lambda entry: entry.number)
         for entry in entries:
@@ -144,9 +135,6 @@ class _Rank:
         number = entries[-1].number if entries else 0
         end: float | None = None
         for entry in entries:
-            if entry.seconds is not None:
-                node = Node(entry.number, "compute", entry.name, duration_s=entry.seconds)
-                self.calls.append(RecordedCall(node))
             if entry.name == _COMMUNICATION:
                 call = self._call(entry)
             elif operators and (arguments := arguments_of(entry.name)):
@@ -306,10 +294,6 @@ class _Entry(Entry):
         self.attributes = {str(pair.get("name")): pair.get("value") for pair in pairs}
         self.start_us = as_time(node.get("ts"))
         self.duration_us = as_time(node.get("dur")) or as_time(node.get("inclusive_dur")) or 0.0
-        seconds = self.attributes.get(_SECONDS, 0)
-        if not isinstance(seconds, int | float) or not 0 <= seconds < 1 << 62:
-            raise self.error(f"{_SECONDS} is {seconds!r} instead of seconds")
-        self.seconds = float(seconds) if _SECONDS in self.attributes else None
 
     def items(self, key: str) -> list[Any]:
         """Return the `inputs` or `outputs`."""

@@ -1,4 +1,4 @@
-"""Calls of communication as PyTorch and PARAM record them, and the graph that they imply.
+"""Calls of communication as PyTorch records them, and the graph that they imply.
 
 The calls of a rank are in program order. A collective runs on a stream of its group, as NCCL's do;
 messages between two ranks have none, so that those of a batch may be in flight together.

@@ -16,7 +16,6 @@ import pytest
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
 from tests.kernel.carrier_bench import CarrierWatch
@@ -71,7 +70,6 @@ def test_matching_of_64_circuits_takes_about_a_millisecond(tmp_path: Path) -> No
         resources.callback(crossbar.close)
         listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
         facts: dict[str, object] = {
-            "crossbar": BPF,
             "ports": ports.inputs,
             "profile": {"settle": {"fixed_ns": 0}},
             "serial": "1",
@@ -159,14 +157,11 @@ class Stream:
 def test_dark_time_equals_settle_time(tmp_path: Path, settle_ms: int) -> None:
     with ExitStack() as resources:
         network = resources.enter_context(HostNetwork(3))
-        netns = network.path(network.ocs)
-        crossbar_facts, fd = resources.enter_context(
-            installed_crossbar(BPF, Ports(3, 3), network.plug_in(), netns)
-        )
+        fd = network.crossbar().fd
         listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
         settle_ns = settle_ms * 1_000_000
         profile = {"settle": {"fixed_ns": settle_ns}}
-        facts: dict[str, object] = {**crossbar_facts, "profile": profile, "serial": "1"}
+        facts: dict[str, object] = {"ports": 3, "profile": profile, "serial": "1"}
         resources.enter_context(ocs_process(tmp_path, facts, [fd, listener.fileno()]))
         client = resources.enter_context(
             socket.create_connection(listener.getsockname(), timeout=5)
@@ -196,18 +191,14 @@ def test_link_comes_up_after_light_by_link_up_time(tmp_path: Path) -> None:
     with ExitStack() as resources:
         network = resources.enter_context(HostNetwork(3))
         netns = network.path(network.ocs)
-        interfaces = network.plug_in()
-        crossbar_facts, fd = resources.enter_context(
-            installed_crossbar(BPF, Ports(3, 3), interfaces, netns)
-        )
+        crossbar = network.crossbar()
         listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
         profile = {"settle": {"fixed_ns": settle_ns}}
-        facts: dict[str, object] = {**crossbar_facts, "profile": profile, "serial": "1"}
+        facts: dict[str, object] = {"ports": 3, "profile": profile, "serial": "1"}
         facts |= {"link_up_ns": link_up_ns, "link_down": True}
         watch = resources.enter_context(CarrierWatch(network.path(network.host(2))))
-        crossbar = resources.enter_context(contextlib.closing(BpfCrossbar(Ports(3, 3), os.dup(fd))))
-        descriptors = [fd, listener.fileno()]
-
+        descriptors = [crossbar.fd, listener.fileno()]
+        interfaces = {port: f"p{port}" for port in network.hosts}
         carrier = partial(Carrier, interfaces, netns)
         resources.enter_context(ocs_process(tmp_path, facts, descriptors, carrier))
         client = resources.enter_context(

@@ -16,7 +16,6 @@ import pytest
 from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_reference
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
 from tests.support.ocs_fuzz import TL1_LOG_IN, request, restconf_inputs, scpi_inputs, tl1_inputs
 from tests.support.ocs_process import ocs_process
@@ -52,7 +51,6 @@ class ServedOcs:
         }
         self.addresses = {name: sock.getsockname() for name, sock in listeners.items()}
         facts = {
-            "crossbar": BPF,
             "ports": 12,
             "profile": {"settle": {"fixed_ns": 0}},
             "serial": "1",

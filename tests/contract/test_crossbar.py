@@ -1,4 +1,4 @@
-"""Contract of crossbars: in memory, in BPF, and of tc filters."""
+"""Contract of crossbars: in memory and in BPF."""
 
 import threading
 import time
@@ -52,21 +52,12 @@ def in_kernel(make: Callable[[HostNetwork], Crossbar], undo: ExitStack) -> Bench
     return Bench(crossbar, send)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "memory",
-        pytest.param("bpf", marks=pytest.mark.kernel),
-        pytest.param("mirred", marks=pytest.mark.kernel),
-    ],
-)
+@pytest.fixture(scope="module", params=["memory", pytest.param("bpf", marks=pytest.mark.kernel)])
 def attached(request: pytest.FixtureRequest) -> Iterator[Bench]:
     with ExitStack() as undo:
         match request.param:
             case "bpf":
                 yield in_kernel(HostNetwork.crossbar, undo)
-            case "mirred":
-                yield in_kernel(HostNetwork.mirred_crossbar, undo)
             case _:
                 yield in_memory()
 

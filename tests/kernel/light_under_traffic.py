@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, installed_crossbar
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
 from tests.kernel.optical_bench import HostNetwork, address
 from tests.support.ocs_process import ocs_process
@@ -37,14 +35,10 @@ class MatchingsUnderTraffic:
         """Command this many random matchings under traffic."""
         with ExitStack() as resources:
             network = resources.enter_context(HostNetwork(self.hosts))
-            netns = network.path(network.ocs)
-            ports = Ports(self.hosts, self.hosts)
-            crossbar_facts, fd = resources.enter_context(
-                installed_crossbar(BPF, ports, network.plug_in(), netns)
-            )
+            fd = network.crossbar().fd
             listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
             profile = {"settle": {"fixed_ns": self.settle_ns}}
-            facts = {**crossbar_facts, "profile": profile, "serial": "1"}
+            facts = {"ports": self.hosts, "profile": profile, "serial": "1"}
             fds = (fd, listener.fileno())
             resources.enter_context(ocs_process(folder, facts, fds))
             client = resources.enter_context(

@@ -5,13 +5,11 @@ import os
 import socket
 import subprocess
 from contextlib import AbstractContextManager, ExitStack, closing
-from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, Layout, interface_indices
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, Layout
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.mirred_crossbar import MirredCrossbar
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.bpf_syscalls import Memory
 
@@ -111,23 +109,6 @@ class HostNetwork(AbstractContextManager["HostNetwork"]):
         self._resources.callback(crossbar.close)
         crossbar.attach(interfaces, self.path(self.ocs))
         return crossbar
-
-    def mirred_crossbar(self) -> MirredCrossbar:
-        """Return a dark crossbar of tc filters."""
-        self.plug_in()
-        return self.mirred_again()
-
-    def mirred_again(self) -> MirredCrossbar:
-        """Return another holder of the tc filters."""
-        ports = Ports(len(self.hosts), len(self.hosts))
-        crossbar = MirredCrossbar(ports, self.indices(), self.path(self.ocs))
-        self._resources.callback(crossbar.close)
-        return crossbar
-
-    def indices(self) -> dict[int, int]:
-        """Return the OCS's interface indices by port."""
-        plugged = {host: f"p{host}" for host in self.hosts}
-        return namespaces.run_in(self.path(self.ocs), partial(interface_indices, plugged))
 
     def _address(self, host: int) -> None:
         neighbours = (

@@ -3,93 +3,29 @@
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
 
-from moefabric.agents.engine.sockets import KEEPS_PACE, SO_MAX_PACING_RATE, kept_pace
+from moefabric.agents.engine.sockets import KEEPS_PACE
 from moefabric.config.plugins import transport_named
 from moefabric.core.link import LinkBehaviour
-from moefabric.emulator.congestion.astraea import Actor
 from moefabric.emulator.congestion.dctcp import dctcp
 from moefabric.emulator.congestion.paced import WINDOW, paced
-from moefabric.emulator.congestion.window_policy import governed
 from moefabric.emulator.congestion.window_table import window_table
-from moefabric.emulator.link.hosts import LinkedHosts, link_between
+from moefabric.emulator.link.hosts import link_between
 from moefabric.testbed.testbed import ready_transport
+from tests.kernel.tcp_flow import Flow
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-BLOCK = bytes(20_000)
 UNSET = 0x7FFFFFFF
 
 
 def registered() -> list[str]:
     return AVAILABLE.read_text().split()
-
-
-class Flow:
-    """A connection whose ends are in this process."""
-
-    def __init__(self, name: str, net: LinkedHosts | None = None) -> None:
-        here, there = (host.call for host in net.hosts) if net else (lambda f: f(),) * 2
-        with there(socket.socket) as listener:
-            self._choose(listener, name)
-            listener.bind((net.hosts[1].address if net else "127.0.0.1", 0))
-            listener.listen()
-            self.near = here(socket.socket)
-            self._choose(self.near, name)
-            self.near.settimeout(10)
-            self.near.connect(listener.getsockname())
-            self.far = listener.accept()[0]
-
-    @staticmethod
-    def _choose(sock: socket.socket, name: str) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-
-    def send(self, blocks: int = 1, block: bytes = BLOCK) -> None:
-        """Send blocks, each after the one before has arrived."""
-        self.far.settimeout(10)
-        for _ in range(blocks):
-            left = len(block)
-            sender = Thread(target=self.near.sendall, args=(block,))
-            sender.start()
-            while left:
-                left -= len(self.far.recv(left))
-            sender.join()
-
-    def window(self) -> int:
-        return self._fact(80)
-
-    def threshold(self) -> int:
-        return self._fact(76)
-
-    def pace(self, bytes_s: int, *, ends: bool = False) -> None:
-        option = kept_pace(8.0 * bytes_s, ends=ends)
-        self.near.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, option)
-
-    def two_arrivals_ns(self, first: bytes, second: bytes, then: int) -> int:
-        """Send bytes, the second ones at another pace; return the time between their arrivals."""
-        self.near.sendall(first, socket.MSG_EOR)  # or the second ones would join its packet
-        self.pace(then)
-        self.near.sendall(second)
-        self.far.recv(len(first), socket.MSG_WAITALL)
-        begin_ns = time.monotonic_ns()
-        self.far.recv(len(second), socket.MSG_WAITALL)
-        return time.monotonic_ns() - begin_ns
-
-    def _fact(self, offset: int) -> int:
-        info = self.near.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-        return int(struct.unpack_from("=I", info, offset)[0])
-
-    def close(self) -> None:
-        self.near.close()
-        self.far.close()
 
 
 def test_window_and_measurements_of_a_socket_are_in_its_row() -> None:
@@ -123,18 +59,6 @@ def test_sockets_have_rows_of_their_own_until_they_close() -> None:
         assert sorted(flow.window() for flow in flows) == [20, 40, 80]
         for flow in flows:
             flow.close()
-
-
-def test_policy_moves_the_windows_of_flows() -> None:
-    with governed(Actor.load()) as (name, times):
-        flow = Flow(name)
-        windows: set[int] = set()
-        while len(windows) < 4:
-            flow.send()
-            windows.add(flow.window())
-        assert min(windows) >= 4
-        assert times.work_s
-        flow.close()
 
 
 @pytest.mark.parametrize("marks", [True, False])
@@ -216,7 +140,7 @@ def test_nothing_is_registered_after_the_end() -> None:
     flow.close()
 
 
-@pytest.mark.parametrize("transport", ["paced", "dctcp", "astraea"])
+@pytest.mark.parametrize("transport", ["paced", "dctcp"])
 def test_transport_is_ready_while_a_run_needs_it(transport: str) -> None:
     with ready_transport(transport_named(transport)) as name:
         assert name in registered()

@@ -11,7 +11,8 @@ import pytest
 
 from moefabric.core.errors import FabricError
 from moefabric.core.topology import Fabric
-from moefabric.emulator.crossbar.selection import adopt_crossbar
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric import lifecycle, shaping
 from moefabric.emulator.fabric.daemon_protocol import request
 from moefabric.emulator.linux import namespaces
@@ -53,7 +54,7 @@ def test_circuit_carries_flow_at_nic_rate_and_dark_ocs_carries_nothing(
         facts, (crossbar_fd, *listeners) = receive_handoff(handoff)
         for listener in listeners:
             os.close(listener)
-        crossbar = adopt_crossbar(facts, crossbar_fd)
+        crossbar = BpfCrossbar(Ports(facts["ports"], facts["ports"]), crossbar_fd)
         assert not ping(machine, small, within_s=1)
         crossbar.load({(1, 4): 0, (2, 3): 0})
         assert ping(machine, small)

@@ -20,7 +20,6 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.crossbar.selection import BPF, MIRRED, choose_crossbar, installed_crossbar
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.client import events, request
 from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
@@ -38,24 +37,16 @@ class OcsLab:
     """A switch of four ports with a host on each, and the processes that serve it."""
 
     def __init__(
-        self,
-        run_dir: Path,
-        resources: ExitStack,
-        crossbar: str = BPF,
-        *,
-        link_down: bool = False,
-        **more: object,
+        self, run_dir: Path, resources: ExitStack, *, link_down: bool = False, **more: object
     ) -> None:
         self.run_dir, self._resources = run_dir, resources
         self.network = resources.enter_context(HostNetwork(PORTS))
         netns = self.network.path(self.network.ocs)
-        crossbar_facts, self.crossbar_fd = resources.enter_context(
-            installed_crossbar(crossbar, Ports(PORTS, PORTS), self.network.plug_in(), netns)
-        )
+        self.crossbar_fd = self.network.crossbar().fd
         self.listener = listen_in_namespace(netns, "127.0.0.1", 5025)
         resources.callback(self.listener.close)
         facts = {
-            **crossbar_facts,
+            "ports": PORTS,
             "profile": {"settle": {"fixed_ns": SETTLE_NS}},
             "link_up_ns": LINK_UP_NS,
             "serial": "000001",
@@ -286,33 +277,6 @@ def test_reboot_disconnects_clients_and_preserves_light(tmp_path: Path) -> None:
             if event["kind"] == "started" and event["words"] == "2 cross-connects":
                 break
         assert ocs.query(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
-
-
-def test_process_moves_tc_filters_without_bpf(tmp_path: Path) -> None:
-    with ExitStack() as resources:
-        ocs = OcsLab(tmp_path, resources, crossbar=MIRRED)
-        first = ocs.start(ocs.handoff.path)
-        one, two = ocs.network.udp(1), ocs.network.udp(2)
-        assert ocs.query(":oxc:swit:conn:add (@1,2),(@6,5);*opc?") == "1"
-
-        def carries_frames() -> bool:
-            one.sendto(b"lit", address(2))
-            two.sendto(b"lit", address(1))
-            return received_datagrams(two) == received_datagrams(one) == [b"lit"]
-
-        # A thread switches the light on, soon after its time.
-        Deadline.after(30).wait_for(carries_frames, "light in both directions")
-        first.kill()
-        first.wait(timeout=30)
-        ocs.start(ocs.handoff.path)
-        assert ocs.query(":oxc:swit:conn:stat?") == "(@1,2),(@6,5)"
-        assert ocs.query(":oxc:swit:disc:all;*opc?") == "1"
-        one.sendto(b"unlit", address(2))
-        assert received_datagrams(two) == []
-
-
-def test_best_working_crossbar_is_chosen() -> None:
-    assert choose_crossbar() == (BPF, None)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])

@@ -51,9 +51,6 @@ TL1_COMMANDS = (
     b"RTRV-PORT-LABEL::5&6:16:;",
     b"RTRV-PORT-POWER::1&&24:17:;",
     b"SET-PORT-PMON::9955&9956:18:::WAVE=1310;",
-    b"SET-PORT-ATTEN::9955&9956:19:::MODE=ABSOLUTE,LEVEL=-3;",
-    b"ENT-PORT-FLAP::9955&9956:20::100,500,1;",
-    b"OPR-PORT-FLAP::9955&9956:21;",
     b"ENT-USER-SECU::x:22::a,,king;",
     b"RTRV-USER-SECU:::23:;",
     b"OPR-ARC-EQPT::REPMGR:24::IND;",
@@ -63,22 +60,15 @@ TL1_COMMANDS = (
 AUTHORIZATION = b"Authorization: Basic " + base64.b64encode(b"admin:root")
 DATA = b"/api/data/"
 JSON = b"Content-Type: application/yang-data+json"
-XML = b"Content-Type: application/yang-data+xml"
 PAIRS = b'{"pair":[{"ingress":9955,"egress":9966}]}'
 REQUESTS = (
     (b"GET", DATA + b"optical-switch:cross-connects", b"", b""),
     (b"GET", DATA + b"cross-connects/pairs=1", b"", b""),
     (b"GET", DATA + b"system-config/user=root?depth=2", b"", b""),
     (b"GET", DATA + b"opm-power/port=%31", b"", b""),
-    (b"GET", b"/api/operations", b"Accept: application/yang-data+xml", b""),
+    (b"GET", b"/api/operations", b"", b""),
     (b"PATCH", DATA + b"cross-connects/pair", JSON, PAIRS),
     (b"PUT", DATA + b"cross-connects/pair=9955", JSON, PAIRS),
-    (
-        b"PUT",
-        DATA + b"cross-connects/pair=9955",
-        XML,
-        b"<pair><ingress>9955</ingress><egress>9966</egress></pair>",
-    ),
     (b"POST", DATA + b"cross-connects", JSON, PAIRS),
     (b"DELETE", DATA + b"cross-connects/pair=9955", b"", b""),
     (
@@ -88,22 +78,10 @@ REQUESTS = (
         b'{"port":[{"port-id":9955,"label":"a","peer-port":null}]}',
     ),
     (
-        b"PUT",
-        DATA + b"voa/port=9955",
-        JSON,
-        b'{"port":[{"port-id":9955,"atten-mode":"VOA_MODE_NONE"}]}',
-    ),
-    (
         b"PATCH",
         DATA + b"ports/port",
         JSON,
         b'{"port":[{"port-id":9955,"port-state":"PC_DISABLED"}]}',
-    ),
-    (
-        b"PUT",
-        DATA + b"groups/group=a%20b",
-        JSON,
-        b'{"group":[{"group-name":"a b","ingress":[9955]}]}',
     ),
     (
         b"PATCH",
@@ -116,12 +94,6 @@ REQUESTS = (
         b"/api/operations/optical-switch:port-set-state",
         JSON,
         b'{"input":{"port-disab":[9955]}}',
-    ),
-    (
-        b"POST",
-        b"/api/operations/shutter-operation",
-        JSON,
-        b'{"input":{"activate":true,"port":[9955]}}',
     ),
     (b"POST", b"/api/operations/disconnect-session", JSON, b'{"input":{"session-id":9955}}'),
 )

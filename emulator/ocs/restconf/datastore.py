@@ -22,7 +22,6 @@ SYSTEM = CONTAINERS["system-config"]
 ADDRESS_LEAVES = [leaf for leaf in SYSTEM["interface"].children if leaf.setting]
 NIC = "eth0"
 NO_ADDRESS = "0.0.0.0"  # noqa: S104 - a value to show; nothing listens on it
-MAX_GROUPS = 256
 
 
 MAX_ENTRIES = 256
@@ -85,12 +84,11 @@ class NotificationLog:
 
 
 class Datastore:
-    """A switch as YANG data, with state of RESTCONF alone: groups of ports and a log."""
+    """A switch as YANG data, with a log of notifications."""
 
     def __init__(self, device: OcsDevice, options: RestconfOptions) -> None:
         self.device, self.options = device, options
         self.log = NotificationLog()
-        self.groups: dict[str, Tree] = {}
         self.booted_s = device.wall_s()
         self.restart = Timer(device.reboot)
         """The reboot that a client scheduled last."""
@@ -133,11 +131,6 @@ class Datastore:
         leaves = CONTAINERS["product-information"].children
         return {leaf.name: identity[leaf.setting] for leaf in leaves}
 
-    def port_groups(self) -> Tree:
-        """Read `groups`."""
-        groups = self.groups.values()
-        return {"group": [{**group, "connected-group": self._peer(group)} for group in groups]}
-
     def system(self) -> Tree:
         """Read `system-config`."""
         fields = vars(self.device.system)
@@ -164,27 +157,6 @@ class Datastore:
         )
         return {"session": [dict(zip(names, row, strict=True)) for row in rows]}
 
-    def shutters(self) -> Tree:
-        """Read `shutter-status`: the ports with settings for flapping."""
-        flapper = self.device.flapper
-        entries = []
-        for port, settings in sorted(flapper.settings.items()):
-            entry: Tree = {"port-id": port, "signal-block-time": settings.block_ms}
-            if settings.restore_ms is not None:
-                entry |= {"signal-restore-time": settings.restore_ms, "cycles": settings.cycles}
-            entry["status"] = "SHUTTER_ACTIVE" if flapper.is_active(port) else "SHUTTER_SET"
-            entries.append(entry)
-        return {"port": entries}
-
-    def _peer(self, group: Tree) -> str:
-        """Return the name of the group whose outputs the inputs of `group` connect to, in order."""
-        output_of = self.device.connects.output_of
-        outputs = [output_of.get(port) for port in group.get("ingress", ())]
-        for other in self.groups.values():
-            if outputs and outputs == other.get("egress"):
-                return str(other["group-name"])
-        return ""
-
     # ---- changing
 
     def change_pairs(self, before: Tree, after: Tree) -> None:
@@ -207,21 +179,6 @@ class Datastore:
             self.device.disable(disabled)
         if enabled:
             self.device.enable(enabled)
-
-    def change_groups(self, _before: Tree, after: Tree) -> None:
-        """Apply an edit of `groups`; cross-connects stay."""
-        groups = {group["group-name"]: group for group in after.get("group", ())}
-        if len(groups) > MAX_GROUPS:
-            raise RestconfError("resource-denied", f"{MAX_GROUPS} groups at most")
-        size = self.device.ports.size
-        for group in groups.values():
-            for side, valid in (("ingress", size.input_set), ("egress", size.output_set)):
-                if unknown := [port for port in group.get(side, ()) if port not in valid]:
-                    raise RestconfError("invalid-value", f"{unknown[0]} is no {side} port")
-        self.groups = {
-            name: {leaf: value for leaf, value in group.items() if leaf != "connected-group"}
-            for name, group in groups.items()
-        }
 
     def change_system(self, before: Tree, after: Tree) -> None:
         """Apply an edit of `system-config`: start-up mode, the shown address, users."""
@@ -267,19 +224,16 @@ READERS: Mapping[str, Callable[[Datastore], Tree]] = {
     "cross-connects": lambda store: {
         "pair": [{"ingress": p, "egress": q} for p, q in store.device.connects]
     },
-    "groups": Datastore.port_groups,
     "aps": lambda _store: {"protection-service": []},
     "subswitches": lambda _store: {"subswitch": []},
     "system-config": Datastore.system,
     "sessions": Datastore.sessions,
-    "shutter-status": Datastore.shutters,
     "system-alarms": lambda store: {"alarm": list(store.log.alarms.values())},
     "notification-log": lambda store: {"log": list(store.log.entries)},
 }
 """Functions that read containers other than tables of ports."""
 WRITERS: Mapping[str, Callable[[Datastore, Tree, Tree], None]] = {
     "cross-connects": Datastore.change_pairs,
-    "groups": Datastore.change_groups,
     "system-config": Datastore.change_system,
 }
 """Functions that apply edits of these containers."""

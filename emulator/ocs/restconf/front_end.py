@@ -80,8 +80,7 @@ class RestconfSession:
                 pass
         except h11.RemoteProtocolError as error:
             message = str(error).partition(": bytearray")[0]
-            refusal = ProtocolError("malformed-message", message, error.error_status_hint)
-            self._refuse(refusal, Request("", ""))
+            self._refuse(ProtocolError("malformed-message", message, error.error_status_hint))
             return
         if self._waiting and len(self._http.trailing_data[0]) > PIPELINED_BYTES:
             self._close()
@@ -96,7 +95,7 @@ class RestconfSession:
                 self._body += event.data
                 if len(self._body) > BODY_BYTES:
                     message = f"a request has {BODY_BYTES} bytes at most"
-                    self._refuse(ProtocolError("too-big", message), self._request())
+                    self._refuse(ProtocolError("too-big", message))
             case h11.EndOfMessage():
                 self._answer()
             case _:  # NEED_DATA, PAUSED, or the client has closed
@@ -160,9 +159,9 @@ class RestconfSession:
         else:
             self._http.start_next_cycle()
 
-    def _refuse(self, error: ProtocolError, request: Request) -> None:
+    def _refuse(self, error: ProtocolError) -> None:
         """Answer an invalid or incomplete request, and close."""
-        response = self._service.error_response(error, request)
+        response = self._service.error_response(error)
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             length = ("Content-Length", str(len(response.body)))
             headers = [*response.headers, length, ("Connection", "close")]

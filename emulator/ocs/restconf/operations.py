@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from moefabric.core.ocs import Group
-from moefabric.emulator.ocs.cross_connects import RefusedError, pair_up
+from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import REBOOT_DELAY_NS
-from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.restconf.datastore import Datastore
 from moefabric.emulator.ocs.restconf.errors import RestconfError, from_refusal
 from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, Node
@@ -37,8 +35,6 @@ def run(operation: Operation, node: Node, datastore: Datastore, inputs: Tree) ->
         operation.execute(datastore, inputs)
     except RefusedError as refused:
         raise from_refusal(refused) from refused
-    except KeyError as port:
-        raise RestconfError("invalid-value", f"port {port} has no shutter settings") from port
 
 
 def _set_port_state(datastore: Datastore, inputs: Tree) -> None:
@@ -65,53 +61,8 @@ def _cancel_restart(datastore: Datastore, _inputs: Tree) -> None:
     datastore.restart.cancel()
 
 
-def _configure_shutters(datastore: Datastore, inputs: Tree) -> None:
-    settings: dict[int, FlapSettings] = {}
-    for entry in inputs.get("port", ()):
-        port = entry["port-id"]
-        datastore.device.ports.check([port])
-        if "signal-block-time" not in entry:
-            raise RestconfError("missing-element", "signal-block-time is needed")
-        block_ms, restore_ms = entry["signal-block-time"], entry.get("signal-restore-time")
-        if "cycles" in entry and restore_ms is None:
-            raise RestconfError("missing-element", "cycles need a signal-restore-time")
-        try:
-            settings[port] = FlapSettings(block_ms, restore_ms, entry.get("cycles", 1))
-        except ValueError as error:
-            raise RestconfError("invalid-value", str(error)) from error
-    if not settings:
-        raise RestconfError("missing-element", "port is needed")
-    for port, flap in settings.items():
-        datastore.device.flapper.configure([port], flap)
-
-
-def _operate_shutters(datastore: Datastore, inputs: Tree) -> None:
-    ports = inputs.get("port", [])
-    datastore.device.ports.check(ports)
-    flapper = datastore.device.flapper
-    flapper.start(ports) if inputs["activate"] else flapper.stop(ports)
-
-
-def _connect_groups(datastore: Datastore, inputs: Tree) -> None:
-    ins = _group(datastore, inputs["group-name-from"]).get("ingress", [])
-    outs = _group(datastore, inputs["group-name-to"]).get("egress", [])
-    datastore.device.add(pair_up(ins, outs))
-
-
-def _disconnect_group(datastore: Datastore, inputs: Tree) -> None:
-    group = _group(datastore, inputs["group-name"])
-    ports = {*group.get("ingress", ()), *group.get("egress", ())}
-    datastore.device.change(lambda now: now.sub([pair for pair in now if ports & {*pair}]))
-
-
 def _clear_notifications(datastore: Datastore, inputs: Tree) -> None:
     datastore.log.remove({entry["notif-id"] for entry in inputs.get("notif-ids", ())})
-
-
-def _group(datastore: Datastore, name: str) -> Mapping[str, Any]:
-    if name not in datastore.groups:
-        raise RestconfError("invalid-value", f"there is no group {name}")
-    return datastore.groups[name]
 
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -119,10 +70,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "system-restart": Operation(_restart, "admin"),
     "system-restart-cancel": Operation(_cancel_restart, "admin"),
     "disconnect-session": Operation(_disconnect_session, "admin"),
-    "shutter-config": Operation(_configure_shutters),
-    "shutter-operation": Operation(_operate_shutters),
-    "add-group-cross-connect": Operation(_connect_groups, settles=True),
-    "delete-group-cross-connect": Operation(_disconnect_group, settles=True),
     "clear-notification-ids": Operation(_clear_notifications),
 }
 assert OPERATIONS.keys() == OPERATION_INPUTS.keys()

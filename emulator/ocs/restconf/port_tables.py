@@ -11,8 +11,6 @@ from moefabric.emulator.ocs.restconf.tree import Tree
 
 WITH_MONITOR = {"opm", "opm-power", "opm-config", "opm-alarm-config"}
 """Tables, and containers of their entries, that only ports with a power monitor have."""
-OF_OUTPUTS = {"voa"}
-"""Tables, and containers of their entries, that only outputs have."""
 WITH_POWER = {"opm-power", "ports"}
 """Tables that show the readings of power monitors."""
 
@@ -27,8 +25,6 @@ def read(device: OcsDevice, table: str) -> Tree:
 
 def _exists(device: OcsDevice, port: int, name: str) -> bool:
     """Return whether a port is in a table, or has a container of its entry."""
-    if name in OF_OUTPUTS:
-        return not device.ports.is_input(port)
     return name not in WITH_MONITOR or device.light.has_monitor(port)
 
 

@@ -15,17 +15,14 @@ from urllib.parse import parse_qsl, quote
 from moefabric.core.ocs import Group
 from moefabric.emulator.ocs.restconf import encoding
 from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.encoding import JSON, XML
+from moefabric.emulator.ocs.restconf.encoding import JSON
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
 from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, PAIR_REVISION, Node
 from moefabric.emulator.ocs.restconf.tree import Op, Target, Tree, find, lookup, parse_target
 
-MEDIA = {
-    **dict.fromkeys((JSON, "application/json", "text/json"), JSON),
-    **dict.fromkeys((XML, "application/xml", "text/xml"), XML),
-}
-"""Media types that are understood, and how they encode."""
-ANY = dict.fromkeys(("*/*", "application/*", ""), JSON)
+MEDIA = {JSON, "application/json", "text/json"}
+"""Media types that are understood."""
+ANY = {"*/*", "application/*", ""}
 
 
 @dataclass(frozen=True)
@@ -51,18 +48,11 @@ class Request:
         return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
 
     @property
-    def media(self) -> str:
-        """Return the client's preference of JSON and XML; RestconfError if it accepts neither."""
-        if self.accepted is None:
-            raise ProtocolError("invalid-value", f"{JSON} and {XML} can be had", 406)
-        return self.accepted
-
-    @property
-    def accepted(self) -> str | None:
-        """Return the client's preference of JSON and XML; None if it accepts neither."""
+    def accepts_json(self) -> bool:
+        """True if the client accepts JSON."""
         ranges = self.headers.get("accept", "*/*").split(",")
-        kinds = [media_range.partition(";")[0].strip().lower() for media_range in ranges]
-        return next(((MEDIA | ANY)[kind] for kind in kinds if kind in MEDIA | ANY), None)
+        kinds = {media_range.partition(";")[0].strip().lower() for media_range in ranges}
+        return not kinds.isdisjoint(MEDIA | ANY)
 
 
 @dataclass(frozen=True)
@@ -85,9 +75,9 @@ def edit_value(request: Request, target: Target, op: Op) -> Any:
     if op is Op.CREATE:
         if part.type or target.is_whole_list:
             raise RestconfError("operation-not-supported", f"nothing can be made in {target}")
-        name, value = _member(request, part.children)
+        name, value = _member(request)
         return encoding.validate_container(part, {name: value})
-    name, value = _member(request, (part,))
+    name, value = _member(request)
     prefix, _, plain = name.rpartition(":")
     if not part.is_named(plain) or prefix not in ("", part.module):
         raise RestconfError("unknown-element", f"{name[:64]} is not {part.name}")
@@ -104,38 +94,30 @@ def operation_inputs(request: Request, node: Node) -> Tree:
     """Return the inputs of an operation, whether or not a member `input` wraps them."""
     if not request.body.strip():
         return {}
-    name, value = _member(request, (Node("input", node.children), *node.children))
+    name, value = _member(request)
     if name.rpartition(":")[2] == "input":
         return encoding.validate_container(node, value or {})
     # Names are lowered because a public client sends `{"session-Id": 3}`.
     return encoding.validate_container(node, {name.lower(): value})
 
 
-def _member(request: Request, parts: tuple[Node, ...]) -> tuple[str, Any]:
-    """Return name and value of the only member of a body, in the form that JSON data has."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if not media:
-        media = XML if request.body.lstrip().startswith(b"<") else JSON
-    match MEDIA.get(media):
-        case encoding.JSON:
-            return encoding.from_json(request.body)
-        case encoding.XML:
-            return encoding.from_xml(request.body, parts)
-    raise ProtocolError("invalid-value", f"{JSON} and {XML} are understood", 415)
+def _member(request: Request) -> tuple[str, Any]:
+    """Return name and value of the only member of a body."""
+    media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if media not in MEDIA:
+        raise ProtocolError("invalid-value", f"{JSON} is understood", 415)
+    return encoding.from_json(request.body)
 
 
 UNBOUNDED = 1 << 16
 
 
-def represent(
-    datastore: Datastore, target: Target, tree: Tree, query: Mapping[str, str], media: str
-) -> Tree:
+def represent(datastore: Datastore, target: Target, tree: Tree, query: Mapping[str, str]) -> Tree:
     """Return a resource under its name, in the form of a response.
 
     Args:
         tree: the result of `Datastore.read` for the target.
         query: parameters of the URI: `depth` and `content`.
-        media: JSON or XML.
 
     Raises:
         RestconfError: if the resource does not exist, or the query is invalid.
@@ -149,9 +131,7 @@ def represent(
         return {"ietf-restconf:data": _cut(containers, depth)}
     last = target.last
     name = _pair_name(datastore, target) if last.part is PAIR else last.part.name
-    named = {f"{last.part.module}:{name}": _cut(_content(datastore, target, tree), depth)}
-    # XML has one root, and a list may have several entries.
-    return {"ietf-restconf:data": named} if media == XML and target.is_whole_list else named
+    return {f"{last.part.module}:{name}": _cut(_content(datastore, target, tree), depth)}
 
 
 def location(root: str, target: Target, created: Tree) -> str:

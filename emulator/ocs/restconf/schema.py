@@ -15,12 +15,6 @@ import yaml
 from moefabric.emulator.ocs.restconf.errors import RestconfError
 
 OPTICAL: Final = "optical-switch"
-NAMESPACES: Final = {
-    OPTICAL: "http://www.polatis.com/yang/optical-switch",
-    "polatis-switch": "http://www.polatis.com/yang/polatis-switch",
-    "ietf-restconf": "urn:ietf:params:xml:ns:yang:ietf-restconf",
-    "ietf-yang-library": "urn:ietf:params:xml:ns:yang:ietf-yang-library",
-}
 PAIR_REVISION: Final = "2017-08-04"
 """The revision that renamed the list of cross-connects from `pairs` to `pair`."""
 MAX_CHARS = 128

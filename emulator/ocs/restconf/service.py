@@ -12,7 +12,7 @@ from typing import Any
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.restconf import resources, tree
 from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.encoding import JSON, XML, encode
+from moefabric.emulator.ocs.restconf.encoding import JSON, encode
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
 from moefabric.emulator.ocs.restconf.operations import OPERATIONS, run
 from moefabric.emulator.ocs.restconf.resources import Request, Response
@@ -69,7 +69,7 @@ class Service:
         if not request.user:
             error = ProtocolError("access-denied", "who are you?")
             challenge = ("WWW-Authenticate", 'Basic realm="optical-switch"')
-            return self.error_response(error, request, [challenge])
+            return self.error_response(error, [challenge])
         path, root, methods = request.path, self.options.root, READABLE
         inside = path.removeprefix(root) if path.startswith(root) else "/nowhere"
         try:
@@ -78,17 +78,15 @@ class Service:
                 return answer(request)
         except RestconfError as error:
             is_method = error.status == HTTPStatus.METHOD_NOT_ALLOWED
-            return self.error_response(error, request, [("Allow", methods)] if is_method else [])
-        patch = [("Accept-Patch", f"{JSON}, {XML}")] if inside.startswith("/data") else []
+            return self.error_response(error, [("Allow", methods)] if is_method else [])
+        patch = [("Accept-Patch", JSON)] if inside.startswith("/data") else []
         return Response(200, (("Allow", methods), *patch))
 
-    def error_response(
-        self, error: RestconfError, request: Request, headers: Iterable[tuple[str, str]] = ()
-    ) -> Response:
-        """Return the response for an error, in the encoding that the client accepts."""
-        media = request.accepted or JSON
-        content_type = ("Content-Type", media)
-        return Response(error.status, (*headers, content_type), encode(error.body(), media))
+    @staticmethod
+    def error_response(error: RestconfError, headers: Iterable[tuple[str, str]] = ()) -> Response:
+        """Return the response for an error."""
+        content_type = ("Content-Type", JSON)
+        return Response(error.status, (*headers, content_type), encode(error.body()))
 
     def _resource(self, request: Request, inside: str) -> tuple[str, Answer]:
         """Return a resource's methods and the function that answers other requests than OPTIONS.
@@ -120,7 +118,7 @@ class Service:
         """Answer a request for a resource that never changes."""
         if request.method not in ("GET", "HEAD"):
             raise ProtocolError("operation-not-supported", f"{request.method} is not for this")
-        return _content(document, request.media)
+        return _content(request, document)
 
     # ---- data
 
@@ -136,12 +134,11 @@ class Service:
 
     def _get(self, request: Request, target: Target) -> Response:
         content = self.datastore.read(target)
-        query, media = request.query, request.media
-        document = resources.represent(self.datastore, target, content, query, media)
+        document = resources.represent(self.datastore, target, content, request.query)
         now = resources.validators(self.datastore, target, content)
         if resources.is_unchanged(request.headers, now):
             return Response(304, (*now.items(), NO_CACHE))
-        return _content(document, media, *now.items())
+        return _content(request, document, *now.items())
 
     def _edit(self, request: Request, target: Target, op: Op) -> Response:
         _check_group(request, "change", admin_only=target.top.name == "system-config")
@@ -188,10 +185,11 @@ class Service:
         return Response(204, settles=operation.settles)
 
 
-def _content(document: Tree, media: str, *validators: tuple[str, str]) -> Response:
-    """Return the response that shows a resource."""
-    headers = (("Content-Type", media), *validators, NO_CACHE)
-    return Response(200, headers, encode(document, media))
+def _content(request: Request, document: Tree, *validators: tuple[str, str]) -> Response:
+    """Return the response that shows a resource; RestconfError if the client takes no JSON."""
+    if not request.accepts_json:
+        raise ProtocolError("invalid-value", f"{JSON} can be had", 406)
+    return Response(200, (("Content-Type", JSON), *validators, NO_CACHE), encode(document))
 
 
 def _check_group(request: Request, verb: str, *, admin_only: bool) -> None:

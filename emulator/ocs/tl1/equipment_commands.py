@@ -46,8 +46,8 @@ def set_name(session: Tl1Session, command: Command) -> None:
 def retrieve(session: Tl1Session, command: Command) -> Result:
     """`RTRV-EQPT::SYSTEM:c:::PARAMETER=SIZE;`: `"SYSTEM:SIZE=16x16"`.
 
-    Other access identifiers and their parameters: PMON and ATTEN with CONFIG, BOOT with MODE,
-    TIMEOUT with ADMIN and USER.
+    Other access identifiers and their parameters: PMON with CONFIG, BOOT with MODE, TIMEOUT with
+    ADMIN and USER.
     """
     name = command.aid.value.upper()
     device, unit_s = session.device, session.options.timeout_unit_s
@@ -55,7 +55,6 @@ def retrieve(session: Tl1Session, command: Command) -> Result:
     (mode,) = (word for word, mode in STARTUP_MODES.items() if mode == system["startup"])
     values: dict[str, dict[str, Any]] = {
         "SYSTEM": {"SIZE": device.ports.size},
-        "ATTEN": {"CONFIG": "NONE&ABSOLUTE&RELATIVE&CONVERGED"},
         "BOOT": {"MODE": mode},
         "TIMEOUT": {group: system[field] // unit_s for group, field in TIMEOUTS.items()},
         "PMON": {"CONFIG": None},

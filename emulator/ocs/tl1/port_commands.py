@@ -5,22 +5,16 @@ from collections.abc import Callable, Iterable
 
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
-from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.port_settings import Admin
 from moefabric.emulator.ocs.tl1 import parameters
 from moefabric.emulator.ocs.tl1.front_end import Execute, Result, Tl1Session
 from moefabric.emulator.ocs.tl1.syntax import Command, DeniedError
 
 SHUTTERS = {Admin.ENABLED: "OPEN", Admin.DISABLED: "CLOSED", Admin.FAILED: "FAILED"}
-ATTENUATIONS = {name: name for name in ("NONE", "ABSOLUTE", "RELATIVE", "CONVERGED")}
 MONITOR_SETTINGS = {
     "WAVE": ("wavelength_nm", parameters.decimal(1260, 1640)),
     "OFFSET": ("offset_db", parameters.decimal(-100, 100)),
     "ATIME": ("averaging", parameters.whole(1, 8)),
-}
-ATTENUATION_SETTINGS = {
-    "MODE": ("attenuation", parameters.choice(ATTENUATIONS)),
-    "LEVEL": ("attenuation_db", parameters.decimal(-100, 100)),
 }
 BARE_LABEL = re.compile(r"[A-Za-z0-9_./+ -]*")
 
@@ -145,7 +139,7 @@ def label(device: OcsDevice, port: int) -> str:
     return device.ports.settings(port).label
 
 
-# ---- power monitors and attenuators
+# ---- power monitors
 
 
 def set_monitors(session: Tl1Session, command: Command) -> None:
@@ -161,59 +155,3 @@ def monitor(device: OcsDevice, port: int) -> str | None:
         return None
     settings = device.ports.settings(port)
     return f"{settings.wavelength_nm:.2f},{settings.offset_db:.2f},{settings.averaging}"
-
-
-def set_attenuation(session: Tl1Session, command: Command) -> None:
-    """`SET-PORT-ATTEN::33:c:::MODE=ABSOLUTE,LEVEL=-10,REFS=1;`: outputs only."""
-    numbers, size = _ports(session, command), session.device.ports.size
-    if inputs := [port for port in numbers if port in size.input_set]:
-        raise parameters.invalid_port(str(inputs[0]))
-    known = {**ATTENUATION_SETTINGS, "REFS": ("reference", parameters.whole(1, size.inputs))}
-    if "MODE" not in parameters.named(command, known):
-        raise DeniedError("IPMS", "Too few parameters (0/1) in block 2")
-    changes = {"attenuation_db": 0.0, "reference": None, **parameters.settings(command, known)}
-    session.device.ports.configure(numbers, **changes)
-
-
-def attenuation(device: OcsDevice, port: int) -> str | None:
-    """`RTRV-PORT-ATTEN`: `"33:ABSOLUTE,-10.00,1"`, i.e. mode, level, reference."""
-    if device.ports.is_input(port):
-        return None
-    settings = device.ports.settings(port)
-    return f"{settings.attenuation},{settings.attenuation_db:.2f},{settings.reference or ''}"
-
-
-# ---- flapping
-
-
-def enter_flap(session: Tl1Session, command: Command) -> None:
-    """`ENT-PORT-FLAP::1:c::1000,500,3;`: ms closed, ms open, cycles."""
-    numbers, number = _ports(session, command), parameters.whole(0, 999_999)
-    block, restore, cycles = parameters.positional(command, 1, 3)
-    try:
-        flapping = FlapSettings(
-            number(block), number(restore) if restore else None, number(cycles) if cycles else 1
-        )
-    except ValueError as error:
-        raise DeniedError("IPNV", str(error)) from error
-    session.device.flapper.configure(numbers, flapping)
-
-
-def flap(device: OcsDevice, port: int) -> str | None:
-    """`RTRV-PORT-FLAP`: `"1:1000,500,3"` for each port with settings."""
-    flapping = device.flapper.settings.get(port)
-    if flapping is None:
-        return None
-    return f"{flapping.block_ms},{flapping.restore_ms or ''},{flapping.cycles}"
-
-
-def start_flapping(device: OcsDevice, numbers: list[int]) -> None:
-    """`OPR-PORT-FLAP::1:c;`: starts flapping."""
-    if unknown := [port for port in numbers if device.flapper.settings.get(port) is None]:
-        raise DeniedError("SNVS", f"Port {unknown[0]} has no flap settings")
-    device.flapper.start(numbers)
-
-
-def stop_flapping(device: OcsDevice, numbers: list[int]) -> None:
-    """`RLS-PORT-FLAP::1:c;`: stops flapping."""
-    device.flapper.stop(numbers)

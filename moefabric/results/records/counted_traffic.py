@@ -204,9 +204,6 @@ class CountedTraffic:
                 flows[port] += len(listed)
                 resent[port] += use.resent[port]
         counted = window.after.payload_since(window.before)
-        if not window.after.counts_light:
-            uses_light = planned[:, [INTO_OCS, OUT_OF_OCS]] > 0
-            counted[:, [INTO_OCS, OUT_OF_OCS]] = counted[:, [SENT, RECEIVED]] * uses_light
         tolerance = (
             PORT_BYTES
             + FLOW_BYTES * self._with_answers(flows)

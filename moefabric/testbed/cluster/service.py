@@ -282,7 +282,6 @@ class HeldPart:
             "ports": self._counters.ports,
             "bytes": reading.bytes.tolist(),
             "frames": reading.frames.tolist(),
-            "counts_light": reading.counts_light,
         }
 
 

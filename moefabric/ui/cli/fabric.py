@@ -48,7 +48,6 @@ def _summary(wiring: FabricWiring) -> str:
         f"{len(fabric.servers)} servers of {nics}",
         fabric_description(fabric),
         f"{wiring.switch}{reason}",
-        wiring.crossbar,
         f"management {wiring.management.subnet}",
     )
     return ", ".join(parts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moefabric.api.commands import FILE, check_writable, print_json, write_output
+from moefabric.api.commands import FILE, check_writable, print_json
 from moefabric.core.errors import SpecError
 from moefabric.ui.cli.command import CliCommand, json_option
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from moefabric import GatingParameters, GatingTrace
-
-_REPLICAS = 20
 
 
 def _assignment(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> Any:
@@ -60,20 +58,18 @@ def _assignment(_context: click.Context, _option: click.Parameter, texts: tuple[
     "--replicas", type=click.IntRange(1, 1000), default=1,
     help="Traces with successive seeds; prints the least and greatest statistics of them.",
 )  # fmt: skip
-@click.option("--picture", type=FILE, help="Draw the record beside generated gating (SVG).")
 @json_option
 @click.option("--presets", "listed", is_flag=True, help="List the presets, and their sources.")
 def generate(
     preset: str | None, file: Path | None, first_step: int, rank: int | None, alike: bool,
     output: Path | None, seed: int, changes: dict[str, float | int], replicas: int,
-    picture: Path | None, as_json: Path | None, listed: bool, **sizes: int | None,
+    as_json: Path | None, listed: bool, **sizes: int | None,
 ) -> None:  # fmt: skip
     """Generate gating and print its statistics. Needs no root.
 
     PRESET is one of those that `--presets` lists. With both PRESET and `--fit`, the preset is
     compared with the record.
     """
-    from moefabric.report.trace_pictures import gating_comparison
     from moefabric.traces.gating_files import MAX_CELLS, write_gating
     from moefabric.workload.gating import generator as gating_generator
     from moefabric.workload.gating.presets import PRESETS
@@ -83,12 +79,10 @@ def generate(
         return
     if preset is None and file is None:
         raise click.UsageError("give PRESET or --fit FILE; --presets lists the presets")
-    if picture is not None and file is None:
-        raise click.UsageError("--picture draws a record beside generated gating: give --fit FILE")
     form = "" if output is None else output.suffix.removeprefix(".")
     if output is not None and form not in {"npz", "csv"}:
         raise click.UsageError(f"{output}: gating is written to .npz or .csv")
-    check_writable(output, picture)
+    check_writable(output)
     record = None if file is None else _record(file, first_step, rank)
     shape = (8, 4, 8) if record is None else record.tokens.shape[:3]
     shaped = {
@@ -102,16 +96,13 @@ def generate(
             raise SpecError([(", ".join(shaped), f"{cells} counts are more than {MAX_CELLS}")])
         traces = [
             gating_generator.generate(parameters, **shaped, seed=seed + number)
-            for number in range(max(replicas, _REPLICAS if picture else 1))
+            for number in range(replicas)
         ]
     except ValueError as error:
         raise SpecError([(preset or str(file), str(error))]) from error
     if output is not None:
         write_gating(traces[0], output, form)
-    if picture is not None and record is not None:
-        title, name = f"{record.source}: gating", preset or "fitted generator"
-        write_output(picture, gating_comparison(record, traces[:_REPLICAS], title, name))
-    _print(parameters, traces[:replicas], record, as_json=as_json)
+    _print(parameters, traces, record, as_json=as_json)
 
 
 def _record(file: Path, first_step: int, rank: int | None) -> "GatingTrace":

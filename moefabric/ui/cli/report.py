@@ -1,4 +1,4 @@
-"""`moefabric report` and `compare`: saved results as tables, pages and pictures, and changes."""
+"""`moefabric report` and `compare`: a saved result as tables, page and picture, and changes."""
 
 import sys
 from pathlib import Path
@@ -33,10 +33,10 @@ def _share(text: str) -> float:
     cls=CliCommand,
     examples=[
         "moefabric report out/prototype.json",
-        "moefabric report before.json after.json --html changes.html",
+        "moefabric report out/prototype.json --html out/prototype.html",
     ],
 )
-@click.argument("runs", type=commands.FILE, nargs=-1, required=True, metavar="RUN...")
+@click.argument("run", type=commands.FILE)
 @click.option(
     "--html", type=commands.FILE, help="Write one self-contained HTML page instead of tables."
 )
@@ -44,29 +44,21 @@ def _share(text: str) -> float:
     "--first-all-to-alls",
     "picture",
     type=commands.FILE,
-    help="Write a picture of the first all-to-alls (SVG) instead of tables. One RUN only.",
+    help="Write a picture of the first all-to-alls (SVG) instead of tables.",
 )
-def report(runs: tuple[Path, ...], html: Path | None, picture: Path | None) -> None:
-    """Show the results in files RUN, which `moefabric run --json RUN` has written.
-
-    Several runs are shown side by side, with changes from the first.
-    """
-    if len(runs) > 1 and picture is not None:
-        raise click.UsageError("--first-all-to-alls: give one RUN")
+def report(run: Path, html: Path | None, picture: Path | None) -> None:
+    """Show the result in the file RUN, which `moefabric run --json RUN` has written."""
     commands.check_writable(html, picture)
-    from moefabric.api.result import Result, Runs
+    from moefabric.api.result import Result
     from moefabric.report.bars import first_all_to_alls_picture
 
-    shown = Result.load(runs[0]) if len(runs) == 1 else Runs.load(*runs)
+    result = Result.load(run)
     if html is not None:
-        commands.write_output(html, shown.page())
-    if picture is not None and isinstance(shown, Result):
-        commands.write_output(picture, first_all_to_alls_picture(shown))
+        commands.write_output(html, result.page())
+    if picture is not None:
+        commands.write_output(picture, first_all_to_alls_picture(result))
     if html is None and picture is None:
-        if isinstance(shown, Result):
-            commands.print_tables(shown)
-        else:
-            commands.print_renderable(shown.renderable())
+        commands.print_tables(result)
 
 
 @click.command(

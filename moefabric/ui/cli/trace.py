@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from moefabric import ExecutionGraph, GatingTrace
 
 _FORMATS: Final = ("cm", "goal")
-_SUFFIXES: Final = {
-    ".goal": "goal", ".cm": "cm", ".csv": "csv", ".npz": "npz", ".et": "chakra",
-}  # fmt: skip
+_SUFFIXES: Final = {".goal": "goal", ".csv": "csv", ".npz": "npz", ".et": "chakra"}
 """Formats of files that `convert` writes, by the ending of their names."""
 _RATE: Final = "400Gb/s"
 
@@ -41,10 +39,10 @@ _rate_option = click.option(
     cls=CliGroup, examples=["moefabric trace info trace.et", "moefabric trace generate --presets"]
 )
 def trace() -> None:
-    """Read, convert, draw and generate traces of training jobs.
+    """Read, convert and generate traces of training jobs.
 
-    Formats are told from the content: Chakra, PyTorch, SimAI, GOAL, htsim's connection matrices,
-    NCCL's logs, counts and routes of gating, and those of plug-ins.
+    Formats are told from the content: Chakra, PyTorch, SimAI, GOAL, NCCL's logs, counts and
+    routes of gating, and those of plug-ins.
     """
 
 
@@ -150,8 +148,8 @@ def _gating_lines(document: Mapping[str, Any]) -> Iterator[str]:
 def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | None) -> None:
     """Write the trace FILE as OUTPUT; what is lost or assumed is printed.
 
-    OUTPUT ends in .goal, .cm, .csv, .npz (gating) or .et (Chakra; the prefix of the ranks' files),
-    or --to gives the format. Formats without collectives get their messages.
+    OUTPUT ends in .goal, .csv, .npz (gating) or .et (Chakra; the prefix of the ranks' files), or
+    --to gives the format. Formats without collectives get their messages.
     """
     from moefabric.traces.formats import named_writer
     from moefabric.traces.gating_files import write_gating
@@ -169,50 +167,8 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
         return
     named_writer(form_to).write(content, output)
     click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
-    for note in (*content.notes, *_comments(output)):
+    for note in content.notes:
         click.echo(f"note: {note}", err=True)
-
-
-def _comments(output: Path) -> Iterator[str]:
-    """Yield the comments at the start of a connection matrix: what it can't express."""
-    if output.suffix != ".cm" or not output.is_file():
-        return
-    with output.open() as lines:
-        for line in lines:
-            if not line.startswith("# "):
-                return
-            yield line.removeprefix("# ").strip()
-
-
-@trace.command(
-    short_help="Draw a trace.",
-    examples=[
-        "moefabric trace plot gating.npz -o gating.svg",
-        "moefabric trace plot trace.et -o trace.svg --rate 100Gb/s",
-    ],
-)
-@click.argument("file", type=FILE)
-@click.option("--output", "-o", type=FILE, required=True, help="SVG file to write.")
-@_format_option
-@_ranks_option
-@_rate_option
-def plot(file: Path, output: Path, form: str, ranks: int | None, rate: float) -> None:
-    """Draw the timeline and the bytes of ranks, or the loads of experts of gating.
-
-    Times are ideal: no operation slows another one down.
-    """
-    from moefabric.report.trace_pictures import gating_picture, graph_picture
-    from moefabric.traces.messages import pair_bytes
-    from moefabric.workload.graphs.execution_graph import ExecutionGraph
-    from moefabric.workload.graphs.timeline import timeline
-
-    check_writable(output)
-    _, content = _read(file, form, ranks)
-    if isinstance(content, ExecutionGraph):
-        picture = graph_picture(content, timeline(content, rate / 8), pair_bytes(content), rate)
-    else:
-        picture = gating_picture(content, file.name)
-    write_output(output, picture)
 
 
 trace.add_command(generate)
@@ -246,7 +202,7 @@ def export(
     """
     from moefabric import DemandMatrix, Experiment
     from moefabric.config.demand_file import read_demand
-    from moefabric.traces.connection_matrix import demand_matrix, matrix_text
+    from moefabric.traces.connection_matrix import matrix_text
     from moefabric.traces.goal import goal_text
     from moefabric.traces.messages import demand_graph
 
@@ -257,6 +213,5 @@ def export(
     else:
         demand = Experiment.load(file).demand(iteration, layer)
         demand = demand if collective == "dispatch" else demand.combine()
-    is_matrix = kind == "cm"
-    text = matrix_text(demand_matrix(demand)) if is_matrix else goal_text(demand_graph(demand))
+    text = matrix_text(demand) if kind == "cm" else goal_text(demand_graph(demand))
     write_output(output, text)

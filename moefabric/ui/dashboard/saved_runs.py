@@ -6,12 +6,11 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-from moefabric import Result, Runs, SpecError
+from moefabric import Result, SpecError
 from moefabric.results.parts import Json
 
 MOST_FILES: Final = 500
 """Number of the newest files that are listed."""
-MOST_COMPARED: Final = 8
 _HEAD_BYTES: Final = 4096
 _MOST_BYTES: Final = 256 << 20
 _MOST_PAGES: Final = 8
@@ -49,19 +48,16 @@ class SavedRuns:
                 entries.append({"file": file, "size": size, "modified": modified, **fields})
         return entries
 
-    def add_page(self, files: list[str]) -> str:
-        """Render one result, or several side by side.
+    def add_page(self, file: str) -> str:
+        """Render a result.
 
         Returns:
             Its key in `pages`; nobody can guess it.
 
         Raises:
-            SpecError: If a file is not one of the folder's results, or has a wrong value.
+            SpecError: If the file is not one of the folder's results, or has a wrong value.
         """
-        if not 1 <= len(files) <= MOST_COMPARED:
-            raise SpecError([("files", f"choose 1 to {MOST_COMPARED} results")])
-        paths = [self._path(file) for file in files]
-        page = Result.load(paths[0]).page() if len(paths) == 1 else Runs.load(*paths).page()
+        page = Result.load(self._path(file)).page()
         key = secrets.token_urlsafe(24)
         self.pages[key] = _CODE.sub("", page)
         while len(self.pages) > _MOST_PAGES:

@@ -90,12 +90,12 @@ class Dashboard:
         return JSONResponse(await asyncio.to_thread(self._saved_runs.entries))
 
     async def render(self, request: Request) -> Response:
-        """Render saved results, and say where the page is."""
-        files = (await _document(request)).get("files")
-        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-            raise SpecError([("files", "a list of names is needed")])
+        """Render a saved result, and say where the page is."""
+        file = (await _document(request)).get("file")
+        if not isinstance(file, str):
+            raise SpecError([("file", "the name of a result is needed")])
         async with self._rendering:
-            key = await asyncio.to_thread(self._saved_runs.add_page, files)
+            key = await asyncio.to_thread(self._saved_runs.add_page, file)
         return JSONResponse({"page": f"reports/{key}"})
 
     def _read_metrics(self) -> bytes:

@@ -91,7 +91,7 @@ def nic_samples(nics: Iterable[Nic], reading: PortReading) -> Samples:
             "nic_receive_packets_total": frames[RECEIVED],
         }
         yield labels, counts
-        if reading.counts_light and nic.kind is NicKind.OPTICAL:
+        if nic.kind is NicKind.OPTICAL:
             light = {"ocs_input_bytes_total": INTO_OCS, "ocs_output_bytes_total": OUT_OF_OCS}
             yield labels, {name: octets[column] for name, column in light.items()}
 

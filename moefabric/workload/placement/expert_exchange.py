@@ -1,11 +1,11 @@
 """Experts that move to the servers of tokens, so that fewer tokens move to the servers of experts.
 
-HybridEP (arXiv 2510.19470) is the built-in exchange: servers of a domain gather each other's
-experts while attention computes, and tokens go to other domains only.
+Exchanges are plug-ins, such as that of HybridEP (arXiv 2510.19470): servers of a domain gather each
+other's experts while attention computes, and tokens go to other domains only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 from typing import Final, Protocol
 
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.errors import SpecError
 from moefabric.workload.iterations.iteration import (
     AllReduce,
     Collective,
@@ -53,41 +52,6 @@ class ExpertExchange(Protocol):
         Raises:
             SpecError: If the exchange doesn't suit so many servers.
         """
-
-
-@dataclass(frozen=True)
-class HybridEp:
-    """Domains of servers on two levels: data centres, and the servers of each.
-
-    Attributes:
-        leaf: Servers of a data centre, which follow each other.
-        dcs: Data centres of a domain.
-        servers: Servers of a domain in each of its data centres.
-        ratio: Bytes of an expert for each byte of it that moves.
-        codec_s: Model seconds by which encoding and decoding experts lengthens attention.
-        name: The name that specifications use.
-    """
-
-    leaf: int = 1
-    dcs: int = 1
-    servers: int = 1
-    ratio: float = 1.0
-    codec_s: float = 0.0
-    name: str = "hybridep"
-
-    def computing(self, servers: int) -> NDArray[np.int64]:
-        """Return the server in the expert's domain that has the place of the token's server."""
-        levels, domains = (servers // self.leaf, self.leaf), (self.dcs, self.servers)
-        whole = servers % self.leaf == 0
-        if not whole or any(n % size for n, size in zip(levels, domains, strict=True)):
-            sizes = f"data centres of {self.leaf}, domains of {self.dcs} x {self.servers}"
-            raise SpecError([("experts", f"{servers} servers are not whole {sizes}")])
-        places = np.unravel_index(np.arange(servers), levels)
-        digits = [
-            place // size * size + place[:, None] % size
-            for place, size in zip(places, domains, strict=True)
-        ]
-        return np.ravel_multi_index(tuple(digits), levels)
 
 
 def with_expert_exchange(

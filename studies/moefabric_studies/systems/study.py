@@ -26,13 +26,13 @@ from moefabric.api.results import (
     ExperimentPrediction,
     ProgressReporter,
     RunResult,
-    StoredResults,
     Verdict,
     stored_lines,
 )
 from moefabric.api.units import Units
 from moefabric_studies.grids import Grid
 from moefabric_studies.paper.rows import INVALID, MISSED, NULL_FITS, REPORTED, Bounds, contains
+from moefabric_studies.result_blocks import StoredResults
 
 T = TypeVar("T")
 Method = Literal["emulated", "executed", "simulated", "computed", "untested"]

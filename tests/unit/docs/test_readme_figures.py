@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 import yaml
 from click.testing import CliRunner
+from moefabric_studies.result_blocks import StoredResults
 
-from moefabric.api.results import StoredResults
 from moefabric.config.loader import load_experiment
 from moefabric.core.network_cost import FIBRE_USD, PRICES, NetworkInventory, network_usd
 from moefabric.report.summary import summaries

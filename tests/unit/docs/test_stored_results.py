@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from moefabric_studies.result_blocks import StoredResults, filled
 
-from moefabric.api.results import StoredResults, filled
 from moefabric.report.stored_results import LIMIT_BYTES, stored_text
 from moefabric.results.model import read_run
 from tests.stored_results import RESULTS, ROOT, ages, pages, write_pages

@@ -15,7 +15,6 @@ from moefabric.emulator.ocs.device_failures import OcsFailure, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec, LinkTimes
 from moefabric.emulator.ocs.events import OcsEventKind
 from moefabric.emulator.ocs.fabric_link import optical_state
-from moefabric.emulator.ocs.flapping import FlapSettings
 from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
 from moefabric.emulator.ocs.port_settings import Admin
 from tests.support.memory_crossbar import MemoryCrossbar
@@ -390,11 +389,3 @@ def test_virtual_timers_fire_in_order_and_skip_cancelled() -> None:
     assert (fired, timers.now_ns()) == (["first"], 1)
     timers.advance_all()
     assert (fired, timers.now_ns()) == (["first", "second"], 2)
-
-
-@pytest.mark.parametrize("wrong", [{"block_ms": 9}, {"restore_ms": 499}, {"cycles": 1_000_001}])
-def test_port_does_not_flap_outside_the_ranges_of_its_settings(wrong: dict[str, int]) -> None:
-    assert FlapSettings(10, 500, 1_000_000).cycles == 1_000_000
-    (value,) = wrong.values()
-    with pytest.raises(ValueError, match=f"{value}: "):
-        FlapSettings(**{"block_ms": 10, **wrong})

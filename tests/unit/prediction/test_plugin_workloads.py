@@ -107,7 +107,7 @@ def test_transport_of_another_module_is_taken() -> None:
     gentle = transport_named("lab_parts:GENTLE")
     assert gentle == TcpTransport("gentle", "reno", send_buffer_bytes=65536)
     with pytest.raises(
-        SpecError, match=r"transport: 'quic' is not one of astraea, bbr, dctcp, paced, reno, tcp"
+        SpecError, match=r"transport: 'quic' is not one of bbr, dctcp, paced, reno, tcp"
     ):
         load_experiment(EXAMPLES / "prototype.yaml", ["transport=quic"])
 
@@ -161,7 +161,7 @@ def test_order_of_all_to_alls_changes_their_time_but_not_the_computation() -> No
     [
         ("dispatch_light=divert", r"fabrics\[1\].collective: divert moves bytes between phases"),
         ("split_demand=last", r"fabrics\[1\].collective: phases are split by their own demand"),
-        ("collective=sorted", r"fabrics\[1\].collective: .*'sorted' is not one of aurora, "),
+        ("collective=sorted", r"fabrics\[1\].collective: .*'sorted' is not one of concurrent, "),
     ],
 )
 def test_order_that_the_fabric_cannot_follow_is_a_fault(setting: str, message: str) -> None:

@@ -12,7 +12,6 @@ from moefabric.report.bars import first_all_to_alls_picture
 from moefabric.report.page import page
 from moefabric.report.pictures import DRAWINGS
 from moefabric.report.run_changes import run_changes
-from moefabric.report.side_by_side import run_columns, runs_bars, runs_page
 from moefabric.report.summary import FabricSummary, summaries
 from moefabric.report.table import text
 from moefabric.report.tables import Table, html_table
@@ -148,18 +147,6 @@ def test_page_and_terminal_give_the_reason(run: RunResult) -> None:
     assert LOST in page(run)
     assert 'class="tile void"' in page(run)
     assert f"mixnet is invalid: {LOST}" in text(run)
-
-
-def test_runs_side_by_side_mark_the_invalid_one_and_show_no_change(run: RunResult) -> None:
-    runs = {"before": RunResult.model_validate(document("none")), "after": run}
-    bars = runs_bars(run_columns(runs))
-    assert len(void(bars)) == 2
-    assert "(invalid)" in bars
-    shown = runs_page(runs)
-    [row] = [one for one in shown.split("<tr>") if "mixnet</th>" in one and "invalid" in one]
-    assert "<small>" not in row
-    assert row.count('class="void"') == 5
-    assert LOST in shown
 
 
 @pytest.mark.parametrize("swapped", [False, True])

@@ -374,19 +374,6 @@ def test_run_without_counters_has_no_counted_bytes() -> None:
     assert (counted.by_light, counted.by_eps) == (None, None)
 
 
-def test_ocs_without_counters_is_counted_at_the_nics_on_its_fibres() -> None:
-    bench = Bench()
-    counters = bench.counters
-    blind = type("Blind", (), {"read": lambda _: replace(counters.read(), counts_light=False)})
-    bench.windows = PortWindows(blind())
-    count = bench.start(BY_O2)
-    bench.send(BY_O2)
-    run = bench.end(count)
-    light = CountedTraffic(bench.fabric, [run]).bytes_of(run).by_light
-    assert light == pytest.approx(SIZE, rel=1e-5)
-    assert bench.texts(run) == []
-
-
 def test_bytes_that_servers_forward_on_a_patch_panel_count_once() -> None:
     panel = replace(fabric(), electrical=0, eps=None, patch_panel=True)
     bench = Bench(panel)

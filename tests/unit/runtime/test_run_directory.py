@@ -32,7 +32,7 @@ def test_wiring_survives_json(spec: Fabric, subnet: int, scale: float, switch: s
 
 def test_wiring_without_eps_and_with_scale_survives_json() -> None:
     for spec in (fabric(3, 0, scale=Scale(500, 2)), fabric(0, 4, eps=Eps(2, 3, 2.0))):
-        wiring = FabricWiring(spec, NETWORK, crossbar="tc-mirred")
+        wiring = FabricWiring(spec, NETWORK)
         assert FabricWiring.from_json(wiring.to_json().encode()) == wiring
 
 

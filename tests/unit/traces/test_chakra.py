@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.errors import SpecError, TraceError
-from moefabric.traces.chakra import ChakraJsonReader, ChakraReader, ChakraWriter
+from moefabric.traces.chakra import ChakraReader, ChakraWriter
 from moefabric.traces.chakra_schema import (
     COLLECTIVE,
     COMPUTE,
@@ -27,7 +27,7 @@ from moefabric.traces.chakra_schema import (
 )
 from moefabric.traces.chakra_schema import Node as ChakraNode
 from moefabric.traces.files import read_bytes
-from moefabric.traces.formats import read_trace, trace_reader
+from moefabric.traces.formats import read_trace
 from moefabric.workload.collectives.program import lower
 from moefabric.workload.collectives.ring import RING
 from moefabric.workload.graphs.execution_graph import WORLD, CollectiveKind, ExecutionGraph, Node
@@ -119,28 +119,6 @@ def test_groups_beside_a_trace_are_read() -> None:
     result = json.loads((DATA / "mini_moe_ep4_dp2" / "result.json").read_text())
     assert expert.duration_s == pytest.approx(result["comp_ns"] / 1e9)
     assert not list(graph.faults())
-
-
-def test_the_json_of_the_feeder_is_read() -> None:
-    graph = read_trace(DATA / "small.json")
-    assert isinstance(graph, ExecutionGraph)
-    node = graph.ranks[0][5]
-    assert (node.number, node.after, node.duration_s) == (435, (432, 216, 217), 28e-6)
-    assert node.kind == "compute"
-    assert trace_reader(DATA / "small.json").name == "chakra-json"
-
-
-def test_the_json_has_messages_and_collectives(tmp_path: Path) -> None:
-    entries = [
-        {"Id": 0, "NodeType": 7, "comm_type": 6, "comm_size": 64, "is_cpu_op": False},
-        {"Id": 1, "NodeType": 5, "comm_size": 8, "comm_src": 0, "comm_dst": 1, "comm_tag": 2},
-    ]
-    for rank in range(2):
-        text = json.dumps({"workload_graph": [*entries[:1], *entries[rank + 1 :]]})
-        (tmp_path / f"t.{rank}.json").write_text(text)
-    graph = ChakraJsonReader().read(tmp_path)
-    assert graph.ranks[0][0] == Node(0, "collective", collective="all_to_all", size=64)
-    assert graph.ranks[0][1] == Node(1, "send", size=8, peer=1, tag=2)
 
 
 @given(graph=execution_graphs())
@@ -251,30 +229,8 @@ def test_an_announcement_of_ten_gigabytes_is_refused_without_memory(tmp_path: Pa
         read_trace(file)
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        (3, r"workload_graph\[0\]: an object is needed"),
-        ({}, r"workload_graph\[0\].Id: None is not a whole number"),
-        ({"Id": True, "NodeType": 4}, r"workload_graph\[0\].Id: True is not a whole number"),
-        ({"Id": 1, "NodeType": 4, "data_deps": ["a"]}, r"\[0\].data_deps: a list of the numbers"),
-        ({"Id": 1, "NodeType": 4, "data_deps": [-1]}, r"\[0\].data_deps: a list of the numbers"),
-        ({"Id": 1, "NodeType": 4, "Name": "\ud800"}, r"workload_graph\[0\]: .*utf-8"),
-        ({"Id": 1, "NodeType": 4, "runtime": 1.5}, r"\[0\].runtime: 1.5 is not a whole number"),
-        ({"Id": 1, "NodeType": 4, "data_deps": [2]}, r"\[0\] \(node 1\): it depends on node 2"),
-    ],
-)
-def test_faults_of_json_have_the_place(tmp_path: Path, entry: object, message: str) -> None:
-    file = tmp_path / "t.json"
-    file.write_text(json.dumps({"workload_graph": [entry]}))
-    with pytest.raises(TraceError, match=message):
-        read_trace(file)
-
-
-@pytest.mark.parametrize("source", ["mini_moe_ep4_dp2/m.0.et", "small.json"])
-def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> None:
-    random, data = Random(1), (DATA / source).read_bytes()
-    reader = ChakraReader() if source.endswith("et") else ChakraJsonReader()
+def test_damaged_files_are_read_or_are_faults(tmp_path: Path) -> None:
+    random, data = Random(1), (DATA / "mini_moe_ep4_dp2/m.0.et").read_bytes()
     file, faults = tmp_path / "t.0", 0
     (tmp_path / "groups.json").write_bytes((DATA / "mini_moe_ep4_dp2/groups.json").read_bytes())
     for _ in range(300):
@@ -283,7 +239,7 @@ def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> No
             damaged[random.randrange(len(damaged))] = random.randrange(256)
         file.write_bytes(damaged[: random.randint(1, len(damaged))])
         try:
-            reader.read(file)
+            ChakraReader().read(file)
         except TraceError:
             faults += 1
     assert faults > 100

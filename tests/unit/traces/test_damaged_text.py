@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.connection_graph import ConnectionMatrixReader
-from moefabric.traces.deepseek_kernels import DeepseekKernelsReader
 from moefabric.traces.formats import TraceReader
 from moefabric.traces.gating_files import CountsCsvReader
 from moefabric.traces.goal import GoalReader
@@ -33,15 +31,6 @@ SAMPLES: dict[str, tuple[TraceReader, str]] = {
             "rank 1 {\nx: recv 9b from 0 tag 3 cpu 1\n}\n"
         ),
     ),
-    "cm": (
-        ConnectionMatrixReader(),
-        (
-            "Nodes 3\nConnections 3\nTriggers 2\nFailures 1\n0->1 id 1 start 5 size 9 "
-            "recv_done_trigger 1 send_done_trigger 2\n1->2 trigger 1 size 8 prio -1\n"
-            "2->0 trigger 2 size 1\ntrigger id 1 oneshot\ntrigger id 2 barrier count 1\n"
-            "failure switch 1\n"
-        ),
-    ),
     "simai": (
         SimaiReader(),
         (
@@ -60,14 +49,6 @@ SAMPLES: dict[str, tuple[TraceReader, str]] = {
             "root 0 comm 0xb [nranks=1] stream 0x3\n"
             f"{_LINE}Send: opCount 2 sendbuff 0x1 recvbuff 0x2 count 7 datatype 7 op 0 root 0 "
             "comm 0xa [nranks=1] stream 0x4\n"
-        ),
-    ),
-    "kernels": (
-        DeepseekKernelsReader(),
-        (
-            "kernel,start_us,dur_us,stream\nnotify,94,10,2\n"
-            '"x::dispatch<false, 1, true",110,3320,2\n'
-            "layout,5310,74,2\nx::combine,6793,4604,2\n"
         ),
     ),
     "counts": (CountsCsvReader(), "step,layer,source,expert,tokens\n0,1,0,3,5\n1,1,1,0,7\n"),
@@ -122,8 +103,8 @@ def test_file_of_another_format_is_not_taken(name: str, tmp_path: Path) -> None:
 
 
 def test_golden_files_are_recognised() -> None:
-    files = [*(GOLDEN / "simulators").glob("*8.*")]
-    assert len(files) == 4
+    files = [*(GOLDEN / "simulators").glob("*8.goal")]
+    assert len(files) == 2
     for file in files:
         taken = [n for n, (reader, _) in SAMPLES.items() if reader.matches(file, file.read_bytes())]
         assert taken == [file.suffix[1:]]

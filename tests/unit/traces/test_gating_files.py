@@ -150,8 +150,8 @@ def test_counts_need_their_columns(tmp_path: Path) -> None:
 
 
 def test_graph_is_not_gating(tmp_path: Path) -> None:
-    path = written(tmp_path, "flows.cm", "Nodes 2\nConnections 0\n")
-    with pytest.raises(TraceError, match=r"is a trace of operations \(cm\), not of gating"):
+    path = written(tmp_path, "flows.goal", "num_ranks 1\nrank 0 {\n}\n")
+    with pytest.raises(TraceError, match=r"is a trace of operations \(goal\), not of gating"):
         load_gating(path)
 
 

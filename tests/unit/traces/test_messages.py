@@ -11,13 +11,14 @@ import pytest
 from moefabric.core.errors import SpecError
 from moefabric.traces import messages
 from moefabric.traces.goal import GoalReader, GoalWriter
-from moefabric.traces.messages import FlowsCsvWriter, lowered, message_bytes, pair_bytes
+from moefabric.traces.messages import FlowsCsvWriter, lowered
 from moefabric.workload.graphs.execution_graph import (
     COLLECTIVES,
     CollectiveKind,
     ExecutionGraph,
     Node,
 )
+from tests.support.graph_bytes import message_bytes, pair_bytes
 
 
 def job(kind: CollectiveKind) -> ExecutionGraph:

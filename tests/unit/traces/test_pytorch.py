@@ -1,29 +1,25 @@
-"""PyTorch execution traces and profiles: real ones, programs written for comm_replay, faults."""
+"""PyTorch execution traces and profiles: real ones, and faults."""
 
 import gzip
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
 
-from moefabric.core.errors import SpecError, TraceError
+from moefabric.core.errors import TraceError
 from moefabric.traces.c10d_calls import group_size, likely_group
 from moefabric.traces.files import rank_files
 from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.traces.pytorch_execution import PytorchExecutionReader
 from moefabric.traces.pytorch_profile import PytorchProfileReader, read_profile
-from moefabric.traces.pytorch_writer import PytorchExecutionWriter
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
-from tests.support.execution_graphs import execution_graphs
 
 DATA = Path(__file__).parents[2] / "data" / "traces" / "pytorch"
 DLRM = DATA / "dlrm"
@@ -106,141 +102,6 @@ def test_the_trace_of_one_rank_stands_for_all() -> None:
     assert kinds == {"broadcast": 6, "all_reduce": 15}
     assert collectives(graph.ranks[0])[2].size == 8196000
     assert "the file of one rank stands for all 2 ranks" in graph.notes
-
-
-@given(graph=execution_graphs())
-def test_what_a_program_can_say_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, graph: ExecutionGraph
-) -> None:
-    for members in graph.groups.values():
-        assume(list(members) == sorted(members))
-    for nodes in graph.ranks.values():
-        assume(len({node.tag for node in nodes if node.kind in {"send", "receive"}}) < 2)
-        for node in nodes:
-            size = len(graph.groups[node.group])
-            assume(node.collective not in {"scatter", "reduce_scatter"} or node.size % size == 0)
-            assume(node.collective != "all_to_all" or node.splits or node.size % size == 0)
-    first, second = (tmp_path_factory.mktemp("trace") for _ in range(2))
-    PytorchExecutionWriter().write(graph, first)
-    program = PytorchExecutionReader().read(first)
-    assert not list(program.faults())
-    assert {rank: Counter(map(content, nodes)) for rank, nodes in program.ranks.items()} == {
-        rank: Counter(map(content, nodes)) for rank, nodes in graph.ranks.items()
-    }
-    PytorchExecutionWriter().write(program, second)
-    again = PytorchExecutionReader().read(second)
-    assert (again.ranks, again.groups) == (program.ranks, program.groups)
-
-
-def content(node: Node) -> Node:
-    """Return an operation without what the format has no place for."""
-    splits = () if len(set(node.splits)) < 2 else node.splits
-    root = node.root if node.collective in {"broadcast", "reduce", "gather", "scatter"} else 0
-    return replace(node, number=0, name="", after=(), stream=-1, tag=0, splits=splits, root=root)
-
-
-def test_a_program_waits_before_the_first_operation_that_needs_a_result(tmp_path: Path) -> None:
-    start = Node(0, "collective", collective="all_reduce", size=4)
-    nodes = (start, Node(1, "compute", duration_s=1e-3), Node(2, "compute", after=(0,)))
-    PytorchExecutionWriter().write(ExecutionGraph({0: nodes}), tmp_path)
-    written = json.loads((tmp_path / "rank-0.json").read_text())["nodes"]
-    names = [
-        node["inputs"]["values"][-6] if node["name"] == "record_param_comms" else node["name"]
-        for node in written[3:]
-    ]
-    assert names == ["allreduce", "computation", "wait", "computation"]
-    again = PytorchExecutionReader().read(tmp_path).ranks[0]
-    assert [node.after for node in again] == [(), (), (again[1].number, again[0].number)]
-
-
-def test_an_all_to_all_takes_what_the_other_ranks_send(tmp_path: Path) -> None:
-    sent = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
-    ranks = {
-        rank: (Node(0, "collective", collective="all_to_all", size=sum(of), splits=of),)
-        for rank, of in enumerate(sent)
-    }
-    PytorchExecutionWriter().write(ExecutionGraph(ranks), tmp_path)
-    written = json.loads((tmp_path / "rank-1.json").read_text())["nodes"][3]
-    facts = {one["name"]: one["value"] for one in written["attrs"]}
-    assert facts["in_split_size"] == "[4, 5, 6]"
-    assert facts["out_split_size"] == "[2, 5, 8]"
-    assert (facts["in_msg_nelems"], facts["out_msg_nelems"]) == (15, 15)
-
-
-def test_programs_have_what_the_parser_of_comm_replay_reads(tmp_path: Path) -> None:
-    # The rules are those of et_replay/execution_trace.py and et_replay/comm/commsTraceParser.py.
-    PytorchExecutionWriter().write(shipped(DLRM), tmp_path)
-    document = json.loads((tmp_path / "rank-5.json").read_text())
-    assert document["schema"] == "1.1.1-chakra.0.0.4"
-    numbers = [node["id"] for node in document["nodes"]]
-    assert numbers == sorted(set(numbers))
-    for node in document["nodes"]:
-        assert isinstance(node["ctrl_deps"], int)
-        for side in ("inputs", "outputs"):
-            columns = [node[side][key] for key in ("values", "shapes", "types", "strides")]
-            assert len({len(column) for column in columns}) == 1
-        facts = {one["name"]: one["value"] for one in node["attrs"]}
-        assert {"rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema"} <= set(facts)
-        if node["name"] != "record_param_comms":
-            continue
-        assert facts["pg_name"].isdecimal()
-        values = node["inputs"]["values"]
-        first = 0 if facts["collective_name"] == "wait" else 1
-        (request, is_message), (group, _), rank = values[first : first + 3]
-        assert (type(request), is_message, group, rank) == (int, False, "0", 5)
-        if facts["collective_name"] == "all_to_allv":
-            splits = (json.loads(facts[key]) for key in ("in_split_size", "out_split_size"))
-            sizes = (facts["in_msg_nelems"], facts["out_msg_nelems"])
-            assert tuple(map(sum, splits)) == sizes
-
-
-def test_collectives_of_a_group_keep_their_order(tmp_path: Path) -> None:
-    nodes = (
-        Node(0, "collective", collective="all_reduce", size=4, after=(2,)),
-        Node(1, "collective", collective="barrier"),
-        Node(2, "compute", duration_s=1.0),
-    )
-    PytorchExecutionWriter().write(ExecutionGraph({0: nodes}), tmp_path)
-    again = PytorchExecutionReader().read(tmp_path).ranks[0]
-    assert [node.collective or node.kind for node in again] == ["compute", "all_reduce", "barrier"]
-
-
-def test_groups_keep_their_names_and_have_decimal_ones_in_the_file(tmp_path: Path) -> None:
-    node = Node(0, "collective", collective="all_reduce", size=4, group="ep")
-    graph = ExecutionGraph({0: (node,), 1: (node,)}, {"ep": (0, 1)})
-    PytorchExecutionWriter().write(graph, tmp_path)
-    written = json.loads((tmp_path / "rank-1.json").read_text())
-    assert [one["pg_name"] for one in json.loads(written["nodes"][2]["inputs"]["values"][0])] == [
-        "0",
-        "1",
-    ]
-    again = PytorchExecutionReader().read(tmp_path)
-    assert again.groups == {WORLD: (0, 1), "ep": (0, 1)}
-    assert again.ranks[1][0].group == "ep"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "groups", "message"),
-    [
-        ((Node(0, "compute", after=(7,)),), {}, "waits for operation 7"),
-        (
-            (
-                Node(0, "send", peer=0, size=1, tag=1),
-                Node(1, "receive", peer=0, size=1, tag=1),
-                Node(2, "send", peer=0, size=1, tag=2),
-                Node(3, "receive", peer=0, size=1, tag=2),
-            ),
-            {},
-            "several tags",
-        ),
-    ],
-)
-def test_what_a_program_cannot_say_is_an_error(
-    tmp_path: Path, nodes: tuple[Node, ...], groups: Mapping[str, tuple[int, ...]], message: str
-) -> None:
-    with pytest.raises(SpecError, match=message):
-        PytorchExecutionWriter().write(ExecutionGraph({0: nodes}, groups), tmp_path / "t")
-    assert not (tmp_path / "t").exists()
 
 
 def call(*inputs: object, name: str = "record_param_comms", number: object = 1) -> dict[str, Any]:
@@ -482,9 +343,7 @@ def test_a_profile_of_another_run_is_a_fault(tmp_path: Path) -> None:
 def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> None:
     random, file, faults = Random(2), tmp_path / "t.json", 0
     if source == "execution":
-        graph = shipped(DLRM / "dlrm_eg")
-        PytorchExecutionWriter().write(graph, tmp_path / "all")
-        data = (tmp_path / "all" / "rank-0.json").read_bytes()
+        data = gzip.decompress((DATA / "gloo/et_0.json.gz").read_bytes())
     elif source == "gloo":
         data = gzip.decompress((DATA / "gloo/kineto_2.json.gz").read_bytes())
     else:

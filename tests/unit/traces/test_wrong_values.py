@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.chakra import ChakraJsonReader
 from moefabric.traces.formats import TraceReader
-from moefabric.traces.param_basic import ParamBasicReader
 from moefabric.traces.pytorch_execution import PytorchExecutionReader
 from moefabric.traces.pytorch_profile import PytorchProfileReader
-from moefabric.traces.pytorch_writer import PytorchExecutionWriter
-from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
+from tests.support.paths import REPOSITORY
 
 WRONG: tuple[Any, ...] = (
     None, True, -1, 1 << 40, 1 << 70, -(1 << 70), 1.5, -1e300, float("nan"), float("inf"), "", "x",
@@ -26,12 +23,6 @@ WRONG: tuple[Any, ...] = (
     "wait", "1" * 30, [1, 2, 3, 4, 5, "cuda:0"],
 )  # fmt: skip
 
-CHAKRA = {
-    "workload_graph": [
-        {"Id": 0, "NodeType": 7, "comm_type": 6, "comm_size": 64, "data_deps": [], "runtime": 3},
-        {"Id": 1, "NodeType": 5, "comm_size": 8, "comm_src": 0, "comm_dst": 1, "data_deps": [0]},
-    ]
-}
 PROFILE_KERNEL = {
     "stream": 9, "Collective name": "all_to_allv", "dtype": "Float", "In msg nelems": 8,
     "In split size": "[4, 4]", "Process Group Name": "0", "Process Group Ranks": "[0, 1]",
@@ -43,43 +34,17 @@ PROFILE = {
         {"cat": "kernel", "name": "ncclDevKernel", "ts": 5, "dur": 5, "args": PROFILE_KERNEL},
     ]
 }
-BASIC = [
-    {
-        "comms": "all_to_allv", "req": 0, "startTime_ns": 0, "world_size": 2, "pg_id": 1,
-        "in_msg_size": 8, "dtype": "Float", "in_split": [4, 4], "global_ranks": [0, 1],
-    },
-    {"comms": "wait", "req": 0, "pg_id": 1},
-    {"compute": "gemm"},
-    {"comms": "scatter", "out_msg_size": 3, "dtype": "Int", "pg_id": 1, "root": 1},
-]  # fmt: skip
-
-
-def execution(folder: Path) -> Any:
-    nodes = (
-        Node(0, "collective", collective="all_to_all", size=3, splits=(3,), group="ep"),
-        Node(1, "collective", collective="broadcast", size=8, group=WORLD, after=(0,)),
-        Node(2, "send", peer=0, size=1),
-        Node(3, "receive", peer=0, size=1),
-        Node(4, "compute", duration_s=1e-3, after=(2, 3)),
-    )
-    PytorchExecutionWriter().write(ExecutionGraph({0: nodes}, {"ep": (0,)}), folder)
-    return json.loads((folder / "rank-0.json").read_text())
+EXECUTION = json.loads((REPOSITORY / "tests/fuzz/corpus/traces-pytorch-et/rank.json").read_text())
 
 
 @pytest.mark.parametrize(
     ("reader", "document"),
-    [
-        (ChakraJsonReader(), CHAKRA),
-        (PytorchExecutionReader(), None),
-        (PytorchProfileReader(), PROFILE),
-        (ParamBasicReader(), BASIC),
-    ],
+    [(PytorchExecutionReader(), EXECUTION), (PytorchProfileReader(), PROFILE)],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_wrong_values_are_read_or_are_faults(
     tmp_path: Path, reader: TraceReader, document: Any
 ) -> None:
-    document = execution(tmp_path / "program") if document is None else document
     random, file, faults = Random(3), tmp_path / "t.0.json", 0
     places = [place for place in places_in(document) if place]
     for _ in range(400):

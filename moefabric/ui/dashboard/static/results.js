@@ -1,52 +1,46 @@
-// Saved results: a list, and a page of one or several in a frame that runs no code.
+// Saved results: a list, and the page of one in a frame that runs no code.
 
 import { get, post } from "./connection.js";
 import { byId, html, scaled, setText } from "./elements.js";
 
-const chosen = new Set();
+let chosen = "";
 
 /** Loads the list of results. */
 export async function loadResults() {
-  chosen.clear();
-  showChoice();
+  chosen = "";
+  byId("render").disabled = true;
   try {
     const entries = await get("api/results");
     byId("saved").replaceChildren(...entries.map(row));
-    setText("results-note", entries.length ? "Choose one to read it, or several to compare them." : "The folder has no results: `moefabric run EXPERIMENT.yaml --json out/NAME.json` writes one.");
+    setText("results-note", entries.length ? "Choose one to read it." : "The folder has no results: `moefabric run EXPERIMENT.yaml --json out/NAME.json` writes one.");
   } catch (error) {
     setText("results-note", error.message);
   }
 }
 
 function row(entry) {
-  const box = html("input", { type: "checkbox", "aria-label": entry.file });
-  box.addEventListener("change", () => {
-    if (box.checked) chosen.add(entry.file);
-    else chosen.delete(entry.file);
-    showChoice();
+  const choice = html("input", { type: "radio", name: "result", "aria-label": entry.file });
+  choice.addEventListener("change", () => {
+    chosen = entry.file;
+    byId("render").disabled = false;
   });
   const verdict = entry.verdict ?? (entry.file.endsWith(".jsonl") ? "journal" : "unknown");
   const written = new Date(entry.modified * 1000).toISOString().slice(0, 16).replace("T", " ");
-  return html("tr", {}, html("td", {}, html("label", {}, box)), html("td", {}, entry.experiment), html("td", {}, entry.file),
+  return html("tr", {}, html("td", {}, html("label", {}, choice)), html("td", {}, entry.experiment), html("td", {}, entry.file),
     html("td", {}, html("span", { class: `pill ${verdict}` }, verdict)), html("td", {}, written), html("td", {}, scaled(entry.size, "B")));
 }
 
-function showChoice() {
-  byId("render").disabled = !chosen.size;
-  byId("render").textContent = chosen.size > 1 ? `Compare ${chosen.size}` : "Show";
-}
-
-/** Shows the chosen results. */
+/** Shows the chosen result. */
 export async function renderChosen() {
   byId("render").disabled = true;
   setText("results-note", "Rendering …");
   try {
-    const { page } = await post("api/results/page", { files: [...chosen] });
+    const { page } = await post("api/results/page", { file: chosen });
     byId("report").src = page;
     byId("report").hidden = false;
-    setText("results-note", [...chosen].join(", "));
+    setText("results-note", chosen);
   } catch (error) {
     setText("results-note", error.message);
   }
-  showChoice();
+  byId("render").disabled = false;
 }

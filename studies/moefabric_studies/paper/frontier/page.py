@@ -10,7 +10,6 @@ from typing import Final
 
 from moefabric import rate_text
 from moefabric.api.charts import MISSING, percentage, ratio, usd
-from moefabric.api.results import StoredResults, filled
 from moefabric_studies.markdown import page_of
 from moefabric_studies.paper.frontier.networks import (
     EPS,
@@ -35,6 +34,7 @@ from moefabric_studies.paper.frontier.results import (
     efficient,
 )
 from moefabric_studies.paper.frontier.study import CORNER, SETTLE_S
+from moefabric_studies.result_blocks import StoredResults, filled
 
 Row = Sequence[str]
 

@@ -9,12 +9,14 @@ import numpy as np
 from pydantic import Field
 
 from moefabric import FabricError
-from moefabric.api.links import DecisionTimes, astraea, dctcp, governed
+from moefabric.api.links import dctcp
 from moefabric.api.plugins import Section
 from moefabric_studies.grids import captions, grid
+from moefabric_studies.systems.astraea.decisions import OWN_WEIGHTS, Actor
 from moefabric_studies.systems.astraea.fairness import convergence_s, deviation, jain, late_rates
 from moefabric_studies.systems.astraea.flows import BIN_S, Bottleneck, Trace, trace_of
 from moefabric_studies.systems.astraea.pictures import throughput_picture
+from moefabric_studies.systems.astraea.policy import DecisionTimes, governed
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 
@@ -37,7 +39,7 @@ class AstraeaSetup(Section):
     """Runs of Astraea and of bbr at the first bottleneck."""
     late_ms: float = Field(default=20.0, gt=0)
     """Most that the link's relay may be late, at the 99th percentile, in ms."""
-    weights: str = str(astraea.OWN_WEIGHTS)
+    weights: str = str(OWN_WEIGHTS)
     """The actor's weights."""
 
 
@@ -113,7 +115,7 @@ class AstraeaStudy:
         far = Bottleneck(setup.far_rate_bps, setup.far_rtt_ms / 1e3)
         fair, decisions = replace(near, is_fair=True), DecisionTimes()
         with ExitStack() as undo:
-            actor = astraea.Actor.load(context.folder / setup.weights)
+            actor = Actor.load(context.folder / setup.weights)
             actor_control, times = undo.enter_context(governed(actor))
             marked = undo.enter_context(dctcp())
             plan = [

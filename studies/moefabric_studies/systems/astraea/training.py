@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from moefabric.api.links import astraea
+from moefabric_studies.systems.astraea import decisions
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class FluidLinks:
     least: Tensor
     most: Tensor
     time_s: float = 0.0
-    history: deque[Tensor] = field(default_factory=lambda: deque(maxlen=astraea.HISTORY))
+    history: deque[Tensor] = field(default_factory=lambda: deque(maxlen=decisions.HISTORY))
 
     @classmethod
     def drawn(cls) -> "FluidLinks":
@@ -76,7 +76,7 @@ class FluidLinks:
         starts = torch.where(torch.arange(FLOWS) < number, starts, torch.inf)
         window = torch.full((LINKS, FLOWS), 10.0)
         # Half of the links start with windows that are anything but fair.
-        unfair = capacity * delay * 1.5 * torch.rand(LINKS, FLOWS) + astraea.LEAST_WINDOW
+        unfair = capacity * delay * 1.5 * torch.rand(LINKS, FLOWS) + decisions.LEAST_WINDOW
         window = torch.where(torch.rand(LINKS, 1) < 0.5, unfair, window)
         rtt = delay.expand(LINKS, FLOWS).clone()
         return cls(
@@ -96,13 +96,13 @@ class FluidLinks:
     def disturb(self) -> None:
         """Change a third of the windows, as a stall of a sender or its receiver does."""
         factor = torch.where(torch.rand_like(self.window) < 0.3, 0.4, 1.0)
-        self.window = (self.window * factor).clamp(min=astraea.LEAST_WINDOW)
+        self.window = (self.window * factor).clamp(min=decisions.LEAST_WINDOW)
 
     def detached(self) -> None:
         """Forget how the state arose, so that gradients end here."""
         for name in ("window", "served", "smoothed", "least", "most"):
             setattr(self, name, getattr(self, name).detach())
-        self.history = deque((one.detach() for one in self.history), maxlen=astraea.HISTORY)
+        self.history = deque((one.detach() for one in self.history), maxlen=decisions.HISTORY)
 
     def step(self, actor: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         """Let one interval pass and all flows act.
@@ -127,13 +127,13 @@ class FluidLinks:
         begun = active > 0
         self.least = torch.where(begun, torch.minimum(self.least, own_rtt), self.least)
         self.most = torch.where(begun, torch.maximum(self.most, throughput), self.most)
-        pace = (2 * astraea.INTERVAL_S / rtt).clamp(max=1)
+        pace = (2 * decisions.INTERVAL_S / rtt).clamp(max=1)
         self.smoothed = torch.where(
             begun, self.smoothed + pace * (own_rtt - self.smoothed), own_rtt
         )
         least = torch.where(begun, self.least, own_rtt)
         most = self.most * self.noise * PACKET
-        state = astraea.Measurements(
+        state = decisions.Measurements(
             measured * PACKET,
             most,
             own_rtt,
@@ -147,21 +147,21 @@ class FluidLinks:
             lost * rtt,
         )
         self.history.append(torch.stack(state.features(), dim=-1))
-        while len(self.history) < astraea.HISTORY:
+        while len(self.history) < decisions.HISTORY:
             self.history.append(self.history[-1])
         action = torch.tanh(actor(torch.cat(list(self.history), dim=-1)))[..., 0]
         self.window = torch.where(begun, _next_window(self.window, action), self.window)
-        lag = (astraea.INTERVAL_S / rtt).clamp(max=1)
+        lag = (decisions.INTERVAL_S / rtt).clamp(max=1)
         self.served = self.served + lag * (self.window - self.served)
-        self.time_s += astraea.INTERVAL_S
+        self.time_s += decisions.INTERVAL_S
         return throughput * active, lost * active, rtt
 
 
 def _next_window(window: Tensor, action: Tensor) -> Tensor:
-    """Return windows in whole packets, as `astraea.next_window`, with the gradient of real ones."""
-    grown, shrunk = window * (1 + astraea.STEP * action), window / (1 - astraea.STEP * action)
-    real = torch.where(action >= 0, grown, shrunk).clamp(min=astraea.LEAST_WINDOW)
-    whole = torch.where(action >= 0, grown.ceil(), shrunk.floor()).clamp(min=astraea.LEAST_WINDOW)
+    """Return windows in whole packets as `decisions.next_window`, with gradients of real ones."""
+    grown, shrunk = window * (1 + decisions.STEP * action), window / (1 - decisions.STEP * action)
+    real = torch.where(action >= 0, grown, shrunk).clamp(min=decisions.LEAST_WINDOW)
+    whole = torch.where(action >= 0, grown.ceil(), shrunk.floor()).clamp(min=decisions.LEAST_WINDOW)
     return real + (whole - real).detach()
 
 
@@ -191,8 +191,8 @@ def penalty(links: FluidLinks, actor: nn.Module) -> Tensor:
 def network() -> nn.Sequential:
     """Return an actor without its last tanh, whose first actions are near 0."""
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(astraea.WIDTHS):
-        layers += [nn.Linear(inputs, outputs), nn.LeakyReLU(astraea.LEAK)]
+    for inputs, outputs in pairwise(decisions.WIDTHS):
+        layers += [nn.Linear(inputs, outputs), nn.LeakyReLU(decisions.LEAK)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -210,7 +210,7 @@ def load(actor: nn.Module, path: Path) -> None:
     """Read weights that `save` wrote."""
     linear = [layer for layer in actor.modules() if isinstance(layer, nn.Linear)]
     with torch.no_grad():
-        for layer, (weights, biases) in zip(linear, astraea.Actor.load(path).layers, strict=True):
+        for layer, (weights, biases) in zip(linear, decisions.Actor.load(path).layers, strict=True):
             layer.weight.copy_(torch.tensor(weights.T))
             layer.bias.copy_(torch.tensor(biases))
 

@@ -7,9 +7,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.api import workloads
+from moefabric.api.workloads import CollectiveOrder
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.systems.aurora.colocation import moving
+from moefabric_studies.systems.aurora.orders import (
+    Aurora,
+    AuroraGreedy,
+    RandomOrder,
+    RingShift,
+    ShortestFirst,
+    port_bytes,
+)
 from moefabric_studies.systems.aurora.pictures import OrderRatios
 
 CONCURRENT, AURORA, GREEDY, SJF, RCS, RING = (
@@ -20,12 +28,12 @@ CONCURRENT, AURORA, GREEDY, SJF, RCS, RING = (
     "rcs",
     "ring-shift",
 )
-ORDERS: Final[Mapping[str, workloads.CollectiveOrder]] = {
-    AURORA: workloads.Aurora(),
-    GREEDY: workloads.AuroraGreedy(),
-    RING: workloads.RingShift(),
-    RCS: workloads.RandomOrder(),
-    SJF: workloads.ShortestFirst(),
+ORDERS: Final[Mapping[str, CollectiveOrder]] = {
+    AURORA: Aurora(),
+    GREEDY: AuroraGreedy(),
+    RING: RingShift(),
+    RCS: RandomOrder(),
+    SJF: ShortestFirst(),
 }
 _DRAWS: Final = 8
 """Demands of each exponent."""
@@ -39,8 +47,7 @@ def fluid_ratios(demands: Sequence[Demand]) -> OrderRatios:
     ratios: dict[str, list[float]] = {CONCURRENT: [1.0] * len(demands)}
     for name, order in ORDERS.items():
         ratios[name] = [
-            sum(map(workloads.port_bytes, order.phases(demand))) / workloads.port_bytes(demand)
-            for demand in demands
+            sum(map(port_bytes, order.phases(demand))) / port_bytes(demand) for demand in demands
         ]
     return ratios
 

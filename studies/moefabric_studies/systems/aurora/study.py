@@ -13,7 +13,7 @@ from pydantic import Field
 from moefabric import Result
 from moefabric.api.plugins import InputPath, Section, experiment_of
 from moefabric.api.results import FabricResult, joined_phases
-from moefabric.api.workloads import Aurora, load_gating
+from moefabric.api.workloads import load_gating
 from moefabric_studies.grids import Grid, captions, grid
 from moefabric_studies.systems.aurora import packets
 from moefabric_studies.systems.aurora.colocation import moving
@@ -28,6 +28,7 @@ from moefabric_studies.systems.aurora.demands import (
     other_demands,
 )
 from moefabric_studies.systems.aurora.deployment import Deployments
+from moefabric_studies.systems.aurora.orders import Aurora
 from moefabric_studies.systems.aurora.pictures import OrderRatios, orders_picture, phases_picture
 from moefabric_studies.systems.measured import cells_of, times_s, valid_fabrics
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext

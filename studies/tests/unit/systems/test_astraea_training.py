@@ -7,9 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="nightly: needs PyTorch: packaging/setup all")
 
-from moefabric_studies.systems.astraea import training  # noqa: E402 - as above
-
-from moefabric.emulator.congestion import astraea  # noqa: E402 - after the check for PyTorch
+from moefabric_studies.systems.astraea import decisions, training  # noqa: E402 - after the check for PyTorch
 
 pytestmark = pytest.mark.nightly
 
@@ -33,7 +31,7 @@ def test_no_link_carries_more_than_its_capacity(links: training.FluidLinks) -> N
 
 def test_windows_change_as_in_the_kernel() -> None:
     window, action = torch.tensor([200.0, 200.0, 10.0]), torch.tensor([1.0, -1.0, 0.3])
-    expected = astraea.next_window(window.double().numpy(), action.double().numpy())
+    expected = decisions.next_window(window.double().numpy(), action.double().numpy())
     assert training._next_window(window, action).tolist() == expected.tolist()
 
 
@@ -52,4 +50,4 @@ def test_saved_weights_act_as_the_trained_network(tmp_path: Path) -> None:
     states = np.random.default_rng(1).uniform(0, 2, (4, 50))
     with torch.no_grad():
         expected = torch.tanh(actor(torch.tensor(states).float()))[:, 0].tolist()
-    assert astraea.Actor.load(path).act(states) == pytest.approx(expected, abs=2e-3)
+    assert decisions.Actor.load(path).act(states) == pytest.approx(expected, abs=2e-3)

@@ -73,33 +73,3 @@ def test_compare_reports_missing_file_in_one_line(tmp_path: Path) -> None:
     assert result.exit_code == 1
     expected = [f"moefabric: {tmp_path}/none.json: No such file or directory"]
     assert result.output.splitlines() == expected
-
-
-def test_report_shows_several_runs_side_by_side(tmp_path: Path) -> None:
-    slower = variant(tmp_path, "slower", 1.2)
-    result = CliRunner().invoke(main, ["report", str(SAMPLE), slower], env={"COLUMNS": "80"})
-    assert result.exit_code == 0
-    lines = result.output.splitlines()
-    assert lines[1].split()[:3] == ["fabric", "run", "verdict"]
-    [row] = [line for line in lines if "+20.0 %" in line]
-    assert row.split()[0] == "slower"
-    assert "…" not in result.output
-
-
-def test_page_of_several_runs_has_their_figures_and_escapes_text(tmp_path: Path) -> None:
-    slower = variant(tmp_path, "a<b>", 1.2)
-    page = tmp_path / "runs.html"
-    result = CliRunner().invoke(main, ["report", str(SAMPLE), slower, "--html", str(page)])
-    assert (result.exit_code, result.output) == (0, "")
-    text = page.read_text()
-    assert "<title>2 runs: sample, a&lt;b&gt;</title>" in text
-    assert "<small>+20.0 %</small>" in text
-    assert "a<b>" not in text
-    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
-
-
-def test_report_of_several_runs_draws_no_first_all_to_alls() -> None:
-    words = ["report", str(SAMPLE), str(SAMPLE), "--first-all-to-alls", "x.svg"]
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 2
-    assert "--first-all-to-alls: give one RUN" in result.output

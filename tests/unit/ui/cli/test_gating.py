@@ -1,8 +1,7 @@
-"""`moefabric trace generate` writes traces, prints statistics, and draws a record beside them."""
+"""`moefabric trace generate` writes traces and prints statistics."""
 
 import json
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner
@@ -53,13 +52,6 @@ def test_replicas_have_a_least_and_a_greatest_statistic() -> None:
     assert columns == {"generated": loads[0], "least": min(loads), "greatest": max(loads)}
 
 
-def test_a_picture_is_svg_with_both_names(tmp_path: Path) -> None:
-    picture = tmp_path / "gating.svg"
-    run("mixtral-domains", "--fit", RECORD, "--picture", str(picture))
-    texts = {element.text for element in ET.parse(picture).iter() if element.text}
-    assert {"recorded", "mixtral-domains", "mixtral-domains, 20 seeds"} <= texts
-
-
 def test_presets_are_listed_with_their_sources() -> None:
     assert "mixtral-web: Mixtral-8x7B on web text" in run("--presets")
 
@@ -73,7 +65,6 @@ def test_presets_are_listed_with_their_sources() -> None:
         (["uniform", "--set", "skew"], 2, "'skew' is not KEY=NUMBER"),
         (["uniform", "--set", "skew=-1"], 1, "skew: -1 is not in 0 to 100"),
         (["uniform", "-o", "gating.txt"], 2, "gating is written to .npz or .csv"),
-        (["uniform", "--picture", "gating.svg"], 2, "give --fit FILE"),
         (["--fit", RECORD, "--first-step", "1"], 1, "has 1, numbered from 0"),
         (["uniform", "--iterations", "100000000"], 1, "counts are more than"),
         (["--fit", RECORD, "--top-k", "9"], 1, "8 experts: at least 9 are needed"),

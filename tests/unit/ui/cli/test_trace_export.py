@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from moefabric.traces.connection_graph import ConnectionMatrixReader
-from moefabric.traces.messages import message_bytes
+from moefabric.traces.goal import GoalReader
 from moefabric.ui.cli.main import main
+from tests.support.graph_bytes import message_bytes
 from tests.support.paths import EXAMPLES
 
 
@@ -32,10 +32,10 @@ def test_command_exports_the_combine_with_rows_and_columns_exchanged(tmp_path: P
     matrices = []
     for collective in ("dispatch", "combine"):
         out = tmp_path / collective
-        arguments = ["trace", "export", str(EXAMPLES / "prototype.yaml"), "--format", "cm"]
+        arguments = ["trace", "export", str(EXAMPLES / "prototype.yaml"), "--format", "goal"]
         arguments += ["--collective", collective, "-o", str(out)]
         assert CliRunner().invoke(main, arguments).exit_code == 0
-        matrices.append(message_bytes(ConnectionMatrixReader().read(out)))
+        matrices.append(message_bytes(GoalReader().read(out)))
     assert np.array_equal(matrices[1], matrices[0].T)
 
 

@@ -38,7 +38,7 @@ def test_a_folder_that_does_not_exist_has_no_results(tmp_path: Path) -> None:
 
 def test_a_page_has_no_script(folder: Path) -> None:
     runs = SavedRuns(folder)
-    page = runs.pages.get(runs.add_page(["new.json"]))
+    page = runs.pages.get(runs.add_page("new.json"))
     assert page is not None
     assert "<h1" in page
     assert "<script" not in page
@@ -50,7 +50,7 @@ def test_a_page_has_no_script(folder: Path) -> None:
 def test_other_files_are_refused(folder: Path, file: str) -> None:
     (folder / "linked.json").symlink_to(folder.parent / "outside.json")
     with pytest.raises(SpecError, match="is not a result in"):
-        SavedRuns(folder).add_page([file])
+        SavedRuns(folder).add_page(file)
 
 
 def test_pages_are_found_by_their_key_until_newer_ones_replace_them(
@@ -58,7 +58,7 @@ def test_pages_are_found_by_their_key_until_newer_ones_replace_them(
 ) -> None:
     monkeypatch.setattr(saved_runs, "_MOST_PAGES", 1)
     runs = SavedRuns(folder)
-    first, second = runs.add_page(["new.json"]), runs.add_page(["old/run.json"])
+    first, second = runs.add_page("new.json"), runs.add_page("old/run.json")
     assert runs.pages.get(first) is None
     assert runs.pages.get(second) is not None
     assert runs.pages.get("guess") is None

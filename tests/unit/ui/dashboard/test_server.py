@@ -139,9 +139,9 @@ def test_other_sites_are_refused_even_with_the_token(
         ("fabrics/lab/light", b"{}", {}, 400),
         ("fabrics/lab/reboot", b"{}", {}, 404),
         ("fabrics/other/clear", b"{}", {}, 409),
-        ("results/page", b'{"files": [1]}', {}, 400),
-        ("results/page", b'{"files": ["../../etc/passwd"]}', {}, 400),
-        ("results/page", b'{"files": []}', {}, 400),
+        ("results/page", b'{"file": 1}', {}, 400),
+        ("results/page", b'{"file": "../../etc/passwd"}', {}, 400),
+        ("results/page", b"{}", {}, 400),
     ],
 )
 def test_wrong_requests_are_refused_in_one_line(

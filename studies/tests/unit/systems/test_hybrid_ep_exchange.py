@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from moefabric_studies.systems.hybrid_ep.exchange import HybridEp
 
 from moefabric.config.loader import load_experiment
 from moefabric.config.model import preset
@@ -18,7 +19,7 @@ from moefabric.workload.iterations.iteration import (
     Transfer,
 )
 from moefabric.workload.iterations.pipeline import lockstep_tasks
-from moefabric.workload.placement.expert_exchange import HybridEp, with_expert_exchange
+from moefabric.workload.placement.expert_exchange import with_expert_exchange
 from tests.support.paths import EXAMPLES
 
 SERVERS = tuple(f"s{n}" for n in range(8))

@@ -19,11 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from moefabric.core.errors import SpecError
-from moefabric.core.units import rate_text
-from moefabric.report.formatting import MISSING, counted, printable
-from moefabric.report.summary import COLUMNS, FabricSummary, summaries
-from moefabric.results.model import Manifest, RunResult, Verdict, read_run
+from moefabric import SpecError, rate_text
+from moefabric.api.charts import MISSING, counted, printable
+from moefabric.api.results import (
+    COLUMNS,
+    FabricSummary,
+    Manifest,
+    RunResult,
+    Verdict,
+    read_run,
+    summaries,
+)
 
 _TABLE: Final = re.compile(
     r"(?P<head><!-- results: (?P<names>[\w, -]+?) \((?P<columns>[\w, ]+)\) -->\n)"

@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -12,10 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.emulator.congestion import astraea as decisions
-from moefabric.emulator.congestion.astraea import FEATURES, HISTORY, INTERVAL_S, Actor, Floats
-from moefabric.emulator.congestion.window_table import ROW, ROWS, WindowTable, window_table
-from moefabric.runtime.waiting import BackgroundTask, Deadline
+from moefabric.api.links import ROW, ROWS, WindowTable, window_table
+from moefabric_studies.systems.astraea import decisions
+from moefabric_studies.systems.astraea.decisions import FEATURES, HISTORY, INTERVAL_S, Actor, Floats
 
 FIRST_WINDOW: Final = 10
 """Packets (RFC 6928)."""
@@ -123,13 +122,13 @@ def astraea(weights: Path) -> Iterator[str]:
 def governed(actor: Actor) -> Iterator[tuple[str, DecisionTimes]]:
     """Register Astraea with an actor; yields also how the policy keeps its intervals."""
     stopped, times = threading.Event(), DecisionTimes()
-    with window_table("astraea") as table:
-        task = BackgroundTask("astraea", partial(_govern, table, actor, stopped, times))
+    with window_table("astraea") as table, ThreadPoolExecutor(1, "astraea") as pool:
+        task = pool.submit(_govern, table, actor, stopped, times)
         try:
             yield table.name, times
         finally:
             stopped.set()
-            task.result(Deadline.after(_STOP_S))
+            task.result(_STOP_S)
 
 
 def _govern(

@@ -5,18 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-
-from moefabric.config.plugins import COLLECTIVE_ORDERS, built_in_names, load_plugin
-from moefabric.core.demand import DemandMatrix
-from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Operation
-from moefabric.workload.models.model import CountExchange
-from moefabric.workload.placement.collective_order import (
-    CollectiveOrder,
-    ordered_operations,
-    phase_demands,
-)
-from moefabric.workload.placement.phase_schedules import (
+from moefabric_studies.systems.aurora.orders import (
     Aurora,
     AuroraGreedy,
     RandomOrder,
@@ -25,6 +14,17 @@ from moefabric.workload.placement.phase_schedules import (
     birkhoff,
     padded_demand,
     port_bytes,
+)
+from numpy.typing import NDArray
+
+from moefabric.config.plugins import COLLECTIVE_ORDERS, load_plugin, plugin_names
+from moefabric.core.demand import DemandMatrix
+from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Operation
+from moefabric.workload.models.model import CountExchange
+from moefabric.workload.placement.collective_order import (
+    CollectiveOrder,
+    ordered_operations,
+    phase_demands,
 )
 from tests.support.paths import EXAMPLES
 
@@ -58,7 +58,7 @@ def makespan(order: CollectiveOrder, demand: Matrix) -> float:
 DEMANDS = [mixnet_tokens(), *(random_demand(seed) for seed in range(5)), random_demand(7, 2, 0.0)]
 
 
-@pytest.mark.parametrize("name", built_in_names(COLLECTIVE_ORDERS))
+@pytest.mark.parametrize("name", plugin_names(COLLECTIVE_ORDERS))
 @pytest.mark.parametrize("demand", [*DEMANDS, np.zeros((3, 3))])
 def test_phases_add_up_to_the_demand(name: str, demand: Matrix) -> None:
     order: CollectiveOrder = load_plugin(COLLECTIVE_ORDERS, name, CollectiveOrder)

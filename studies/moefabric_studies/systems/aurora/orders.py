@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.simulator.fair_sharing import max_min_rates
-from moefabric.workload.placement.collective_order import Bytes
+from moefabric.api.networks import max_min_rates
+from moefabric.api.workloads import Bytes
 
 SHORTEST_PHASE: Final = 0.01
 """Part of the busiest port's bytes below which phases are joined with their neighbours."""

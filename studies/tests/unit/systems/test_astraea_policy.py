@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from moefabric_studies.systems.astraea.decisions import WIDTHS, Actor, Measurements, next_window
+from moefabric_studies.systems.astraea.policy import FlowMemory, pacing_rate
+from moefabric_studies.systems.astraea.transport import astraea_transport
 
 from moefabric.core.errors import SpecError
 from moefabric.core.transport import Transport
-from moefabric.emulator.congestion.astraea import WIDTHS, Actor, Measurements, next_window
-from moefabric.emulator.congestion.transports import DCTCP, astraea_transport
-from moefabric.emulator.congestion.window_policy import FlowMemory, pacing_rate
+from moefabric.emulator.congestion.transports import DCTCP
 from moefabric.emulator.congestion.window_table import ROW
 
 

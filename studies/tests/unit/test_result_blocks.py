@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moefabric_studies.result_blocks import StoredResults, filled
 
 from moefabric.core.errors import SpecError
 from moefabric.report.formatting import MISSING
-from moefabric.report.result_blocks import StoredResults, filled
 
 COLUMNS = "fabric, nics, iteration_s, iteration_vs_eps, vs_eps, verdict"
 TABLE = f"<!-- results: run ({COLUMNS}) -->\nold\n<!-- /results -->\n"

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.core.errors import SpecError
+from moefabric import SpecError
 
 INTERVAL_S: Final = 0.02
 """Time between two actions; the authors train with 30 ms and serve with 20 ms."""
