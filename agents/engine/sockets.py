@@ -127,6 +127,7 @@ class Destination:
     def __init__(self, fields: Fields, congestion: str, sndbuf: int) -> None:
         self.peer, self.path = fields.text("peer"), fields.text("path")
         self.address, self.port = fields.text("address"), fields.integer("port", 1, 65535)
+        self.source = fields.text("source", "")
         self.dscp = fields.integer("dscp", 0, 63, 0)
         self.reply_dscp = fields.integer("reply_dscp", 0, 63, 0)
         self.secret = fields.text("secret", "")
@@ -146,6 +147,8 @@ class Destination:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             set_congestion_control(sock, self.congestion)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.sndbuf)
+            if self.source:
+                sock.bind((self.source, 0))
             with suppress(BlockingIOError):  # in progress
                 sock.connect((self.address, self.port))
         except OSError:

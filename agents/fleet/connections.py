@@ -26,6 +26,7 @@ class DataPath:
         address: An address of the receiver or, if there is one, of the relay.
         dscp: Selects the sender's NIC.
         reply_dscp: Selects the receiver's NIC for its packets, including TCP acknowledgements.
+        source: The sender's address; empty for that of its interface.
         relay: Server whose agent receives the path's transfers and sends them on. It needs a path
             of its own to the receiver.
     """
@@ -36,6 +37,7 @@ class DataPath:
     address: str
     dscp: int = 0
     reply_dscp: int = 0
+    source: str = ""
     relay: str = ""
 
     @property

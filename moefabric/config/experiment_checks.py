@@ -147,6 +147,11 @@ def _eps_errors(spec: "ExperimentSpec", choice: "FabricChoice", place: str) -> I
     if eps is None:
         eps, eps_place = spec.wiring.eps, "wiring.eps"
     yield from spec.wiring.eps_errors(choice, eps, eps_place)
+    remedy = "give this fabric an eps without nic_per_gpu"
+    if eps.nic_per_gpu and choice.experts:
+        yield f"{place}.experts", f"moved experts leave open which GPUs send: {remedy}"
+    if eps.nic_per_gpu and choice.hosts:
+        yield f"{place}.hosts", f"real servers choose their NICs themselves: {remedy}"
 
 
 def _real_server_errors(

@@ -87,6 +87,11 @@ class EpsSpec(section.Section):
     hash_seed: int | None = Field(default=None, ge=0)
     """Hash flows onto spines with this seed, as ECMP does: a pair's bytes on one NIC cross one
     spine, and flows collide. Default: each pair's bytes spread evenly, and none collide."""
+    nic_per_gpu: bool = False
+    """Whether each GPU sends and receives its bytes of an all-to-all by its own NIC, as where NCCL
+    or the paper's simulator send them: of 8 GPUs with 4 NICs, GPUs 2 and 3 by `e1`. On rails, both
+    ends take the NIC of the receiving GPU. Needs servers without NICs on circuits. Default: a
+    server's bytes spread evenly over its NICs, as if its GPUs had exchanged them in no time."""
     link: EpsLinkSpec | None = None
     """Delay, queue, marks and losses of links. Default: links have no delay and lose nothing."""
 
@@ -99,6 +104,7 @@ class EpsSpec(section.Section):
             self.kind,
             self.link.build() if self.link is not None else None,
             self.hash_seed,
+            self.nic_per_gpu,
         )
 
 
@@ -336,7 +342,18 @@ class WiringSpec(section.Section):
             yield f"{place}.forwarding", f"{need}: make regions smaller"
 
     def eps_errors(self, nics: NicsSpec, eps: EpsSpec, place: str) -> Iterator[section.InputError]:
-        """Yield errors if an oversubscription or a seed has no effect, or paths lack marks."""
+        """Yield errors if a key has no effect, paths lack marks, or GPUs can't have own NICs."""
+        if eps.nic_per_gpu:
+            place_of_key, gpus = f"{place}.nic_per_gpu", self.gpus_per_server
+            if nics.circuit_nics:
+                message = "servers pool their bytes for circuits"
+                yield place_of_key, f"{message}: give fabrics with circuits an eps without it"
+            elif nics.electrical and gpus % nics.electrical:
+                message = f"{gpus} GPUs don't share {nics.electrical} electrical NICs evenly"
+                yield place_of_key, f"{message}: give a number that divides {gpus}"
+            if self.backups:
+                message = "servers with ranks from elsewhere pool their bytes: leave backup out"
+                yield place_of_key, message
         servers = self.server_count + self.backups
         names = tuple(f"s{i}" for i in range(servers))
         region, switches = Region("r0", 0, names, None), eps.build(servers)

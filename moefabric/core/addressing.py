@@ -31,8 +31,9 @@ class Addressing:
     gpus: int
 
     def prefix(self, place: str) -> IPv4Network:
-        """Return the addresses of a server (`s0`, a /24), a region (`r0`, a /16) or all (`*`)."""
-        return self._prefixes[place]
+        """Return the addresses of a GPU (`s0/3`), a server (`s0`), a region (`r0`) or all (`*`)."""
+        server, _, gpu = place.partition("/")
+        return IPv4Network(self._addresses[server][int(gpu)]) if gpu else self._prefixes[place]
 
     @cached_property
     def _prefixes(self) -> dict[str, IPv4Network]:

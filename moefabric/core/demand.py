@@ -1,6 +1,6 @@
 """Demand matrices (bytes owed in one collective), and the placement that maps tokens to them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self, TypeVar
@@ -92,6 +92,26 @@ class Placement:
         """Sum a matrix [rank, expert] to [server, server]."""
         return self.by_source(self.by_destination(matrix))
 
+    def by_rank(
+        self, tokens: NDArray[np.float64], copies: NDArray[np.float64]
+    ) -> Mapping[tuple[str, ...], NDArray[np.float64]]:
+        """Divide the copies that go to a server among its ranks, as the tokens of their experts.
+
+        Args:
+            tokens: Tokens [source rank, expert] that experts compute.
+            copies: Copies [source rank, server] of tokens that go to a server.
+
+        Returns:
+            Copies [server, rank on it, server, rank on it] by the names of the servers; nothing if
+            ranks don't fill the servers in order.
+        """
+        if self.homes:
+            return {}
+        n = len(self.servers)
+        sent = tokens.reshape(self.ranks, n, self.ranks // n, -1).sum(axis=3)
+        sent *= (copies / np.maximum(sent.sum(axis=2), np.finfo(float).tiny))[:, :, None]
+        return {self.servers: sent.reshape(-1, self.ranks // n, *sent.shape[1:])}
+
     def home(self, rank: int) -> int:
         """Return the position of a rank's server."""
         return self.homes[rank] if self.homes else rank * len(self.servers) // self.ranks
@@ -120,14 +140,22 @@ class DemandMatrix:
     Attributes:
         servers: Names, in the order of rows and columns.
         array: Bytes [from, to].
+        by_rank: Bytes or copies [server, rank on it, server, rank on it] of each EP group, by the
+            names of its servers, of which a pair's proportions count; empty if they are unknown.
     """
 
-    def __init__(self, servers: Sequence[str], bytes_owed: ArrayLike) -> None:
+    def __init__(
+        self,
+        servers: Sequence[str],
+        bytes_owed: ArrayLike,
+        by_rank: Mapping[tuple[str, ...], NDArray[np.float64]] | None = None,
+    ) -> None:
         """Copy a matrix.
 
         Args:
             servers: Names, in the order of rows and columns.
             bytes_owed: Bytes [from, to].
+            by_rank: How the ranks of servers share these bytes.
 
         Raises:
             ValueError: If the matrix isn't [server, server], or a cell is negative or not finite.
@@ -141,12 +169,15 @@ class DemandMatrix:
         array.setflags(write=False)
         self.servers = tuple(servers)
         self.array: NDArray[np.float64] = array
+        self.by_rank = by_rank or {}
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, DemandMatrix)
             and self.servers == other.servers
             and np.array_equal(self.array, other.array)
+            and self.by_rank.keys() == other.by_rank.keys()
+            and all(np.array_equal(own, other.by_rank[key]) for key, own in self.by_rank.items())
         )
 
     def __hash__(self) -> int:
@@ -161,12 +192,13 @@ class DemandMatrix:
         Args:
             ratio: Bytes of a token on its way back, relative to those on its way there.
         """
-        return DemandMatrix(self.servers, self.array.T * ratio)
+        by_rank = {group: sent.transpose(2, 3, 0, 1) for group, sent in self.by_rank.items()}
+        return DemandMatrix(self.servers, self.array.T * ratio, by_rank)
 
     def submatrix(self, servers: Sequence[str]) -> "DemandMatrix":
         """Return the demand between some of the servers, such as those of a region."""
         rows = [self.index[server] for server in servers]
-        return DemandMatrix(servers, self.array[np.ix_(rows, rows)])
+        return DemandMatrix(servers, self.array[np.ix_(rows, rows)], self.by_rank)
 
     def within(self, servers: Sequence[str]) -> "DemandMatrix":
         """Return the demand between servers of which some may be lost; these owe nothing."""
@@ -204,7 +236,8 @@ class DemandMatrix:
             end = start + len(group.servers)
             array[start:end, start:end] = group.array
             start = end
-        return cls(servers, array)
+        by_rank = {names: sent for group in groups for names, sent in group.by_rank.items()}
+        return cls(servers, array, by_rank)
 
     def symmetric(self) -> NDArray[np.float64]:
         """Return the bytes that each pair owes, both directions together, with a zero diagonal.
@@ -221,6 +254,15 @@ class DemandMatrix:
         for i, j in np.argwhere(self.array).tolist():
             if i != j:
                 yield self.servers[i], self.servers[j], float(self.array[i, j])
+
+    @cached_property
+    def rank_parts(self) -> Mapping[tuple[str, str], NDArray[np.float64]]:
+        """Part of a pair's bytes [rank on the sender, rank on the receiver], of known pairs."""
+        return {
+            (servers[i], servers[j]): sent[i, :, j] / sent[i, :, j].sum()
+            for servers, sent in self.by_rank.items()
+            for i, j in np.argwhere(sent.sum(axis=(1, 3))).tolist()
+        }
 
     @property
     def total_bytes(self) -> float:

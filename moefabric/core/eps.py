@@ -40,6 +40,8 @@ class Eps:
         link: Behaviour of its links; None for links without delay and loss.
         hash_seed: Seed with which flows are hashed onto spines, as by ECMP; None if each pair's
             bytes spread evenly over them.
+        nic_per_gpu: Whether a GPU sends and receives the bytes of all-to-alls by its own NIC; if
+            not, a server's NICs share them evenly.
         pods: Number of servers of each pod, if some of a larger cluster's servers are missing
             (`moefabric.core.fabric_part`); empty if all pods but the last are full.
 
@@ -53,6 +55,7 @@ class Eps:
     kind: EpsKind = EpsKind.LEAF_SPINE
     link: EpsLink | None = None
     hash_seed: int | None = None
+    nic_per_gpu: bool = False
     pods: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

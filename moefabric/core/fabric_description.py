@@ -32,7 +32,8 @@ def fabric_description(fabric: Fabric) -> str:
         ratio = fabric.eps.oversubscription if spines else 1.0
         blocking = "non-blocking" if ratio == 1 else f"{ratio:g}:1 oversubscribed"
         hashed = ", flows hashed" if spines > 1 and fabric.eps.hash_seed is not None else ""
-        parts.append(f"{text}, {blocking}{hashed}")
+        own = ", a NIC for each GPU" if fabric.nic_per_gpu else ""
+        parts.append(f"{text}, {blocking}{hashed}{own}")
     if fabric.forwarding:
         parts.append(_forwarders(fabric))
     return " + ".join(parts)

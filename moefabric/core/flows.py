@@ -3,11 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from moefabric.core import forwarding
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.paths import eps_paths, is_optical, relay_path
+from moefabric.core.paths import eps_paths, gpu_nic, is_optical, nic_paths, relay_path
 from moefabric.core.topology import Fabric
 
 _ROUNDING: Final = 1e-9
@@ -38,8 +42,6 @@ class Share:
         dst: The receiving server.
         light_bytes: Bytes over the pair's own circuits.
         eps_bytes: Bytes over the EPS.
-        eps_bytes_by_nic: Bytes over the EPS by each electrical NIC of the sender; if empty, they
-            are spread evenly.
         forwarded: Bytes that other servers forward: the root of a relay tree
             (`moefabric.core.forwarding`) and the bytes that take it.
         forwarded_by_lane: Bytes by each lane of these trees, in their order; if empty, the first
@@ -50,7 +52,6 @@ class Share:
     dst: str
     light_bytes: float
     eps_bytes: float
-    eps_bytes_by_nic: tuple[float, ...] = ()
     forwarded: tuple[tuple[str, float], ...] = ()
     forwarded_by_lane: tuple[tuple[float, ...], ...] = ()
 
@@ -108,7 +109,6 @@ class Share:
             self,
             light_bytes=self.light_bytes * factor,
             eps_bytes=self.eps_bytes * factor,
-            eps_bytes_by_nic=tuple(part * factor for part in self.eps_bytes_by_nic),
             forwarded=tuple((root, part * factor) for root, part in self.forwarded),
             forwarded_by_lane=tuple(
                 tuple(part * factor for part in parts) for parts in self.forwarded_by_lane
@@ -119,8 +119,6 @@ class Share:
         """Return the share as `moefabric plan --json` and controllers write it."""
         document: dict[str, Any] = {"from": self.src, "to": self.dst}
         document |= {"light_bytes": self.light_bytes, "eps_bytes": self.eps_bytes}
-        if self.eps_bytes_by_nic:
-            document["eps_bytes_by_nic"] = list(self.eps_bytes_by_nic)
         if self.forwarded:
             document["forwarded"] = dict(self.forwarded)
         if self.forwarded_by_lane:
@@ -137,7 +135,6 @@ class Share:
             document["to"],
             document["light_bytes"],
             document["eps_bytes"],
-            tuple(document.get("eps_bytes_by_nic", ())),
             tuple(document.get("forwarded", {}).items()),
             tuple(map(tuple, document.get("forwarded_by_lane", {}).values())),
         )
@@ -247,14 +244,19 @@ def loss_text(lost: Sequence[FlowRecord]) -> str:
     return f"{first.src} to {first.dst} by {first.path}: {first.why}{more}"
 
 
-def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple[Flow, ...]:
+def flows(
+    fabric: Fabric,
+    circuits: CircuitSet,
+    split: Iterable[Share],
+    rank_parts: Mapping[tuple[str, str], NDArray[np.float64]] = MappingProxyType({}),
+) -> tuple[Flow, ...]:
     """Return the flows of a split: each pair's bytes spread over NICs.
 
     Bytes over circuits are spread evenly over the pair's circuits. Bytes over the EPS are spread
-    evenly over the sender's electrical NICs, unless the share says otherwise, and over the spines
-    between the two servers. Without an EPS, other servers forward the bytes of a pair without a
-    circuit, which are spread evenly over the sender's NICs that lead to the destination. Forwarded
-    bytes take the lanes of relay trees that the share names.
+    evenly over the sender's electrical NICs, and over the spines between the two servers; those of
+    `rank_parts` take the NICs of the GPUs instead. Without an EPS, other servers forward the bytes
+    of a pair without a circuit, which are spread evenly over the sender's NICs that lead to the
+    destination. Forwarded bytes take the lanes of relay trees that the share names.
 
     Example:
         >>> from moefabric import Eps, Fabric, Ocs, Region
@@ -268,6 +270,9 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
 
     Args:
         split: Shares of the pairs.
+        rank_parts: If each GPU has its own NIC, the part of a pair's bytes [rank on the sender,
+            rank on the receiver]. The GPUs of a rank have equal parts, which go to the GPUs of the
+            same number of the other rank.
 
     Returns:
         The flows, share by share.
@@ -288,10 +293,26 @@ def flows(fabric: Fabric, circuits: CircuitSet, split: Iterable[Share]) -> tuple
             size = share.light_bytes / len(ends)
             result += [Flow(share.src, share.dst, nic.path, size) for nic in ends]
         if share.eps_bytes:
-            result += _flows_without_circuit(fabric, circuits, share)
+            parts = rank_parts.get((share.src, share.dst))
+            result += (
+                _flows_without_circuit(fabric, circuits, share)
+                if parts is None
+                else _flows_of_gpus(fabric, share, parts)
+            )
         for root, lane, size in share.forwarded_lanes:
             result.append(Flow(share.src, share.dst, relay_path(fabric, root, lane), size))
     return tuple(result)
+
+
+def _flows_of_gpus(fabric: Fabric, share: Share, parts: NDArray[np.float64]) -> Iterator[Flow]:
+    sizes, gpus = defaultdict[str, float](float), fabric.gpus // len(parts)
+    for (sender, receiver), part in np.ndenumerate(parts):
+        for gpu in range(gpus if part else 0):
+            near, far = (gpu_nic(fabric, rank * gpus + gpu) for rank in (sender, receiver))
+            names = nic_paths(fabric, share.src, share.dst, near, far)
+            for name in names:
+                sizes[name] += share.eps_bytes * part / gpus / len(names)
+    yield from (Flow(share.src, share.dst, name, size) for name, size in sizes.items())
 
 
 def _flows_without_circuit(fabric: Fabric, circuits: CircuitSet, share: Share) -> Iterator[Flow]:
@@ -300,11 +321,8 @@ def _flows_without_circuit(fabric: Fabric, circuits: CircuitSet, share: Share) -
         nics = forwarding.next_hops(circuits).get((share.src, share.dst), ())
         paths = {nic.path: share.eps_bytes / len(nics) for nic in nics}
     else:
-        by_nic, nic_count = share.eps_bytes_by_nic, fabric.electrical
-        paths = {
-            path.name: path.share * (by_nic[path.nic] * nic_count if by_nic else share.eps_bytes)
-            for path in eps_paths(fabric, share.src, share.dst)
-        }
+        pair = eps_paths(fabric, share.src, share.dst)
+        paths = {path.name: path.share * share.eps_bytes for path in pair}
     if not paths:
         lacks = "way over circuits" if fabric.has_circuits_only else "electrical NIC"
         raise ValueError(f"{share.src} has no {lacks} for {share.eps_bytes:g} bytes to {share.dst}")

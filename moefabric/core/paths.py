@@ -6,12 +6,16 @@ So a NIC whose bytes use several spines has a path for each: `e1.2` leaves by `e
 `spine2`. Evenly loaded uplinks of a leaf are full only if all of them are. Where flows are hashed
 (`Eps.hash_seed`), all bytes of a pair on one NIC cross one spine, whatever else crosses it.
 
+Where each GPU has its own NIC (`Eps.nic_per_gpu`), a path also has the NIC by which it arrives, if
+that has another number: `e1-3` leaves by `e1` and arrives by `e3`. Leaves choose this NIC by the
+address of its GPU.
+
 A path over several circuits is named after its relay tree (`moefabric.core.forwarding`): `r3` takes
 the tree whose root is server number 3 of the region. Where circuits are parallel, a tree has lanes
 that take different ones: `r3` is the first, `r3.1` the second.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -51,8 +55,13 @@ class EpsPath:
 
 
 def nic_number(path: str) -> int:
-    """Return the number of the NIC by which a path (`o1`, `e0`, `e0.2`) leaves a server."""
-    return int(path[1:].partition(".")[0])
+    """Return the number of the NIC by which a path (`o1`, `e0`, `e0-3.2`) leaves a server."""
+    return int(path[1:].partition(".")[0].partition("-")[0])
+
+
+def arrival_number(path: str) -> int:
+    """Return the number of the NIC by which a path over the EPS arrives at a server."""
+    return int(path[1:].partition(".")[0].rpartition("-")[2])
 
 
 def is_optical(path: str) -> bool:
@@ -130,6 +139,45 @@ def eps_paths(fabric: Fabric, src: str, dst: str) -> tuple[EpsPath, ...]:
     return _hashed_paths(pair, fabric.electrical, len(fabric.spines))
 
 
+def path_names(fabric: Fabric, src: str, dst: str) -> Collection[str]:
+    """Return the names of all paths that flows of a pair of servers may take over the EPS."""
+    if not fabric.nic_per_gpu:
+        return [path.name for path in eps_paths(fabric, src, dst)]
+    ends = product(range(fabric.electrical), repeat=2)
+    return dict.fromkeys(name for pair in ends for name in nic_paths(fabric, src, dst, *pair))
+
+
+def nic_paths(fabric: Fabric, src: str, dst: str, near: int, far: int) -> list[str]:
+    """Return the paths that share the bytes from a NIC of a server to a NIC of another one evenly.
+
+    On rails, both are the NIC of the receiving GPU: GPUs hand bytes over to the one on its rail, as
+    NCCL does (PXN).
+    """
+    eps, spines = fabric.eps_wiring, len(fabric.spines)
+    near = far if eps.rail_optimised else near
+    name = f"e{near}" if near == far else f"e{near}-{far}"
+    if spines < 2 or eps.leaf_of(src) == eps.leaf_of(dst):
+        return [name]
+    if (seed := _hash_seed(fabric)) is None:
+        return [f"{name}.{spine}" for spine in range(spines)]
+    flow = seed, fabric.server_number[src], fabric.server_number[dst], near
+    return [f"{name}.{_hashed_spine(flow if near == far else (*flow, far), spines)}"]
+
+
+def gpu_nic(fabric: Fabric, gpu: int) -> int:
+    """Return the number of the electrical NIC of a GPU."""
+    return gpu * fabric.electrical // fabric.gpus
+
+
+def nic_address(fabric: Fabric, server: str, nic: int) -> str:
+    """Return the address of a server that belongs to an electrical NIC: its first GPU's.
+
+    All NICs have that of the first GPU unless each GPU has its own NIC.
+    """
+    gpu = -(-nic * fabric.gpus // fabric.electrical) if fabric.nic_per_gpu else 0
+    return fabric.addressing.addresses(server)[gpu]
+
+
 def spine_of_mark(fabric: Fabric, path: str, dst: str | None = None) -> int:
     """Return the number of the spine that marked packets cross.
 
@@ -166,12 +214,14 @@ def dscp(fabric: Fabric, path: str) -> int:
     if spine is None:
         return (_OPTICAL_MARK if path[0] == "o" else _ELECTRICAL_MARK) + nic_number(path)
     eps, all_pairs = fabric.eps_wiring, _has_all_pairs(fabric)
-    return _spine_marks(fabric.optical, eps.electrical, len(eps.spines), all_pairs=all_pairs)[path]
+    marks = _spine_marks(fabric.optical, eps.electrical, len(eps.spines), all_pairs=all_pairs)
+    return marks[f"e{nic_number(path)}.{spine}"]
 
 
 def _has_all_pairs(fabric: Fabric) -> bool:
     """Return whether some flow may leave by any NIC and cross any spine."""
-    return fabric.eps_wiring.rail_optimised or _hash_seed(fabric) is not None
+    by_nic = fabric.eps_wiring.rail_optimised or fabric.nic_per_gpu
+    return by_nic or _hash_seed(fabric) is not None
 
 
 def _hash_seed(fabric: Fabric) -> int | None:
@@ -196,11 +246,14 @@ def _nic_paths(electrical: int) -> tuple[EpsPath, ...]:
 @lru_cache(maxsize=1 << 16)
 def _hashed_paths(pair: tuple[int, int, int], electrical: int, spines: int) -> tuple[EpsPath, ...]:
     """Return a path for each NIC, whose spine is a hash of seed, servers and the NIC's number."""
-    hashed = (blake2b(repr((*pair, nic)).encode(), digest_size=8) for nic in range(electrical))
     return tuple(
-        EpsPath(nic, int.from_bytes(value.digest()) % spines, 1 / electrical)
-        for nic, value in enumerate(hashed)
+        EpsPath(nic, _hashed_spine((*pair, nic), spines), 1 / electrical)
+        for nic in range(electrical)
     )
+
+
+def _hashed_spine(flow: tuple[int, ...], spines: int) -> int:
+    return int.from_bytes(blake2b(repr(flow).encode(), digest_size=8).digest()) % spines
 
 
 @lru_cache
@@ -208,8 +261,8 @@ def _spine_paths(electrical: int, spines: int, *, all_pairs: bool) -> tuple[EpsP
     """Divide a pair's bytes into parts that keep to one NIC and one spine.
 
     On rails, a leaf has one NIC of each server and its uplinks carry that NIC's bytes, so every NIC
-    uses every spine; so it may where flows are hashed. Otherwise NICs and spines divide the bytes
-    like two rulers laid side by side.
+    uses every spine; so it may where flows are hashed or GPUs have their own NICs. Otherwise NICs
+    and spines divide the bytes like two rulers laid side by side.
     """
     if spines < 2 or not electrical:
         return ()

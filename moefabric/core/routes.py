@@ -8,7 +8,14 @@ from typing import Final
 from moefabric.core import forwarding
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
-from moefabric.core.paths import nic_number, relay_lane, relay_lanes, relay_root, spine_of_mark
+from moefabric.core.paths import (
+    arrival_number,
+    nic_number,
+    relay_lane,
+    relay_lanes,
+    relay_root,
+    spine_of_mark,
+)
 from moefabric.core.topology import Fabric
 
 Link = tuple[str, str]
@@ -76,8 +83,9 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
         return forwarding.route(circuits, flow.src, flow.dst, flow.path)
     if not fabric.electrical:
         return ()
-    number, cables = nic_number(flow.path) % fabric.electrical, fabric.eps_wiring.cables
-    first, last = cables[flow.src][number][0], cables[flow.dst][number][1]
+    cables, nics = fabric.eps_wiring.cables, fabric.electrical
+    first = cables[flow.src][nic_number(flow.path) % nics][0]
+    last = cables[flow.dst][arrival_number(flow.path) % nics][1]
     if first[1] == last[0]:
         return (first, last)
     spine = fabric.spines[spine_of_mark(fabric, flow.path, flow.dst)]

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.nic import Nic
-from moefabric.core.paths import nic_number, spine_of_mark, spine_paths
+from moefabric.core.paths import gpu_nic, nic_number, spine_of_mark, spine_paths
 from moefabric.core.topology import Fabric, Region
 
 DROP: Final = "drop"
@@ -23,11 +23,11 @@ class Rule(NamedTuple):
     """Sends packets on a switch, for a destination, out of a port.
 
     The first matching rule wins, in this order: rules for the switch's own server, light rules,
-    rules for a mark, the longest prefix.
+    rules for a GPU or a mark, the longest prefix.
 
     Attributes:
         switch: The OpenFlow switch.
-        to: Destination: a server, a region, or `*` for any server.
+        to: Destination: a GPU (`s0/3`), a server, a region, or `*` for any server.
         out: Port: `host`, a NIC (`s0/o1`), a switch (`spine0`) or `DROP`.
         path: Only packets that their sender marked for this path (its NIC, `o1` or `e0`). Without
             a path, a light rule takes packets without a mark, and another rule all packets.
@@ -89,8 +89,8 @@ def transit_rules(fabric: Fabric, switch: str, to: str, out: str) -> frozenset[R
 def eps_rules(fabric: Fabric) -> frozenset[Rule]:
     """Return the rules of leaves and spines.
 
-    Marked packets reach the destination by its NIC with the mark's number, or by another NIC if
-    that one is unusable.
+    Packets reach the destination by the GPU's own NIC or, if GPUs have none, by the NIC with the
+    mark's number; or by another NIC if that one is unusable.
 
     Returns:
         Rules to all servers.
@@ -149,6 +149,7 @@ def _leaf_rules(fabric: Fabric, leaf: str, server: str, relay: str) -> set[Rule]
     """Return the rules from a leaf to a server.
 
     Packets go down if a usable NIC of the server or its relay is on the leaf, and up otherwise.
+    Those to a GPU with its own NIC go down to that, however they are marked.
     """
     leaf_of_nic = fabric.eps_wiring.leaf_of_nic
     nics = [nic for nic in fabric.electrical_nics(relay) if leaf_of_nic(nic) == leaf]
@@ -158,6 +159,9 @@ def _leaf_rules(fabric: Fabric, leaf: str, server: str, relay: str) -> set[Rule]
             return {Rule(leaf, server, fabric.spines[index % len(fabric.spines)])}
         return set()
     default = {Rule(leaf, server, str(_nth(fabric, nics, index)))}
+    if fabric.nic_per_gpu and len(nics) > 1:
+        gpus = {f"{server}/{gpu}": gpu_nic(fabric, gpu) for gpu in range(fabric.gpus)}
+        return default | {Rule(leaf, to, str(_nth(fabric, nics, n))) for to, n in gpus.items()}
     # For marks that have rules up to a spine, the default alone would lose to these.
     marks = _marks(fabric) if len(nics) > 1 else _spine_marks(fabric)
     return default | _marked_rules(fabric, leaf, server, nics, marks)

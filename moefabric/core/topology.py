@@ -128,6 +128,11 @@ class Fabric:
         return max(len(region.servers) for region in self.regions)
 
     @property
+    def nic_per_gpu(self) -> bool:
+        """Whether a GPU sends and receives the bytes of all-to-alls by its own electrical NIC."""
+        return self.eps is not None and self.eps.nic_per_gpu
+
+    @property
     def eps_link(self) -> EpsLink | None:
         """Behaviour of links of the EPS; None if they have neither delay nor losses."""
         return self.eps.link if self.eps is not None else None

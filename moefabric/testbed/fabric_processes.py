@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from moefabric.agents.engine.host_link import TUNNEL
 from moefabric.agents.fleet.channel import Channel, connect_local
-from moefabric.core.paths import eps_paths
+from moefabric.core.paths import path_names
 from moefabric.core.server_host import ServerHost
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import plugged_hosts
@@ -90,7 +90,7 @@ def _descriptors(fabric: Fabric) -> int:
     total = 0
     for group in fabric.ep_groups.values():
         pair = group[0], group[-1]
-        ways = len(fabric.optical_nics(group[0])) + len(eps_paths(fabric, *pair))
+        ways = len(fabric.optical_nics(group[0])) + len(path_names(fabric, *pair))
         total += len(group) * (RESERVE + 2 * (len(group) - 1) * ways)
     return 2 * total
 

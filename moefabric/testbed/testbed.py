@@ -23,7 +23,15 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, ServerLossError, UnsupportedError
 from moefabric.core.flows import PacedFlow, Share, Split, loss_text
 from moefabric.core.machines import MachinePlacement
-from moefabric.core.paths import dscp, eps_paths, relay_paths, relay_root
+from moefabric.core.paths import (
+    arrival_number,
+    dscp,
+    nic_address,
+    nic_number,
+    path_names,
+    relay_paths,
+    relay_root,
+)
 from moefabric.core.port_counts import counted_ports
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
@@ -82,11 +90,9 @@ def data_paths(
     server and `pairs_between_regions` have those over the EPS.
 
     By default, each server has one address for all of its NICs: the kernel counts the neighbours of
-    all namespaces together, and has room for 1,024 (arp(7), gc_thresh3).
+    all namespaces together, and has room for 1,024 (arp(7), gc_thresh3). Where each GPU has its own
+    NIC, a NIC has its GPU's address, and a pair has a connection for each two NICs.
     """
-    address = addresses or {
-        server: fabric.addressing.addresses(server)[0] for server in fabric.servers
-    }
     backups = set(fabric.backup_servers)
     groups = fabric.ep_groups.values()
     electrical = [
@@ -95,29 +101,29 @@ def data_paths(
     ]
     within = [pair for group in groups for pair in permutations(group, 2)]
     paths = [(*pair, nic.path) for pair in within for nic in fabric.optical_nics(pair[0])]
-    paths += [(*pair, p.name) for pair in within + electrical for p in eps_paths(fabric, *pair)]
-    relayed = [(*pair, path) for pair in within for path in relay_paths(fabric, *pair)]
-    if not fabric.forwarding_by_hosts:
-        paths += relayed
-    return [
-        *(
-            DataPath(a, b, path, address[b], dscp(fabric, path), _reply_dscp(fabric, path))
-            for a, b, path in paths
-        ),
-        *(
-            DataPath(a, b, path, address[relay], relay=relay)
-            for a, b, path in (relayed if fabric.forwarding_by_hosts else ())
-            if (relay := relay_root(fabric, a, path))
-        ),
-    ]
+    paths += [(*p, name) for p in within + electrical for name in path_names(fabric, *p)]
+    paths += [(*pair, path) for pair in within for path in relay_paths(fabric, *pair)]
+    return [data_path(fabric, *path, addresses) for path in paths]
 
 
-def _reply_dscp(fabric: Fabric, path: str) -> int:
-    """Return the mark of what answers a path's bytes, so that it returns by the same NICs.
+def data_path(
+    fabric: Fabric, src: str, dst: str, path: str, addresses: Mapping[str, str] | None = None
+) -> DataPath:
+    """Return the connection of a path, as `data_paths` does.
 
-    Unmarked replies take the circuit if there is one, and else the receiver's first NIC.
+    Replies over the EPS are marked for the NICs of the path. Unmarked replies take the circuit if
+    there is one, and else the receiver's first NIC.
     """
-    return dscp(fabric, path) if path[0] == "e" else 0
+
+    def address(server: str, nic: int = 0) -> str:
+        return addresses[server] if addresses else nic_address(fabric, server, nic)
+
+    if fabric.forwarding_by_hosts and (relay := relay_root(fabric, src, path)):
+        return DataPath(src, dst, path, address(relay), relay=relay)
+    near, far, (_, dot, spine) = nic_number(path), arrival_number(path), path.partition(".")
+    reply_dscp = dscp(fabric, f"e{far}{dot}{spine}") if path[0] == "e" else 0
+    source = address(src, near) if fabric.nic_per_gpu else ""
+    return DataPath(src, dst, path, address(dst, far), dscp(fabric, path), reply_dscp, source)
 
 
 def _open_congestion_windows(fabric: Fabric, fleet: Fleet, connections: Sequence[DataPath]) -> None:

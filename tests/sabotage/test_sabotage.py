@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -53,7 +53,7 @@ class Outcomes:
             return None
         commit, modified = commit_of(REPOSITORY)
         head = f"{(commit or 'of no checkout')[:8]}{' and changes to it' if modified else ''}"
-        introduction = INTRODUCTION.format(date=date.today().isoformat(), commit=head)
+        introduction = INTRODUCTION.format(date=datetime.now(UTC).date(), commit=head)
         return introduction + "\n".join(self.rows[name] for name in names) + "\n"
 
 

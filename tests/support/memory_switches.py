@@ -1,10 +1,12 @@
 """Packet switches in memory: flow tables that route a packet without kernel, switch or Ryu."""
 
+from ipaddress import IPv4Address
+
 from moefabric.controller.southbound.openflow.flow_entries import FlowEntry, flow_entry
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import UnconfirmedError
 from moefabric.core.nic import Nic
-from moefabric.core.paths import dscp
+from moefabric.core.paths import arrival_number, dscp, nic_address
 from moefabric.core.routes import Link
 from moefabric.core.rules import Rule, RuleChange, eps_rules, server_rules
 from moefabric.core.topology import Fabric
@@ -81,7 +83,8 @@ class MemorySwitches:
             The links, the last of which ends at the server's NIC as in
             `moefabric.core.routes.route`; none if the packet is dropped.
         """
-        address = int(self.fabric.addressing.prefix(to).network_address) + 1
+        nic = arrival_number(path) if path else 0
+        address = int(IPv4Address(nic_address(self.fabric, to, nic)))
         mark = dscp(self.fabric, path) if path else 0
         switch, in_port, links = source, "host", list[Link]()
         for _ in range(max(_MOST_HOPS, len(self.fabric.servers))):

@@ -56,7 +56,8 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
 
     Priorities prefer the switch's own server, then circuits, marked flows and longer prefixes.
     Marks come before prefixes, since a sender's choice of NIC holds for all servers. The switch's
-    own server comes before marks, since a packet that has arrived is still marked.
+    own server comes before marks, since a packet that has arrived is still marked. So does a single
+    GPU, whose NIC doesn't depend on the sender's.
 
     A circuit's rule without a path matches unmarked packets only: marked ones chose the EPS or
     another circuit.
@@ -68,7 +69,7 @@ def flow_entry(fabric: Fabric, rule: Rule) -> FlowEntry:
     local = _LOCAL if is_own else 0
     is_beyond_gateway = is_own and fabric.addressing.gateway(rule.switch) is not None
     circuit = _CIRCUIT if rule.light else 0
-    marked = _MARKED if rule.path else 0
+    marked = _MARKED if rule.path or network.prefixlen == network.max_prefixlen else 0
     unmarked = 0 if rule.light else None
     ports = fabric.openflow.ports(rule.switch)
     return FlowEntry(

@@ -16,7 +16,7 @@ from typing import Final, Self
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Flow
-from moefabric.core.paths import eps_paths
+from moefabric.core.paths import eps_paths, gpu_nic, nic_paths
 from moefabric.core.routes import Link, Route, route
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
@@ -138,6 +138,10 @@ class MessagePaths:
         src, dst = self.placement.servers[source], self.placement.servers[target]
         ends = [circuit.end_at(src) for circuit in self.circuits.between(src, dst)]
         electrical = [(path.name, path.share) for path in eps_paths(self.fabric, src, dst)]
+        if self.fabric.nic_per_gpu:
+            nics = [gpu_nic(self.fabric, self.placement.gpus[rank]) for rank in (source, target)]
+            names = nic_paths(self.fabric, src, dst, nics[0], nics[1])
+            electrical = [(name, 1 / len(names)) for name in names]
         light = self.optical_share.get((src, dst), 1.0) if ends and via != "eps" else 0.0
         if via == "light" or not electrical:
             light = 1.0

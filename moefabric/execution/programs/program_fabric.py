@@ -6,7 +6,7 @@ Agents load buffers, inputs, expected results and steps of each rank.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import fmean
 from typing import Any, Final, Literal
@@ -14,12 +14,10 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from moefabric.agents.fleet.channel import connect_local
-from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.programs import LoadedProgram, ProgramTimes
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, FabricError
-from moefabric.core.paths import dscp
 from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
@@ -367,10 +365,7 @@ class ProgramFabric:
         if not missing:
             return
         fabric = self.fabric
-        paths = [
-            DataPath(src, dst, path, fabric.addressing.addresses(dst)[0], dscp(fabric, path))
-            for src, dst, path in missing
-        ]
+        paths = [replace(testbed.data_path(fabric, *way), reply_dscp=0) for way in missing]
         testbed.connect_agents(fabric, self.fleet, paths)
         self._connected |= set(missing)
 

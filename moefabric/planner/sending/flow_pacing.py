@@ -52,7 +52,7 @@ def planned_flows(
 ) -> tuple[Flow, ...]:
     """Return the flows of a demand; the demand of each region is split by itself.
 
-    Flows over the EPS are consolidated, unless they are greedy.
+    Flows over the EPS are consolidated, unless they are greedy or each GPU has its own NIC.
 
     Args:
         fabric: The fabric that carries the flows.
@@ -69,9 +69,9 @@ def planned_flows(
         owed = demand.submatrix(servers)
         assumed = [other.submatrix(servers) for other in split_demands]
         split = assumed_split(fabric, policy.split, owed, circuits, assumed)
-        spread = flows(fabric, circuits, split)
-        by_nic = any(share.eps_bytes_by_nic for share in split)
-        planned += spread if by_nic or greedy else consolidated_flows(fabric, spread)
+        spread = flows(fabric, circuits, split, owed.rank_parts if fabric.nic_per_gpu else {})
+        stays = greedy or fabric.nic_per_gpu
+        planned += spread if stays else consolidated_flows(fabric, spread)
     return tuple(planned)
 
 

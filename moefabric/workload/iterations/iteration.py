@@ -221,7 +221,7 @@ def placed_layer(
     # A rank computes all of its experts on its own GPUs.
     rank_tokens = tokens.sum(axis=0).reshape(placement.ranks, -1).sum(axis=1)
     owed = placement.by_source(copies) * training.dispatch_token_bytes(model)
-    demand = DemandMatrix(placement.servers, owed)
+    demand = DemandMatrix(placement.servers, owed, placement.by_rank(tokens, copies))
     return Layer(demand, placement.max_by_server(rank_tokens))
 
 

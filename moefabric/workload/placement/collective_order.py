@@ -119,5 +119,6 @@ def phase_demands(demand: DemandMatrix, order: CollectiveOrder) -> tuple[DemandM
     total, allowed = sum(phases, np.zeros_like(moving)), _ROUNDING * max(1.0, moving.sum())
     if np.abs(total - moving).max(initial=0.0) > allowed or any((p < 0).any() for p in phases):
         raise ValueError(f"{order.name}: the sum of the phases is not the demand")
-    sending = tuple(DemandMatrix(demand.servers, phase) for phase in phases if phase.any())
+    sent = (phase for phase in phases if phase.any())
+    sending = tuple(DemandMatrix(demand.servers, phase, demand.by_rank) for phase in sent)
     return sending if len(sending) > 1 else (demand,)

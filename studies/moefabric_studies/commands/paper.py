@@ -17,6 +17,7 @@ from moefabric_studies.commands.examples import examples_folder
 
 if TYPE_CHECKING:
     from moefabric.api.units import Units
+    from moefabric_studies.paper.network import TreeFlows
     from moefabric_studies.paper.results import PaperResults
 
 
@@ -38,6 +39,15 @@ if TYPE_CHECKING:
     show_default=True,
     help="Path over which servers of MixNet and TopoOpt gather and scatter the bytes of all-to-alls"
     " (`wiring.server_paths`). The paper's simulator has none.",
+)
+@click.option(
+    "--tree-flows",
+    type=click.Choice(["pooled", "nic-per-gpu", "hashed"]),
+    default="pooled",
+    show_default=True,
+    help="NICs of flows on the fat-tree and the 3:1 tree: all of a server alike; those of the GPUs"
+    " that send and receive (`eps.nic_per_gpu`), or so with one random path for each flow, as in"
+    " the paper's simulator. Jobs are calibrated alike.",
 )
 @click.option(
     "--emulated",
@@ -62,6 +72,7 @@ def paper(
     report: Path | None,
     document: Path | None,
     gather: Literal["none", "nvswitch", "pcie"],
+    tree_flows: "TreeFlows",
     emulated: bool,
     only: tuple[str, ...],
     resume: bool,
@@ -76,9 +87,12 @@ def paper(
 
     if (only or resume) and not emulated:
         raise click.UsageError(f"{'--only' if only else '--resume'} needs --emulated")
+    if tree_flows != "pooled" and (emulated or document):
+        option = "--emulated" if emulated else "--document"
+        raise click.UsageError(f"{option} needs --tree-flows pooled")
     commands.check_writable(json_file, report, document)
     folder = examples_folder(folder)
-    predicted = predict_tables(folder, ServerPaths(gather=gather))
+    predicted = predict_tables(folder, ServerPaths(gather=gather), tree_flows)
     with _units(folder, json_file, resume=resume) if emulated else nullcontext() as units:
         results = _emulate(predicted, only, units) if units else predicted
         commands.write_output(json_file, json.dumps(results.to_json(), indent=1) + "\n")

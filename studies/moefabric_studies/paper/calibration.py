@@ -14,7 +14,7 @@ from typing import Final
 
 from moefabric_studies.paper.iteration import compose_iteration
 from moefabric_studies.paper.job import PaperJob
-from moefabric_studies.paper.network import NETWORKS
+from moefabric_studies.paper.network import NETWORKS, PaperNetwork
 
 CALIBRATION_NETWORK: Final = "fat-tree"
 
@@ -33,7 +33,11 @@ class CalibratedJob:
     error: float
 
 
-def calibrate(job: PaperJob, column: Mapping[float, float]) -> CalibratedJob:
+def calibrate(
+    job: PaperJob,
+    column: Mapping[float, float],
+    network: PaperNetwork = NETWORKS[CALIBRATION_NETWORK],
+) -> CalibratedJob:
     """Return the job with the GPU utilisation that fits a column best.
 
     The fit is by least squares of the logarithms, with a golden-section search. The utilisation may
@@ -41,8 +45,8 @@ def calibrate(job: PaperJob, column: Mapping[float, float]) -> CalibratedJob:
 
     Args:
         column: published normalised iteration times by NIC rate in bits per second.
+        network: the column's network.
     """
-    network = NETWORKS[CALIBRATION_NETWORK]
     all_to_alls = {rate: network.all_to_all(job, rate) for rate in column}
 
     def at_speed(speed_up: float) -> PaperJob:

@@ -11,13 +11,11 @@ from typing import Final
 import moefabric
 from moefabric.api import testbeds
 from moefabric.api.networks import PACED, circuit_matrix
-from moefabric.api.networks import SplitPolicy as Policy
 from moefabric.api.results import ProgressReporter, fabric_result
 from moefabric.api.units import Units
 from moefabric_studies.paper.emulation_setup import (
     WARM_UP_OPERATIONS,
     NetworkEmulation,
-    RailPolicy,
     at_nic_rate,
     layer_operations,
     network_emulation,
@@ -115,9 +113,7 @@ def _set_circuits(
     job: PaperJob, fabric: moefabric.Fabric, policy: str, controllers: testbeds.Controllers
 ) -> moefabric.CircuitSet:
     """Set the circuits for the job's demand, and return those that are lit."""
-    return controllers.light_for(
-        policy, moefabric.DemandMatrix(fabric.servers, job.dispatch_bytes), fabric
-    )
+    return controllers.light_for(policy, job.demand(fabric.servers), fabric)
 
 
 def _fabric_name() -> str:
@@ -138,10 +134,7 @@ class _EmulatedRegion:
     ) -> None:
         self._job, self._fabric, self._fleet, self._remarks = job, fabric, fleet, remarks
         self._policy_name, self._circuits = emulation.policy, moefabric.CircuitSet()
-        policy = moefabric.policy_named(emulation.policy)
-        self._policy: Policy = (
-            RailPolicy(job, fabric.servers, policy) if fabric.eps_wiring.rail_optimised else policy
-        )
+        self._policy = policy = moefabric.policy_named(emulation.policy)
         if fabric.optical:
             if not fabric.patch_panel:
                 controllers.clear_circuits()
@@ -215,7 +208,7 @@ def _waits_s(job: PaperJob, settle_ns: int) -> list[float]:
     """Return how long traffic waits for new circuits of an OCS with this settle time, each time."""
     emulation = network_emulation(job, _RECONFIGURED)
     fabric = region_fabric(_fabric_name(), job, emulation, settle_ns)
-    demand = moefabric.DemandMatrix(fabric.servers, job.dispatch_bytes)
+    demand = job.demand(fabric.servers)
     with testbeds.running_testbed(fabric, transport=PACED) as (_, _, controllers):
         (controller,) = controllers.under_policy(emulation.policy).values()
         times_s = []

@@ -11,19 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from moefabric import (
-    CircuitSet,
-    DemandMatrix,
-    Eps,
-    EpsKind,
-    Fabric,
-    Ocs,
-    Region,
-    Scale,
-    Share,
-    Split,
-)
-from moefabric.api.networks import SplitPolicy as Policy
+from moefabric import DemandMatrix, Eps, EpsKind, Fabric, Ocs, Region, Scale
 from moefabric.api.networks import fabric_frame_segments, frame_bits, machine_speed
 from moefabric.api.predictions import shortest_wall_s
 from moefabric.api.workloads import Collective, Compute, Operation, Reconfigure
@@ -76,10 +64,11 @@ def network_emulation(job: PaperJob, name: str) -> NetworkEmulation:
     """
     leaf, gpus = Eps(job.servers), GPUS_PER_SERVER
     narrow = Eps(network.SERVERS_PER_LEAF, gpus, network.OVERSUBSCRIPTION)
+    rail = replace(leaf, kind=EpsKind.RAIL, nic_per_gpu=True)
     return {
         "fat-tree": NetworkEmulation(0, gpus, leaf, "eps"),
         "oversubscribed": NetworkEmulation(0, gpus, narrow, "eps"),
-        "rail-optimised": NetworkEmulation(0, gpus, replace(leaf, kind=EpsKind.RAIL), "eps"),
+        "rail-optimised": NetworkEmulation(0, gpus, rail, "eps"),
         "topoopt": NetworkEmulation(network.topoopt_degree(job), 0, None, "topoopt"),
         "mixnet": NetworkEmulation(6, 2, leaf, "mixnet"),
         "mixnet-spill": NetworkEmulation(6, 2, leaf, "spill"),
@@ -155,7 +144,7 @@ def layer_operations(job: PaperJob, fabric: Fabric) -> tuple[Operation, ...]:
     Each pass requests circuits once. Connections rest between two all-to-alls.
     """
     dispatch = DemandMatrix.block_diagonal(
-        [DemandMatrix(region.servers, job.dispatch_bytes) for region in fabric.regions]
+        [job.demand(region.servers) for region in fabric.regions]
     )
     combine = dispatch.combine(job.model.combine_ratio)
     rest = (_REST_S / fabric.scale.dilation,) * len(fabric.servers)
@@ -171,28 +160,3 @@ def layer_operations(job: PaperJob, fabric: Fabric) -> tuple[Operation, ...]:
         Collective("dispatch", "backward", 0, dispatch),
         Compute("attention", "backward", 0, rest),
     )
-
-
-class RailPolicy:
-    """Sends on a rail-optimised EPS as NCCL does: bytes for a GPU use the rail of its NIC."""
-
-    def __init__(self, job: PaperJob, servers: tuple[str, ...], policy: Policy) -> None:
-        """Send the all-to-alls of a job between servers, with the circuits of another policy."""
-        self.circuits = policy.circuits
-        dispatch, ratio = DemandMatrix(servers, job.dispatch_bytes), job.model.combine_ratio
-        self._bytes_by_rail = {
-            dispatch: network.bytes_by_rail(job, job.token_matrix, job.dispatch_bytes),
-            dispatch.combine(ratio): network.bytes_by_rail(
-                job, job.token_matrix.T, job.combine_bytes
-            ),
-        }
-
-    def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:  # noqa: ARG002 - a policy's
-        """Return the split of the job's dispatch or combine; raise KeyError for another demand."""
-        by_rail = self._bytes_by_rail[demand]
-        index = {server: position for position, server in enumerate(demand.servers)}
-        shares = (
-            Share(a, b, 0.0, size, tuple(by_rail[index[a], index[b]]))
-            for a, b, size in demand.pairs()
-        )
-        return Split(tuple(shares))

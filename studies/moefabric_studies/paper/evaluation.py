@@ -11,7 +11,14 @@ from moefabric_studies.paper.calibration import CALIBRATION_NETWORK, CalibratedJ
 from moefabric_studies.paper.iteration import Iteration, compose_iteration
 from moefabric_studies.paper.job import GPUS_PER_SERVER, PaperJob
 from moefabric_studies.paper.loader import Published, load_jobs, load_published
-from moefabric_studies.paper.network import NETWORKS, AllToAll, with_server_times
+from moefabric_studies.paper.network import (
+    NETWORKS,
+    AllToAll,
+    PaperNetwork,
+    TreeFlows,
+    networks_with,
+    with_server_times,
+)
 from moefabric_studies.paper.prediction_quality import PredictionQuality, measure_prediction_quality
 
 RATES: Final = tuple(PRICES)
@@ -44,8 +51,9 @@ class AllToAllSource(Protocol):
 class FluidSource:
     """All-to-alls of the fluid model. Circuits change within the settle time of their OCS."""
 
-    def __init__(self) -> None:
+    def __init__(self, networks: Mapping[str, PaperNetwork] = NETWORKS) -> None:
         """Start without computed all-to-alls."""
+        self._networks = networks
         self._at_first_rate: dict[tuple[str, str], AllToAll] = {}
 
     def all_to_all(self, job: PaperJob, network: str, rate_bps: float) -> AllToAll:
@@ -56,7 +64,7 @@ class FluidSource:
         """
         key = (job.name, network)
         if key not in self._at_first_rate:
-            self._at_first_rate[key] = NETWORKS[network].all_to_all(job, RATES[0])
+            self._at_first_rate[key] = self._networks[network].all_to_all(job, RATES[0])
         return self._at_first_rate[key].scaled(RATES[0] / rate_bps)
 
     def wait_s(self, settle_s: float) -> float:
@@ -152,24 +160,30 @@ class Evaluation:
         return paper_network_usd(NETWORKS[network].cost_model, servers, rate_bps)
 
 
-def load_evaluation(folder: Path, paths: ServerPaths | None = None) -> Evaluation:
+def load_evaluation(
+    folder: Path, paths: ServerPaths | None = None, tree_flows: TreeFlows = "pooled"
+) -> Evaluation:
     """Return the evaluation that the files of a folder such as `examples/paper` describe.
 
     Args:
         folder: The folder.
         paths: Paths inside servers; None for those of the paper's simulator, which take no time.
+        tree_flows: How trees carry all-to-alls, also where jobs are calibrated.
 
     Raises:
         SpecError: if the files can't be used.
     """
     jobs = load_jobs(folder / "jobs.yaml")
     published = load_published(folder / "normalised-iteration.csv")
+    networks = networks_with(tree_flows)
     columns: dict[str, dict[float, float]] = {}
     for (job, rate, network), value in published.items():
         if network == CALIBRATION_NETWORK:
             columns.setdefault(job, {})[rate] = value
     calibrations = {
-        name: calibrate(job, columns[name]) for name, job in jobs.items() if name in columns
+        name: calibrate(job, columns[name], networks[CALIBRATION_NETWORK])
+        for name, job in jobs.items()
+        if name in columns
     }
     return Evaluation(
         jobs=jobs | {name: calibrated.job for name, calibrated in calibrations.items()},
@@ -181,5 +195,6 @@ def load_evaluation(folder: Path, paths: ServerPaths | None = None) -> Evaluatio
         calibrations=calibrations,
         published=published,
         trace=folder.parent / "data/training-1200-steps.npz",
+        source=FluidSource(networks),
         paths=paths or ServerPaths(gather="none"),
     )

@@ -7,7 +7,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric import Layer, Model, Placement, Training, moe_layer
+from moefabric import DemandMatrix, Model, Placement, Training, moe_layer
 from moefabric.api import workloads
 from moefabric_studies.paper.shares import LayerTimes, layer_times
 
@@ -85,17 +85,20 @@ class PaperJob:
         """Tokens [rank, rank] of one dispatch, from each rank to the experts of each rank."""
         return rank_shares(self.gating) * self.training.rank_tokens * self.model.top_k
 
-    @cached_property
-    def layer(self) -> Layer:
-        """MoE layer: bytes of a dispatch, and tokens of the busiest rank of each server."""
-        servers = tuple(f"s{number}" for number in range(self.servers))
-        placement = Placement(servers, self.training.ep, self.model.experts)
-        return moe_layer(self.model, self.training, placement, self.gating)
+    def demand(self, servers: tuple[str, ...] | None = None) -> DemandMatrix:
+        """Return the bytes of one dispatch.
+
+        Args:
+            servers: names of the region's servers; None for `s0` and so on.
+        """
+        names = servers or tuple(f"s{number}" for number in range(self.servers))
+        placement = Placement(names, self.training.ep, self.model.experts)
+        return moe_layer(self.model, self.training, placement, self.gating).demand
 
     @cached_property
     def dispatch_bytes(self) -> FloatArray:
         """Bytes [server, server] of one dispatch without diagonal."""
-        by_server = self.layer.demand.array.copy()
+        by_server = self.demand().array.copy()
         np.fill_diagonal(by_server, 0.0)
         return by_server
 

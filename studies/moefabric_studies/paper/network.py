@@ -11,7 +11,19 @@ from typing import Final, Literal, Self
 
 import numpy as np
 
-from moefabric import CircuitSet, DemandMatrix, Eps, Fabric, Ocs, Region, Share, flows
+from moefabric import (
+    CircuitSet,
+    DemandMatrix,
+    Eps,
+    EpsKind,
+    Fabric,
+    Ocs,
+    Region,
+    Share,
+    flows,
+    policy_named,
+    predict,
+)
 from moefabric.api.networks import (
     ServerPaths,
     assign_nics,
@@ -20,11 +32,13 @@ from moefabric.api.networks import (
     goodput_share,
     joint,
     mixnet,
+    planned_flows,
     topoopt,
     waterfill,
 )
 from moefabric_studies.arrays import Array
 from moefabric_studies.paper.job import GPUS_PER_SERVER, Counts, FloatArray, PaperJob
+from moefabric_studies.paper.path_collisions import hashed_to_spread
 
 MTU: Final = 9000
 """Packet size of the paper's simulator in bytes."""
@@ -36,6 +50,9 @@ OPTICAL_NICS: Final = 6
 """Optical NICs of a MixNet server."""
 ELECTRICAL_NICS: Final = GPUS_PER_SERVER - OPTICAL_NICS
 
+TreeFlows = Literal["pooled", "nic-per-gpu", "hashed"]
+"""How a tree carries all-to-alls: spread evenly over the NICs of a server; by the NICs of the GPUs
+that send and receive them; or so, and each of these flows over one random path."""
 PlanningPolicy = Literal["mixnet", "spill", "joint"]
 """Policy that plans circuits and split."""
 
@@ -119,7 +136,7 @@ def with_server_times(
     lit = assign_nics(fabric, region, all_to_all.circuits, CircuitSet())
     shares = [
         Share(a, b, size, 0.0) if lit.between(a, b) else Share(a, b, 0.0, size)
-        for a, b, size in DemandMatrix(servers, job.dispatch_bytes).pairs()
+        for a, b, size in job.demand(servers).pairs()
     ]
     seconds = gather_and_scatter(fabric, lit, flows(fabric, lit, shares)).seconds
     # A combine has the bytes of a dispatch in the other direction.
@@ -207,36 +224,33 @@ def oversubscribed_all_to_all(
     return dispatch_and_combine(lambda demand: waterfill.completion_s(demand, no_light, links), job)
 
 
-def _rail(job: PaperJob, rate_bps: float) -> AllToAll:
-    """Return the all-to-alls of NCCL with PXN: bytes for a GPU use the rail of its NIC."""
-
-    def seconds(tokens: FloatArray, demand: FloatArray) -> float:
-        by_rail = bytes_by_rail(job, tokens, demand)
-        busiest = max(by_rail.sum(axis=0).max(), by_rail.sum(axis=1).max())
-        return float(busiest / nic_bytes_s(rate_bps))
-
-    return AllToAll(
-        seconds(job.token_matrix, job.dispatch_bytes),
-        seconds(job.token_matrix.T, job.combine_bytes),
-    )
-
-
-def bytes_by_rail(job: PaperJob, tokens: FloatArray, demand: FloatArray) -> FloatArray:
-    """Return the bytes [from server, to server, rail] of `demand` [from server, to server].
-
-    The bytes of a pair of servers are shared among rails as the tokens of the receiving ranks. The
-    GPUs of a rank share its tokens evenly.
+def nic_per_gpu_all_to_all(
+    job: PaperJob,
+    rate_bps: float,
+    oversubscription: float = 1.0,
+    kind: EpsKind = EpsKind.LEAF_SPINE,
+) -> AllToAll:
+    """Return the all-to-alls of a region whose GPUs send and receive by their own NICs.
 
     Args:
-        tokens: tokens [from rank, to rank].
-        demand: bytes [from server, to server].
+        rate_bps: rate of a NIC.
+        oversubscription: downward rate of a leaf, relative to its upward rate.
+        kind: kind of the EPS. On rails, bytes for a GPU use the rail of its NIC (NCCL with PXN).
     """
-    n, tp, ranks = job.servers, job.training.tp, job.training.ep // job.servers
-    by_rank = tokens.reshape(n, ranks, n, ranks).sum(axis=1)
-    by_rail: FloatArray = np.repeat(by_rank / tp, tp, axis=2)
-    sums = np.maximum(by_rail.sum(axis=2, keepdims=True), 1e-300)
-    by_rail *= demand[:, :, None] / sums
-    return by_rail
+    dispatch, nics = job.demand(), GPUS_PER_SERVER
+    eps = Eps(SERVERS_PER_LEAF, 1, oversubscription, kind, nic_per_gpu=True)
+    region = Region("r0", 0, dispatch.servers, None)
+    fabric = Fabric("own NICs", (region,), nics, 0, nics, rate_bps, eps, mtu=MTU)
+
+    def seconds(demand: DemandMatrix) -> float:
+        sent = planned_flows(fabric, policy_named("eps"), demand, CircuitSet())
+        return predict(fabric, CircuitSet(), sent).seconds
+
+    return AllToAll(seconds(dispatch), seconds(dispatch.combine(job.model.combine_ratio)))
+
+
+_TREES: Final = {"fat-tree": 1.0, "oversubscribed": OVERSUBSCRIPTION}
+"""Oversubscription of trees by name."""
 
 
 def mixnet_all_to_all(
@@ -384,10 +398,26 @@ NETWORKS: Final[Mapping[str, PaperNetwork]] = {
     "oversubscribed": PaperNetwork(
         8 / OVERSUBSCRIPTION, "oversubscribed", oversubscribed_all_to_all
     ),
-    "rail-optimised": PaperNetwork(8, "rail-optimised", _rail),
+    "rail-optimised": PaperNetwork(
+        8, "rail-optimised", partial(nic_per_gpu_all_to_all, kind=EpsKind.RAIL)
+    ),
     "topoopt": PaperNetwork(1, "topoopt", topoopt_all_to_all, GPUS_PER_SERVER),
     "mixnet": _MIXNET(mixnet_all_to_all),
     "mixnet-spill": _MIXNET(partial(mixnet_all_to_all, policy="spill")),
     "mixnet-joint": _MIXNET(partial(mixnet_all_to_all, policy="joint")),
 }
 """The networks by name."""
+
+
+def networks_with(tree_flows: TreeFlows) -> Mapping[str, PaperNetwork]:
+    """Return the networks, whose trees carry all-to-alls in one of the ways."""
+    if tree_flows == "pooled":
+        return NETWORKS
+
+    def all_to_all(name: str, job: PaperJob, rate_bps: float) -> AllToAll:
+        if tree_flows == "nic-per-gpu":
+            return nic_per_gpu_all_to_all(job, rate_bps, _TREES[name])
+        return NETWORKS[name].all_to_all(job, rate_bps).scaled(hashed_to_spread(job))
+
+    trees = {n: replace(NETWORKS[n], all_to_all=partial(all_to_all, n)) for n in _TREES}
+    return {**NETWORKS, **trees}

@@ -10,6 +10,7 @@ from moefabric_studies.paper import loader, rows
 from moefabric_studies.paper.aims import aims_table
 from moefabric_studies.paper.evaluation import Evaluation, load_evaluation
 from moefabric_studies.paper.measurements import Measurements
+from moefabric_studies.paper.network import TreeFlows
 from moefabric_studies.paper.rows import Counts, PaperRow, PaperTable
 from moefabric_studies.paper.sensitivity import sensitivity_grids
 from moefabric_studies.paper.tables import build_table, copilot_table, iteration_table
@@ -81,22 +82,26 @@ class PaperResults:
         }
 
 
-def predict_tables(folder: Path, paths: ServerPaths | None = None) -> PaperResults:
+def predict_tables(
+    folder: Path, paths: ServerPaths | None = None, tree_flows: TreeFlows = "pooled"
+) -> PaperResults:
     """Return the predicted tables of a folder such as `examples/paper`.
 
     Args:
         folder: The folder.
         paths: Paths inside servers, as `load_evaluation` takes them.
+        tree_flows: How trees carry all-to-alls. Experiments with assumptions need pooled ones.
 
     Raises:
         SpecError: if the files of the folder can't be used.
     """
     specification = loader.load_section(loader.TablesFile, folder / "tables.yaml")
-    evaluation = load_evaluation(folder, paths)
+    evaluation = load_evaluation(folder, paths, tree_flows)
     tables = (
         iteration_table(specification.iteration, evaluation),
         *(build_table(spec, evaluation) for spec in specification.tables),
         copilot_table(specification.copilot, evaluation),
     )
     aims = aims_table(specification.aims, evaluation)
-    return PaperResults(tables, aims, evaluation, specification, sensitivity_grids(evaluation))
+    grids = sensitivity_grids(evaluation) if tree_flows == "pooled" else ()
+    return PaperResults(tables, aims, evaluation, specification, grids)

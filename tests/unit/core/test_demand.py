@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
@@ -137,6 +137,37 @@ def test_demand_matrices_compare_by_value() -> None:
     assert hash(demand) == hash(DemandMatrix(names(2), [[0, 1], [2, 0]]))
     assert demand != DemandMatrix(names(2), [[0, 1], [3, 0]])
     assert demand != DemandMatrix(("s0", "s2"), [[0, 1], [2, 0]])
+
+
+@given(placed())
+def test_ranks_share_the_bytes_of_their_servers(case: tuple[Placement, NDArray[np.int64]]) -> None:
+    placement, gating = case
+    assume(placement.experts % placement.ranks == 0)
+    tokens, n = gating.astype(np.float64), len(placement.servers)
+    copies = placement.by_destination(tokens) / 2
+    by_rank = placement.by_rank(tokens, copies)
+    group = DemandMatrix(placement.servers, placement.by_source(copies), by_rank)
+    joined = DemandMatrix.block_diagonal([DemandMatrix(["far"], [[1.0]]), group])
+    demand = joined.submatrix(placement.servers)
+    back = demand.combine(0.5)
+    assert {(src, dst) for src, dst, _ in demand.pairs()} <= demand.rank_parts.keys()
+    shape = n, placement.ranks // n, n, placement.ranks // n, -1
+    for (src, dst), parts in demand.rank_parts.items():
+        i, j = demand.index[src], demand.index[dst]
+        owed = parts * demand.array[i, j]
+        assert owed == pytest.approx(tokens.reshape(shape).sum(axis=4)[i, :, j] / 2)
+        assert back.rank_parts[dst, src] == pytest.approx(parts.T)
+
+
+def test_demands_differ_if_ranks_share_them_differently() -> None:
+    placement = Placement(names(2), 4, 4)
+    gatings = np.eye(4)[[2, 3, 0, 1]], np.eye(4)[[3, 2, 1, 0]]
+    first, second = (
+        DemandMatrix(names(2), [[0, 2], [2, 0]], placement.by_rank(g, placement.by_destination(g)))
+        for g in gatings
+    )
+    assert first.array.tolist() == second.array.tolist()
+    assert first != second
 
 
 def test_lost_servers_owe_nothing() -> None:

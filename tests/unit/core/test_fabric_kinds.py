@@ -1,7 +1,7 @@
 """Every kind of fabric connects all of its servers, and fluid routes follow its rules."""
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from random import Random
 
 import numpy as np
@@ -16,7 +16,15 @@ from moefabric.core.fabric_description import fabric_description
 from moefabric.core.flows import Flow, Share, flows
 from moefabric.core.forwarding import circuit_rules, next_hops
 from moefabric.core.ocs import Ocs
-from moefabric.core.paths import eps_paths, relay_lanes, relay_path, relay_paths, spine_paths
+from moefabric.core.paths import (
+    eps_paths,
+    nic_paths,
+    path_names,
+    relay_lanes,
+    relay_path,
+    relay_paths,
+    spine_paths,
+)
 from moefabric.core.routes import route
 from moefabric.core.rules import RuleChange
 from moefabric.core.topology import Fabric, Region
@@ -122,6 +130,23 @@ def test_fluid_route_follows_the_rules(case: tuple[Fabric, CircuitSet]) -> None:
 
 
 @settings(deadline=None)
+@given(fabrics(), st.none() | st.integers(0, 9))
+def test_bytes_between_gpus_take_the_nics_of_both(wired: Fabric, seed: int | None) -> None:
+    assert wired.eps is not None
+    own = replace(wired, eps=replace(wired.eps, nic_per_gpu=True, hash_seed=seed))
+    switches, rails = MemorySwitches(own), own.eps_wiring.rail_optimised
+    for src, dst in permutations(own.servers[:5], 2):
+        for near, far in product(range(own.electrical), repeat=2):
+            paths = nic_paths(own, src, dst, near, far)
+            assert {*paths} <= {*path_names(own, src, dst)}
+            for path in paths:
+                links = switches.route(src, dst, path)
+                ends = f"{src}/e{far if rails else near}", f"{dst}/e{far}"
+                assert (links[0][0], links[-1][1]) == ends
+                assert route(own, CircuitSet(), Flow(src, dst, path, 1.0)) == links
+
+
+@settings(deadline=None)
 @given(fabrics(kind=st.just(EpsKind.RAIL)))
 def test_flow_arrives_on_the_rail_by_which_it_left(wired: Fabric) -> None:
     switches = switched(wired, CircuitSet())
@@ -202,20 +227,6 @@ def test_rails_of_one_pod_equal_a_non_blocking_leaf() -> None:
     ]
 
 
-def test_share_may_choose_the_rails_of_its_bytes() -> None:
-    wired = fabric(0, 2)
-    sent = flows(
-        wired,
-        CircuitSet(),
-        [Share("s0", "s1", 0, 5.0, (4.0, 1.0)), Share("s0", "s2", 0, 1.0, (1.0, 0.0))],
-    )
-    assert [(f.dst, f.path, f.bytes) for f in sent] == [
-        ("s1", "e0", 4.0),
-        ("s1", "e1", 1.0),
-        ("s2", "e0", 1.0),
-    ]
-
-
 @pytest.mark.parametrize(
     ("wired", "words"),
     [
@@ -226,6 +237,7 @@ def test_share_may_choose_the_rails_of_its_bytes() -> None:
             "leaf-spine of 2 leaves and 2 spines, non-blocking, flows hashed",
         ),
         (fabric(0, 8, eps=Eps(4, hash_seed=1)), "one leaf, non-blocking"),
+        (fabric(0, 8, eps=Eps(4, nic_per_gpu=True)), "one leaf, non-blocking, a NIC for each GPU"),
         (
             fabric(0, 8, eps=Eps(2, 1, 3.0)),
             "leaf-spine of 2 leaves and 1 spine, 3:1 oversubscribed",

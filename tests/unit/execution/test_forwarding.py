@@ -59,7 +59,7 @@ class RelayedBy:
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """Return a split without bytes over the pairs' own circuits."""
-        shares = (Share(a, b, 0.0, 0.0, (), ((self.relay, owed),)) for a, b, owed in demand.pairs())
+        shares = (Share(a, b, 0.0, 0.0, ((self.relay, owed),)) for a, b, owed in demand.pairs())
         return Split(tuple(shares))
 
 

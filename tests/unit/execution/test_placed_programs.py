@@ -1,6 +1,7 @@
 import pytest
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.eps import Eps
 from moefabric.core.units import Scale
 from moefabric.execution.programs.placed_programs import (
     MessagePaths,
@@ -61,6 +62,15 @@ def test_messages_whose_place_is_free_are_granted_beforehand() -> None:
     requests = program_requests(placed, placed.paces()).values()
     granted = [[step.get("granted") for step in rank["steps"]] for [rank] in requests]
     assert granted == [[True, None, True]] * 2
+
+
+def test_messages_take_the_nics_of_their_gpus_if_each_has_one() -> None:
+    placement = RankPlacement(("s0", "s1"), (3, 6))
+    pooled, own = (
+        MessagePaths(fabric(0, 4, eps=Eps(4, nic_per_gpu=on)), placement) for on in (False, True)
+    )
+    assert [path for path, _ in pooled.shares(0, 1, "")] == ["e0", "e1", "e2", "e3"]
+    assert own.shares(0, 1, "") == [("e1-3", 1.0)]
 
 
 def test_mixnet_sends_by_circuits_where_there_are_any_and_by_the_eps_elsewhere() -> None:

@@ -108,10 +108,10 @@ def test_each_part_of_a_share_is_scaled() -> None:
     wired, servers = fabric(), ("s0", "s1", "s2", "s3")
     owed, assumed = np.zeros((4, 4)), np.zeros((4, 4))
     owed[0, 1], assumed[0, 1] = 20.0, 10.0
-    share = Share("s0", "s1", 1.0, 2.0, (0.5, 1.5), (("s2", 3.0), ("s3", 4.0)))
+    share = Share("s0", "s1", 1.0, 2.0, (("s2", 3.0), ("s3", 4.0)), ((1.0, 2.0), (4.0,)))
     demand, other = DemandMatrix(servers, owed), DemandMatrix(servers, assumed)
     split = assumed_split(
         wired, lambda _fabric, _demand, _circuits: Split((share,)), demand, CircuitSet(), [other]
     )
-    doubled = Share("s0", "s1", 2.0, 4.0, (1.0, 3.0), (("s2", 6.0), ("s3", 8.0)))
+    doubled = Share("s0", "s1", 2.0, 4.0, (("s2", 6.0), ("s3", 8.0)), ((2.0, 4.0), (8.0,)))
     assert split == Split((doubled,))

@@ -15,7 +15,6 @@ from moefabric_studies.paper.emulated import (
     step_count,
 )
 from moefabric_studies.paper.emulation_setup import (
-    RailPolicy,
     at_nic_rate,
     layer_operations,
     network_emulation,
@@ -41,7 +40,6 @@ from moefabric_studies.paper.text import summary_lines, text_lines
 from moefabric.api.units import Units
 from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric
 from moefabric.execution.executor import Executor, Instruments
@@ -72,18 +70,17 @@ def test_sent_flows_last_as_long_as_tables_predict(job: PaperJob, network: str) 
     """Compares the flows over the emulated wiring with the formula of the predicted tables."""
     fabric, expected = scaled_fabric(job, network), NETWORKS[network].all_to_all(job, RATE)
     policy = policy_named(network_emulation(job, network).policy)
-    dispatch = DemandMatrix(fabric.servers, job.dispatch_bytes)
+    dispatch = job.demand(fabric.servers)
     circuits = (
         policy.circuits(fabric, fabric.regions[0], dispatch, CircuitSet())
         if fabric.optical
         else CircuitSet()
     )
-    sender = RailPolicy(job, fabric.servers, policy) if fabric.eps_wiring.rail_optimised else policy
     for demand, seconds in (
         (dispatch, expected.dispatch_s),
         (dispatch.combine(job.model.combine_ratio), expected.combine_s),
     ):
-        flows = planned_flows(fabric, sender, demand, circuits)
+        flows = planned_flows(fabric, policy, demand, circuits)
         region = predict_regions(fabric, circuits, flows)["r0"]
         assert region.seconds == pytest.approx(seconds, rel=2e-3)
 

@@ -7,7 +7,7 @@ import pytest
 from moefabric_studies.paper.calibration import calibrate
 from moefabric_studies.paper.failures import slow_down
 from moefabric_studies.paper.iteration import Iteration, compose_iteration
-from moefabric_studies.paper.job import PaperJob
+from moefabric_studies.paper.job import FloatArray, PaperJob
 from moefabric_studies.paper.loader import load_jobs
 from moefabric_studies.paper.network import (
     MTU,
@@ -17,6 +17,7 @@ from moefabric_studies.paper.network import (
     PaperNetwork,
     PlanningPolicy,
     forwarding_s,
+    networks_with,
     nic_bytes_s,
     oversubscribed_all_to_all,
     single_path_s,
@@ -86,6 +87,28 @@ def test_no_network_is_faster_than_its_nics(job: PaperJob) -> None:
     least_s = busiest / (8 * nic_bytes_s(RATE)) * (1 - 1e-9)
     for network in NETWORKS.values():
         assert network.all_to_all(job, RATE).dispatch_s >= least_s
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_slowest_nic_of_a_gpu_ends_an_all_to_all_on_trees(job: PaperJob) -> None:
+    networks = networks_with("nic-per-gpu")
+    ranks = job.training.ep // job.servers
+    home = np.arange(job.training.ep) // ranks
+    owed = job.token_matrix * (job.dispatch_bytes / tokens_by_server(job))[np.ix_(home, home)]
+    owed[home[:, None] == home] = 0.0
+    busiest = max(owed.sum(axis=0).max(), owed.sum(axis=1).max())
+    nic_s = busiest / job.training.tp / nic_bytes_s(RATE)
+    assert networks["fat-tree"].all_to_all(job, RATE).dispatch_s == pytest.approx(nic_s)
+    narrow_s = NETWORKS["oversubscribed"].all_to_all(job, RATE).dispatch_s
+    narrow = networks["oversubscribed"].all_to_all(job, RATE)
+    assert narrow.dispatch_s == pytest.approx(max(nic_s, narrow_s))
+    assert networks["mixnet"] is NETWORKS["mixnet"]
+
+
+def tokens_by_server(job: PaperJob) -> FloatArray:
+    ranks = job.training.ep // job.servers
+    summed: FloatArray = job.token_matrix.reshape(job.servers, ranks, -1, ranks).sum(axis=(1, 3))
+    return summed
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)

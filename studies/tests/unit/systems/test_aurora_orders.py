@@ -18,7 +18,7 @@ from moefabric_studies.systems.aurora.orders import (
 from numpy.typing import NDArray
 
 from moefabric.config.plugins import COLLECTIVE_ORDERS, load_plugin, plugin_names
-from moefabric.core.demand import DemandMatrix
+from moefabric.core.demand import DemandMatrix, Placement
 from moefabric.workload.iterations.iteration import PAUSE, Collective, Compute, Operation
 from moefabric.workload.models.model import CountExchange
 from moefabric.workload.placement.collective_order import (
@@ -65,6 +65,17 @@ def test_phases_add_up_to_the_demand(name: str, demand: Matrix) -> None:
     phases = phase_demands(named(demand), order)
     np.testing.assert_allclose(sum(phase.array for phase in phases), demand, atol=1e-6)
     assert makespan(order, demand) >= port_bytes(demand) * (1 - 1e-9)
+
+
+def test_ranks_share_the_bytes_of_a_pair_in_each_phase_as_in_all() -> None:
+    tokens, placement = mixnet_tokens(), Placement(("s0", "s1", "s2", "s3"), 8, 8)
+    by_rank = placement.by_rank(tokens, placement.by_destination(tokens))
+    demand = DemandMatrix(placement.servers, placement.by_server(tokens), by_rank)
+    phases = phase_demands(demand, Aurora())
+    assert len(phases) > 1
+    for phase in phases:
+        for src, dst, _ in phase.pairs():
+            assert phase.rank_parts[src, dst] == pytest.approx(demand.rank_parts[src, dst])
 
 
 @pytest.mark.parametrize("demand", DEMANDS)
