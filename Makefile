@@ -1,9 +1,9 @@
 # make demo            installs everything, replays the paper's prototype and a region whose light moves: out/prototype.html, out/moving-light.html
-# make demo-training   trains a model on four fabrics, 10 minutes: out/training.json, .html, out/gating.npz
+# make demo-training   trains a model on four fabrics, 7 minutes: out/training.json, .html, out/gating.npz
 # make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
-# make frontier-emulated   measures its corner points with packets, 20 minutes: docs/results/forwarding-*.json
+# make frontier-emulated   measures its corner points with packets, 3 minutes: docs/results/forwarding-*.json
 # make results         draws blocks of pages from docs/results, and lists results that are older than what they measure
 # make picture         runs the prototype, and draws README's picture of its report and its stored result
 # make test            installs what it needs, and runs checks and tests, in 10 minutes on two cores

@@ -324,6 +324,14 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "predicted_all_to_all_s": Column(
         "predicted", "All-to-all time, as predicted for a run", seconds, _all_to_alls("predicted_s")
     ),
+    "first_all_to_all_s": Column(
+        "first\nall-to-all", "Exposed time of a layer's first all-to-all, median", seconds,
+        lambda f: f.first.exposed_s, below="predicted_first_all_to_all_s",
+    ),
+    "predicted_first_all_to_all_s": Column(
+        "predicted", "Exposed time of a layer's first all-to-all, as predicted for a run", seconds,
+        lambda f: f.first.predicted_exposed_s,
+    ),
     "error": Column("error", "Error of all-to-alls", formatting.deviation, _all_to_alls("error")),
     "vs_eps": Column(
         "vs EPS", "All-to-all time relative to EPS", ratio, _relative("measured", "all_to_all_s"),

@@ -299,9 +299,10 @@ def test_killed_study_goes_on_with_the_part_under_way(
 def otherwise_shown(file: Path, stored: Path, page: Path) -> list[str]:
     """Return the claims whose value or verdict a page shows otherwise than its stored result."""
     units = {claim.id: claim.unit for claim in load_study(file)[0].claims}
+    table = page.read_text().partition("\n## Claims\n")[2].partition("\n## ")[0]
     found = []
     for claim in json.loads(stored.read_text())["claims"]:
-        [row] = [r for r in page.read_text().splitlines() if r.startswith(f"| {claim['id']} |")]
+        [row] = [r for r in table.splitlines() if r.startswith(f"| {claim['id']} |")]
         *_, measured, _, verdict, _ = (cell.strip() for cell in row.split("|"))
         value = number_text(claim.get("value"), units[claim["id"]])
         if not (measured.startswith(value) and verdict.startswith(claim["verdict"])):
