@@ -161,6 +161,28 @@ def test_restarted_controllers_of_a_process_recover_one_by_one(
     assert supervisor.processes.ended == {}
 
 
+def test_controllers_recover_only_once_their_own_process_runs_again(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_processes, "_is_ready", lambda *_: True)
+    supervisor.until_lives(1)
+    os.kill(supervisor.pids["r0"], signal.SIGKILL)
+
+    def has_ended() -> bool:
+        supervisor.processes.reap()
+        return bool(supervisor.processes.ended)
+
+    def phases(checked: RunDirectory) -> list[str]:
+        supervisor.processes.check_restarted(checked, WIRING)
+        return [phase for phase, _ in supervisor.notes()]
+
+    Deadline.after(30).wait_for(has_ended, "the end of the controller")
+    assert phases(supervisor.run) == ["detected"]
+    supervisor.until_lives(2)
+    assert phases(RunDirectory(supervisor.run.path.parent / "other")) == ["detected"]
+    assert phases(supervisor.run) == ["detected", "recovered"]
+
+
 def test_process_beats_while_all_its_controllers_answer() -> None:
     beats = list[str]()
     answers = Beats(("r0", "r1"), lambda: beats.append("beat"))

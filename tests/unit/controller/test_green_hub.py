@@ -1,11 +1,11 @@
-"""The hub of a controller: descriptors stay registered while nobody waits for them."""
+"""Green threads of a controller: descriptors that nobody waits for stay registered, and timers."""
 
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from moefabric.controller.southbound.openflow.green import _Hub
+from moefabric.controller.southbound.openflow.green import GreenEvent, _Hub, after
 
 
 def _ignore(*_: object) -> None:
@@ -61,3 +61,12 @@ def test_descriptor_whose_number_is_used_again_is_registered_anew() -> None:
         other.send(b"x")
         hub.add(hub.READ, number, _ignore, _ignore, _ignore)
         assert [ready for ready, _ in hub.do_poll(0)] == [number]
+
+
+def test_timer_ends_with_its_block() -> None:
+    early, late = GreenEvent(), GreenEvent()
+    with after(0.0, early.set):
+        pass
+    with after(0.0, late.set):
+        assert late.wait(10)
+    assert not early.wait(0.0)

@@ -157,6 +157,16 @@ def test_flood_of_peers_without_token_leaves_clients_connected() -> None:
         assert undo.enter_context(ControllerClient(address, TOKEN)).health()["region"] == "r0"
 
 
+def test_idle_client_makes_room_for_another_one() -> None:
+    connections = ConnectionLimit(http_handler.hang_up, most_trusted=1)
+    controller = Bench(fabric(2, 2)).controllers["r0"]
+    with served(controller, connections) as address, ExitStack() as undo:
+        first, second = (undo.enter_context(ControllerClient(address, TOKEN)) for _ in range(2))
+        for client in (first, second):
+            assert client.health()["region"] == "r0"
+        assert first._http.sock.recv(1) == b""
+
+
 def test_clients_of_other_machines_are_closed_before_they_are_read() -> None:
     """A machine answers at all of its addresses, whichever interface a packet comes by."""
     controller, own = Bench(fabric(2, 2)).controllers["r0"], frozenset({"127.0.0.1"})

@@ -2,12 +2,15 @@
 
 import socket
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import pytest
 
+from moefabric.controller.recovery.failure_events import NicEventDispatcher
+from moefabric.controller.service import process
 from moefabric.controller.southbound.ocs.connection import LoginRefusedError, RetryDelays
 from moefabric.controller.southbound.ocs.port_alarms import (
     alarm_control,
@@ -19,6 +22,7 @@ from moefabric.core.errors import ControlError
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl
 from moefabric.emulator.ocs.device_failures import OcsFailure, OcsFailureKind
+from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork
 from tests.support.fabrics import fabric
 from tests.support.ocs_device import ocs_device
 
@@ -134,6 +138,31 @@ def test_real_device_gets_alarm_logins_with_its_own_account_only(
     control: OcsControl, expected: OcsControl | None
 ) -> None:
     assert alarm_control(control) == expected
+
+
+class AskedError(Exception):
+    """A session for alarms begins."""
+
+
+@pytest.mark.parametrize(
+    ("control", "asks"),
+    [
+        pytest.param(OcsControl("scpi"), True, id="emulated"),
+        pytest.param(REAL, False, id="real-without-account"),
+    ],
+)
+def test_controller_reads_the_alarms_of_each_ocs_that_reports_them(
+    control: OcsControl, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(*_: object) -> None:
+        raise AskedError
+
+    monkeypatch.setattr(process, "port_states", begin)
+    region = replace(REGION, ocs=Ocs("ocs0", 8, control=control))
+    wired = replace(FABRIC, regions=(region,))
+    wiring = FabricWiring(wired, ManagementNetwork("127.9.9.0/24"))
+    with pytest.raises(AskedError) if asks else nullcontext():
+        process._read_alarms(wiring, region, cast("NicEventDispatcher", None))
 
 
 def test_refused_logins_are_rare() -> None:

@@ -201,6 +201,23 @@ def test_relay_carries_traffic_both_ways() -> None:
     )  # its own circuit comes first
 
 
+def test_relay_over_a_lit_circuit_moves_no_circuits() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.deliver(["s0/e0", "s0/e1"], up=False, relight=False)
+    assert not bench.recovery().relays
+    assert not bench.controllers["r0"].relay()
+    assert bench.recovery().relays.keys() == {"s0"}
+    assert bench.lit() == CircuitSet.of(RING)
+
+
+def test_reply_names_the_circuits_that_a_failed_nic_keeps_dark() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.deliver(["s0/o0"], up=False)
+    reply = bench.controllers["r0"].light({"circuits": RING}, 0.0)
+    assert reply["dark"] == RING[:1]
+    assert CircuitSet.of(reply["circuits_after"]) == CircuitSet.of(RING[1:])
+
+
 def test_relay_circuit_is_lit_if_needed() -> None:
     bench = Bench(FOUR)
     bench.deliver(["s2/e0", "s2/e1"], up=False)
@@ -397,7 +414,9 @@ def test_history_records_actions_and_wakes_readers() -> None:
     assert 0 < report["detected_ns"] < report["recovered_ns"]
     assert report["cleared_ns"] is None
     bench.deliver(["s0/e1"], up=True)
-    (report,) = history.to_json(after=situation["version"])["failures"]
+    cleared = history.to_json(after=situation["version"], wait_s=0.0)
+    assert cleared["version"] > situation["version"]
+    (report,) = cleared["failures"]
     assert report["cleared_ns"] > report["recovered_ns"]
 
 

@@ -100,6 +100,9 @@ def test_sub_removes_cross_connects() -> None:
             id="output-twice",
         ),
         pytest.param(
+            lambda c: c.only([(1, 5), (1, 6)]), Refusal.CONFLICT, "input 1 twice", id="only-twice"
+        ),
+        pytest.param(
             lambda c: c.sub([(1, 6)]),
             Refusal.NOT_CONNECTED,
             "1 is not joined to 6",

@@ -337,13 +337,20 @@ class SlowCrossbar(MemoryCrossbar):
         self._timers.advance_ns(MS)
 
 
-def test_late_mirrors_postpone_light() -> None:
+@pytest.mark.parametrize(
+    ("settle_ms", "lit_ms"),
+    [
+        pytest.param(25, 26, id="late-mirrors"),
+        pytest.param(2, 2, id="light-would-come-during-a-second-change"),
+    ],
+)
+def test_late_mirrors_postpone_light_while_it_can_be_postponed(settle_ms: int, lit_ms: int) -> None:
     timers = VirtualTimers()
-    crossbar = SlowCrossbar(PORTS, timers)
-    device = OcsDevice(crossbar, timers, DeviceSpec(DeviceProfile(settle=SettleTime(25 * MS))))
+    crossbar, settle = SlowCrossbar(PORTS, timers), SettleTime(settle_ms * MS)
+    device = OcsDevice(crossbar, timers, DeviceSpec(DeviceProfile(settle=settle)))
     device.add([(1, 5)])
-    assert crossbar.cross_connects() == {(1, 5): 26 * MS}
-    assert device.light.settled_at_ns == 26 * MS
+    assert crossbar.cross_connects() == {(1, 5): lit_ms * MS}
+    assert device.light.settled_at_ns == lit_ms * MS
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.ocs.event_publisher import MAX_PENDING
+from moefabric.emulator.ocs.event_publisher import MAX_CALLERS, MAX_PENDING
 from moefabric.emulator.ocs.fd_handoff import (
     HandoffServer,
     connect,
@@ -165,26 +166,53 @@ def test_deeply_nested_request_costs_its_caller_only(tmp_path: Path, depth: int)
         server.close()
 
 
-def test_flood_of_requests_costs_its_caller_only(tmp_path: Path) -> None:
-    server = HandoffServer(tmp_path / "ocs0.handoff", FACTS, [])
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[HandoffServer, socket.socket, socket.socket]]:
+    """Yield a handoff, the process that serves its switch, and a caller of its control socket."""
+    server = HandoffServer(folder / "ocs0.handoff", FACTS, [])
     try:
         with (
-            connect(tmp_path / "ocs0.handoff", 5) as process,
-            connect(tmp_path / "ocs0.control", 5) as caller,
+            connect(folder / "ocs0.handoff", 5) as process,
+            connect(folder / "ocs0.control", 5) as caller,
         ):
             process.settimeout(30)
+            caller.settimeout(30)
             receive_handoff(process)
             process.sendall(b'{"ready": true}\n')
             wait_served(server)
-            caller.settimeout(30)
-            request = json.dumps({"do": "list", "padding": "x" * 60_000}).encode() + b"\n"
-            for _ in range(MAX_PENDING):
-                caller.sendall(request)
-            caller.sendall(request)
-            assert b"has not answered earlier requests" in caller.recv(200)
-            assert server.is_served
-            assert server.is_alive
-            assert process.recv(20).startswith(b'{"request": 1, ')
+            yield server, process, caller
     finally:
         server.close()
     assert not server.is_alive
+
+
+def test_flood_of_requests_costs_its_caller_only(tmp_path: Path) -> None:
+    with served(tmp_path) as (server, process, caller):
+        request = json.dumps({"do": "list", "padding": "x" * 60_000}).encode() + b"\n"
+        for _ in range(MAX_PENDING):
+            caller.sendall(request)
+        caller.sendall(request)
+        assert b"has not answered earlier requests" in caller.recv(200)
+        assert server.is_served
+        assert server.is_alive
+        assert process.recv(20).startswith(b'{"request": 1, ')
+
+
+def test_requests_fail_when_the_process_of_the_switch_ends(tmp_path: Path) -> None:
+    with served(tmp_path) as (_, process, caller):
+        caller.sendall(b'{"do": "list"}\n')
+        assert process.recv(100).startswith(b'{"request": 1, ')
+        process.close()
+        assert b"its process has ended" in caller.recv(200)
+
+
+def test_callers_that_have_left_keep_no_others_out(tmp_path: Path) -> None:
+    server = HandoffServer(tmp_path / "ocs0.handoff", FACTS, [])
+    try:
+        for _ in range(MAX_CALLERS + 1):
+            with connect(tmp_path / "ocs0.control", 5) as caller:
+                caller.settimeout(30)
+                caller.sendall(b'{"do": "list"}\n')
+                assert b"no process serves it" in caller.recv(100)
+    finally:
+        server.close()

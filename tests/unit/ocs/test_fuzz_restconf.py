@@ -96,6 +96,15 @@ def test_oversized_head_and_body_are_refused() -> None:
     check_alive(bench)
 
 
+def test_body_of_the_most_bytes_is_executed() -> None:
+    bench = connected_bench("restconf")
+    client = bench.client("restconf")
+    body = b'{"pair":[{"ingress":3,"egress":15}]}'.ljust(BODY_BYTES)
+    client.send(request(b"PUT", b"/api/data/cross-connects/pair=3", b"", body))
+    bench.timers.advance_ns(30_000_000)
+    assert client.connection.take().startswith(b"HTTP/1.1 201 ")
+
+
 def test_excessive_pipelining_is_disconnected() -> None:
     bench = connected_bench("restconf")
     client = bench.client("restconf")

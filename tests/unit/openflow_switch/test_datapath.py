@@ -209,6 +209,14 @@ def test_program_is_short_and_fits_the_stack() -> None:
     assert min(Stack) >= -512
 
 
+def test_places_of_the_stack_do_not_overlap() -> None:
+    lengths = {"KEY": KEY_BYTES, "MASKED_KEY": KEY_BYTES, "FLOW": VALUE_BYTES, "IPV4_HEADER": 20}
+    places = sorted((place, place + lengths.get(place.name, 8)) for place in Stack)
+    ends = [-512, *(end for _, end in places)]
+    assert all(end <= start for end, (start, _) in zip(ends, places, strict=False))
+    assert ends[-1] <= 0
+
+
 @pytest.mark.parametrize(
     ("instruction", "encoded"),
     [  # RFC 9669, section 4 and 5

@@ -26,7 +26,7 @@ from moefabric.emulator.openflow_switch.flows.packet import (
     rewritten_frame,
 )
 from tests.support.memory_datapath import MemoryDatapath
-from tests.support.switch_frames import ADDRESSES, MACS, arp, frames, ipv4, lldp, matches
+from tests.support.switch_frames import ADDRESSES, MACS, arp, frames, ipv4, ipv6, lldp, matches
 
 IP = {"eth_type": 0x0800}
 
@@ -79,6 +79,11 @@ def test_later_fragment_has_no_ports() -> None:
 def test_packet_fields_of_truncated_frame(length: int) -> None:
     for frame in (ipv4(), arp()):
         assert packet_fields(frame[:length], 1).keys() == FIELD_BITS.keys()
+
+
+def test_transport_ports_need_no_byte_behind_them() -> None:
+    frame = ipv4(ports=(7, 8))
+    assert [packet_fields(frame[:length], 1)["tp_dst"] for length in (37, 38)] == [0, 8]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +198,15 @@ def test_set_dscp_updates_checksum(before: int, after: int) -> None:
     assert rewritten_frame(arp(), [("ip_dscp", after)]) == arp()
 
 
+@pytest.mark.parametrize("tag", [b"", b"\x81\x00\x00\x05"], ids=["untagged", "tagged"])
+def test_set_dscp_needs_a_whole_ipv4_header(tag: bytes) -> None:
+    frame, changed = (whole[:12] + tag + whole[12:] for whole in (ipv4(), ipv4(dscp=5)))
+    end = 34 + len(tag)
+    for length in range(end):
+        assert rewritten_frame(frame[:length], [("ip_dscp", 5)]) == frame[:length]
+    assert rewritten_frame(frame[:end], [("ip_dscp", 5)]) == changed[:end]
+
+
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any))
 def test_slots_follow_weights_within_one_slot(weights: list[int]) -> None:
     slots = slot_buckets(weights)
@@ -204,6 +218,14 @@ def test_slots_follow_weights_within_one_slot(weights: list[int]) -> None:
 
 def test_connections_use_all_slots() -> None:
     used = {select_slot(packet_fields(ipv4(ports=(port, 80)), 1)) for port in range(1000, 1400)}
+    assert used == set(range(32))
+
+
+@pytest.mark.parametrize("end", ["src", "dst"])
+@pytest.mark.parametrize("word", range(4))
+def test_each_word_of_an_ipv6_address_decides_the_slot(end: str, word: int) -> None:
+    addresses = [number << 32 * word for number in range(1, 1000)]
+    used = {select_slot(packet_fields(ipv6(**{end: address}), 1)) for address in addresses}
     assert used == set(range(32))
 
 

@@ -198,6 +198,14 @@ def test_passive_session_may_be_silent() -> None:
     bench.close()
 
 
+def test_passive_session_gets_no_asynchronous_messages_by_default() -> None:
+    bench = SessionBench(passive=True)
+    (reply,) = bench.request(wire(parser.OFPGetAsyncRequest(DATAPATH)))
+    masks = reply.packet_in_mask, reply.port_status_mask, reply.flow_removed_mask
+    assert [mask for by_role in masks for mask in by_role] == [0] * 6
+    bench.close()
+
+
 def test_unread_replies_stop_input_until_they_are_sent(bench: SessionBench) -> None:
     count, body = 3000, bytes(1000)
     echoes = b"".join(

@@ -11,6 +11,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow
 from moefabric.core.units import QueueLimit, Scale
+from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.policy import EpsOnly
 from moefabric.planner.sending.flow_pacing import (
     LEAST_HEADROOM,
@@ -63,6 +64,23 @@ def test_greedy_flows_stay_on_all_nics(greedy: bool, count: int) -> None:
     assert offload is not None
     assert len(sent) == len(offload.early.flows) == count
     assert sum(flow.bytes for flow in sent) == pytest.approx(12e6)
+
+
+def test_flows_are_paced_unless_they_are_to_be_greedy() -> None:
+    wired, lit = fabric(0, 3), CircuitSet()
+    sent = planned_flows(wired, EpsOnly(), EVERYONE, lit)
+    offload = plan_partial_offload(wired, EpsOnly(), EVERYONE, lit, {}, {"r0": SERVERS})
+    assert offload is not None
+    assert len(sent) == len(offload.early.flows) == 12
+
+
+def test_partial_offload_ends_on_the_circuits_of_its_policy() -> None:
+    wired, lit = fabric(2, 1), CircuitSet.of(["s0/o0~s1/o0"])
+    demand = DemandMatrix(SERVERS, 1e9 * np.kron(np.eye(2), 1 - np.eye(2)))
+    offload = plan_partial_offload(wired, MIXNET, demand, lit, {"r0": 1e-3}, {"r0": SERVERS})
+    assert offload is not None
+    assert offload.parts["r0"].kept == lit
+    assert offload.target("r0") == MIXNET.circuits(wired, wired.regions[0], demand, lit)
 
 
 @pytest.mark.parametrize(("size", "waits"), [(1, False), (BURST, False), (BURST + 1, True)])

@@ -196,6 +196,8 @@ def test_outcome_of_an_iteration_is_the_same_alone_and_among_others(tmp_path: Pa
         one for run in runs for one in outcomes_of(lab.fabric, [run], first_dispatches=dispatches)
     ]
     assert alone == together
+    assert not any(one.flows for one in together)
+    assert all(one.flows for one in outcomes_of(lab.fabric, runs, flows=True))
 
 
 def rounded(path: Path) -> Iterator[Any]:

@@ -28,7 +28,7 @@ from moefabric.results.records.records import (
 )
 from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.instants import lateness
-from moefabric.results.verdict.iteration_outcome import iteration_flows
+from moefabric.results.verdict.iteration_outcome import iteration_flows, outcomes_of
 from moefabric.results.verdict.measurements import FabricMeasurements, _link_rate_errors
 from moefabric.results.verdict.verdict import judge
 from moefabric.simulator.fluid import Prediction
@@ -191,6 +191,15 @@ def test_timeline_is_of_the_last_iteration_with_a_change_of_circuits() -> None:
     assert [interval.kind for interval in timeline if interval.server == "s3"] == [
         "attention", "reconfiguration", "dark", "dispatch", "expert", "combine",
     ]  # fmt: skip
+
+
+def test_iteration_changes_circuits_if_any_of_its_reconfigurations_does() -> None:
+    [outcome] = outcomes_of(*replay(Scale(), iterations=1))
+    [moved] = outcome.reconfigurations
+    kept = moved.model_copy(update={"circuits_before": moved.circuits_after})
+    for changes, has_changed in (([moved, kept], True), ([kept], False), ([], False)):
+        update = {"reconfigurations": changes}
+        assert outcome.model_copy(update=update).changed_circuits is has_changed
 
 
 def test_run_without_transfers_is_invalid() -> None:

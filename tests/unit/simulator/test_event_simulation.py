@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.simulator.event_simulation import Step, StepTimes, simulate, simulate_iterations
+from moefabric.simulator.event_simulation import (
+    Step,
+    StepTimes,
+    simulate,
+    simulate_iterations,
+    simulate_streams,
+)
 from moefabric.simulator.fair_sharing import Stream, max_min_rates
 from moefabric.workload.iterations.pipeline import (
     BACKWARD,
@@ -126,6 +132,19 @@ def test_step_ends_with_its_last_stream() -> None:
     streams = Stream(1e9, (A,)), Stream(5e9, (B,)), Stream(1e9, (A,), after_s=0.5)
     [times] = simulate([Step(streams=streams)], ROOM)
     assert times == StepTimes(0, 2.5, (1.5, 2.5, 2.0))
+
+
+def test_rates_are_recorded_from_each_change_on() -> None:
+    streams = Stream(1e9, (A,)), Stream(3e9, (A,)), Stream(0, (A,)), Stream(1e9, (B,))
+    [times] = simulate([Step(streams=streams)], ROOM, recorded={A})
+    assert times.stream_rates == {0: [(0, GIGA / 2)], 1: [(0, GIGA / 2), (2, GIGA)]}
+
+
+def test_short_streams_end_at_their_own_instants() -> None:
+    gap_s = 5e-10
+    streams = Stream(1e6, (A,)), Stream(2e6 + 2e9 * gap_s, (B,))
+    first_s, second_s = simulate_streams(streams, ROOM)
+    assert second_s - first_s == pytest.approx(gap_s, rel=1e-3)
 
 
 def test_rates_that_differ_by_rounding_are_one_rate() -> None:
