@@ -62,8 +62,10 @@ def wait_until(is_so: Callable[[], bool], limit_s: float) -> bool:
 
 
 def iterations(journal: Path) -> int:
-    """Return how many iterations the journal of a run has."""
-    return len(JournalReader(journal).iterations("mixnet")) if journal.exists() else 0
+    """Return how many iterations the journal of a run has; 0 until its header is whole."""
+    if not journal.exists() or b"\n" not in journal.read_bytes():
+        return 0
+    return len(JournalReader(journal).iterations("mixnet"))
 
 
 def leftovers(machine: NamespaceMachine) -> list[str]:

@@ -37,8 +37,10 @@ def moefabric(*words: object) -> "subprocess.Popen[str]":
 
 
 def iterations(journal: Path, fabric: str) -> int:
-    """Return how many iterations of a fabric the journal has."""
-    return len(JournalReader(journal).iterations(fabric)) if journal.exists() else 0
+    """Return how many iterations of a fabric the journal has; 0 until its header is whole."""
+    if not journal.exists() or b"\n" not in journal.read_bytes():
+        return 0
+    return len(JournalReader(journal).iterations(fabric))
 
 
 def await_iterations(process: "subprocess.Popen[str]", journal: Path, fabric: str) -> None:
