@@ -283,15 +283,8 @@ def flows(
     """
     result: list[Flow] = []
     for share in split:
-        ends = [circuit.end_at(share.src) for circuit in circuits.between(share.src, share.dst)]
-        if share.light_bytes > 0 and not ends:
-            raise ValueError(
-                f"{share.src} has no circuit to {share.dst} "
-                f"for {share.light_bytes:g} bytes by light"
-            )
         if share.light_bytes:
-            size = share.light_bytes / len(ends)
-            result += [Flow(share.src, share.dst, nic.path, size) for nic in ends]
+            result += _flows_by_light(circuits, share)
         if share.eps_bytes:
             parts = rank_parts.get((share.src, share.dst))
             result += (
@@ -302,6 +295,15 @@ def flows(
         for root, lane, size in share.forwarded_lanes:
             result.append(Flow(share.src, share.dst, relay_path(fabric, root, lane), size))
     return tuple(result)
+
+
+def _flows_by_light(circuits: CircuitSet, share: Share) -> Iterator[Flow]:
+    ends = [circuit.end_at(share.src) for circuit in circuits.between(share.src, share.dst)]
+    if not ends:
+        size = f"{share.light_bytes:g} bytes by light"
+        raise ValueError(f"{share.src} has no circuit to {share.dst} for {size}")
+    for nic in ends:
+        yield Flow(share.src, share.dst, nic.path, share.light_bytes / len(ends))
 
 
 def _flows_of_gpus(fabric: Fabric, share: Share, parts: NDArray[np.float64]) -> Iterator[Flow]:

@@ -34,8 +34,8 @@ FRAME_SHARE: Final = 0.01
 """Longest frame, as a share of the shortest transfer: where flows of several tasks meet on a link,
 their shares and ends are uncertain by a frame or two."""
 MEETING_FRAME_SHARE: Final = 0.003
-"""Longest frame, as a share of the shortest transfer between regions, as far as the cores have time
-for shorter frames: such transfers meet all-to-alls on their links."""
+"""Longest frame, as a share of the shortest transfer or all-reduce between regions, as far as the
+cores have time for shorter frames: both meet all-to-alls on their links."""
 BUSY_SHARE: Final = 0.5
 """Part of the cores that the planned frames may occupy; a run needs 35 % idle (`reasons.BUSY`)."""
 MOST_BPS: Final = 500e6
@@ -55,7 +55,8 @@ class PlannedLoad:
             that has as many.
         unskipped_s: Duration of an iteration in which a task sends or all wait for circuits. A run
             skips the rest, in which servers compute.
-        shortest_transfer_s: Duration of the shortest transfer between regions.
+        shortest_transfer_s: Duration of the shortest transfer or all-reduce between regions;
+            infinite if there is none.
     """
 
     fabric: Fabric

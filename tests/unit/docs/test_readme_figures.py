@@ -138,20 +138,36 @@ def test_readme_has_the_errors_of_the_emulation_at_the_slower_scale() -> None:
     assert f"{min(medians)} to {max(medians)} % at the slower scale" in text_of("README.md")
 
 
-def test_readme_says_which_of_three_runs_it_shows_and_that_all_passed() -> None:
-    shown = STORED["prototype"].manifest
-    assert shown.provenance is not None
-    commit = str(shown.provenance.commit)
+def runs_of_commit(name: str) -> dict[str, list[dict[str, str]]]:
+    """Return the rows of all quiet runs of a stored result's example and commit, by their start."""
+    source = STORED[name].manifest.provenance
+    assert source is not None
+    runs: dict[str, list[dict[str, str]]] = {}
     with (ROOT / "docs/results/quiet-runs.csv").open(newline="") as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if row["command"] == "examples/prototype.yaml" and commit.startswith(row["commit"])
-        ]
-    first, _, _ = sorted({row["started"] for row in rows})
-    assert first == shown.started
-    assert [row["verdict"] for row in rows] == ["pass"] * 12
+        for row in csv.DictReader(file):
+            of_example = row["command"] == f"examples/{name}.yaml"
+            if of_example and str(source.commit).startswith(row["commit"]):
+                runs.setdefault(row["started"], []).append(row)
+    return dict(sorted(runs.items()))
+
+
+def test_readme_says_which_of_three_runs_of_the_prototype_it_shows() -> None:
+    runs = runs_of_commit("prototype")
+    assert len(runs) == 3
+    assert next(iter(runs)) == STORED["prototype"].manifest.started
+    assert [row["verdict"] for rows in runs.values() for row in rows] == ["pass"] * 12
     text = "the first of three in a row; all twelve fabrics of these are `pass`"
+    assert text in text_of("README.md")
+
+
+def test_readme_says_which_of_two_runs_of_moving_light_it_shows() -> None:
+    first, second = (runs := runs_of_commit("moving-light"))
+    assert second == STORED["moving-light"].manifest.started
+    assert {row["verdict"] for row in runs[second]} == {"pass"}
+    (late,) = (row for row in runs[first] if row["verdict"] != "pass")
+    assert (late["fabric"], late["verdict"]) == ("joint", "degraded")
+    text = "in the first, `joint` was `degraded`, because its iterations took"
+    text += f" {float(late['iteration']):.1f} % longer than predicted"
     assert text in text_of("README.md")
 
 

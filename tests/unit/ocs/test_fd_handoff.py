@@ -150,6 +150,14 @@ def test_address_in_use_is_named() -> None:
             listen_in_namespace(None, "127.0.0.1", port)
 
 
+def assert_answers_that_nothing_serves(folder: Path) -> None:
+    """Ask as a new caller of a handoff whose switch no process serves."""
+    with connect(folder / "ocs0.control", 5) as caller:
+        caller.settimeout(30)
+        caller.sendall(b'{"do": "list"}\n')
+        assert b"no process serves it" in caller.recv(100)
+
+
 @pytest.mark.parametrize("depth", [30_000, 900])
 def test_deeply_nested_request_costs_its_caller_only(tmp_path: Path, depth: int) -> None:
     server = HandoffServer(tmp_path / "ocs0.handoff", FACTS, [])
@@ -158,10 +166,7 @@ def test_deeply_nested_request_costs_its_caller_only(tmp_path: Path, depth: int)
             caller.settimeout(30)
             caller.sendall(b'{"do": ' + b"[" * depth + b"]" * depth + b"}\n")
             assert caller.recv(1) == b""
-        with connect(tmp_path / "ocs0.control", 5) as caller:
-            caller.settimeout(30)
-            caller.sendall(b'{"do": "list"}\n')
-            assert b"no process serves it" in caller.recv(100)
+        assert_answers_that_nothing_serves(tmp_path)
     finally:
         server.close()
 
@@ -210,9 +215,6 @@ def test_callers_that_have_left_keep_no_others_out(tmp_path: Path) -> None:
     server = HandoffServer(tmp_path / "ocs0.handoff", FACTS, [])
     try:
         for _ in range(MAX_CALLERS + 1):
-            with connect(tmp_path / "ocs0.control", 5) as caller:
-                caller.settimeout(30)
-                caller.sendall(b'{"do": "list"}\n')
-                assert b"no process serves it" in caller.recv(100)
+            assert_answers_that_nothing_serves(tmp_path)
     finally:
         server.close()

@@ -22,6 +22,7 @@ from moefabric.prediction.job_prediction import JobPrediction, Sending
 from moefabric.prediction.scaling import (
     BUSY_SHARE,
     FRAME_SHARE,
+    MEETING_FRAME_SHARE,
     MOST_BPS,
     START_SPREAD_SHARE,
     PlannedLoad,
@@ -66,6 +67,15 @@ def test_proposed_scale_keeps_all_bounds(datapath: str, cores: int, shortest_s: 
     assert scale.bytes >= 1
 
 
+def test_frames_are_short_where_transfers_meet_all_to_alls() -> None:
+    load = full(fabric(0, 4), 0.0314)
+    alone, meeting = proposed([load]), proposed([replace(load, shortest_transfer_s=0.05)])
+    assert (meeting.bytes, meeting.dilation) == (alone.bytes, alone.dilation)
+    assert alone.frame_s == pytest.approx(FRAME_SHARE * 0.0314 * alone.dilation)
+    assert meeting.frame_s == pytest.approx(MEETING_FRAME_SHARE * 0.05 * meeting.dilation)
+    assert meeting.frame_s < alone.frame_s
+
+
 def test_dilation_is_the_least_that_the_start_of_agents_allows() -> None:
     load = full(fabric(0, 4), 0.0314)
     needed_s = SPEED.start_spread_s(12, 2) / START_SPREAD_SHARE
@@ -106,6 +116,7 @@ def test_load_is_that_of_the_busiest_instant_on_the_servers_of_the_fabric() -> N
     load = PlannedLoad.of(wired, [job])
     assert load.link_bps == pytest.approx(2 * 8e9 + 2 * 2 * 16e9)
     assert (load.shortest_s, load.starts) == (0.5, {1: 1.0, 2: 0.5})
+    assert load.shortest_transfer_s == 0.5
     assert load.unskipped_s == 2.0
     idle = replace(job, compute_s=2.0, sendings=[*sendings[:2], Sending(1.5, 2.0, 0.5, ())])
     assert PlannedLoad.of(wired, [idle]).unskipped_s == 1.0, "the run skips the rest"
