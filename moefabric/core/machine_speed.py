@@ -27,7 +27,7 @@ def frame_segments(rate_bps: float, mtu: int, frame_s: float) -> int:
         mtu: Largest IP packet in bytes.
         frame_s: Longest wall time of a frame with more than `LEAST_SEGMENTS` packets.
     """
-    segments = int(rate_bps * frame_s / 8 / mtu)
+    segments = int(rate_bps * frame_s / frame_bits(1, mtu))
     return max(LEAST_SEGMENTS, min(segments, MOST_SEGMENTS * _PACKET_BYTES // mtu))
 
 
