@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -69,12 +69,14 @@ def alone_argv(*arguments: str) -> list[str]:
 
 def traces(machine: Machine) -> set[str]:
     """Return what exists on a machine, besides the logs of failed starts."""
-    networks = dict(_networks())
+    networks: dict[str, list[Path]] = {}
+    for name, path in _networks():
+        networks.setdefault(name, []).append(path)
     return {
         *_processes(),
         *_own_descriptors_and_threads(),
         *(f"namespace {name}" for name in _namespaces()),
-        *(trace for name, path in networks.items() for trace in _in_network(name, path)),
+        *(trace for name, paths in networks.items() for trace in in_network(name, paths)),
         *machine.run(lambda: set(_sysctls())),
         *_bpf_objects(),
         *_cgroups(),
@@ -144,11 +146,19 @@ def _networks() -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
-def _in_network(name: str, path: Path) -> Iterator[str]:
-    """Yield links, addresses, queues, filters and sockets of a network namespace."""
-    with suppress(FabricError):  # it has just ended
-        for trace in namespaces.run_in(str(path), lambda: list(_network_traces())):
-            yield f"{trace} in {name}"
+def in_network(name: str, paths: Iterable[Path]) -> Iterator[str]:
+    """Yield links, addresses, queues, filters and sockets of a network namespace.
+
+    Args:
+        name: The namespace's name in /proc.
+        paths: Paths that led there. Those of a thread or process that has just ended are gone; all
+            are gone if the namespace has ended.
+    """
+    for path in paths:
+        with suppress(FabricError):
+            for trace in namespaces.run_in(str(path), lambda: list(_network_traces())):
+                yield f"{trace} in {name}"
+            return
 
 
 def _network_traces() -> Iterator[str]:

@@ -2,11 +2,12 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.chaos.planted import KINDS
-from tests.chaos.traces import alone_argv
+from tests.chaos.traces import alone_argv, in_network
 from tests.support.namespaces import island
 from tests.support.paths import REPOSITORY
 
@@ -46,3 +47,9 @@ def test_planted_leak_is_seen(seen: Seen, kind: str) -> None:
 def test_all_of_many_descriptors_are_seen(seen: Seen) -> None:
     found, _ = seen["100 descriptors of the tester"]
     assert len([trace for trace in found if trace.startswith("descriptor ")]) == 100
+
+
+def test_network_is_read_by_the_paths_that_still_lead_there() -> None:
+    gone, here = Path("/proc/0/ns/net"), Path("/proc/self/ns/net")
+    assert any(trace.startswith("link lo ") for trace in in_network("net:[1]", [gone, here]))
+    assert not [*in_network("net:[1]", [gone])]
