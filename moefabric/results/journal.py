@@ -347,8 +347,8 @@ def without_rows(result: FabricResult) -> FabricResult:
     return FabricResult.model_construct(set(fields), **fields)
 
 
-def resumable(path: Path, header: HeaderLine) -> JournalReader:
-    """Return the journal of a stopped run that may go on.
+def resumable(path: Path, header: HeaderLine) -> JournalReader | None:
+    """Return the journal of a stopped run that may go on; None if it stopped before its header.
 
     Args:
         path: The journal.
@@ -360,6 +360,12 @@ def resumable(path: Path, header: HeaderLine) -> JournalReader:
     """
     if not path.is_file():
         raise SpecError([(str(path), "there is no run to resume: leave out --resume")])
+    try:
+        with path.open("rb") as file:
+            if not file.readline().endswith(b"\n"):
+                return None
+    except OSError as error:
+        raise SpecError([(str(path), error.strerror or str(error))]) from error
     reader = JournalReader(path)
     faults = list(_differences(reader.header, header))
     if faults:

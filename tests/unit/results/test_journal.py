@@ -406,8 +406,21 @@ def test_run_goes_on_with_the_files_of_the_stopped_run_only(tmp_path: Path) -> N
     path = tmp_path / "run.jsonl"
     with Journal(path) as journal:
         journal.append(header("a"))
-    assert resumable(path, header("a")).header == header("a")
+    reader = resumable(path, header("a"))
+    assert reader is not None
+    assert reader.header == header("a")
     with pytest.raises(SpecError, match=r"^inputs\.gating\.trace: differs .*\(a there, b here\)$"):
         resumable(path, header("b"))
     with pytest.raises(SpecError, match=r"^experiment\.seed: differs [^\n]*$"):
         resumable(path, header("a", seed=2))
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"type":"run","run_id"'], ids=["empty", "cut off"])
+def test_run_that_stopped_before_its_header_begins_anew(tmp_path: Path, begun: bytes) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(begun)
+    header = RecordedRun(tmp_path / "other.jsonl").header
+    assert resumable(path, header) is None
+    with Journal(path) as journal:
+        journal.append(header)
+    assert resumable(path, header) is not None
