@@ -30,6 +30,8 @@ MARKS: Final = 63
 """Greatest DSCP; 0 marks nothing."""
 MOST_SERVERS_FOR_DETOURS: Final = 16
 """Servers of the largest region whose relay trees make detours: more take long to plan."""
+_REGIONS_PER_SPINE: Final = 16
+"""Regions for each spine from which on leaves have a route for each region."""
 _OPTICAL_MARK: Final = 1
 _ELECTRICAL_MARK: Final = 17
 
@@ -189,9 +191,27 @@ def spine_of_mark(fabric: Fabric, path: str, dst: str | None = None) -> int:
     spine = spine_number(path)
     if spine is not None:
         return spine
-    by_receiver = fabric.electrical == 1 or fabric.eps_wiring.rail_optimised
-    number = fabric.server_number[dst] if by_receiver and dst else nic_number(path)
+    if dst and (fabric.electrical == 1 or fabric.eps_wiring.rail_optimised):
+        return receiver_spine(fabric, dst)
+    return nic_number(path) % len(fabric.spines)
+
+
+def receiver_spine(fabric: Fabric, dst: str) -> int:
+    """Return the number of the spine that packets without a mark cross to a server."""
+    number = fabric.server_number[dst]
+    if routes_by_region(fabric):
+        servers = fabric.region_of[dst].servers
+        number = fabric.server_number[servers[0]] // len(servers)
     return number % len(fabric.spines)
+
+
+def routes_by_region(fabric: Fabric) -> bool:
+    """Return whether leaves have one route up to all servers of a region, instead of one each.
+
+    Many regions spread over the spines as evenly as their servers, by far fewer rules.
+    """
+    regions, spines = len(fabric.regions), len(fabric.spines)
+    return not fabric.eps_wiring.rail_optimised and regions >= _REGIONS_PER_SPINE * spines > 0
 
 
 def spine_paths(fabric: Fabric) -> tuple[EpsPath, ...]:

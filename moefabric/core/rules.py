@@ -11,7 +11,14 @@ from typing import Final, NamedTuple
 
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.nic import Nic
-from moefabric.core.paths import gpu_nic, nic_number, spine_of_mark, spine_paths
+from moefabric.core.paths import (
+    gpu_nic,
+    nic_number,
+    receiver_spine,
+    routes_by_region,
+    spine_of_mark,
+    spine_paths,
+)
 from moefabric.core.topology import Fabric, Region
 
 DROP: Final = "drop"
@@ -95,7 +102,7 @@ def eps_rules(fabric: Fabric) -> frozenset[Rule]:
     Returns:
         Rules to all servers.
     """
-    up = (_marked_up_rules(fabric, leaf) for leaf in fabric.leaves)
+    up = (_marked_up_rules(fabric, leaf) | _up_rules(fabric, leaf) for leaf in fabric.leaves)
     to_servers = (eps_rules_to(fabric, server, {}) for server in fabric.servers)
     return frozenset[Rule]().union(*up, *to_servers)
 
@@ -107,8 +114,10 @@ def eps_rules_to(fabric: Fabric, server: str, relays: Mapping[str, str]) -> froz
         server: The destination.
         relays: The server that forwards for each server without a usable electrical NIC.
     """
-    relay = relays.get(server, server)
-    down = (_leaf_rules(fabric, leaf, server, relay) for leaf in fabric.leaves)
+    relay, leaves = relays.get(server, server), fabric.leaves
+    if routes_by_region(fabric):  # those of other leaves stay as they are
+        leaves = fabric.eps_wiring.leaves_of(fabric.region_of[server].servers)
+    down = (_leaf_rules(fabric, leaf, server, relay) for leaf in leaves)
     across = (_spine_rules(fabric, spine, server, relay) for spine in fabric.spines)
     return frozenset[Rule]().union(*down, *across)
 
@@ -156,7 +165,7 @@ def _leaf_rules(fabric: Fabric, leaf: str, server: str, relay: str) -> set[Rule]
     index = fabric.server_number[server]
     if not fabric.usable_nics(nics):
         if fabric.spines and (fabric.usable_electrical(relay) or not nics):
-            return {Rule(leaf, server, fabric.spines[index % len(fabric.spines)])}
+            return {Rule(leaf, server, fabric.spines[receiver_spine(fabric, server)])}
         return set()
     default = {Rule(leaf, server, str(_nth(fabric, nics, index)))}
     if fabric.nic_per_gpu and len(nics) > 1:
@@ -178,6 +187,18 @@ def _marked_up_rules(fabric: Fabric, leaf: str) -> set[Rule]:
     by_receiver = fabric.electrical == 1 or fabric.eps_wiring.rail_optimised
     marks = _spine_marks(fabric) if by_receiver else _marks(fabric)
     return {Rule(leaf, "*", spines[spine_of_mark(fabric, mark)], mark) for mark in marks}
+
+
+def _up_rules(fabric: Fabric, leaf: str) -> set[Rule]:
+    """Return a leaf's rules to regions of which it has no server, where they share a route."""
+    if not routes_by_region(fabric):
+        return set()
+    here = {fabric.region_of[nic.server].name for nic in fabric.eps_wiring.nics_under(leaf)}
+    others = (region for region in fabric.regions if region.name not in here)
+    return {
+        Rule(leaf, region.name, fabric.spines[receiver_spine(fabric, region.servers[0])])
+        for region in others
+    }
 
 
 def _spine_rules(fabric: Fabric, spine: str, server: str, relay: str) -> set[Rule]:

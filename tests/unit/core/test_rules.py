@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.eps import Eps
-from moefabric.core.rules import Rule, RuleChange, direct_rules, eps_rules, server_rules
+from moefabric.core.rules import (
+    Rule,
+    RuleChange,
+    direct_rules,
+    eps_rules,
+    eps_rules_to,
+    server_rules,
+)
 from moefabric.core.topology import Fabric
 from tests.support.fabrics import fabric, fabrics, lit_fabrics
 
@@ -135,6 +142,19 @@ def test_eps_rules_reach_another_leaf_through_a_spine() -> None:
     assert {str(rule) for rule in eps_rules(wired) if rule.to == "*"} == {
         f"leaf{leaf}: to * on e0.{spine} by spine{spine}" for leaf in (0, 1) for spine in (0, 1)
     }
+
+
+def test_only_leaves_of_a_region_change_rules_for_a_server_that_is_relayed() -> None:
+    wired = fabric(1, 1, regions=(3,) * 32, eps=Eps(servers_per_leaf=4, spines=2))
+    before = eps_rules_to(wired, "s3", {})  # on leaf0, the others of its region on leaf1
+    broken = wired.without_nics(wired.electrical_nics("s3"))
+    change = RuleChange.between(before, eps_rules_to(broken, "s3", {"s3": "s4"}))
+    assert {rule.switch for rule in change.add} == {"leaf0", "leaf1", "spine0", "spine1"}
+    assert "leaf0: to s3 by spine1" in map(str, change.add)
+    assert "leaf1: to s3 by s4/e0" in map(str, change.add)
+    elsewhere = [rule for rule in eps_rules(wired) if rule.switch == "leaf7"]
+    assert {rule.to for rule in elsewhere} >= {"r0", "r1", "r31"}
+    assert not {"s0", "s3"} & {rule.to for rule in elsewhere}
 
 
 @given(fabrics())

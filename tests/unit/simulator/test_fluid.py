@@ -1,6 +1,7 @@
 """The fluid model against figures computed by hand, and routes against the rules."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from math import inf
 from random import Random
@@ -15,7 +16,7 @@ from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow, Share, Split, flows
 from moefabric.core.forwarding import circuit_rules
 from moefabric.core.nic import Nic
-from moefabric.core.paths import relay_path
+from moefabric.core.paths import relay_path, routes_by_region
 from moefabric.core.routes import is_forwarding, route
 from moefabric.core.rules import Rule, direct_rules, eps_rules, server_rules
 from moefabric.core.topology import Fabric
@@ -196,6 +197,21 @@ def test_route_follows_the_rules(given_light: tuple[Fabric, CircuitSet], random:
         assert _hops(links) == _walk(wired, lit, rules, src, dst, nic.path)
 
 
+@pytest.mark.parametrize("electrical", [1, 2])
+def test_route_follows_the_rules_where_regions_share_one(electrical: int) -> None:
+    wired = fabric(1, electrical, regions=(3,) * 32, eps=Eps(4, 2))  # some regions on two leaves
+    assert routes_by_region(wired)
+    rules = eps_rules(wired).union(*(server_rules(wired, region) for region in wired.regions))
+    assert any(rule.to == "r31" for rule in rules)
+    crossed = Counter[str]()
+    for dst in wired.servers[1:]:
+        for nic in wired.electrical_nics("s0"):
+            hops = _hops(route(wired, CircuitSet(), Flow("s0", dst, nic.path, 1)))
+            assert hops == _walk(wired, CircuitSet(), rules, "s0", dst, nic.path)
+        crossed.update(_walk(wired, CircuitSet(), rules, "s0", dst, None)[1:2])
+    assert abs(crossed["spine0"] - crossed["spine1"]) <= 3
+
+
 @given(lit_fabrics(), st.randoms(use_true_random=False))
 def test_route_over_a_host_is_that_of_packets_without_a_mark(
     given_light: tuple[Fabric, CircuitSet], random: Random
@@ -243,7 +259,10 @@ def _best(wired: Fabric, rules: list[Rule], dst: str, path: str | None) -> Rule:
         if rule.to in (dst, wired.region_of[dst].name, "*")
         and (rule.path == path or (rule.path is None and not rule.light))
     ]
-    return max(fitting, key=lambda rule: (rule.light, rule.path is not None, rule.to == dst))
+    prefixes = ["*", wired.region_of[dst].name, dst]
+    return max(
+        fitting, key=lambda rule: (rule.light, rule.path is not None, prefixes.index(rule.to))
+    )
 
 
 def _far_end(wired: Fabric, lit: CircuitSet, switch: str, out: str, hops: list[str]) -> str:
