@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 _REQUEST_BYTES: Final = 1 << 16
 _CLIENT_S: Final = 2.0
+_DESCRIPTORS: Final = 65_536
+"""Open files that are enough for 4,096 servers, whose switches have 9 for each server."""
 _SPARE_DESCRIPTORS: Final = 64
 """Descriptors kept for the end of the fabric, which runs programs and asks the kernel."""
 _SHORTAGE_S: Final = 0.05
@@ -109,14 +111,23 @@ def _write(output: Any, message: dict[str, Any]) -> None:
         output.flush()
 
 
+def _raise_descriptor_limit() -> int:
+    """Raise the limit of open files, which children inherit, as far as this process may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < _DESCRIPTORS:
+        with suppress(ValueError):  # without CAP_SYS_RESOURCE
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS, _DESCRIPTORS))
+            return _DESCRIPTORS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
 def _serve(run_dir: RunDirectory, request: UpRequest, output: Any) -> None:
     """Make the hardware, answer requests until the fabric ends, and remove the hardware."""
     hardware = Hardware(run_dir, request, lambda stage: _write(output, {"stage": stage}))
     spare = SpareDescriptors(0)
     try:
-        # Switches of 512 servers have 4,400 files open; children inherit the limit.
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        most = _raise_descriptor_limit()
         claim_life(run_dir)
         spare = SpareDescriptors(min(_SPARE_DESCRIPTORS, most // 8))
         # Threads, which start later, inherit the namespace.

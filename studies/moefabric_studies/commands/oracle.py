@@ -24,6 +24,7 @@ from moefabric_studies.commands.examples import examples_folder
 )
 @click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
 @click.option("--results", type=FILE, help="Take the results of an earlier run; simulate nothing.")
+@click.option("--store", type=FILE, help="Write when each all-to-all ended as CSV, to be kept.")
 def oracle(
     folder: Path,
     ns3_python: Path | None,
@@ -34,22 +35,29 @@ def oracle(
     mixnet: Path | None,
     results: Path | None,
     resume: bool,
+    store: Path | None,
 ) -> None:
     """Run the examples' all-to-alls in ns-3 and SimGrid and compare. FOLDER holds the examples."""
     if mixnet:
         _write_mixnet(mixnet, folder)
         return
+    from moefabric.api.results import Provenance
     from moefabric.api.units import finished_units
     from moefabric_studies.oracle import processes
     from moefabric_studies.oracle.page import pictures, text
     from moefabric_studies.oracle.results import OracleResults
     from moefabric_studies.oracle.study import Study, compare, emulated_results
+    from moefabric_studies.raw_tables import source_of, table_text
 
-    check_writable(json_file, page)
+    check_writable(json_file, page, store)
     if results:
         outcome = OracleResults.model_validate_json(results.read_text())
     else:
-        study = Study.of(examples_folder(folder))
+        folder = examples_folder(folder)
+        study = Study.of(folder)
+        source = source_of(
+            "oracle", sorted(folder.glob("*.yaml")), "studies/moefabric_studies/oracle"
+        )
         ns3 = processes.ns3(ns3_python or processes.NS3_PYTHON)
         simgrid = processes.simgrid(simgrid_python or processes.SIMGRID_PYTHON)
         identity = {"command": "oracle", "ns3": str(ns3.python)}
@@ -58,10 +66,13 @@ def oracle(
             progress_reporter(len(study.simulations)) as reporter,
         ):
             outcome = compare(study, ns3, simgrid, reporter, units)
+            outcome = outcome.model_copy(update={"provenance": source})
             write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
     if run:
         outcome = outcome.model_copy(update={"emulated": emulated_results(run)})
     write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
+    if store:
+        write_output(store, table_text(outcome.provenance or Provenance(), outcome.rows))
     if page:
         for name, picture in pictures(outcome).items():
             write_output(page.with_name(name), picture)

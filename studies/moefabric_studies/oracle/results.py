@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from moefabric.api.results import Verdict
+from moefabric.api.results import Provenance, Verdict
 
 ORDER_MARGIN: Final = 0.02
 """Fabrics whose predicted times differ by less than this have no predicted order."""
@@ -157,11 +157,33 @@ class OracleResults(_Part):
     """Scenarios in SimGrid."""
     emulated: tuple[EmulatedResult, ...] = ()
     """Fabrics of the prototype as emulated; empty if no run was given."""
+    provenance: Provenance | None = None
+    """Source of the model's figures, and the experiments."""
 
     @property
     def transports(self) -> tuple[str, ...]:
         """Names of the transports of every case."""
         return common_transports(self.cases)
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """When the last flow of each case ended, in the model and under each transport."""
+        return [
+            {
+                "group": case.group,
+                "demand": case.demand,
+                "fabric": case.fabric,
+                "factor": case.factor,
+                "predicted_s": case.predicted_s,
+                "max_min_s": max(case.max_min_s),
+                "transport": packets.transport,
+                "last_s": packets.last_s,
+                "sent": packets.sent_packets,
+                "lost": packets.lost_packets,
+            }
+            for case in self.cases
+            for packets in case.packets
+        ]
 
     def of_group(self, group: str) -> list[CaseResult]:
         """Return the cases of an experiment."""
