@@ -59,7 +59,8 @@ corners := mixtral-8x22b mixtral-8x7b llama-moe qwen-moe deepseek-r1 16
 
 frontier: setup-run
 	mkdir -p out
-	$(bin)/moefabric frontier examples/paper --json out/frontier.json --page docs/frontier.md
+	$(bin)/moefabric frontier examples/paper --json out/frontier.json --page docs/frontier.md \
+		--store docs/results/frontier.csv
 
 frontier-emulated: setup-test
 	for experiment in $(corners); do \
@@ -120,7 +121,7 @@ oracle: setup-run
 	[ -e out/prototype.json ] || [ "$$(id -u)" != 0 ] || \
 		$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json || [ $$? = 3 ]
 	run=$$([ ! -e out/prototype.json ] || echo --run out/prototype.json); \
-		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md
+		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md --store docs/results/truth.csv
 
 RECONFIGURATIONS := 10000
 soak: setup-all

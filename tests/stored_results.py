@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from moefabric_studies.raw_tables import read_table
 from moefabric_studies.result_blocks import StoredResults, filled
 
 from moefabric.results.model import Provenance, read_run
@@ -56,11 +57,24 @@ def age(source: Provenance, root: Path = ROOT) -> str:
 def ages(folder: Path = RESULTS, root: Path = ROOT) -> dict[str, str]:
     """Return the age of each stored result that is older than what it measures, by its name."""
     found = {}
-    for file in sorted(folder.rglob("*.json")):
-        source = read_run(file).manifest.provenance or Provenance()
+    for file in result_files(folder):
+        if file.suffix == ".csv":
+            source, _ = read_table(file)
+        else:
+            source = read_run(file).manifest.provenance or Provenance()
         if text := age(source, root):
             found[str(file.relative_to(folder).with_suffix(""))] = text
     return found
+
+
+def result_files(folder: Path) -> list[Path]:
+    """Return the files of results that have a provenance; quiet runs have one in each row."""
+    return sorted(
+        file
+        for pattern in ("*.json", "*.csv")
+        for file in folder.rglob(pattern)
+        if file.name != "quiet-runs.csv"
+    )
 
 
 def _git(root: Path, *arguments: str) -> str | None:
@@ -81,7 +95,7 @@ def main() -> int:
     counts = [
         f"{name} {text.split()[0] if text[0].isdigit() else '?'}" for name, text in old.items()
     ]
-    total = len(list(RESULTS.rglob("*.json")))
+    total = len(result_files(RESULTS))
     listed = f", by commits: {', '.join(counts)}" if counts else ""
     print(f"{len(old)} of {total} stored results are older than what they measure{listed}")
     return 0

@@ -26,6 +26,7 @@ from moefabric_studies.commands.examples import examples_folder
     default=Path("docs/results"),
     help="Folder of stored results of examples/forwarding-*.yaml, which the page shows.",
 )
+@click.option("--store", type=commands.FILE, help="Write networks of 7+1 NICs as CSV, to be kept.")
 def frontier(
     folder: Path,
     json_file: Path | None,
@@ -33,15 +34,18 @@ def frontier(
     results: Path | None,
     stored: Path,
     resume: bool,
+    store: Path | None,
 ) -> None:
     """Predict iterations of the jobs in FOLDER on every network, and compare with its cost."""
+    from moefabric.api.results import Provenance
     from moefabric.api.units import file_digests, finished_units
     from moefabric_studies.paper.frontier.page import page_text, text_lines
     from moefabric_studies.paper.frontier.pictures import pictures
     from moefabric_studies.paper.frontier.results import FrontierResults
     from moefabric_studies.paper.frontier.study import run_study, step_count
+    from moefabric_studies.raw_tables import source_of, table_text
 
-    commands.check_writable(json_file, page)
+    commands.check_writable(json_file, page, store)
     if results:
         outcome = FrontierResults.model_validate_json(results.read_text())
     else:
@@ -51,10 +55,15 @@ def frontier(
             finished_units(json_file, identity, resume=resume) as units,
             commands.progress_reporter(step_count(folder)) as reporter,
         ):
+            files = sorted(folder.glob("*.yaml"))
+            source = source_of("frontier", files, "studies/moefabric_studies/paper")
             outcome = run_study(folder, reporter, units=units)
+            outcome = outcome.model_copy(update={"provenance": source})
             commands.write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
     if results:
         commands.write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
+    if store:
+        commands.write_output(store, table_text(outcome.provenance or Provenance(), outcome.rows))
     if page:
         for name, picture in pictures(outcome).items():
             commands.write_output(page.with_name(name), picture)

@@ -12,7 +12,7 @@ from moefabric_studies.result_blocks import StoredResults, filled
 
 from moefabric.report.stored_results import LIMIT_BYTES, stored_text
 from moefabric.results.model import read_run
-from tests.stored_results import RESULTS, ROOT, ages, pages, write_pages
+from tests.stored_results import RESULTS, ROOT, ages, pages, result_files, write_pages
 
 FILES = sorted(RESULTS.glob("*.json"))
 SHOWN = [page for page in pages() if "<!-- result" in page.read_text()]
@@ -107,5 +107,5 @@ def test_age_is_unknown_in_a_shallow_clone(repository: tuple[Path, str], tmp_pat
 def test_listing_ends_with_a_count_and_exit_status_0() -> None:
     command = [sys.executable, "-m", "tests.stored_results"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    count = len([*RESULTS.rglob("*.json")])
+    count = len(result_files(RESULTS))
     assert re.search(rf"\d+ of {count} stored results are older", done.stdout)

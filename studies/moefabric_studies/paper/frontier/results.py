@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from math import exp, inf, log
-from statistics import mean
+from statistics import mean, median
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from moefabric.api.results import Provenance
 from moefabric_studies.paper.network import nic_bytes_s
 
 SMALLEST: Final = 8
 """Servers of the smallest region."""
 ALL_TO_ALLS: Final = 4
 """All-to-alls of a layer: dispatch and combine, forward and backward."""
+_CORNER: Final = 7
+"""Circuit NICs of the networks that are kept as raw results."""
 _EQUAL: Final = 1e-6
 """Relative difference of times that counts as none."""
 
@@ -175,6 +178,40 @@ class FrontierResults(_Part):
     gpu_speeds: tuple[GpuSpeed, ...]
     wall_s: float
     """Seconds that the study took."""
+    provenance: Provenance | None = None
+    """Source of the figures, and the jobs."""
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """Networks of 7+1 NICs, and the range of a recorded training run on them.
+
+        Times and performance per dollar are relative to the non-blocking EPS.
+        """
+        networks = [
+            {
+                "model": point.model,
+                "servers": point.servers,
+                "rate_gbps": f"{point.rate_bps / 1e9:g}",
+                "policy": point.policy,
+                "all_to_all": point.all_to_all,
+                "iteration": point.iteration,
+                "efficiency": point.efficiency,
+            }
+            for point in self.select(optical=_CORNER)
+        ]
+        recorded = [
+            dict.fromkeys(networks[0], "")
+            | {
+                "model": f"recorded run, {name}",
+                "servers": trace.servers,
+                "policy": policy,
+                "all_to_all": figure(times),
+            }
+            for trace in self.traces
+            for policy, times in trace.all_to_all.items()
+            for name, figure in (("least", min), ("median", median), ("most", max))
+        ]
+        return [*networks, *recorded]
 
     @property
     def models(self) -> tuple[str, ...]:
