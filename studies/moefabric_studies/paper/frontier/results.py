@@ -176,8 +176,8 @@ class FrontierResults(_Part):
     moves: tuple[Move, ...]
     traces: tuple[TraceTimes, ...]
     gpu_speeds: tuple[GpuSpeed, ...]
-    wall_s: float
-    """Seconds that the study took."""
+    cpu_s: float
+    """Seconds of CPU that the study took."""
     provenance: Provenance | None = None
     """Source of the figures, and the jobs."""
 
