@@ -209,7 +209,7 @@ def _answer_clients(
     """
     running = RunningHardware(hardware)
     logs = CapturedLogs(hardware.run_dir.log_file("any").parent)
-    answer = partial(_answer_client, partial(spare.accept, listener), running, owner)
+    answer = partial(answer_client, partial(spare.accept, listener), running, owner)
     selector.register(listener, selectors.EVENT_READ, data=answer)
     supervisor = Supervisor[str, ChildProcess]()
 
@@ -244,7 +244,7 @@ def _answer_clients(
             time.sleep(_SHORTAGE_S)
 
 
-def _answer_client(
+def answer_client(
     accept: Callable[[], socket.socket | None], hardware: RunningHardware, owner: Owner
 ) -> None:
     """Answer the next client, which has 2 s for its request.
@@ -266,10 +266,10 @@ def _answer_client(
             return
         client.settimeout(_CLIENT_S)
         request = parse_request(lines.readline(_REQUEST_BYTES))
-        if request == {"do": "counters"}:
-            hardware.hand_counters(client)
-            return
         try:
+            if request == {"do": "counters"}:
+                hardware.hand_counters(client)
+                return
             reply = _reply(request, hardware, owner, pid)
         except FabricError as error:
             reply = {"error": str(error)}

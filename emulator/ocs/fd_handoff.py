@@ -32,8 +32,10 @@ from moefabric.runtime.run_directory import give_to_user
 
 log = logging.getLogger(__name__)
 
-MAX_FACTS_BYTES = 1 << 20
-MAX_DESCRIPTORS = 253  # SCM_MAX_FD, unix(7)
+MAX_FACTS_BYTES = 1 << 23
+MAX_DESCRIPTORS = 1024
+_MESSAGE_BYTES = 1 << 16
+_MESSAGE_DESCRIPTORS = 253  # SCM_MAX_FD, unix(7)
 TIMEOUT_S = 5
 _BACKLOG = 512
 """Connections that may wait to be accepted: a flood of them must not fill the queue at once."""
@@ -52,7 +54,10 @@ def send_handoff(sock: socket.socket, facts: Mapping[str, Any], fds: Sequence[in
     if len(line) > MAX_FACTS_BYTES or len(fds) > MAX_DESCRIPTORS:
         amount = f"{len(line)} bytes and {len(fds)} descriptors"
         raise FabricError(f"OCS handoff: {amount} are too much to hand over")
-    sent = socket.send_fds(sock, [line], list(fds))
+    sent = 0
+    for first in range(0, len(fds), _MESSAGE_DESCRIPTORS):  # a byte at least carries each part
+        part = list(fds[first : first + _MESSAGE_DESCRIPTORS])
+        sent += socket.send_fds(sock, [line[sent : sent + 1]], part)
     sock.sendall(line[sent:])
 
 
@@ -76,14 +81,15 @@ def _receive_line(sock: socket.socket, fds: list[int]) -> bytes:
     """Receive a line, and append the descriptors that come with it to `fds`."""
     line = b""
     while not line.endswith(b"\n"):
-        part, received, flags, _ = socket.recv_fds(sock, MAX_FACTS_BYTES, MAX_DESCRIPTORS)
+        part, received, flags, _ = socket.recv_fds(sock, _MESSAGE_BYTES, _MESSAGE_DESCRIPTORS)
         for fd in received:
             os.set_inheritable(fd, False)
         fds += received
         line += part
         if not part:
             raise FabricError(f"the fabric's end closed after {len(line)} bytes")
-        if flags & socket.MSG_CTRUNC or len(line) > MAX_FACTS_BYTES:
+        too_much = len(line) > MAX_FACTS_BYTES or len(fds) > MAX_DESCRIPTORS
+        if flags & socket.MSG_CTRUNC or too_much:
             raise FabricError(f"too much after {len(line)} bytes")
     return line
 
@@ -92,6 +98,8 @@ def _parse_facts(line: bytes) -> Facts:
     facts = json.loads(line)
     if not isinstance(facts, dict):
         raise FabricError(f"facts are a JSON object, not {line[:80]!r}")
+    if "error" in facts:
+        raise FabricError(str(facts["error"]))
     return facts
 
 

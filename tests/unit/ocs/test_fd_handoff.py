@@ -53,6 +53,20 @@ def test_handoff_passes_facts_and_descriptors(
         os.close(fd)
 
 
+def test_handoff_passes_more_descriptors_than_a_message_holds(
+    ends: tuple[socket.socket, socket.socket], pipe: tuple[int, int]
+) -> None:
+    send_handoff(ends[0], FACTS, [*([pipe[0]] * 599), pipe[1]])
+    facts, fds = receive_handoff(ends[1])
+    assert (facts, len(fds)) == (FACTS, 600)
+    os.write(fds[-1], b"through")
+    assert os.read(fds[0], 16) == b"through"
+    for fd in fds:
+        os.close(fd)
+    with pytest.raises(FabricError, match="1025 descriptors are too much"):
+        send_handoff(ends[0], FACTS, [pipe[0]] * 1025)
+
+
 @pytest.mark.parametrize(
     ("sent", "message"),
     [
@@ -60,7 +74,8 @@ def test_handoff_passes_facts_and_descriptors(
         pytest.param(b'{"name": ', "nothing received: timed out", id="half-a-line"),
         pytest.param(b"[]\n", "facts are a JSON object", id="no-object"),
         pytest.param(b"what\n", "nothing received", id="no-json"),
-        pytest.param(b"x" * 1_100_000, "too much", id="too-long"),
+        pytest.param(b'{"error": "no room"}\n', "no room", id="error"),
+        pytest.param(b"x" * 8_400_000, "too much", id="too-long"),
     ],
 )
 def test_receive_handoff_refuses_invalid_data(
