@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 _REQUEST_BYTES: Final = 1 << 16
 _CLIENT_S: Final = 2.0
 _DESCRIPTORS: Final = 65_536
-"""Open files that are enough for 4,096 servers, whose switches have 9 for each server."""
+"""Open files that are enough for 2,048 servers, whose switches have 9 for each server."""
 _SPARE_DESCRIPTORS: Final = 64
 """Descriptors kept for the end of the fabric, which runs programs and asks the kernel."""
 _SHORTAGE_S: Final = 0.05
