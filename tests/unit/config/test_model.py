@@ -98,6 +98,13 @@ def test_configuration_is_named_after_its_folder(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text(json.dumps(CONFIGURATIONS["olmoe-1b-7b"]))
     assert read_configuration(file).name == "some-moe"
+    assert load_model(str(file.parent)) == read_configuration(file)
+    assert ModelSpec(config=file.parent).config == file
+
+
+def test_folder_without_a_configuration_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"{tmp_path}/config.json: No such file"):
+        load_model(str(tmp_path))
 
 
 @pytest.mark.parametrize(
