@@ -89,6 +89,11 @@ class ModelSpec(Section):
         else:
             whole = {"whole_layers": base.layers} if sizes.get("layers", inf) < base.layers else {}
             model = replace(base, name=self.name or base.name, **whole | sizes)
+            if model.layers > base.layers:
+                more = (
+                    f"model.layers: {model.layers} are more than the {base.layers} of {base.name}"
+                )
+                model = replace(model, notes=(*base.notes, more))
         if errors := list(model.errors()):
             raise SpecError(errors)
         return model
