@@ -113,6 +113,8 @@ def _key_row(key: Key) -> str:
         value += "; needed"
     elif key.default:
         value += f"; default `{key.default}`"
+    if key.of_kind:
+        value += f"; of kind {key.of_kind}"
     return f"| `{key.place}` | {_cell(value)} | {_cell(key.description)} |"
 
 

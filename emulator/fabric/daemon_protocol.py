@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.core.errors import FabricError
+from moefabric.emulator.fabric.run_directories import others_fabric
 from moefabric.emulator.linux.line_requests import ask_socket, peer
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.processes import is_stopped, wait_ended
@@ -128,8 +129,7 @@ def connected(run_dir: RunDirectory) -> Iterator[DaemonConnection]:
     except TimeoutError:
         raise SilentFabricError(run_dir, None) from None
     except PermissionError as error:
-        text = f"{run_dir.name}: a fabric of another user's; run with sudo"
-        raise UnsupportedError(text) from error
+        raise others_fabric(run_dir) from error
     except (OSError, ValueError) as error:
         raise _not_running_error(run_dir) from error
 

@@ -219,11 +219,7 @@ def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
         FabricError: if its names, rates or paths are impossible.
         UnsupportedError: if root or a program is missing.
     """
-    if os.geteuid() != 0:
-        raise UnsupportedError(
-            "a fabric needs root: network namespaces and shaping "
-            "(CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo"
-        )
+    require_root()
     _require_programs(_PROGRAMS, "a fabric")
     if len(str(run_dir.path)) > _MAX_PATH_LETTERS:
         raise FabricError(
@@ -232,6 +228,15 @@ def _check_prerequisites(fabric: Fabric, run_dir: RunDirectory) -> None:
         )
     plan_fabric(fabric, ManagementNetwork.example_for(fabric))
     enlarge_backlog(sum(len(fabric.nics(server)) for server in fabric.servers))
+
+
+def require_root() -> None:
+    """Raise UnsupportedError unless the caller is root."""
+    if os.geteuid() != 0:
+        raise UnsupportedError(
+            "a fabric needs root: network namespaces and shaping "
+            "(CAP_NET_ADMIN, CAP_SYS_ADMIN); run with sudo"
+        )
 
 
 def _require_programs(programs: Mapping[str, str], user: str) -> None:

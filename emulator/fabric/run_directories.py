@@ -11,9 +11,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from typing import Final, TextIO
 
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.runtime.failure_log import FAILURE_LOG
 from moefabric.runtime.run_directory import RunDirectory, give_to_user, is_locked, run_root
 from moefabric.runtime.waiting import Deadline
@@ -81,10 +81,27 @@ def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
     return False
 
 
+def others_fabric(run_dir: RunDirectory) -> UnsupportedError:
+    """Return the error of a fabric that belongs to another user."""
+    return UnsupportedError(f"{run_dir.name}: a fabric of another user's; run with sudo")
+
+
+def _opened(run_dir: RunDirectory, name: str) -> TextIO:
+    """Open a file of a fabric for writing."""
+    try:
+        return (run_dir.path / name).open("w")
+    except PermissionError as error:
+        raise others_fabric(run_dir) from error
+
+
 @contextmanager
 def hold(run_dir: RunDirectory) -> Iterator[None]:
-    """Mark a running fabric as used by the calling process, which will take it down."""
-    with (run_dir.path / _HOLDER).open("w") as file:
+    """Mark a running fabric as used by the calling process, which will take it down.
+
+    Raises:
+        UnsupportedError: if the fabric belongs to another user.
+    """
+    with _opened(run_dir, _HOLDER) as file:
         file.write(str(os.getpid()))
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -103,9 +120,10 @@ def sole_check(run_dir: RunDirectory) -> Iterator[None]:
 
     Raises:
         FabricError: if another process checks the fabric, or it doesn't run.
+        UnsupportedError: if the fabric belongs to another user.
     """
     try:
-        file = (run_dir.path / _CHECK).open("w")
+        file = _opened(run_dir, _CHECK)
     except FileNotFoundError as error:
         raise FabricError(f"{run_dir.name}: no fabric of this name runs") from error
     with file:

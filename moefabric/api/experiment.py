@@ -220,6 +220,8 @@ class Experiment:
         command = "train" if options.get("trains") else self.command
         source = self.file and provenance(self.spec, self.file, self.settings, command)
         with graceful_shutdown():
-            result = runner.run(self.spec, self.folder, shown, journal=file, **options)
+            result = runner.run(
+                self.spec, self.folder, shown, journal=file, file=self.file, **options
+            )
         manifest = result.manifest.model_copy(update={"provenance": source} if source else {})
         return Result.of(result.model_copy(update={"manifest": manifest}))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from moefabric.config.input_file import close_matches, did_you_mean
 from moefabric.core.errors import SpecError
@@ -32,6 +32,7 @@ class Key:
         units: Units of a quantity; empty for other values.
         default: Its default, as in YAML; empty if the description says it, or the key is needed.
         is_needed: Whether it can't be left out.
+        of_kind: The values of `kind` beside it with which it may be given; empty for any.
         description: What it means.
         children: Keys inside its value, with their descriptions.
     """
@@ -41,14 +42,20 @@ class Key:
     units: str
     default: str
     is_needed: bool
+    of_kind: str
     description: str
     children: Mapping[str, str]
 
     @property
     def facts(self) -> dict[str, str]:
-        """Type, units and default, where they are known."""
+        """Type, units, default and kind, where they are known."""
         default = "none: it is needed" if self.is_needed else self.default
-        facts = {"type": self.type, "units": self.units, "default": default}
+        facts = {
+            "type": self.type,
+            "units": self.units,
+            "default": default,
+            "of kind": self.of_kind,
+        }
         return {name: text for name, text in facts.items() if text}
 
     def lines(self, kind: str) -> Iterator[str]:
@@ -66,6 +73,26 @@ class Key:
 def first_sentence(text: str) -> str:
     """Return the first sentence of a description."""
     return re.split(r"(?<=\.) ", text, maxsplit=1)[0]
+
+
+class _Child(NamedTuple):
+    """A key inside a section: the section, the key's schema, and its kinds (`Key.of_kind`)."""
+
+    section: _Schema
+    node: _Schema
+    of_kind: str
+
+
+def _child(name: str, branches: Sequence[_Schema]) -> _Child:
+    """Return the key of this name in the sections, one for each kind, that a value may be."""
+    sections = [branch for branch in branches if "properties" in branch]
+    owners = [section for section in sections if name in section["properties"]]
+    kinds = [str(owner["properties"].get("kind", {}).get("const", "")) for owner in owners]
+    is_of_all = len(owners) == len(sections) or not all(kinds)
+    node = owners[0]["properties"][name]
+    if name == "kind" and len(owners) > 1:
+        node = {**node, "anyOf": [owner["properties"][name] for owner in owners]}
+    return _Child(owners[0], node, "" if is_of_all else " or ".join(kinds))
 
 
 class KeyReference:
@@ -98,27 +125,27 @@ class KeyReference:
         Raises:
             SpecError: If there is no such key; it lists those that there are.
         """
-        node, section, name, at = self._schema, self._schema, "", ""
+        node, section, of_kind, name, at = self._schema, self._schema, "", "", ""
         for step in re.sub(r"\[[^\]]*\]", "", place).split("."):
             known = self._children(node)
             if step not in known and self._takes_names(node):
                 continue
             if step not in known:
                 raise SpecError([(at or "keys", self._unknown(step, known))])
-            section, node = known[step]
+            section, node, of_kind = known[step]
             name, at = step, f"{at}.{step}" if at else step
-        return self._described(at, name, node, section)
+        return self._described(at, name, _Child(section, node, of_kind))
 
     def all(self) -> Iterator[Key]:
         """Yield all keys, each before those inside it; those of a section in itself, once."""
         yield from self._inside(self._schema, "", ())
 
     def _inside(self, node: _Schema, place: str, around: Sequence[_Schema]) -> Iterator[Key]:
-        for name, (section, child) in self._children(node).items():
+        for name, child in self._children(node).items():
             at = f"{place}.{name}" if place else name
-            yield self._described(at, name, child, section)
-            if section not in around:
-                yield from self._inside(child, at, (*around, section))
+            yield self._described(at, name, child)
+            if child.section not in around:
+                yield from self._inside(child.node, at, (*around, child.section))
 
     def _unknown(self, step: str, known: Mapping[str, Any]) -> str:
         places: dict[str, list[str]] = {}
@@ -130,15 +157,17 @@ class KeyReference:
         elsewhere = [at for name in close_matches(step, places) for at in places[name]]
         return listed + (f"; there is {', '.join(elsewhere[:3])}" if elsewhere else "")
 
-    def _described(self, place: str, name: str, node: _Schema, section: _Schema) -> Key:
+    def _described(self, place: str, name: str, child: _Child) -> Key:
+        section, node, of_kind = child
         target, default = self._resolved(node), node.get("default")
-        children = {child: self._text(below) for child, (_, below) in self._children(node).items()}
+        children = {inner: self._text(one.node) for inner, one in self._children(node).items()}
         return Key(
             place=place,
             type=self._type(node),
             units=_units(target),
             default="" if default is None else _written(default),
             is_needed=name in section.get("required", ()),
+            of_kind=of_kind,
             description=self._text(node),
             children=children,
         )
@@ -162,11 +191,13 @@ class KeyReference:
         if not unions:
             yield node
 
-    def _children(self, node: _Schema) -> dict[str, tuple[_Schema, _Schema]]:
+    def _children(self, node: _Schema) -> dict[str, _Child]:
         """Return the keys inside a value, of items and of named values, with their section."""
-        keys: dict[str, tuple[_Schema, _Schema]] = {}
-        for branch in self._branches(node):
-            keys |= {name: (branch, below) for name, below in branch.get("properties", {}).items()}
+        keys: dict[str, _Child] = {}
+        branches = list(self._branches(node))
+        for branch in branches:
+            names = [name for name in branch.get("properties", {}) if name not in keys]
+            keys |= {name: _child(name, branches) for name in names}
             for inner in (branch.get("items"), branch.get("additionalProperties")):
                 if isinstance(inner, dict) and inner:
                     keys = self._children(inner) | keys

@@ -50,12 +50,35 @@ def _expert_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
 def _rank_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
     servers, ep = spec.servers_per_region, spec.training.ep
     if ep % servers:
-        yield "training.ep", f"{ep} ranks don't fill {servers} servers evenly"
+        fault = f"{ep} ranks don't fill {servers} servers evenly"
+        yield "training.ep", f"{fault}: {_region_remedy(spec)}"
     tp, gpus = spec.training.tp, servers * spec.wiring.gpus_per_server
     if ep * tp != gpus:
         which = "servers" if len(spec.wiring.expanded_regions) == 1 else "servers of a region"
         message = f"ep {ep} x tp {tp} needs {ep * tp} GPUs, {servers} {which} have {gpus}"
-        yield "training", message
+        yield "training", f"{message}, which it must fill: {_parallelism_that_fits(spec)} does"
+
+
+def _parallelism_that_fits(spec: "ExperimentSpec") -> str:
+    """Return an ep or tp, or both, that fill the GPUs of a region; the given ones if possible."""
+    servers, each = spec.servers_per_region, spec.wiring.gpus_per_server
+    ep, tp = spec.training.ep, spec.training.tp
+    if servers * each % ep == 0 and ep % servers == 0:
+        return f"tp {servers * each // ep}"
+    return f"ep {servers * each // tp}" if each % tp == 0 else f"ep {servers} x tp {each}"
+
+
+def _region_remedy(spec: "ExperimentSpec") -> str:
+    """Return how ranks that don't fill the servers of a region would: more, or smaller regions."""
+    servers, training = spec.servers_per_region, spec.training
+    multiple = f"ep must be a multiple of {servers}"
+    smaller, left = divmod(training.ep * training.tp, spec.wiring.gpus_per_server)
+    regions = sum(region.count for region in spec.wiring.regions)
+    is_single = regions == 1 and training.shape.regions == 1
+    if not is_single or not smaller or left or training.ep % smaller or servers % smaller:
+        return multiple
+    count = servers // smaller
+    return f"{multiple}, or take regions of {smaller} servers (count: {count}) and dp {count}"
 
 
 def _shape_errors(spec: "ExperimentSpec") -> Iterator[InputError]:

@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Required
 
-from pydantic import Discriminator, Field, StringConstraints, Tag
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag
 
 from moefabric.config.data_sections import AsSection, with_fields_of
 from moefabric.config.file_kinds import read_kind, refuse_other_kind
@@ -29,6 +29,11 @@ InputPath = Annotated[Path, Field(strict=False)]
 """Path of a file. Relative paths start at the experiment's file."""
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.-]{0,62}$")]
 """Lower-case letters, digits, dots and dashes."""
+
+
+def configuration_file(path: Path) -> Path:
+    """Return the configuration that a path names: the file, or `config.json` of a folder."""
+    return path / "config.json" if path.is_dir() else path
 
 
 def _attention_kind(value: Any) -> str | None:
@@ -65,8 +70,8 @@ class ModelSpec(Section):
 
     name: ModelName | None = None
     """Name of a preset (`moefabric model list`). With `config` or sizes, the model's own name."""
-    config: InputPath | None = None
-    """`config.json` of a model on Hugging Face."""
+    config: Annotated[InputPath, AfterValidator(configuration_file)] | None = None
+    """`config.json` of a model on Hugging Face, or its folder."""
     source: Text | None = None
     """Where sizes come from."""
 
@@ -84,6 +89,11 @@ class ModelSpec(Section):
         else:
             whole = {"whole_layers": base.layers} if sizes.get("layers", inf) < base.layers else {}
             model = replace(base, name=self.name or base.name, **whole | sizes)
+            if model.layers > base.layers:
+                more = (
+                    f"model.layers: {model.layers} are more than the {base.layers} of {base.name}"
+                )
+                model = replace(model, notes=(*base.notes, more))
         if errors := list(model.errors()):
             raise SpecError(errors)
         return model
@@ -161,13 +171,15 @@ def load_model(reference: str) -> Model:
     """Return a model by a preset's name, or by the path of a configuration or a YAML file.
 
     Args:
-        reference: The name, a path that ends in `.json`, or one that ends in `.yaml` and has the
-            keys of `model:` in an experiment.
+        reference: The name, a path that ends in `.json`, that of a folder with a `config.json`, or
+            one that ends in `.yaml` and has the keys of `model:` in an experiment.
 
     Raises:
         SpecError: If there is no such model, or with all errors of the file.
     """
     path = Path(reference)
+    if path.is_dir() and reference not in presets():
+        path = configuration_file(path)
     if path.suffix == ".json":
         refuse_other_kind(path, "model")
         return read_configuration(path)

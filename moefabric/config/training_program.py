@@ -14,6 +14,10 @@ _ELEMENT_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2
 _NAMES: Final = ("iterations", "layers", "experts", "ranks", "seed", "checkpoint")
 LOSS: Final = r"^step (?P<step>\d+) loss (?P<loss>\S+)"
 """Default of `loss`."""
+NO_PROGRAM: Final = (
+    "is missing: it names the program that trains, as in examples/train/prototype.yaml"
+)
+"""What is wrong with an experiment without this section that is to train."""
 
 
 class TrainSpec(Section):

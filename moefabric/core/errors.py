@@ -18,6 +18,7 @@ MoefabricError
     └── TrainingProgramError a training program doesn't call as its experiment says
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from traceback import walk_tb
 from typing import Final
@@ -108,6 +109,13 @@ class UnconfirmedError(ControlError):
         super().__init__(message)
 
 
+_LOAD_ERRORS: Final = ("ImportError:", "ModuleNotFoundError:", "SyntaxError:", "IndentationError:")
+_NO_TORCH: Final = r"ModuleNotFoundError: No module named 'torch\b"
+_TORCH_REMEDY: Final = (
+    "; install PyTorch where ranks run: pip install 'moefabric[torch]', or packaging/setup training"
+)
+
+
 class RankFailedError(MoefabricError):
     """A rank of a job exited with an error, or was ended by a signal.
 
@@ -116,6 +124,7 @@ class RankFailedError(MoefabricError):
         server: Where it ran.
         status: Its exit status, negative for a signal.
         last_lines: Its last lines on standard error.
+        is_unloadable: Whether Python couldn't load its program, which another start won't mend.
     """
 
     def __init__(self, rank: int, server: str, status: int, last_lines: Iterable[str]) -> None:
@@ -123,7 +132,9 @@ class RankFailedError(MoefabricError):
         self.last_lines = tuple(last_lines)
         end = f"exited {status}" if status > 0 else f"was ended by signal {-status}"
         last = next((line.strip() for line in reversed(self.last_lines) if line.strip()), "nothing")
-        super().__init__(f"rank {rank} on {server} {end}, saying: {last}")
+        self.is_unloadable = last.startswith(_LOAD_ERRORS)
+        remedy = _TORCH_REMEDY if re.match(_NO_TORCH, last) else ""
+        super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}")
 
 
 class AgentError(MoefabricError):

@@ -18,10 +18,11 @@ from typing import Final
 
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import transport_named
+from moefabric.config.training_program import NO_PROGRAM
 from moefabric.core.errors import SpecError
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.crossbar import bpf_crossbar
-from moefabric.emulator.fabric import datapath
+from moefabric.emulator.fabric import datapath, lifecycle
 from moefabric.execution.fabric_run import RunContext, RunSetup, judged, replay_on, training_context
 from moefabric.execution.real_hosts import RealHosts, host_fleet
 from moefabric.prediction.experiment import (
@@ -73,6 +74,7 @@ def run(
     journal: Path | None = None,
     resume: bool = False,
     place: Placer | None = None,
+    file: Path | None = None,
 ) -> result_model.RunResult:
     """Run an experiment.
 
@@ -87,13 +89,16 @@ def run(
         resume: Whether to go on where the run of this journal was stopped.
         place: Returns the machines that carry an emulated fabric together, and keeps them in its
             context. Default: this machine alone.
+        file: The experiment's file, which errors name.
 
     Raises:
         MoefabricError: The experiment can't run.
     """
-    _check_workload(spec, trains=trains)
+    _check_workload(spec, file, trains=trains)
     if spec.hybrid is None:  # what is emulated of a cluster is known once it is simulated
         spec.check_emulated_size()
+    if place is None and not all(choice.hosts for choice in spec.fabrics):
+        lifecycle.require_root()
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch)[0].value
     scale = experiment_scale(spec, folder, switches)
@@ -190,13 +195,14 @@ def _journal(path: Path | None, earlier: JournalReader | None) -> Iterator[Journ
         yield undo.enter_context(Journal(path, size, shown))
 
 
-def _check_workload(spec: ExperimentSpec, *, trains: bool) -> None:
+def _check_workload(spec: ExperimentSpec, file: Path | None, *, trains: bool) -> None:
     """Raise SpecError unless the experiment has a program to train, or gating to replay."""
+    where = f"{file}: " if file is not None else ""
     if trains and spec.train is None:
-        raise SpecError([("train", "is missing: it names the program that trains")])
+        raise SpecError([(f"{where}train", NO_PROGRAM)])
     if not trains and not spec.gating.is_given:
         message = "is missing; `moefabric train` runs the program of this experiment"
-        raise SpecError([("gating", message)])
+        raise SpecError([(f"{where}gating", message)])
 
 
 @dataclass

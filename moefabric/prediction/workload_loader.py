@@ -202,6 +202,7 @@ def _recorded(
     _check_first("step", spec.gating.first_step, tokens.shape[0], file)
     _check_first("layer", spec.gating.first_layer, tokens.shape[1], file)
     tokens = tokens[_first_known_step(spec) :: spec.gating.step_stride]
+    _check_ranks(spec, tokens[: spec.gating.history + spec.training.iterations], file)
     tokens = np.roll(tokens, -spec.gating.first_layer, axis=1)
     if spec.gating.repeat:
         sizes = (spec.training.ep, spec.model.build().experts, servers)
@@ -209,6 +210,29 @@ def _recorded(
             recorded = tokens[: spec.gating.history + spec.training.iterations]
             tokens = traces.repeat_for_servers(recorded, *sizes, spec.seed)
     return tokens, file.name
+
+
+def _check_ranks(spec: ExperimentSpec, tokens: NDArray[np.int64], file: Path) -> None:
+    """Check that each rank has tokens in all layers of the steps that an experiment takes.
+
+    Args:
+        spec: The experiment.
+        tokens: Tokens [step, layer, rank, expert] from the first step that it takes.
+        file: Their file.
+
+    Raises:
+        SpecError: If one has none, which leaves open where its tokens go.
+    """
+    empty = np.argwhere(~tokens.any(axis=-1))
+    if not len(empty):
+        return
+    number, layer, rank = map(int, empty[0])
+    step = _first_known_step(spec) + number * spec.gating.step_stride
+    who = f"rank {rank} has no" if tokens[number, layer].any() else "no rank has"
+    fault = f"{file}: {who} tokens in layer {layer} of step {step}"
+    why = "each rank's row says where all its tokens go"
+    key = "gating.matrix" if spec.gating.matrix else "gating.trace"
+    raise SpecError([(key, f"{fault}, and {why}")])
 
 
 def _first_known_step(spec: ExperimentSpec) -> int:

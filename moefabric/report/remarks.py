@@ -40,7 +40,7 @@ def circuit_lines(entries: Sequence[FabricResult] | Sequence[FabricPrediction]) 
         named.update(names)
         line = f"{', '.join(map(printable, names))}: "
         if len(names) > 1:
-            line += "the same circuits in all all-to-alls"
+            line += "the same circuits as each other in every all-to-all"
         if entry.full_mesh:
             sizes = [len(servers) for servers in entry.wiring.regions.values()]
             servers = counted(max(sizes), "server") if sizes else "regions' servers"

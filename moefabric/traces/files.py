@@ -4,7 +4,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from glob import escape
 from pathlib import Path
 from typing import Any, Final, TypeGuard
@@ -160,9 +160,25 @@ def file_families(path: Path) -> list[Mapping[int, Path]]:
             by_pattern.setdefault(_NUMBER.sub("#", file.name), []).append(file)
     families = [family for files in by_pattern.values() if (family := _by_rank(files))]
     if not families:
+        missing = next(filter(None, map(_missing_rank, by_pattern.values())), None)
+        if missing is not None:
+            raise TraceError(path, "", f"has no file of rank {missing[0]}: {missing[1]} is missing")
         what = "has no files numbered by rank from 0" if path.is_dir() else "there is no such file"
         raise TraceError(path, "", what)
     return families
+
+
+def _missing_rank(files: Sequence[Path]) -> tuple[int, str] | None:
+    """Return the first rank without a file, and that file's name; None if the names give no ranks.
+
+    The names of ranks have one number, which is 0 for the first.
+    """
+    ranks = [[int(n) for n in _NUMBER.findall(file.name)] for file in files]
+    numbers = {own[0] for own in ranks if len(own) == 1}
+    if 0 not in numbers or len(numbers) < len(files):
+        return None
+    missing = min(set(range(max(numbers))) - numbers, default=None)
+    return None if missing is None else (missing, _NUMBER.sub(str(missing), files[0].name))
 
 
 def _by_rank(files: list[Path]) -> Mapping[int, Path]:

@@ -20,6 +20,7 @@ from moefabric.config.file_kinds import read_kind
 from moefabric.config.input_file import change_keys
 from moefabric.config.inputs import named_paths
 from moefabric.config.loader import resolve_paths
+from moefabric.config.training_program import NO_PROGRAM
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
 from moefabric.core.resource_needs import ResourceNeeds, fabric_needs, region_needs, total_needs
@@ -166,7 +167,7 @@ class _Planner:
             SpecError: If the experiment has none, or it can't be read.
         """
         if experiment.train is None:
-            raise SpecError([("train", "is missing: it names the program that trains")])
+            raise SpecError([("train", NO_PROGRAM)])
         try:
             return (self._folder / experiment.train.program).read_bytes()
         except OSError as error:

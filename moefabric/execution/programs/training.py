@@ -91,6 +91,7 @@ class TrainingRun:
                                 "let its arguments contain {iterations}"
                             )
                 except RanksLostError as loss:
+                    self._check_loadable(loss)
                     self._processes = None
                     finished, lost_ns = executor.give_up()
                     first, runs = self._resume(loss, [*runs, *finished], lost_ns)
@@ -201,6 +202,12 @@ class TrainingRun:
             self._resumed = step if self._resumed is None else self._resumed
         if loss is None or stream == "stderr":
             self._show(f"{rank}: {line}")
+
+    def _check_loadable(self, loss: RanksLostError) -> None:
+        """Raise the loss if a rank can't load its program: it would end so after each start."""
+        failure = self._processes.failure if self._processes is not None else None
+        if failure is not None and failure.is_unloadable and not self._losses:
+            raise loss from failure
 
     def _resume(
         self, loss: RanksLostError, runs: list[IterationRun], lost_ns: int

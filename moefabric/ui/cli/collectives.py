@@ -185,7 +185,7 @@ def _tail(result: "PerfResult") -> Iterator[str]:
 @click.argument("trace", type=FILE)
 @click.option("--form", default="", help="Format of the trace. Default: by its content.")
 @lab_options
-@click.option("--ranks", type=click.IntRange(2), help="Fold the trace onto this many ranks.")
+@click.option("--ranks", type=int, help="Fold the trace onto this many ranks, 2 or more.")
 @click.option("--operations", type=click.IntRange(1), help="The first operations of each rank.")
 @click.option(
     "--schedule",
@@ -226,6 +226,10 @@ def replay(
     graph = read_trace(trace, form)
     if not isinstance(graph, ExecutionGraph):
         raise SpecError([(str(trace), "is gating: use it in an experiment, gating: {trace: FILE}")])
+    ranks = options["ranks"]
+    if ranks is not None and not 2 <= ranks <= len(graph.ranks):
+        fault = f"{ranks} is not 2 to {len(graph.ranks)}, the ranks of the trace"
+        raise SpecError([("--ranks", fault)])
     chosen = ReplayOptions(schedules=dict(map(_schedule, schedules)), **options)
     with lab() as running:
         result = running.replay(graph, chosen)

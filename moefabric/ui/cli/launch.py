@@ -106,6 +106,10 @@ def torchrun(
     command = [*python, program, *arguments]
     options["on_line"] = print_tagged_line if tag else print_line
     with running_lab(name) as lab:
+        gpus = lab.wiring.fabric.gpus
+        if options["ranks_per_server"] > gpus:
+            ranks = options["ranks_per_server"]
+            click.echo(f"note: {ranks} ranks on each server, which has {gpus} GPUs", err=True)
         if policy is None:
             with lab.launch(command, **options) as ranks:
                 ranks.wait()

@@ -58,9 +58,9 @@ def list_(as_json: Path | None) -> None:
 def show(reference: str, sequence: int, tokens: int, ep: int, as_json: Path | None) -> None:
     """Show what a model computes and sends.
 
-    MODEL is a preset, a `config.json` of Hugging Face, or a YAML file with the keys of `model:` in
-    an experiment. Bytes of an all-to-all are those that a rank sends the others for one layer, if
-    the gate chooses all experts alike.
+    MODEL is a preset, a `config.json` of Hugging Face or its folder, or a YAML file with the keys
+    of `model:` in an experiment. Bytes of an all-to-all are those that a rank sends the others for
+    one layer, if the gate chooses all experts alike.
     """
     from moefabric import ModelSummary, load_model
 

@@ -124,8 +124,8 @@ def _external_processes(text: str) -> frozenset[str]:
 @click.command(
     cls=CliCommand,
     examples=[
-        "moefabric train examples/training.yaml --json out/training.json",
-        "moefabric train examples/training.yaml --gating out/gating.npz",
+        "moefabric train examples/train/prototype.yaml --json out/train.json",
+        "moefabric train examples/train/prototype.yaml --gating out/gating.npz",
     ],
 )
 @_experiment_options

@@ -148,8 +148,9 @@ def _gating_lines(document: Mapping[str, Any]) -> Iterator[str]:
 def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | None) -> None:
     """Write the trace FILE as OUTPUT; what is lost or assumed is printed.
 
-    OUTPUT ends in .goal, .csv, .npz (gating) or .et (Chakra; the prefix of the ranks' files), or
-    --to gives the format. Formats without collectives get their messages.
+    OUTPUT of operations ends in .goal, .csv or .et (Chakra; the prefix of the ranks' files), that
+    of gating in .csv or .npz, or --to gives the format. Formats without collectives get their
+    messages.
     """
     from moefabric.traces.formats import named_writer
     from moefabric.traces.gating_files import write_gating
@@ -165,6 +166,9 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
         write_gating(content, output, form_to)
         click.echo(f"{file} ({name}) -> {output} ({form_to})")
         return
+    if form_to == "npz":
+        fault = "npz is a format of gating, and these are operations: .goal, .csv or .et, or --to"
+        raise SpecError([(str(output), fault)])
     named_writer(form_to).write(content, output)
     click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
     for note in content.notes:

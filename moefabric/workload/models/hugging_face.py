@@ -17,7 +17,7 @@ and the rest are notes of the model.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any, Final
@@ -58,6 +58,15 @@ class _Configuration:
 
     def fault(self, key: str, message: str) -> None:
         self.faults.append((f"{self._section}{key}", message))
+
+    def has_fault(self, key: str) -> bool:
+        return any(place == f"{self._section}{key}" for place, _ in self.faults)
+
+    def contradictions(self, model: Model) -> Iterator[tuple[str, str]]:
+        """Yield the contradictions between the sizes of the model, at the keys that give them."""
+        names = {"top_k": "num_experts_per_tok", "attention.kv_heads": "num_key_value_heads"}
+        for size, message in model.errors():
+            yield f"{self._section}{names[size]}" if size in names else size, message
 
     def given(self, key: str) -> Any:
         """Return the value of a key; None if it is null or missing."""
@@ -157,7 +166,7 @@ def model_from_configuration(document: Mapping[str, Any], name: str) -> Model:
     if unknown := configuration.check():
         notes += (f"keys that aren't known and were taken to change no size: {', '.join(unknown)}",)
     if not configuration.faults:
-        configuration.faults += model.errors()
+        configuration.faults += configuration.contradictions(model)
     if configuration.faults:
         raise SpecError(list(dict.fromkeys(configuration.faults)))
     return replace(model, notes=notes)
@@ -187,7 +196,8 @@ def _architecture(document: Mapping[str, Any], section: str) -> tuple[str, tuple
 def _grouped(keys: _Configuration, **options: Any) -> GroupedAttention:
     heads = keys.count("num_attention_heads")
     hidden, given = keys.count("hidden_size"), keys.count("head_dim", 0)
-    if not given and hidden % heads:
+    is_known = not keys.has_fault("hidden_size") and not keys.has_fault("num_attention_heads")
+    if not given and is_known and hidden % heads:
         keys.fault("head_dim", f"is missing: {heads} heads don't share {hidden} evenly")
     kv_heads = keys.count("num_key_value_heads")
     if biased := keys.architecture.get("attention_bias"):

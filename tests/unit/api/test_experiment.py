@@ -1,5 +1,6 @@
 """Experiments from files and from values: the same keys, the same errors, the same predictions."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from moefabric.api.experiment import Experiment
 from moefabric.config.input_file import read_yaml
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnsupportedError
 from moefabric.prediction.experiment import predict_fabrics
 from tests.support.paths import EXAMPLES
 
@@ -92,3 +93,23 @@ def test_prediction_is_typed_and_equals_the_json() -> None:
 def test_run_refuses_unknown_external_process() -> None:
     with pytest.raises(SpecError, match="external: switch is not one of ocs, controller"):
         Experiment.load(PROTOTYPE).run(external=["switch"])
+
+
+def test_training_without_a_program_names_the_file_and_an_example() -> None:
+    file = EXAMPLES / "training.yaml"
+    with pytest.raises(SpecError, match=rf"{file}: train: is missing.*train/prototype.yaml"):
+        Experiment.load(file).train()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as another user")
+def test_a_run_without_root_is_refused_before_it_announces_a_fabric(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    experiment = Experiment.load(EXAMPLES / "training.yaml")
+    os.seteuid(65534)
+    try:
+        with pytest.raises(UnsupportedError, match="a fabric needs root"):
+            experiment.run()
+    finally:
+        os.seteuid(0)
+    assert not capfd.readouterr().err

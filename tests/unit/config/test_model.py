@@ -98,6 +98,19 @@ def test_configuration_is_named_after_its_folder(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text(json.dumps(CONFIGURATIONS["olmoe-1b-7b"]))
     assert read_configuration(file).name == "some-moe"
+    assert load_model(str(file.parent)) == read_configuration(file)
+    assert ModelSpec(config=file.parent).config == file
+
+
+def test_more_layers_than_a_preset_has_are_noted() -> None:
+    assert build(name="mixtral-8x7b", layers=32).notes == ()
+    [note] = build(name="mixtral-8x7b", layers=100).notes
+    assert note == "model.layers: 100 are more than the 32 of mixtral-8x7b"
+
+
+def test_folder_without_a_configuration_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"{tmp_path}/config.json: No such file"):
+        load_model(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,25 @@ def test_first_failure_ends_the_others_and_is_reported() -> None:
     assert len(calls) == 2  # the failure, and the end of all
 
 
+@pytest.mark.parametrize(
+    ("program", "is_unloadable", "names_remedy"),
+    [
+        ("raise ModuleNotFoundError(\"No module named 'torch'\")", True, True),
+        ("import no_such_module", True, False),
+        ("x =", True, False),
+        ("1 / 0", False, False),
+    ],
+)
+def test_a_program_that_cannot_be_loaded_is_told_from_one_that_fails(
+    program: str, is_unloadable: bool, names_remedy: bool
+) -> None:
+    job = RankJob(RankPlace(here, ("s0",), "198.18.0.64"), (sys.executable, "-c", program))
+    with RankProcesses(job, Lines().add) as ranks, pytest.raises(RankFailedError) as failure:
+        ranks.wait(WAIT_S)
+    assert failure.value.is_unloadable is is_unloadable
+    assert ("pip install 'moefabric[torch]'" in str(failure.value)) is names_remedy
+
+
 def test_ranks_have_ended_when_the_last_callback_is_called() -> None:
     """A thread that the callback wakes asks `ended` once, and waits forever if it is False."""
     started, ended = threading.Event(), list[bool]()

@@ -1,4 +1,6 @@
-"""Experiments take generated gating: presets, overrides and fits, for any model."""
+"""Experiments take generated gating (presets, overrides and fits), and refuse empty traces."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,3 +95,21 @@ def test_contradictions_are_named(gating: str, fault: str) -> None:
     with pytest.raises(SpecError) as error:
         work(gating)
     assert fault in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("empty", "fault"),
+    [
+        ((1, slice(None)), "no rank has tokens in layer 0 of step 1"),
+        ((2, slice(None), 3), "rank 3 has no tokens in layer 0 of step 2"),
+    ],
+)
+def test_ranks_without_tokens_are_named(
+    tmp_path: Path, empty: tuple[int | slice, ...], fault: str
+) -> None:
+    counts = np.ones((3, 1, 8, 8), np.int64)
+    counts[empty] = 0
+    np.savez(tmp_path / "gating.npz", counts=counts)
+    trace = f"{{trace: {tmp_path / 'gating.npz'}, first_step: 1, repeat: true}}"
+    with pytest.raises(SpecError, match=rf"gating.trace: .*gating.npz: {fault}"):
+        work(trace, "training.iterations=2", "failures=[]")

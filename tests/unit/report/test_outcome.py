@@ -82,13 +82,13 @@ def test_fabrics_with_the_same_circuits_are_named_once() -> None:
         use([pair, MESH], fabric="greedy"), use([other, MESH], fabric="mixnet"),
         use([MESH, pair], fabric="late"), use([], fabric="eps"), use([], fabric="tree"),
     )  # fmt: skip
-    assert lines == ["greedy, mixnet: the same circuits in all all-to-alls"]
+    assert lines == ["greedy, mixnet: the same circuits as each other in every all-to-all"]
 
 
 def test_full_mesh_is_why_circuits_stay() -> None:
     ends = [circuit.split("~") for circuit in MESH]
     lines = compared(use([MESH, MESH], fabric="mixnet"), use([], fabric="static", circuits=ends))
     reason = "3 servers with 2 optical NICs each are a full mesh"
-    same = "mixnet, static: the same circuits in all all-to-alls, and once lit, none moves"
-    assert lines == [f"{same}: {reason}"]
+    same = "mixnet, static: the same circuits as each other in every all-to-all"
+    assert lines == [f"{same}, and once lit, none moves: {reason}"]
     assert compared(use([MESH[:2]], fabric="mixnet")) == []

@@ -217,5 +217,5 @@ def test_page_begins_with_the_result_and_names_equal_circuits() -> None:
         result["same_circuits"] = [other]
     html = report_page.page(RunResult.model_validate(document))
     assert '<p class="outcome">Fastest is eps: iteration 2.682 s' in html
-    assert "mixnet, mixnet-spill: the same circuits in all all-to-alls." in html
+    assert "mixnet, mixnet-spill: the same circuits as each other in every all-to-all." in html
     assert "+15.8 % against eps" in html

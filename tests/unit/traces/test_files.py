@@ -95,6 +95,13 @@ def test_a_folder_without_rank_0_is_a_fault(tmp_path: Path, names: list[str]) ->
         rank_files(tmp_path)
 
 
+def test_a_missing_rank_is_named(tmp_path: Path) -> None:
+    for rank in (0, 2, 3):
+        (tmp_path / f"et.{rank}").touch()
+    with pytest.raises(TraceError, match=r"has no file of rank 1: et\.1 is missing"):
+        rank_files(tmp_path)
+
+
 def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"nothing\.et: there is no such file"):
         rank_files(tmp_path / "nothing.et")

@@ -282,6 +282,18 @@ def test_groups_of_experts_limit_the_servers_of_a_token() -> None:
     assert read("deepseek-v2", topk_method="greedy").node_limit == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "fault"),
+    [
+        ("num_experts_per_tok", 9, "9 experts of a token, but a layer has 8"),
+        ("hidden_size", -1, "a whole number of at least 1 is needed, -1 given"),
+    ],
+)
+def test_a_wrong_size_is_one_fault_at_its_own_key(key: str, value: int, fault: str) -> None:
+    outcome = read_or_fault(CONFIGURATIONS["mixtral-8x7b"] | {key: value}, "mixtral-8x7b")
+    assert str(outcome) == f"{key}: {fault}"
+
+
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_each_size_is_needed_and_each_key_known(name: str) -> None:
     """Without any one size, a configuration is refused, or the size isn't used."""
@@ -330,7 +342,7 @@ def read_or_fault(document: dict[str, Any], name: str) -> Model | SpecError:
         ("qwen3-30b-a3b", {"mlp_bias": True}, "mlp_bias: True is not modelled"),
         ("qwen3-30b-a3b", {"shared_expert_intermediate_size": 8}, "8 is not modelled, only 0"),
         ("mixtral-8x7b", {"num_attention_heads": 30}, "head_dim: is missing: 30 heads"),
-        ("mixtral-8x7b", {"num_experts_per_tok": 9}, "top_k: 9 experts of a token"),
+        ("mixtral-8x7b", {"num_experts_per_tok": 9}, "num_experts_per_tok: 9 experts of a token"),
         ("mixtral-8x7b", {"num_local_experts": True}, "num_local_experts: a whole number"),
         ("mixtral-8x7b", {"pruned_heads": {"0": [1]}}, "pruned_heads: is not modelled"),
         ("deepseek-v3", {"attention_bias": True}, "attention_bias: True is not modelled"),

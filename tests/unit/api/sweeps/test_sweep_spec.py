@@ -81,7 +81,7 @@ def test_every_experiment_is_checked_before_anything_runs(tmp_path: Path) -> Non
         plan_sweep(spec, tmp_path)
     rate = "wiring.nic_rate: '0Gb/s' is not a rate above zero"
     ranks = "model.experts: 8 experts don't fill 16 ranks evenly"
-    gpus = "training: ep 16 x tp 4 needs 64 GPUs, 4 servers have 32"
+    gpus = "training: ep 16 x tp 4 needs 64 GPUs, 4 servers have 32, which it must fill: tp 2 does"
     first = f"{RATES}=100Gb/s, training.ep=16 and 1 more"
     assert str(error.value).splitlines() == [
         f"{first}: {ranks}",

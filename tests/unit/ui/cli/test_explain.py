@@ -38,6 +38,14 @@ def test_key_has_meaning_type_units_and_default() -> None:
     assert "  type     one of light, spread\n" in explained("wiring.unmarked")
 
 
+def test_kinds_of_a_section_are_all_named_with_the_keys_that_only_some_have() -> None:
+    assert "  type     grouped or latent or hybrid\n" in explained("model.attention.kind")
+    assert "  default  grouped\n" in explained("model.attention.kind")
+    assert "  of kind  latent\n" in explained("model.attention.query_rank")
+    assert "  of kind  grouped or latent\n" in explained("model.attention.heads")
+    assert "of kind" not in explained("model.attention.kind") + explained("model.experts")
+
+
 def test_section_has_the_keys_inside_it() -> None:
     text = explained("wiring.regions.ocs")
     assert "\n    settle        Time until a moved port has light.\n" in text

@@ -4,21 +4,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from moefabric.api.running_fabrics import removable_fabric
-from moefabric.core.errors import FabricError, SpecError
+from moefabric.core.errors import FabricError, SpecError, UnsupportedError
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.fabric.daemon_protocol import NODES
-from moefabric.emulator.fabric.run_directories import hold, holder_pid
+from moefabric.emulator.fabric.run_directories import hold, holder_pid, sole_check
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.ui.cli.fabric import ocs_port_lines
 from tests.support.fabrics import fabric
 from tests.support.run_folders import running as running_folders
 
+_NOBODY = 65534
 HOLD_FABRIC = """
 import sys
 from pathlib import Path
@@ -66,6 +68,20 @@ def test_fabric_is_held_until_process_releases_it(tmp_path: Path) -> None:
     with hold(run_dir):
         assert holder_pid(run_dir) == os.getpid()
     assert holder_pid(run_dir) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as another user")
+@pytest.mark.parametrize("use", [hold, sole_check])
+def test_a_fabric_of_another_user_is_refused(tmp_path: Path, use: Callable[..., Any]) -> None:
+    os.seteuid(_NOBODY)
+    try:
+        with (
+            pytest.raises(UnsupportedError, match="a fabric of another user's; run with sudo"),
+            use(RunDirectory(tmp_path)),
+        ):
+            pass
+    finally:
+        os.seteuid(0)
 
 
 def test_killed_process_releases_its_fabric(tmp_path: Path) -> None:

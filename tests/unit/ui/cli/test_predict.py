@@ -37,7 +37,10 @@ def test_assumptions_and_equal_circuits_are_said() -> None:
     text = " ".join(predicted().split())
     assert "assumed: 8.00 ms of control time for each change of circuits and the planned" in text
     assert "3 optical NICs each are a full mesh" in text
-    assert "mixnet, mixnet-spill, static: the same circuits in all all-to-alls, and" in text
+    assert (
+        "mixnet, mixnet-spill, static: the same circuits as each other in every all-to-all, and"
+        in text
+    )
     assert "backward pass" not in text
 
 

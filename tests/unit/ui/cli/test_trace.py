@@ -131,6 +131,10 @@ def test_convert_writes_gating(tmp_path: Path) -> None:
     [
         (["convert", "FLOWS", "x.unknown"], "x.unknown: .unknown is not one of .goal, .csv,"),
         (["convert", "FLOWS", "x", "--to", "nothing"], "trace writer: 'nothing' is not one of"),
+        (
+            ["convert", "FLOWS", "x.npz"],
+            "x.npz: npz is a format of gating, and these are operations",
+        ),
         (["convert", str(TRAINING), "x.goal"], "--to: 'goal' is not one of csv, npz"),
         (["convert", str(TRAINING), "x.csv", "--ranks", "2"], "--ranks: gating isn't folded"),
         (["info", "FLOWS", "--ranks", "9"], "ranks: 9 is not 1 to 2"),
@@ -182,3 +186,9 @@ def test_graph_that_cannot_run_is_refused(command: str, flows: Path, tmp_path: P
     assert result.output == (
         f"moefabric: {flows}: rank 0, operation 1: it waits for operation 5, which is not there\n"
     )
+
+
+@pytest.mark.parametrize("ranks", ["1", "9"])
+def test_ranks_of_a_replay_have_one_bound(flows: Path, ranks: str) -> None:
+    result = CliRunner().invoke(main, ["replay", str(flows), "--ranks", ranks])
+    assert result.output == f"moefabric: --ranks: {ranks} is not 2 to 2, the ranks of the trace\n"
