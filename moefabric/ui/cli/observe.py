@@ -133,8 +133,8 @@ def metrics(name: str | None, listen: tuple[str, int], *, once: bool) -> None:
 def top(name: str | None, *, once: bool) -> None:
     """Watch the rates, circuits, failures and run of a fabric in the terminal until Ctrl-C.
 
-    Rates are those of the modelled cluster: what NICs send and receive, by light and by packet
-    switches. It ends with the fabric.
+    Rates are those of the modelled cluster: the payload that NICs send and receive, by light and by
+    packet switches. It ends with the fabric.
     """
     from rich.live import Live
 
