@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from moefabric.api.fabric_view import FabricView
+from moefabric.api.ocs_events import iso_time
 from moefabric.api.ocs_failures import OCS_FAULTS, ocs_request, region_of_ocs
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
@@ -146,13 +147,16 @@ class FailureInjection(FabricView):
     def events(self, *, follow: bool = False) -> Iterator[Json]:
         """Yield the events of the OCSes: changes, light, faults, alarms.
 
+        Those that are stored come first, in order of time. `at` is the wall time (ISO 8601, UTC),
+        `at_ns` that of CLOCK_MONOTONIC.
+
         Args:
             follow: Whether to wait for new events after the stored ones, until the fabric ends.
         """
         folder, ocses = self.run_directory, self.fabric.ocses
         sockets = {ocs.name: folder.ocs_socket(region) for region, ocs in ocses.items()}
         for name, event in ocs_client.events(sockets, follow=follow):
-            yield {"ocs": name, **event}
+            yield {"ocs": name, "at": iso_time(event["at_ns"]), **event}
 
     def _ask_ocs(self, name: str, request: Mapping[str, Any]) -> Json:
         region = region_of_ocs(self.fabric, name)

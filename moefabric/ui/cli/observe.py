@@ -80,11 +80,12 @@ def _print_lines(lines: Iterable[str], file: Path | None) -> None:
 @json_option
 @name_option
 def events(follow: bool, words: bool, as_json: Path | None, name: str | None) -> None:
-    """Print the events of the OCSes: changes, light, faults, alarms.
+    """Print the events of the OCSes (changes, light, faults, alarms) and the fabric's failures.
 
     A terminal gets words with the time of day (UTC). With --json, and in a pipe or file, each event
     is a line of JSON.
     """
+    from moefabric.api.fabric_events import fabric_events
     from moefabric.api.ocs_events import event_line
 
     if words and as_json is not None:
@@ -93,7 +94,7 @@ def events(follow: bool, words: bool, as_json: Path | None, name: str | None) ->
     in_words = words or (as_json is None and sys.stdout.isatty())
     lines = (
         event_line(event, lab.fabric) if in_words else json.dumps(event)
-        for event in lab.events(follow=follow)
+        for event in fabric_events(lab, follow=follow)
     )
     _print_lines(lines, as_json)
 
