@@ -255,6 +255,22 @@ def test_health_shows_missing_switches() -> None:
         pytest.param(
             "POST",
             "/demand",
+            {"demand": [[0, 1, 2], [1, 0], [2, 1, 0]]},
+            400,
+            "demand[1]: 2 numbers in this row, 3 servers need 3",
+            id="unequal-rows",
+        ),
+        pytest.param(
+            "POST",
+            "/light",
+            {"circuit": ["s0/o0~s1/o0"]},
+            400,
+            "circuit: is not a key here; there are circuits, demand",
+            id="unknown-key",
+        ),
+        pytest.param(
+            "POST",
+            "/demand",
             {"demand": [[0, -1, 0]] * 3},
             400,
             "demand: [0][1]: -1 is not a number of bytes",
