@@ -66,7 +66,9 @@ class OcsFailure:
             raise FabricError(f"fault {self.kind}: takes no ports")
         if not of_commands and self.times is not None:
             counted = ", ".join(kind for kind in OcsFailureKind if kind.is_of_commands)
-            raise FabricError(f"fault {self.kind}: lasts until it is cleared; times is of {counted}")
+            raise FabricError(
+                f"fault {self.kind}: lasts until it is cleared; times is of {counted}"
+            )
         if self.value and self.kind not in _VALUED:
             raise FabricError(f"fault {self.kind}: takes no value; {', '.join(_VALUED)} do")
         if self.value < 0 or (self.times is not None and self.times < 1):

@@ -179,6 +179,8 @@ def dashboard(name: str | None, listen: tuple[str, int], results: Path) -> None:
     from moefabric.ui.dashboard.server import Dashboard, listening_socket, serve
     from moefabric.ui.metrics.collector import FabricCollector
 
+    if name is not None and name not in running_fabrics():
+        raise FabricError(not_up(name))
     with listening_socket(*listen) as listener:
         metrics = partial(generate_latest, FabricCollector(name))
         shown = Dashboard(RunningFabrics(name), SavedRuns(results), metrics)

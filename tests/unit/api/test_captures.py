@@ -105,9 +105,7 @@ def test_summary_counts_pairs_light_and_commands(tmp_path: Path) -> None:
     assert "  s0 -> s1  2,000 bytes  4kb/s  1 flow" in list(summary.lines())
 
 
-def test_summary_counts_a_frame_of_both_ends_once_and_proofs_of_light_apart(
-    tmp_path: Path,
-) -> None:
+def test_summary_counts_a_frame_of_both_ends_once_and_proofs_of_light_apart(tmp_path: Path) -> None:
     names = [FABRIC.addressing.addresses(server)[0] for server in ("s0", "s1")]
     ping = bytes(Ether() / IP(src=names[0], dst=names[1]) / ICMP(seq=1) / bytes(56))
     frames = [(0, ping), (1, ping), (0, encode_frame(7, 0)), (1, encode_frame(7, 0))]
