@@ -394,7 +394,8 @@ def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
         raise SpecError([("circuits", str(error))]) from error
     optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
     if strange := sorted(map(str, circuits.nics - optical)):
-        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}"
+        known = ", ".join(map(str, sorted(optical)))
+        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}, which has {known}"
         raise SpecError([("circuits", fault)])
     return circuits
 

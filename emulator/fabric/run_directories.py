@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.runtime.failure_log import FAILURE_LOG
 from moefabric.runtime.run_directory import RunDirectory, give_to_user, is_locked, run_root
 from moefabric.runtime.waiting import Deadline
@@ -67,6 +67,10 @@ def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
     except FileNotFoundError:  # the holder of the lock has removed the directory
         return False
     except OSError as error:
+        exists = os.path.exists(run_dir.path)  # noqa: PTH110 - Path's raises PermissionError
+        if isinstance(error, PermissionError) and exists:
+            text = f"{run_dir.name}: a fabric of another user's; run with sudo"
+            raise UnsupportedError(text) from error
         raise FabricError(
             f"{run_dir.path}: {error.strerror}; set MOEFABRIC_RUN_DIR to a directory of yours"
         ) from error

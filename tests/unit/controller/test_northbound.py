@@ -401,7 +401,7 @@ def test_health_shows_missing_switches() -> None:
             "/light",
             {"circuits": ["s0/o7~s9/o0"]},
             400,
-            "s0/o7, s9/o0: not an optical NIC of r0",
+            "s0/o7, s9/o0: not an optical NIC of r0, which has s0/o0, s0/o1, s1/o0",
             id="no-such-nic",
         ),
     ],
