@@ -99,9 +99,9 @@ def _known_components(fabric: Fabric, kind: FailureKind) -> str:
     match kind:
         case FailureKind.GPU:
             last = fabric.gpus - 1
-            known = (f"{server}/0 to {server}/{last}" for server in fabric.servers)
+            known = [f"{server}/0 to {server}/{last}" for server in fabric.servers]
         case FailureKind.CONTROLLER:
-            known = iter([*(region.name for region in fabric.regions), "eps"])
+            known = [*(region.name for region in fabric.regions), "eps"]
         case _:
             return ""
     return f"; it has {', '.join(known)}"

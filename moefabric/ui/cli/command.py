@@ -182,7 +182,7 @@ def _explaining(ctx: click.Context) -> Iterator[None]:
         yield
     except (click.UsageError, MoefabricError) as error:
         word = ctx.doubtful if isinstance(ctx, _FabricContext) else ""
-        message = error.message if isinstance(error, click.UsageError) else str(error)
+        message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         if not word or _is_part_of_fabric(word):
             raise
         if isinstance(error, click.UsageError) and "unexpected extra argument" in message:
@@ -192,8 +192,7 @@ def _explaining(ctx: click.Context) -> Iterator[None]:
             raise
         more = f"{message.rstrip('.')}; no fabric {word} is up either: {running} up"
         if isinstance(error, click.UsageError):
-            error.message = more
-            raise
+            raise click.UsageError(more, error.ctx) from error
         raise FabricError(more) from error
 
 
