@@ -10,9 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from moefabric.api.lab import Lab
+from moefabric.api.lab import Lab, LightChange
 from moefabric.core.errors import FabricError
+from moefabric.core.transition import ReconfigurationPhases
 from moefabric.runtime.run_directory import RunDirectory
+from moefabric.ui.cli import fabric as fabric_commands
 from moefabric.ui.cli.command import CliCommand, JsonOption
 from moefabric.ui.cli.main import main
 from tests.support.paths import EXAMPLES
@@ -176,6 +178,20 @@ def test_a_part_of_the_fabric_is_not_taken_for_a_name(
 def test_python_finds_no_fabric_that_is_not_up() -> None:
     with pytest.raises(FabricError, match=r"^tpyo is not up.*lab, other are up$"):
         Lab.running("tpyo")
+
+
+def test_light_none_removes_all_circuits(monkeypatch: pytest.MonkeyPatch) -> None:
+    regions = list[str | None]()
+
+    class Lit:
+        def dark(self, *, region: str | None) -> LightChange:
+            regions.append(region)
+            phases = ReconfigurationPhases()
+            return LightChange(circuits_before=[], circuits_after=[], dark=[], phases=phases)
+
+    monkeypatch.setattr(fabric_commands, "running_lab", lambda _name: Lit())
+    assert moefabric("light", "--none", "--region", "r1").output.startswith("lit: no circuits\n")
+    assert regions == ["r1"]
 
 
 def test_light_takes_one_of_circuits_demand_and_none() -> None:
