@@ -210,8 +210,9 @@ class Reconciler:
         unchanged = self.lit & target
         try:
             shown = self._divert_and_read(unchanged, seconds)
+            strays, drop = self.ocs.has_strays, self.drop
             plan = transition.reconfiguration_plan(
-                self.lit, shown, target, self.device.mode, self.rules, drop=self.drop
+                self.lit, shown, target, self.device.mode, self.rules, drop=drop, strays=strays
             )
             self._carry(self.lit & shown & target)
             if plan is not None:
@@ -260,7 +261,7 @@ class Reconciler:
 
         self._divert(plan.divert, seconds)
         prepared, shown = None, None
-        if not plan.command.is_empty:
+        if plan.commands_ocs:
             with self._timed(seconds, "command_s"):
                 self.ocs.reconfigure(plan.command, self.device.mode)
             prepared = self.background(prepare)

@@ -99,6 +99,8 @@ class ObservableSwitches(PacketSwitches, Protocol):
         """Return each rule's counters, by switch."""
 
 
+_DEMAND_KEYS: Final = ("demand", "policy", "servers", "all_to_alls", "plan_limit_s")
+
 CircuitTarget = Callable[[Fabric, CircuitSet, CircuitSet], CircuitSet]
 """Returns the circuits to light, given the fabric without failed NICs, lit circuits and reserved
 circuits."""
@@ -208,6 +210,7 @@ class Controller:
             SpecError: if the request is malformed.
             ControlError: if a device fails.
         """
+        check_keys(request, _DEMAND_KEYS)
         region, reconciler, recovery = self._optical_parts()
         name = request.get("policy", "mixnet")
         if not isinstance(name, str):
@@ -246,6 +249,7 @@ class Controller:
 
         Arguments and errors are those of `demand`.
         """
+        check_keys(request, ("circuits", *_DEMAND_KEYS))
         if "circuits" not in request:
             return self.demand(request, started_s)
         region, reconciler, recovery = self._optical_parts()
@@ -390,9 +394,16 @@ def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
         raise SpecError([("circuits", str(error))]) from error
     optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
     if strange := sorted(map(str, circuits.nics - optical)):
-        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}"
+        known = ", ".join(map(str, sorted(optical)))
+        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}, which has {known}"
         raise SpecError([("circuits", fault)])
     return circuits
+
+
+def check_keys(request: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse a request with a key that isn't known, which may be a wrong spelling of one."""
+    if unknown := next((key for key in request if key not in known), None):
+        raise SpecError([(unknown[:40], f"is not a key here; there are {', '.join(known)}")])
 
 
 def parse_demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
@@ -403,6 +414,13 @@ def parse_demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
     servers = request.get("servers", list(region.servers))
     if not isinstance(servers, list):
         raise SpecError([("servers", "a list of names is needed")])
+    rows, n = request["demand"], len(servers)
+    if isinstance(rows, list) and all(isinstance(row, list) for row in rows):
+        lengths = list(map(len, rows))
+        if len(set(lengths)) > 1:
+            wrong = next(i for i, length in enumerate(lengths) if length != n)
+            fault = f"{lengths[wrong]} numbers in this row, {n} servers need {n}"
+            raise SpecError([(f"demand[{wrong}]", fault)])
     try:
         demand = DemandMatrix(tuple(map(str, servers)), request["demand"])
     except (ValueError, TypeError, OverflowError) as error:

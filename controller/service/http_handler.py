@@ -16,6 +16,7 @@ from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from math import inf
+from pathlib import Path
 from socketserver import BaseServer
 from typing import Any, Final, cast
 
@@ -41,10 +42,12 @@ class HttpAccess:
 
     Attributes:
         address: Host and TCP port of the listener.
+        token_file: The file with the token, which refusals name.
     """
 
     token: str = field(repr=False)
     address: tuple[str, int]
+    token_file: Path
 
     def refusals(self, method: str, headers: Message) -> Iterator[tuple[HTTPStatus, str]]:
         """Yield status and reason of each refusal; none if a request is accepted."""
@@ -57,8 +60,7 @@ class HttpAccess:
         scheme, _, credentials = headers.get("Authorization", "").partition(" ")
         presented = credentials.strip().encode(errors="replace")
         if not hmac.compare_digest(self.token.encode(), presented) or scheme.lower() != "bearer":
-            remedy = "with the token in the run directory of the fabric"
-            error = f"Authorization: Bearer TOKEN is needed, {remedy}: /run/moefabric/FABRIC/token"
+            error = f"Authorization: Bearer TOKEN is needed, with the token in {self.token_file}"
             yield HTTPStatus.UNAUTHORIZED, error
         media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if method == "POST" and media_type != "application/json":

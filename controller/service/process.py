@@ -166,7 +166,7 @@ def _start(
     tls = wiring.control_tls.context(server_side=True) if wiring.control_tls else None
     hosts = {openflow[0], *wiring.switch_addresses}
     switches.listen(openflow, hosts, tls)
-    service = NorthboundService(controller, HttpAccess(token, northbound))
+    service = NorthboundService(controller, HttpAccess(token, northbound, run.token_file))
     known = None if tls else {*hosts, "127.0.0.1"}
     green.serve_connections(northbound, "requests", service.serve, tls, known)
     green.spawn(beats.ask, controller_name(region), client(region), green.sleep)

@@ -3,7 +3,7 @@
 import json
 import selectors
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -38,8 +38,8 @@ def request(ocs_socket: Path, message: Mapping[str, Any]) -> dict[str, Any]:
 
 def events(
     ocs_sockets: Mapping[str, Path], *, follow: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the events of switches.
+) -> Generator[tuple[str, dict[str, Any]]]:
+    """Yield the events of switches: the stored ones of all in order of time, then new ones.
 
     Args:
         ocs_sockets: handoff sockets by name of the switch.
@@ -50,6 +50,7 @@ def events(
     """
     with selectors.DefaultSelector() as selector, ExitStack() as sockets:
         incomplete: dict[str, bytes] = {}
+        untold, stored = set(ocs_sockets), list[tuple[str, dict[str, Any]]]()
         for name, path in ocs_sockets.items():
             sock = sockets.enter_context(_connect(path))
             sock.sendall(json.dumps({"do": "events", "follow": follow}).encode() + b"\n")
@@ -62,10 +63,16 @@ def events(
                 data = ready.recv(1 << 16)
                 *lines, incomplete[name] = (incomplete[name] + data).split(b"\n")
                 messages = [json.loads(line) for line in lines]
-                yield from ((name, message) for message in messages if "kind" in message)
-                if not data or any("end" in message for message in messages):
+                stored += ((name, message) for message in messages if "kind" in message)
+                is_told = not data or any("end" in message for message in messages)
+                if is_told:
+                    untold.discard(name)
+                if not data or (is_told and not follow):
                     selector.unregister(ready)
                     ready.close()
+                if not untold:
+                    yield from sorted(stored, key=lambda named: int(named[1]["at_ns"]))
+                    stored.clear()
 
 
 def _connect(ocs_socket: Path) -> socket.socket:

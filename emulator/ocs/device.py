@@ -195,8 +195,13 @@ class OcsDevice:
     # ---- failures and restarts
 
     def inject(self, failure: OcsFailure) -> None:
-        """Inject a failure, which gets a number."""
+        """Inject a failure, which gets a number.
+
+        Raises:
+            FabricError: if it can't be one of these ports.
+        """
         self.ports.check(failure.ports)
+        self._check_directions(failure)
         self.failures.add(failure)
         self.light.refresh()
 
@@ -224,6 +229,21 @@ class OcsDevice:
         return self.timers.call_at(self.timers.now_ns() + delay_ns, callback)
 
     # ---- internal
+
+    def _check_directions(self, failure: OcsFailure) -> None:
+        """Refuse ports that aren't of the direction that a kind of failure needs."""
+        inputs, outputs = self.ports.size.input_numbers, self.ports.size.output_numbers
+        match failure.kind:
+            case OcsFailureKind.STUCK:
+                needed = [("an input", inputs)] * len(failure.ports)
+            case OcsFailureKind.LOSS:
+                needed = [("an input", inputs), ("an output", outputs)]
+            case _:
+                return
+        for port, (what, numbers) in zip(failure.ports, needed, strict=True):
+            if port not in numbers:
+                span = f"{numbers.start}..{numbers.stop - 1}"
+                raise FabricError(f"fault {failure.kind}: {port} is not {what} ({span})")
 
     @contextmanager
     def _command(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.ocs.cross_connects import CrossConnects, Refusal, RefusedError
@@ -31,6 +31,20 @@ class OcsFailureKind(StrEnum):
     PARTIAL_APPLY = "partial-apply"
     """Only the first `value` cross-connects of a command are made."""
 
+    @property
+    def is_of_commands(self) -> bool:
+        """True if it affects commands, which can be counted, and no particular ports."""
+        return self not in _OF_PORTS
+
+
+_OF_PORTS: Final = (OcsFailureKind.PORT, OcsFailureKind.STUCK, OcsFailureKind.LOSS)
+_VALUED: Final = (
+    OcsFailureKind.LOSS,
+    OcsFailureKind.DELAY,
+    OcsFailureKind.RESET,
+    OcsFailureKind.PARTIAL_APPLY,
+)
+
 
 @dataclass(frozen=True)
 class OcsFailure:
@@ -45,9 +59,18 @@ class OcsFailure:
     def __post_init__(self) -> None:
         is_path = self.kind is OcsFailureKind.LOSS
         has_ports = len(self.ports) == 2 if is_path else bool(self.ports)
-        needs_ports = self.kind in (OcsFailureKind.PORT, OcsFailureKind.STUCK, OcsFailureKind.LOSS)
-        if needs_ports and not has_ports:
+        of_commands = self.kind.is_of_commands
+        if not of_commands and not has_ports:
             raise FabricError(f"fault {self.kind}: needs {'two ports' if is_path else 'ports'}")
+        if of_commands and self.ports:
+            raise FabricError(f"fault {self.kind}: takes no ports")
+        if not of_commands and self.times is not None:
+            counted = ", ".join(kind for kind in OcsFailureKind if kind.is_of_commands)
+            raise FabricError(
+                f"fault {self.kind}: lasts until it is cleared; times is of {counted}"
+            )
+        if self.value and self.kind not in _VALUED:
+            raise FabricError(f"fault {self.kind}: takes no value; {', '.join(_VALUED)} do")
         if self.value < 0 or (self.times is not None and self.times < 1):
             raise FabricError(
                 f"fault {self.kind}: value {self.value:g} or times {self.times} is too small"
@@ -88,13 +111,15 @@ class ActiveFailures:
     def __init__(self, events: EventBus, failures: Iterable[OcsFailure] = ()) -> None:
         self.events = events
         self._by_number = {failure.number: failure for failure in failures}
+        self._last = max(self._by_number, default=0)
 
     def __iter__(self) -> Iterator[OcsFailure]:
         return iter(self._by_number.values())
 
     def add(self, failure: OcsFailure) -> None:
         """Add a failure, which gets a number."""
-        numbered = replace(failure, number=max(self._by_number, default=0) + 1)
+        self._last += 1  # no number twice, or who clears a used-up failure would clear another
+        numbered = replace(failure, number=self._last)
         self._by_number[numbered.number] = numbered
         self._publish(numbered, OcsEventKind.FAILURE, OcsEventKind.PORT_FAILED)
 

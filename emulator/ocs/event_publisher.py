@@ -28,7 +28,7 @@ class EventPublisher:
     """Serves the callers of a switch's control socket.
 
     A caller sends one line of JSON: `{"do": "events", "follow": true}`, or a request for the
-    switch's process.
+    switch's process. `{"end": true}` follows the stored events.
     """
 
     def __init__(self, loop: EventLoop, forward: Forward) -> None:
@@ -81,10 +81,9 @@ class EventPublisher:
         if request["do"] == "events":
             for event in self._events:
                 caller.send(event)
+            caller.send({"end": True})
             if request.get("follow"):
                 self._subscribers.add(caller)
-            else:
-                caller.send({"end": True})
             return
         if len(self._pending) >= MAX_PENDING:
             caller.send({"error": "its process has not answered earlier requests yet"})

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import FabricError, UnsupportedError
 from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.line_connection import LineConnection
@@ -261,6 +261,7 @@ def connect(path: Path, deadline_s: float, name: str = "OCS handoff") -> socket.
 
     Raises:
         FabricError: after `deadline_s`.
+        UnsupportedError: if the fabric belongs to another user.
     """
     deadline = time.monotonic() + deadline_s
     while True:
@@ -270,6 +271,9 @@ def connect(path: Path, deadline_s: float, name: str = "OCS handoff") -> socket.
             sock.connect(os.fspath(path))
         except OSError as error:
             sock.close()
+            if isinstance(error, PermissionError):
+                text = f"{path.parent.name}: a fabric of another user's; run with sudo"
+                raise UnsupportedError(text) from error
             is_absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
             if not is_absent or time.monotonic() >= deadline:
                 reason = error.strerror or error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moefabric.config.plugins import ocs_dialects
+from moefabric.controller.southbound.openflow.light_probe import parse_frame
 from moefabric.core.errors import FabricError
 from moefabric.core.openflow.constants import VERSION, MessageType
 from moefabric.core.units import NS_PER_S, rate_text
@@ -22,14 +23,15 @@ Pair = tuple[str, str]
 class CaptureSummary:
     """Counts of the frames in a captured file.
 
-    A frame that several interfaces have seen counts once for each.
-
     Attributes:
-        frames: Number of frames.
+        frames: Number of frames in the file.
         bytes: Their bytes on the wire.
+        seen_again: Frames that another interface, such as the other end of a circuit, has seen
+            before. All counts below leave them out.
+        proofs: Frames by which controllers prove light.
         seconds: Time from the first frame to the last.
         pairs: Bytes by sender and receiver: servers, or addresses.
-        flows: Bytes by sender, receiver and their ports.
+        flows: Bytes by sender, receiver and their ports, which are 0 without TCP and UDP.
         circuits: Frames by comment, such as `s0/o0~s1/o0` or `no light`.
         commands: Number of messages of control protocols.
     """
@@ -37,6 +39,8 @@ class CaptureSummary:
     frames: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    seen_again: int = 0
+    proofs: int = 0
     pairs: Counter[Pair] = field(default_factory=Counter)
     flows: Counter[tuple[str, str, int, int]] = field(default_factory=Counter)
     circuits: Counter[str] = field(default_factory=Counter)
@@ -45,10 +49,15 @@ class CaptureSummary:
     def lines(self) -> Iterator[str]:
         """Yield lines for people."""
         yield f"{self.frames:,} frames, {self.bytes:,} bytes in {self.seconds:.3f} s"
+        if self.seen_again:
+            yield f"  {self.seen_again:,} of them were seen at both ends, and count once below"
+        if self.proofs:
+            yield f"  {self.proofs:,} frames by which controllers prove light"
         for (sender, receiver), octets in self.pairs.most_common(_SHOWN):
             flows = sum((sender, receiver) == flow[:2] for flow in self.flows)
             rate = rate_text(8 * octets / self.seconds) if self.seconds else "-"
-            yield f"  {sender} -> {receiver}  {octets:,} bytes  {rate}  {flows} flows"
+            noun = "flow" if flows == 1 else "flows"
+            yield f"  {sender} -> {receiver}  {octets:,} bytes  {rate}  {flows} {noun}"
         for title, counts in (("light", self.circuits), ("control", self.commands)):
             for name, count in counts.most_common(_SHOWN):
                 yield f"  {title}  {name}  {count:,}"
@@ -68,10 +77,11 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
     from scapy.layers.l2 import Ether
 
     names = server_names(wiring) if wiring else {}
-    summary, first_ns = CaptureSummary(), None
+    summary, first_ns, sightings = CaptureSummary(), None, _Sightings()
     try:
         with path.open("rb") as file:
             for kind, body in pcapng.read_blocks(file):
+                sightings.interfaces += kind == pcapng.INTERFACE
                 if kind != pcapng.PACKET:
                     continue
                 packet = pcapng.parse_packet(body)
@@ -79,6 +89,12 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
                 summary.seconds = max(summary.seconds, (packet.time_ns - first_ns) / NS_PER_S)
                 summary.frames += 1
                 summary.bytes += packet.length
+                if sightings.are_again(packet):
+                    summary.seen_again += 1
+                    continue
+                if parse_frame(packet.data):
+                    summary.proofs += 1
+                    continue
                 if comment := packet.comment:
                     summary.circuits[comment] += 1
                 frame = Ether(packet.data)
@@ -89,6 +105,25 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
     except pcapng.PcapngError as error:
         raise FabricError(f"{path}: {error}") from error
     return summary
+
+
+class _Sightings:
+    """Frames that have been seen at one interface of several so far."""
+
+    def __init__(self) -> None:
+        self.interfaces = 0
+        self._at: dict[int, int] = {}
+
+    def are_again(self, packet: pcapng.Packet) -> bool:
+        """Return whether another interface has seen this frame, which is forgotten then."""
+        if self.interfaces < 2:
+            return False
+        digest = hash((packet.data, packet.length))
+        first = self._at.pop(digest, packet.interface)
+        if first != packet.interface:
+            return True
+        self._at[digest] = packet.interface
+        return False
 
 
 def server_names(wiring: FabricWiring) -> dict[str, str]:
@@ -112,11 +147,9 @@ def _count_packet(
     sender, receiver = (names.get(address, address) for address in (header.src, header.dst))
     summary.pairs[sender, receiver] += length
     transport = next((header[layer] for layer in (TCP, UDP) if layer in header), None)
-    if transport is None:
-        return
-    ports = int(transport.sport), int(transport.dport)
+    ports = (int(transport.sport), int(transport.dport)) if transport is not None else (0, 0)
     summary.flows[sender, receiver, *ports] += length
-    if TCP in header:
+    if transport is not None and TCP in header:
         summary.commands.update(control_messages(*ports, bytes(transport.payload)))
 
 

@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from moefabric.api.fabric_view import FabricView
-from moefabric.api.ocs_failures import LOSS_DB, OCS_FAULTS, ocs_request, region_of_ocs
-from moefabric.core.errors import SpecError
+from moefabric.api.ocs_events import iso_time
+from moefabric.api.ocs_failures import OCS_FAULTS, ocs_request, region_of_ocs
+from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.failures import ControllerFailureMode, Failure
 from moefabric.emulator.fabric import hardware_injection
@@ -89,7 +90,7 @@ class FailureInjection(FabricView):
         *arguments: str,
         ocs: str = "ocs0",
         times: int | None = None,
-        db: float = LOSS_DB,
+        db: float | None = None,
         after: bool = False,
     ) -> "InjectedOcsFailure":
         """Inject a fault into an OCS, and return its faults and whether it has power.
@@ -102,8 +103,8 @@ class FailureInjection(FabricView):
             *arguments: Ports (numbers or NICs), a path (`1-17` or `s0/o0~s1/o0`), a time or a
                 number, as the kind needs.
             ocs: Name of the OCS.
-            times: Number of commands that are affected. Default: all.
-            db: With `loss`: additional loss in dB.
+            times: With faults of commands: number of commands that are affected. Default: all.
+            db: With `loss`: additional loss in dB. Default: 30.
             after: With `reset`: once the command is done, before the reply.
 
         Raises:
@@ -122,7 +123,7 @@ class FailureInjection(FabricView):
         if request["do"] != "inject":
             return InjectedOcsFailure(reply)
         number = max(fault["number"] for fault in reply["faults"])
-        return InjectedOcsFailure(reply, lambda: self.ocs_clear(number, ocs))
+        return InjectedOcsFailure(reply, lambda: self._end_ocs_fault(number, ocs))
 
     def ocs_clear(self, number: int | None = None, ocs: str = "ocs0") -> Json:
         """Clear the fault of an OCS with this number, or all; return as `ocs_fault`."""
@@ -134,8 +135,20 @@ class FailureInjection(FabricView):
                     hardware_injection.clear(self.run_directory, entry["kind"], entry["what"])
         return self._ocs_faults(ocs, {"do": "clear", "number": number})
 
+    def _end_ocs_fault(self, number: int, ocs: str) -> None:
+        """Clear a fault, unless the OCS has dropped it because its `times` are used up."""
+        try:
+            self.ocs_clear(number, ocs)
+        except FabricError:
+            active = self._ask_ocs(ocs, {"do": "list"})["faults"]
+            if any(fault["number"] == number for fault in active):
+                raise
+
     def events(self, *, follow: bool = False) -> Iterator[Json]:
         """Yield the events of the OCSes: changes, light, faults, alarms.
+
+        Those that are stored come first, in order of time. `at` is the wall time (ISO 8601, UTC),
+        `at_ns` that of CLOCK_MONOTONIC.
 
         Args:
             follow: Whether to wait for new events after the stored ones, until the fabric ends.
@@ -143,7 +156,7 @@ class FailureInjection(FabricView):
         folder, ocses = self.run_directory, self.fabric.ocses
         sockets = {ocs.name: folder.ocs_socket(region) for region, ocs in ocses.items()}
         for name, event in ocs_client.events(sockets, follow=follow):
-            yield {"ocs": name, **event}
+            yield {"ocs": name, "at": iso_time(event["at_ns"]), **event}
 
     def _ask_ocs(self, name: str, request: Mapping[str, Any]) -> Json:
         region = region_of_ocs(self.fabric, name)

@@ -11,13 +11,13 @@ import numpy as np
 
 from moefabric.api.capture import Capture
 from moefabric.api.failure_injection import FailureInjection
-from moefabric.api.running_fabrics import running_fabric
+from moefabric.api.running_fabrics import not_up, running_fabric, running_fabrics
 from moefabric.api.server_programs import ServerPrograms
 from moefabric.api.signals import graceful_shutdown
 from moefabric.config.demand_file import check_demand
 from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import Circuit, CircuitSet
-from moefabric.core.errors import ControlError, SpecError
+from moefabric.core.errors import ControlError, FabricError, SpecError
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.emulator.fabric import lifecycle
@@ -77,9 +77,13 @@ class Lab(ServerPrograms, FailureInjection):
         """Return the running fabric with this name, or the only one that runs.
 
         Raises:
+            FabricError: If no fabric of this name runs; it lists those that do.
             SpecError: If no fabric runs, or several do and `name` is None.
         """
-        return cls(running_fabric(name))
+        chosen = running_fabric(name)
+        if chosen not in running_fabrics():
+            raise FabricError(not_up(chosen))
+        return cls(chosen)
 
     def __repr__(self) -> str:
         return f"Lab({self.name!r})"

@@ -1,4 +1,4 @@
-"""Events of the OCSes of a fabric as people read them: NICs instead of ports, and wall time."""
+"""Events of a fabric as people read them: NICs instead of ports, and wall time."""
 
 import time
 from collections.abc import Sequence
@@ -40,7 +40,21 @@ def wall_time(at_ns: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def iso_time(at_ns: int) -> str:
+    """Return the wall time, UTC, of an instant of the monotonic clock as ISO 8601."""
+    return wall_time(at_ns).isoformat(timespec="microseconds")
+
+
 def event_line(event: Json, fabric: Fabric) -> str:
-    """Return an event as a line: time of day (UTC), OCS, kind, and what it was about."""
+    """Return an event as a line: time of day (UTC), OCS, kind, and what it was about.
+
+    Args:
+        event: An event of `moefabric.api.fabric_events.fabric_events`.
+    """
+    if "ocs" in event:
+        source, text = event["ocs"], event_text(event, fabric)
+    else:
+        why = f": {event['why']}" if event.get("why") else ""
+        source, text = "fabric", f"{event['failure']} {' '.join(event['what'])}{why}"
     clock = wall_time(event["at_ns"]).isoformat(timespec="milliseconds")[11:23]
-    return f"{clock} {event['ocs']:6} {event['kind']:14} {event_text(event, fabric)}".rstrip()
+    return f"{clock} {source:6} {event['kind']:14} {text}".rstrip()

@@ -42,7 +42,7 @@ def ocs_request(
     region: Region,
     *,
     times: int | None = None,
-    db: float = LOSS_DB,
+    db: float | None = None,
     after: bool = False,
 ) -> dict[str, Any]:
     """Return the request to the process of a region's OCS that injects a fault.
@@ -52,7 +52,7 @@ def ocs_request(
         arguments: Ports (numbers or NICs), a path, a time or a number, as the kind needs.
         region: The region of the OCS.
         times: Number of commands that are affected; None for all.
-        db: With `loss`: additional loss in dB.
+        db: With `loss`: additional loss in dB; None for LOSS_DB.
         after: With `reset`: once the command is done, before the reply.
 
     Raises:
@@ -62,6 +62,12 @@ def ocs_request(
         raise SpecError([("", f"{kind!r} is not one of {', '.join(OCS_FAULTS)}")])
     if fault := usage_fault(kind, arguments):
         raise SpecError([("", fault)])
+    if db is not None and kind != "loss":
+        raise SpecError([("db", f"only loss takes it, not {kind or 'a list of faults'}")])
+    if after and kind != "reset":
+        raise SpecError([("after", f"only reset takes it, not {kind or 'a list of faults'}")])
+    if times is not None and kind in (None, "list", "reboot", "down"):
+        raise SpecError([("times", f"{kind or 'a list of faults'} affects no commands")])
     if kind in (None, "list", "reboot", "down"):
         return {"do": "reboot" if kind == "reboot" else "list"}
     ports: list[int] = []
@@ -71,7 +77,8 @@ def ocs_request(
             both = kind == "port"
             ports = [port for word in arguments for port in _ports(word, fabric, region, both=both)]
         case "loss":
-            ports, value = _path(arguments[0], fabric, region), db
+            ports = _path(arguments[0], fabric, region)
+            value = LOSS_DB if db is None else db
         case "delay":
             value = _seconds(arguments[0])
         case "partial-apply":

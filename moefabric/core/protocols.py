@@ -18,6 +18,10 @@ from moefabric.core.rules import RuleChange
 class OpticalSwitch(Protocol):
     """An OCS as its controller uses it: by circuits, which the driver maps to ports."""
 
+    @property
+    def has_strays(self) -> bool:
+        """Whether `circuits` last met cross-connects of the region that form no circuit."""
+
     def circuits(self) -> CircuitSet:
         """Return the circuits that the device reports now.
 

@@ -22,12 +22,19 @@ class ReconfigurationPlan:
             circuits that go dark or are dark. Until the admission, their pairs use the EPS.
         command: What the OCS has to change, if anything. It must not report the teardown any more.
         added: Circuits that must carry light before any traffic relies on them.
+        strays: Whether the command also removes cross-connects that form no circuit.
     """
 
     target: CircuitSet
     divert: tuple[RuleChange, ...]
     command: Transition
     added: CircuitSet
+    strays: bool = False
+
+    @property
+    def commands_ocs(self) -> bool:
+        """True if the OCS has to change anything."""
+        return self.strays or not self.command.is_empty
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ def reconfiguration_plan(
     rules: CircuitRules = direct_rules,
     *,
     drop: bool = False,
+    strays: bool = False,
 ) -> ReconfigurationPlan | None:
     """Return the steps to new circuits, in which packets never meet dark ones; None without a step.
 
@@ -64,16 +72,19 @@ def reconfiguration_plan(
         mode: The treatment of cross-connects that are in the way.
         rules: Returns the rules that put traffic on circuits.
         drop: As in `moefabric.core.forwarding.rule_changes`.
+        strays: Whether the OCS has cross-connects that form no circuit; they go if the mode
+            overwrites.
     """
+    strays = strays and mode is CrossConnectMode.OVERWRITE
     common = carrying & reported & target
     leaving = reported - target
     removed = leaving if mode is CrossConnectMode.OVERWRITE else leaving & carrying
-    if not removed.circuits and carrying == common == target:
+    if not strays and not removed.circuits and carrying == common == target:
         return None
     command = replace(reported.transition_to(target), teardown=removed)
     divert = rule_changes(rules(carrying), rules(common), drop=drop)
     added = target - common
-    return ReconfigurationPlan(target, divert, command, added)
+    return ReconfigurationPlan(target, divert, command, added, strays)
 
 
 def admission(

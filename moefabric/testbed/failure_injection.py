@@ -14,6 +14,7 @@ from moefabric.agents.fleet.channel import connect_local, request_all
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.failures import ControllerFailureMode, Failure, FailurePhase
+from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.fabric.daemon_protocol import read_wiring
 from moefabric.runtime.failure_log import append_failure_event, read_failure_log
@@ -87,8 +88,23 @@ def _wiring_with(run_dir: RunDirectory, failure: Failure) -> FabricWiring:
     """Return the running fabric after checking that it has the components of the failure."""
     wiring, has = read_wiring(run_dir), failure.kind.traits.has
     if unknown := [name for name in failure.what if not has(wiring.fabric, name)]:
-        raise SpecError([("", f"{', '.join(unknown)}: {run_dir.name} has no such {failure.kind}")])
+        there_are = _known_components(wiring.fabric, failure.kind)
+        message = f"{run_dir.name} has no such {failure.kind}{there_are}"
+        raise SpecError([("", f"{', '.join(unknown)}: {message}")])
     return wiring
+
+
+def _known_components(fabric: Fabric, kind: FailureKind) -> str:
+    """Return the components of a kind that a fabric has, as the end of a message."""
+    match kind:
+        case FailureKind.GPU:
+            last = fabric.gpus - 1
+            known = [f"{server}/0 to {server}/{last}" for server in fabric.servers]
+        case FailureKind.CONTROLLER:
+            known = [*(region.name for region in fabric.regions), "eps"]
+        case _:
+            return ""
+    return f"; it has {', '.join(known)}"
 
 
 def _set_ranks(run_dir: RunDirectory, names: Sequence[str], *, alive: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
@@ -93,7 +94,7 @@ def _controller(wired: Fabric) -> Controller:
 
 
 logging.getLogger("moefabric.controller").disabled = True
-_SERVICE = NorthboundService(_controller(fabric(1, 1)), HttpAccess(_TOKEN, _ADDRESS))
+_SERVICE = NorthboundService(_controller(fabric(1, 1)), HttpAccess(_TOKEN, _ADDRESS, Path("token")))
 
 
 def serve(data: bytes) -> None:

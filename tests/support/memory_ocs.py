@@ -58,6 +58,16 @@ class MemoryOcs:
         self._check_reachable()
         return circuits_from_cross_connects(self.fabric, self.region, self._lit_at_s)
 
+    @property
+    def has_strays(self) -> bool:
+        """Whether there are cross-connects that form no circuit."""
+        found = circuits_from_cross_connects(self.fabric, self.region, self._lit_at_s)
+        return len(self._lit_at_s) > 2 * len(found)
+
+    def connect(self, *connects: CrossConnect) -> None:
+        """Make cross-connects that have light at once, as an operator at the device does."""
+        self._lit_at_s |= dict.fromkeys(connects, self.clock.now_s())
+
     def reconfigure(
         self, transition: Transition, mode: CrossConnectMode = CrossConnectMode.SAFE
     ) -> None:

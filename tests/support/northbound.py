@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 
 from moefabric.controller.service.controller import Controller
@@ -12,6 +13,7 @@ from moefabric.controller.southbound.openflow import green
 from moefabric.runtime.connection_limit import ConnectionLimit
 
 TOKEN = "5" * 64
+TOKEN_FILE = Path("/run/elsewhere/lab/token")
 
 
 @contextmanager
@@ -33,9 +35,9 @@ def served(
     def run() -> None:
         green.start_hub()
         limit = ConnectionLimit(hang_up) if connections is None else connections
-        service = NorthboundService(controller, HttpAccess(TOKEN, ("", 0)), limit)
+        service = NorthboundService(controller, HttpAccess(TOKEN, ("", 0), TOKEN_FILE), limit)
         address = green.serve_connections(("127.0.0.1", 0), "requests", service.serve, hosts=hosts)
-        service.access = HttpAccess(TOKEN, address)
+        service.access = HttpAccess(TOKEN, address, TOKEN_FILE)
         bound.put(address)
         green.wait_readable(stop_receiver.fileno())
 

@@ -33,5 +33,6 @@ def running(
             wired = replace(shape or fabric(), name=name)
             wiring = FabricWiring(wired, ManagementNetwork.example_for(wired))
             run_dir.wiring_file.write_text(wiring.to_json())
+            run_dir.write_version()
             run_dir.log_folder.mkdir()
         yield

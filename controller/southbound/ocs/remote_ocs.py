@@ -88,6 +88,9 @@ class RemoteOcs(Closing):
     """An `OpticalSwitch` over a driver.
 
     It leaves cross-connects on ports of other users alone.
+
+    Attributes:
+        has_strays: As in `OpticalSwitch`.
     """
 
     def __init__(self, fabric: Fabric, region: Region, driver: DeviceDriver) -> None:
@@ -95,7 +98,7 @@ class RemoteOcs(Closing):
             raise ValueError(f"{region.name} has no OCS")
         self.fabric, self.region, self.name, self._driver = fabric, region, region.ocs.name, driver
         wired, n = len(region.servers) * fabric.optical, region.ocs.ports
-        self._recent = _NEVER
+        self._recent, self.has_strays = _NEVER, False
         self._own_ports = frozenset(range(1, wired + 1)) | frozenset(range(n + 1, n + wired + 1))
 
     def close(self) -> None:
@@ -106,7 +109,10 @@ class RemoteOcs(Closing):
         """Return the circuits that are cross-connected in both directions."""
         current = self._read()
         self._recent = time.monotonic(), current
-        return circuits.circuits_from_cross_connects(self.fabric, self.region, current)
+        found = circuits.circuits_from_cross_connects(self.fabric, self.region, current)
+        own = sum(not self._own_ports.isdisjoint(connect) for connect in current)
+        self.has_strays = own > 2 * len(found)
+        return found
 
     def reconfigure(
         self, transition: Transition, mode: CrossConnectMode = CrossConnectMode.SAFE

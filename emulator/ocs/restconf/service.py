@@ -27,6 +27,10 @@ LIBRARY = "2016-06-21"
 HOST_META = "/.well-known/host-meta"
 """Discovery of the root resource (RFC 8040, section 3.1)."""
 NO_CACHE = ("Cache-Control", "no-cache")
+LOGIN_NEEDED = (
+    "HTTP Basic with a login of the device is needed: admin/root of the factory, or that of its "
+    "profile; see `moefabric inspect`"
+)
 PATCHED = "disconnect-session"
 """Operation that accepts PATCH too, because a public client uses that method."""
 
@@ -67,7 +71,7 @@ class Service:
         if request.path == HOST_META and request.method in ("GET", "HEAD"):
             return self._host_meta()
         if not request.user:
-            error = ProtocolError("access-denied", "who are you?")
+            error = ProtocolError("access-denied", LOGIN_NEEDED)
             challenge = ("WWW-Authenticate", 'Basic realm="optical-switch"')
             return self.error_response(error, [challenge])
         path, root, methods = request.path, self.options.root, READABLE

@@ -4,12 +4,15 @@ A command on a running fabric takes the fabric's name by `--name NAME`, by the e
 `MOEFABRIC_FABRIC`, or as its first word. `--json` prints JSON, and `--json=FILE` writes it.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from moefabric.api.commands import FILE, STANDARD_OUTPUT
+from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.runtime.run_directory import FABRIC_VARIABLE
 
 if TYPE_CHECKING:
@@ -17,6 +20,17 @@ if TYPE_CHECKING:
 
 _NAME: Final = "--name"
 _JSON: Final = "--json"
+_FABRIC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class _FabricContext(click.Context):
+    """The context of a command on a fabric.
+
+    Attributes:
+        doubtful: The first word, if it may be a wrong name of a fabric; else empty.
+    """
+
+    doubtful: str = ""
 
 
 class _Grammar(click.Command):
@@ -28,12 +42,20 @@ class _Grammar(click.Command):
         **keys: As of click's class.
     """
 
+    context_class = _FabricContext
+
     def __init__(self, *args: Any, examples: Sequence[str] = (), **keys: Any) -> None:
         super().__init__(*args, **keys)
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, _with_fabric(self, ctx, _with_json_file(self, args)))
+        words = _with_fabric(self, ctx, _with_json_file(self, args))
+        with _explaining(ctx):
+            return super().parse_args(ctx, words)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _explaining(ctx):
+            return super().invoke(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         items = super().shell_complete(ctx, incomplete)
@@ -116,23 +138,85 @@ def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) ->
 
     It always is one if the command takes no other words. Else a fabric of that name has to run,
     and `--name` must not be given.
+
+    Raises:
+        click.UsageError: If the command takes no other words, and `--name` is given, too.
+        FabricError: If no fabric has the name before a group's command.
     """
-    place = _first_word(command, ctx, args) if _takes_fabric(command) else None
+    place, is_named = _first_word(command, ctx, args) if _takes_fabric(command) else (None, False)
     if place is None:
         return args
-    word = args[place]
+    word, rest = args[place], [*args[:place], *args[place + 1 :]]
     if isinstance(command, click.Group):
-        is_name = word not in command.commands and _runs(word)
+        if word in command.commands:
+            return args
+        is_name = _runs(word)
+        if not (is_name or is_named) and args[place + 1 : place + 2] in (
+            [c] for c in command.commands
+        ):
+            raise FabricError(_not_up(word))
+        takes_words = True
     else:
         takes_words = any(isinstance(one, click.Argument) for one in command.params)
         is_name = not takes_words or _runs(word)
-    return [_NAME, word, *args[:place], *args[place + 1 :]] if is_name else args
+    if is_named:
+        if not takes_words:
+            raise click.UsageError(f"the fabric is named twice: {word}, and by {_NAME}", ctx)
+        return args
+    if not is_name and isinstance(ctx, _FabricContext) and _may_name(command, word):
+        ctx.doubtful = word
+    return [_NAME, word, *rest] if is_name else args
 
 
-def _first_word(command: click.Command, ctx: click.Context, args: list[str]) -> int | None:
-    """Return the position of the first word that is no option and no option's value.
+def _may_name(command: click.Command, word: str) -> bool:
+    """Return whether the first word of a command may be a name, and is none of its choices."""
+    first = next((one for one in command.params if isinstance(one, click.Argument)), None)
+    is_text = first is None or first.type is click.STRING
+    return is_text and _FABRIC_NAME.fullmatch(word) is not None
 
-    None if there is none, or if `--name` is given.
+
+@contextmanager
+def _explaining(ctx: click.Context) -> Iterator[None]:
+    """Say of an error about a first word that no fabric of that name is up."""
+    try:
+        yield
+    except (click.UsageError, MoefabricError) as error:
+        word = ctx.doubtful if isinstance(ctx, _FabricContext) else ""
+        message = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        if not word or _is_part_of_fabric(word):
+            raise
+        if isinstance(error, click.UsageError) and "unexpected extra argument" in message:
+            raise FabricError(_not_up(word)) from error
+        running = _running_names()
+        if not running or not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", message):
+            raise
+        more = f"{message.rstrip('.')}; no fabric {word} is up either: {running} up"
+        if isinstance(error, click.UsageError):
+            raise click.UsageError(more, error.ctx) from error
+        raise FabricError(more) from error
+
+
+def _is_part_of_fabric(word: str) -> bool:
+    """Return whether a fabric that runs has a server, switch, OCS or region of this name."""
+    from moefabric.api.lab import Lab
+    from moefabric.api.running_fabrics import running_fabrics
+
+    for name in running_fabrics():
+        with suppress(MoefabricError, OSError):
+            fabric = Lab(name).fabric
+            ocses = (ocs.name for ocs in fabric.ocses.values())
+            regions = (region.name for region in fabric.regions)
+            if word in {*fabric.servers, *fabric.leaves, *fabric.spines, *ocses, *regions}:
+                return True
+    return False
+
+
+def _first_word(
+    command: click.Command, ctx: click.Context, args: list[str]
+) -> tuple[int | None, bool]:
+    """Return the position of the first word that is no option and no option's value, if any.
+
+    The second value says whether `--name` is given.
     """
     valued = {
         flag
@@ -145,16 +229,28 @@ def _first_word(command: click.Command, ctx: click.Context, args: list[str]) -> 
     while place < len(options) and options[place].startswith("-") and options[place] != "-":
         place += 2 if options[place] in valued else 1
     if place >= len(options):
-        return None
+        return None, False
     searched = options if ctx.allow_interspersed_args else options[:place]
     is_named = any(word == _NAME or word.startswith(f"{_NAME}=") for word in searched)
-    return None if is_named else place
+    return place, is_named
 
 
 def _runs(name: str) -> bool:
     from moefabric.api.running_fabrics import running_fabrics
 
     return name in running_fabrics()
+
+
+def _not_up(name: str) -> str:
+    from moefabric.api.running_fabrics import not_up
+
+    return not_up(name)
+
+
+def _running_names() -> str:
+    from moefabric.api.running_fabrics import running_names
+
+    return running_names()
 
 
 # --- JSON ----------------------------------------------------------------------------------------

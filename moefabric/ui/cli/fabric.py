@@ -177,6 +177,7 @@ def exec_(
     examples=[
         "moefabric light s0~s1 s2~s3",
         "moefabric light lab --demand demand.json --policy spill",
+        "moefabric light --none",
     ],
 )
 @click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...", shell_complete=completed("circuits"))
@@ -192,6 +193,7 @@ def exec_(
     shell_complete=completed("policies"),
     help="With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.",
 )
+@click.option("--none", "is_none", is_flag=True, help="Remove all circuits of the region.")
 @click.option(
     "--region", help="Region whose circuits change. Default: that of the circuits, or the first."
 )
@@ -202,16 +204,20 @@ def light(
     demand: Path | None,
     name: str | None,
     as_json: Path | None,
+    *,
+    is_none: bool,
     **choice: Any,
 ) -> None:
     """Set the circuits of a region to CIRCUITs such as s0/o0~s1/o0, or to those for a demand.
 
     s0~s1 takes free NICs of these servers. All other circuits of the region are removed.
     """
-    if demand is not None and circuits:
-        raise click.UsageError("give either circuits or --demand")
-    if demand is None and not circuits:
-        raise click.UsageError("give circuits such as s0/o0~s1/o0, or --demand M.json")
+    match bool(circuits) + (demand is not None) + is_none:
+        case 0:
+            ways = "--demand M.json, or --none"
+            raise click.UsageError(f"give circuits such as s0/o0~s1/o0, {ways}")
+        case 2 | 3:
+            raise click.UsageError("give either circuits, --demand or --none")
     from moefabric.config.demand_file import read_demand
 
     lab = running_lab(name)
@@ -219,7 +225,10 @@ def light(
     if demand is not None:
         region = lab.region(choice["region"]) if choice["region"] else lab.fabric.regions[0]
         rows = read_demand(demand, len(region.servers))
-    change = lab.light(*circuits, demand=rows, **choice)
+    if is_none:
+        change = lab.dark(region=choice["region"])
+    else:
+        change = lab.light(*circuits, demand=rows, **choice)
     print_result(change.to_json(), _change_lines(change), as_json=as_json)
 
 

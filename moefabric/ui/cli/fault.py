@@ -152,7 +152,9 @@ def controller(region: str, action: str | None, name: str | None) -> None:
 @click.argument("arguments", nargs=-1)
 @click.option("--times", type=click.IntRange(min=1), help="Number of commands that are affected.")
 @click.option(
-    "--db", type=click.FloatRange(min=0), default=LOSS_DB, help="With loss: additional loss in dB."
+    "--db",
+    type=click.FloatRange(min=0),
+    help=f"With loss: additional loss in dB. Default: {LOSS_DB:g}.",
 )
 @click.option(
     "--after", is_flag=True, help="With reset: once the command is done, before the reply."

@@ -42,7 +42,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "dashboard": ("observe", "Watch and control running fabrics in a browser."),
         "top": ("observe", "Watch a running fabric in the terminal."),
         "logs": ("observe", "Print the logs of a fabric's processes."),
-        "events": ("observe", "Print the events of the OCSes."),
+        "events": ("observe", "Print the events of the OCSes, and failures."),
         "metrics": ("observe", "Export metrics of running fabrics to Prometheus."),
         "capture": ("capture", "Capture frames of a running fabric as pcapng."),
     },

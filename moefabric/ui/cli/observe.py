@@ -80,11 +80,12 @@ def _print_lines(lines: Iterable[str], file: Path | None) -> None:
 @json_option
 @name_option
 def events(follow: bool, words: bool, as_json: Path | None, name: str | None) -> None:
-    """Print the events of the OCSes: changes, light, faults, alarms.
+    """Print the events of the OCSes (changes, light, faults, alarms) and the fabric's failures.
 
     A terminal gets words with the time of day (UTC). With --json, and in a pipe or file, each event
     is a line of JSON.
     """
+    from moefabric.api.fabric_events import fabric_events
     from moefabric.api.ocs_events import event_line
 
     if words and as_json is not None:
@@ -93,7 +94,7 @@ def events(follow: bool, words: bool, as_json: Path | None, name: str | None) ->
     in_words = words or (as_json is None and sys.stdout.isatty())
     lines = (
         event_line(event, lab.fabric) if in_words else json.dumps(event)
-        for event in lab.events(follow=follow)
+        for event in fabric_events(lab, follow=follow)
     )
     _print_lines(lines, as_json)
 
@@ -133,8 +134,8 @@ def metrics(name: str | None, listen: tuple[str, int], *, once: bool) -> None:
 def top(name: str | None, *, once: bool) -> None:
     """Watch the rates, circuits, failures and run of a fabric in the terminal until Ctrl-C.
 
-    Rates are those of the modelled cluster: what NICs send and receive, by light and by packet
-    switches. It ends with the fabric.
+    Rates are those of the modelled cluster: the payload that NICs send and receive, by light and by
+    packet switches. It ends with the fabric.
     """
     from rich.live import Live
 
@@ -178,6 +179,8 @@ def dashboard(name: str | None, listen: tuple[str, int], results: Path) -> None:
     from moefabric.ui.dashboard.server import Dashboard, listening_socket, serve
     from moefabric.ui.metrics.collector import FabricCollector
 
+    if name is not None and name not in running_fabrics():
+        raise FabricError(not_up(name))
     with listening_socket(*listen) as listener:
         metrics = partial(generate_latest, FabricCollector(name))
         shown = Dashboard(RunningFabrics(name), SavedRuns(results), metrics)

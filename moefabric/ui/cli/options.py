@@ -9,7 +9,6 @@ import click
 
 from moefabric.api.commands import FILE
 from moefabric.config.plugins import any_modules
-from moefabric.core.errors import FabricError
 from moefabric.core.machines import Strategy
 from moefabric.core.units import rate_bps
 from moefabric.runtime.environment import named_variables
@@ -189,8 +188,5 @@ def running_lab(name: str | None) -> "Lab":
         SpecError: if no fabric runs, or several do, and there is no name.
     """
     from moefabric.api.lab import Lab
-    from moefabric.api.running_fabrics import not_up, running_fabrics
 
-    if name is not None and name not in running_fabrics():
-        raise FabricError(not_up(name))
     return Lab.running(name)

@@ -176,7 +176,11 @@ class FabricMonitor:
 
 
 class PortRates:
-    """Rates of NICs between readings of their counters, in Mbit/s of the modelled cluster."""
+    """Rates of NICs between readings of their counters, in Mbit/s of the modelled cluster.
+
+    They are rates of payload: frames that prove light aren't the cluster's, whose scale would make
+    megabits of them.
+    """
 
     def __init__(self, fabric: Fabric) -> None:
         nics = counted_nics(fabric)
@@ -205,7 +209,7 @@ class PortRates:
         last, self._last = self._last, (now, reading)
         if last is None or not 0 < now - last[0] < _PAUSE_S:
             return None
-        rates = (reading.bytes - last[1].bytes) * (self._factor / (now - last[0]))
+        rates = reading.payload_since(last[1]) * (self._factor / (now - last[0]))
         sent = [max(0, round(rate)) for rate in rates[:, SENT].tolist()]
         received = [max(0, round(rate)) for rate in rates[:, RECEIVED].tolist()]
         light = sum(rate for rate, optical in zip(sent, self._optical, strict=True) if optical)

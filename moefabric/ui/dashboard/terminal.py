@@ -141,6 +141,5 @@ def _rate(mbps: int) -> Cell:
 
 def _event(event: Mapping[str, Any]) -> Text:
     at = time.strftime("%H:%M:%S", time.gmtime(float(event["at"])))
-    return Text(
-        f"{at} {printable(str(event['text']))}", style="dim", overflow="ellipsis", no_wrap=True
-    )
+    what = f"{event.get('ocs', ''):6} {event['kind']:14} {event['text']}".strip()
+    return Text(f"{at} {printable(what)}", style="dim", overflow="ellipsis", no_wrap=True)

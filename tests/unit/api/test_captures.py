@@ -11,6 +11,7 @@ from scapy.layers.l2 import ARP, Ether
 
 from moefabric.api.capture import light_history
 from moefabric.api.capture_summary import control_messages, summarize
+from moefabric.controller.southbound.openflow.light_probe import encode_frame
 from moefabric.core.eps import Eps
 from moefabric.core.errors import FabricError
 from moefabric.core.nic import Nic
@@ -101,7 +102,28 @@ def test_summary_counts_pairs_light_and_commands(tmp_path: Path) -> None:
         "OpenFlow FLOW_MOD": 1,
         "OpenFlow BARRIER_REQUEST": 1,
     }
-    assert "  s0 -> s1  2,000 bytes  4kb/s  1 flows" in list(summary.lines())
+    assert "  s0 -> s1  2,000 bytes  4kb/s  1 flow" in list(summary.lines())
+
+
+def test_summary_counts_a_frame_of_both_ends_once_and_proofs_of_light_apart(tmp_path: Path) -> None:
+    names = [FABRIC.addressing.addresses(server)[0] for server in ("s0", "s1")]
+    ping = bytes(Ether() / IP(src=names[0], dst=names[1]) / ICMP(seq=1) / bytes(56))
+    frames = [(0, ping), (1, ping), (0, encode_frame(7, 0)), (1, encode_frame(7, 0))]
+    blocks = [
+        pcapng.Packet(end, second, data, len(data)).block("s0/o0~s1/o0")
+        for second, (end, data) in enumerate(frames)
+    ]
+    ends = b"".join(pcapng.interface(name, "", 2000) for name in ("s0/o0", "s1/o0"))
+    file = tmp_path / "circuit.pcap"
+    file.write_bytes(pcapng.section("m") + ends + b"".join(blocks))
+    first, *others = summarize(file, WIRING).lines()
+    assert first.startswith("4 frames, 316 bytes")
+    assert [line.split("  ")[1:] for line in others] == [
+        ["2 of them were seen at both ends, and count once below"],
+        ["1 frames by which controllers prove light"],
+        ["s0 -> s1", "98 bytes", "261.3Gb/s", "1 flow"],
+        ["light", "s0/o0~s1/o0", "1"],
+    ]
 
 
 def test_first_frame_is_counted_by_a_process_that_reads_no_other_file(tmp_path: Path) -> None:

@@ -1,12 +1,22 @@
 """Faults of an OCS as requests to its process."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
+from moefabric.api.failure_injection import FailureInjection
 from moefabric.api.ocs_failures import ocs_request, region_of_ocs
 from moefabric.core.errors import SpecError
+from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.ocs.cross_connects import RefusedError
+from moefabric.emulator.ocs.device import OcsDevice
+from moefabric.emulator.ocs.device_failures import OcsFailure
+from moefabric.results.parts import Json
 from tests.support.controller_lab import fabric
+from tests.support.memory_crossbar import MemoryCrossbar
+from tests.support.virtual_timers import VirtualTimers
 
 FABRIC = fabric(servers=3, optical=2)
 REGION = FABRIC.regions[0]  # six ports: outputs are 7..12
@@ -74,6 +84,52 @@ def test_ocs_request_refuses_arguments_that_do_not_fit(words: list[str], expecte
 def test_ocs_request_names_wrong_argument(words: list[str]) -> None:
     with pytest.raises(SpecError, match=r"s9/o0|'x'|'half'"):
         command(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "expected"),
+    [
+        (["port", "1"], {"db": 3.0}, "db: only loss takes it, not port"),
+        (["reject"], {"after": True}, "after: only reset takes it, not reject"),
+        (["down"], {"times": 2}, "times: down affects no commands"),
+    ],
+)
+def test_ocs_request_refuses_options_of_another_kind(
+    words: list[str], options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(SpecError, match=f"^{expected}$"):
+        command(*words, **options)
+
+
+class InMemory(FailureInjection):
+    """A fabric whose OCS is a device in virtual time."""
+
+    fabric = FABRIC
+
+    def __init__(self) -> None:
+        super().__init__("lab")
+        self.device = OcsDevice(MemoryCrossbar(Ports(6, 6)), VirtualTimers())
+
+    def _ask_ocs(self, name: str, request: Mapping[str, Any]) -> Json:
+        match request["do"]:
+            case "inject":
+                self.device.inject(OcsFailure.from_json(request["fault"]))
+            case "clear":
+                self.device.clear_failures(request["number"])
+        return {"faults": [asdict(failure) for failure in self.device.failures]}
+
+    def _ocs_faults(self, name: str, request: Mapping[str, Any]) -> Json:
+        return self._ask_ocs(name, request)  # it always has power
+
+
+def test_with_accepts_a_fault_that_is_used_up() -> None:
+    lab = InMemory()
+    with lab.ocs_fault("reject", times=1):
+        with pytest.raises(RefusedError):
+            lab.device.clear()
+        later = lab.ocs_fault("reject")
+    assert [fault["number"] for fault in later["faults"]] == [2]
+    assert lab.ocs_fault("list")["faults"] == later["faults"], "the later fault stays"
 
 
 def test_region_of_ocs_refuses_unknown_name() -> None:

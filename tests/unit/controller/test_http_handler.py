@@ -15,7 +15,7 @@ from moefabric.controller.service.http_handler import MOST_BODY_BYTES
 from moefabric.core.errors import ControlError
 from moefabric.runtime.connection_limit import ConnectionLimit
 from tests.support.fabrics import fabric
-from tests.support.northbound import TOKEN, served
+from tests.support.northbound import TOKEN, TOKEN_FILE, served
 from tests.support.recovery_bench import Bench
 
 Headers = dict[str, str]
@@ -96,7 +96,7 @@ def test_request_without_content_length_is_refused(address: tuple[str, int]) -> 
 def test_client_names_the_refusal(address: tuple[str, int]) -> None:
     with (
         ControllerClient(address, "wrong") as client,
-        pytest.raises(ControlError, match=r"Bearer TOKEN is needed.*run directory"),
+        pytest.raises(ControlError, match=rf"Bearer TOKEN is needed.*{TOKEN_FILE}$"),
     ):
         client.health()
 

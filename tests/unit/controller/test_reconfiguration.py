@@ -120,6 +120,20 @@ def test_reconciler_diverts_then_commands_then_admits(bench: Bench) -> None:
     assert bench.switches.circuit_rules == direct_rules(B)
 
 
+@pytest.mark.parametrize(
+    "connects", [((2, 14),), ((2, 14), (6, 10))], ids=["half-a-circuit", "a-circuit"]
+)
+def test_strays_go_although_the_target_is_lit(
+    bench: Bench, connects: tuple[tuple[int, int], ...]
+) -> None:
+    bench.ocs.connect(*connects)  # s0/o1 to s2/o1, and back
+    assert bench.ocs.has_strays == (len(connects) == 1)
+    bench.reconciler.reconcile(A)
+    assert not bench.ocs.has_strays
+    assert bench.ocs.circuits() == A
+    assert bench.reconciler.reconcile(A).phases.settle_s == 0, "nothing is left to command"
+
+
 def test_admission_is_prepared_while_light_settles(bench: Bench) -> None:
     bench.reconciler.reconcile(B)
     assert bench.switches.prepared[-1] is bench.switches.applied[-1]

@@ -275,6 +275,25 @@ def test_next_process_restores_saved_state() -> None:
     assert dict(switch.crossbar.cross_connects().keys()) == {1: 5}
 
 
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ({"kind": "stuck", "ports": [6]}, r"stuck: 6 is not an input \(1\.\.4\)"),
+        ({"kind": "loss", "ports": [1, 2], "value": 3}, r"loss: 2 is not an output \(5\.\.8\)"),
+        ({"kind": "loss", "ports": [5, 1], "value": 3}, r"loss: 5 is not an input"),
+        ({"kind": "port", "ports": [1], "value": 3}, "port: takes no value; loss, delay"),
+        ({"kind": "reject", "value": 5}, "reject: takes no value"),
+        ({"kind": "port", "ports": [1], "times": 2}, "port: lasts until it is cleared"),
+        ({"kind": "reject", "ports": [1]}, "reject: takes no ports"),
+    ],
+)
+def test_fault_that_could_do_nothing_is_refused(fault: dict[str, object], expected: str) -> None:
+    switch = Switch()
+    with pytest.raises(FabricError, match=expected):
+        switch.device.inject(OcsFailure.from_json(fault))
+    assert not list(switch.device.failures)
+
+
 def test_reboot_forgets_who_waits_for_light() -> None:
     switch = Switch()
     switch.device.add([(1, 5)])

@@ -10,10 +10,15 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from moefabric.api.lab import Lab, LightChange
+from moefabric.core.errors import FabricError
+from moefabric.core.transition import ReconfigurationPhases
 from moefabric.runtime.run_directory import RunDirectory
+from moefabric.ui.cli import fabric as fabric_commands
 from moefabric.ui.cli.command import CliCommand, JsonOption
 from moefabric.ui.cli.main import main
 from tests.support.paths import EXAMPLES
+from tests.support.run_folders import running
 
 EXPERIMENT = str(EXAMPLES / "ci/experiment.yaml")
 DEMAND = str(EXAMPLES / "data/demand-4x4.json")
@@ -131,7 +136,7 @@ def test_a_word_is_no_fabric_if_a_name_is_given_or_none_of_that_name_runs() -> N
     assert (values["name"], values["server"], values["command"]) == (None, "s0", ("lab",))
     refused = moefabric("inspect", "lab", "--name", "other")
     assert refused.exit_code == 2
-    assert "unexpected extra argument (lab)" in refused.output
+    assert "the fabric is named twice: lab, and by --name" in refused.output
 
 
 @pytest.mark.usefixtures("two_running")
@@ -140,6 +145,58 @@ def test_a_fabric_that_is_not_up_is_an_error_with_those_that_are() -> None:
     for words in (["inspect", "tpyo"], ["logs", "tpyo"], ["exec", "--name", "tpyo", "s0", "true"]):
         refused = moefabric(*words)
         assert (refused.exit_code, refused.output) == (1, f"moefabric: {message}\n"), words
+
+
+@pytest.mark.usefixtures("two_running")
+@pytest.mark.parametrize(
+    "words",
+    [["capture", "tpyo", "s0/o0"], ["fault", "tpyo", "nic", "s0/o0"], ["dashboard", "tpyo"]],
+)
+def test_a_mistyped_name_before_other_words_is_one_of_a_fabric(words: list[str]) -> None:
+    message = "tpyo is not up: start it with `moefabric up FABRIC.yaml`; lab, other are up"
+    refused = moefabric(*words)
+    assert (refused.exit_code, refused.output) == (1, f"moefabric: {message}\n")
+
+
+@pytest.mark.parametrize("words", [["light", "tpyo", "s0~s1"], ["ocs", "tpyo"], ["fault", "tpyo"]])
+def test_a_word_that_is_neither_a_part_nor_a_fabric_is_told_so(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path, monkeypatch, ["lab"]):
+        refused = moefabric(*words)
+    assert "; no fabric tpyo is up either: lab is up\n" in refused.output
+
+
+def test_a_part_of_the_fabric_is_not_taken_for_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path, monkeypatch, ["lab"]):
+        assert "no fabric" not in moefabric("ocs", "s0").output
+
+
+@pytest.mark.usefixtures("two_running")
+def test_python_finds_no_fabric_that_is_not_up() -> None:
+    with pytest.raises(FabricError, match=r"^tpyo is not up.*lab, other are up$"):
+        Lab.running("tpyo")
+
+
+def test_light_none_removes_all_circuits(monkeypatch: pytest.MonkeyPatch) -> None:
+    regions = list[str | None]()
+
+    class Lit:
+        def dark(self, *, region: str | None) -> LightChange:
+            regions.append(region)
+            phases = ReconfigurationPhases()
+            return LightChange(circuits_before=[], circuits_after=[], dark=[], phases=phases)
+
+    monkeypatch.setattr(fabric_commands, "running_lab", lambda _name: Lit())
+    assert moefabric("light", "--none", "--region", "r1").output.startswith("lit: no circuits\n")
+    assert regions == ["r1"]
+
+
+def test_light_takes_one_of_circuits_demand_and_none() -> None:
+    both = moefabric("light", "s0~s1", "--none")
+    assert (both.exit_code, "either circuits, --demand or --none" in both.output) == (2, True)
 
 
 @pytest.mark.usefixtures("two_running")

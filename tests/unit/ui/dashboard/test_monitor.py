@@ -112,6 +112,17 @@ def test_rates_are_those_of_the_modelled_cluster(source: MemorySource) -> None:
     assert (sent[0], light, eps, max(received)) == (200, 200, 0, 0)
 
 
+def test_proofs_of_light_are_no_traffic(source: MemorySource) -> None:
+    rates = PortRates(source.fabric)
+    before, after = source.read_ports(), source.read_ports()
+    after.bytes[:] = before.bytes + 4 * 60
+    after.frames[:] = before.frames + 4
+    rates.since_last(10.0, before)
+    reading = rates.since_last(10.5, after)
+    assert reading is not None
+    assert not any([*reading[0], *reading[1], *reading[2:]])
+
+
 def test_time_without_a_reader_is_a_gap_in_the_history(
     monitor: FabricMonitor, clock: Clock
 ) -> None:

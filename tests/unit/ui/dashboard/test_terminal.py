@@ -62,6 +62,17 @@ def test_low_terminal_shows_the_busiest_servers_in_their_order(source: MemorySou
     assert any("servers with less traffic" in line for line in shown)
 
 
+def test_events_have_their_kinds(source: MemorySource) -> None:
+    fault = {"at": 0.0, "ocs": "ocs0", "text": "1: reject"}
+    state = state_of(source)
+    state["events"] = [fault | {"kind": kind} for kind in ("fault", "fault-cleared")]
+    lines = text(terminal.view(state, 100)).splitlines()
+    assert [line.split() for line in lines[-2:]] == [
+        ["00:00:00", "ocs0", "fault", "1:", "reject"],
+        ["00:00:00", "ocs0", "fault-cleared", "1:", "reject"],
+    ]
+
+
 def test_watch_ends_with_the_fabric(
     source: MemorySource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
