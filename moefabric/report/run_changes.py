@@ -1,10 +1,11 @@
 """Changes from earlier runs of an experiment to a later one, fabric by fabric.
 
 Iterations and collectives are compared with the same ones of the other run: times before and after
-are geometric means over those that all runs have, so that their ratio is the change. A change counts if it is larger than a threshold and than the
-spread: the largest change that runs of the same thing show in 95 % of all cases (Student's t). With
-several earlier runs, the spread is that of the runs. With one, it is estimated from how much the
-ratios differ within the two runs, and knows nothing of what slows down a whole run.
+are geometric means over those that all runs have, so that their ratio is the change. A change
+counts if it is larger than a threshold and than the spread: the largest change that runs of the
+same thing show in 95 % of all cases (Student's t). With several earlier runs, the spread is that of
+the runs. With one, it is estimated from how much the ratios differ within the two runs, and knows
+nothing of what slows down a whole run.
 """
 
 import math
@@ -194,18 +195,19 @@ def _counted_bytes(fabric: FabricSummary) -> dict[object, tuple[int, int]]:
     }
 
 
-def _geometric_mean(samples: Callable[[FabricSummary], Samples]) -> Callable[..., float]:
+def _geometric_mean(
+    samples: Callable[[FabricSummary], Samples],
+) -> Callable[[FabricSummary, Collection[object]], float]:
     def mean(fabric: FabricSummary, keys: Collection[object]) -> float:
         measured = samples(fabric)
-        return math.exp(fmean(measured[key] for key in keys))
+        return math.exp(fmean([measured[key] for key in keys]))
 
     return mean
 
 
 def _whole_share(fabric: FabricSummary, keys: Collection[object]) -> float:
-    counted = _counted_bytes(fabric)
-    light, total = (sum(part) for part in zip(*(counted[key] for key in keys), strict=True))
-    return light / total
+    counted = [count for key, count in _counted_bytes(fabric).items() if key in keys]
+    return sum(light for light, _ in counted) / sum(total for _, total in counted)
 
 
 _FIGURES: Final = (
@@ -248,7 +250,7 @@ def _figure_change(
     figure: _Figure, before: Sequence[FabricSummary], after: FabricSummary, threshold: float
 ) -> FigureChange:
     *earlier, later = [figure.samples(fabric) for fabric in (*before, after)]
-    keys = [key for key in later if all(key in samples for samples in earlier)]
+    keys = set(later).intersection(*earlier)
     counts = max(map(len, earlier)), len(later)
     if not keys:
         means = [figure.mean(f, s) for f, s in zip(before, earlier, strict=True) if s]

@@ -110,14 +110,14 @@ def changes_lines(changes: "RunChanges") -> list[str]:
 
 def _no_regression(changes: "RunChanges") -> str:
     """Return the verdict on changes without a regression, as far as figures could be judged."""
-    judged = sum(figure.is_judged for figure in changes.figures)
+    figures = [f for f in changes.figures if f.samples_before or f.samples_after]
+    judged = sum(figure.is_judged for figure in figures)
     if not judged:
         return "nothing could be judged: no figure was measured in runs that can be trusted"
     text = f"no regression beyond {changes.threshold * 100:.3g} % and the spread of runs"
-    count = len(changes.figures)
-    return (
-        text if judged == count else f"{text} in the {judged} of {count} figures that were judged"
-    )
+    if judged < len(figures):
+        text += f" in the {judged} of {len(figures)} figures that could be judged"
+    return text
 
 
 def _verdict_cells(fabric: "FabricChange") -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def test_compare_of_invalid_runs_has_the_status_of_invalid_measurements(tmp_path
     invalid = [variant(tmp_path, name, verdict="invalid") for name in "ab"]
     result = compare(*invalid)
     assert result.exit_code == 3
-    judged = "in the 9 of 12 figures that were judged"
+    judged = "in the 9 of 12 figures that could be judged"
     assert result.output.splitlines()[-1].endswith(judged)
     assert compare(SAMPLE, invalid[0]).exit_code == 4
 
