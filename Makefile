@@ -39,8 +39,12 @@ bin := .venv/bin
 
 demo: setup-run
 	mkdir -p out
-	$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json --report out/prototype.html
-	$(bin)/moefabric run examples/moving-light.yaml --json out/moving-light.json --report out/moving-light.html
+	worst=0; for name in prototype moving-light; do \
+		status=0; $(bin)/moefabric run examples/$$name.yaml --json out/$$name.json --report out/$$name.html || status=$$?; \
+		if [ $$status -gt 3 ]; then exit $$status; fi; \
+		if [ $$status = 3 ]; then echo "out/$$name.html says why the run is invalid, and what to do" >&2; fi; \
+		if [ $$status -gt $$worst ]; then worst=$$status; fi; \
+	done; exit $$worst
 
 demo-training: setup-training
 	mkdir -p out

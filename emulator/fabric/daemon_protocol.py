@@ -20,7 +20,7 @@ KEEP: Final = b"keep\n"
 """Line that `up` sends when the fabric is ready; before this line the fabric ends with `up`."""
 NODES: Final = "nodes.json"
 """File of the run directory with the pid, by node, of a process in the node's namespaces."""
-_REPLY_S: Final = 5.0
+REPLY_S: Final = 5.0
 _CHECK_S: Final = 0.25
 
 
@@ -108,8 +108,11 @@ class DaemonConnection:
 
 
 @contextmanager
-def connected(run_dir: RunDirectory) -> Iterator[DaemonConnection]:
+def connected(run_dir: RunDirectory, reply_s: float = REPLY_S) -> Iterator[DaemonConnection]:
     """Connect to a fabric process.
+
+    Args:
+        reply_s: how long to wait for each reply.
 
     Raises:
         FabricError: if no fabric runs there, or its process ends meanwhile.
@@ -118,7 +121,7 @@ def connected(run_dir: RunDirectory) -> Iterator[DaemonConnection]:
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-            link.settimeout(_REPLY_S)
+            link.settimeout(reply_s)
             link.connect(str(run_dir.control_socket))
             pid, _ = peer(link)
             pidfd = os.pidfd_open(pid)

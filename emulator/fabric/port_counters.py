@@ -20,7 +20,7 @@ from moefabric.core.errors import FabricError, MachineLossError
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, PortReading
 from moefabric.emulator.crossbar.bpf_crossbar import Layout
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.fabric.daemon_protocol import connected
+from moefabric.emulator.fabric.daemon_protocol import REPLY_S, connected
 from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.bpf_syscalls import Memory
@@ -80,6 +80,7 @@ class EmulatedPortCounters:
         ports: Sequence[str] | None = None,
         *,
         lost_are_zero: bool = False,
+        reply_s: float = REPLY_S,
     ) -> None:
         """Ask the fabric process for the descriptors.
 
@@ -88,13 +89,15 @@ class EmulatedPortCounters:
             ports: Names of NICs and uplinks in the order of the rows of readings. Default: those
                 on this machine.
             lost_are_zero: Whether the counters of lost machines' ports are 0, instead of an error.
+            reply_s: How long to wait for the descriptors.
 
         Raises:
-            FabricError: If the fabric doesn't run.
+            FabricError: If the fabric doesn't run, or doesn't answer in time.
         """
-        with connected(run_dir) as connection:
+        with connected(run_dir, reply_s) as connection:
             connection.send({"do": "counters"})
-            facts, (kernel_fd, *crossbar_fds) = receive_handoff(connection.link)
+            name = f"{run_dir.name}: counters of ports"
+            facts, (kernel_fd, *crossbar_fds) = receive_handoff(connection.link, name)
         self._run_dir, self._lost_are_zero = run_dir, lost_are_zero
         self.ports = facts["ports"] if ports is None else list(ports)
         interfaces = dict(zip(facts["ports"], facts["interfaces"], strict=True))

@@ -112,7 +112,13 @@ def serve(paths: Sequence[Path], stop: socket.socket, deadline_s: float) -> None
                 return
             sock.settimeout(deadline_s)
             with structured_log.part(path.stem) if len(paths) > 1 else contextlib.nullcontext():
-                _start(*receive_handoff(sock), sock, loop, resources, partial(end, path))
+                _start(
+                    *receive_handoff(sock, f"{path.stem}: handoff"),
+                    sock,
+                    loop,
+                    resources,
+                    partial(end, path),
+                )
         loop.watch(stop.fileno(), IN, lambda _events: loop.stop())
         loop.run()
 

@@ -61,8 +61,8 @@ def send_handoff(sock: socket.socket, facts: Mapping[str, Any], fds: Sequence[in
     sock.sendall(line[sent:])
 
 
-def receive_handoff(sock: socket.socket) -> tuple[Facts, list[int]]:
-    """Receive facts and descriptors, within the timeout of the socket.
+def receive_handoff(sock: socket.socket, name: str = "OCS handoff") -> tuple[Facts, list[int]]:
+    """Receive facts and descriptors, within the timeout of the socket; errors call it `name`.
 
     Raises:
         FabricError: if the message is invalid, or none arrives.
@@ -73,7 +73,11 @@ def receive_handoff(sock: socket.socket) -> tuple[Facts, list[int]]:
     except (OSError, ValueError, FabricError) as error:
         for fd in fds:
             os.close(fd)
-        raise FabricError(f"OCS handoff: nothing received: {error}") from error
+        reason = f": {error}"
+        if isinstance(error, TimeoutError):
+            cause = "the machine is too slow, or busy: try again when less runs on it"
+            reason = f" in {sock.gettimeout():g} s: {cause}"
+        raise FabricError(f"{name}: nothing received{reason}") from error
     return facts, fds
 
 

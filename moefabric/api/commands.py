@@ -107,7 +107,7 @@ def progress_reporter(total: int) -> Iterator[ProgressReporter]:
 def check_writable(*files: Path | None) -> None:
     """Check before long work that its results can be written.
 
-    The folder of a file is created if the folder around it exists.
+    The folder of a file is created if the folder around it exists, and is the current one or in it.
 
     Raises:
         click.UsageError: if a file can't be written.
@@ -115,9 +115,12 @@ def check_writable(*files: Path | None) -> None:
     for file in files:
         if file is None or file == STANDARD_OUTPUT:
             continue
-        if not (outer := file.absolute().parent.parent).is_dir():
+        folder = file.absolute().parent
+        is_here = folder.parent.resolve().is_relative_to(Path.cwd())
+        missing = folder.parent if not folder.parent.is_dir() else folder
+        if not missing.exists() and not (is_here and missing == folder):
             remedy = f"make it by `mkdir -p {file.parent}`"
-            raise click.UsageError(f"{file}: there is no folder {outer}: {remedy}")
+            raise click.UsageError(f"{file}: there is no folder {missing}: {remedy}")
         try:
             file.parent.mkdir(exist_ok=True)
             if file.is_dir():

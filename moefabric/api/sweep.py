@@ -10,11 +10,11 @@ from typing import Any, Self
 from moefabric.api.signals import graceful_shutdown
 from moefabric.api.sweeps.campaign import carry_out
 from moefabric.api.sweeps.engine import Engine
-from moefabric.api.sweeps.folder import SweepFolder, sweep_folder
+from moefabric.api.sweeps.folder import SweepFolder, parquet_modules, sweep_folder
 from moefabric.api.sweeps.plan import SweepPlan, plan_sweep
 from moefabric.api.sweeps.ray_engine import RayEngine
 from moefabric.api.sweeps.spec import SweepSpec
-from moefabric.api.sweeps.summary import SweepResult
+from moefabric.api.sweeps.summary import SUMMARY, SweepResult
 from moefabric.config.file_kinds import read_kind
 from moefabric.config.input_file import document_value
 from moefabric.config.validation import validate
@@ -95,8 +95,8 @@ class Sweep:
                 of the sweep.
             open_cluster: Whether the cluster may do without a token, by which whoever reaches its
                 ports runs programs on its nodes.
-            resume: Whether to go on with a folder that has results: runs whose experiment and
-                version are the same are not repeated.
+            resume: Whether to go on with a folder that has results, which is refused otherwise:
+                runs whose experiment and version are the same are not repeated.
             reporter: Shows progress. Default: plain lines on standard error.
 
         Raises:
@@ -105,6 +105,7 @@ class Sweep:
         """
         with graceful_shutdown():
             plan = plan_sweep(self.spec, self.folder)
+            parquet_modules()
             with sweep_folder(Path(out), plan, resume=resume) as results:
                 try:
                     if len(results.records) < len(plan.runs):
@@ -113,7 +114,8 @@ class Sweep:
                 finally:
                     ended = results.ordered()
                     result = SweepResult(self.spec, version("moefabric"), len(plan.runs), ended)
-                    _write(result, results)
+                    if ended:
+                        _write(result, results)
         return result
 
 
@@ -127,6 +129,6 @@ def _engine(plan: SweepPlan, cluster: str | None, *, open_cluster: bool) -> Iter
 def _write(result: SweepResult, folder: SweepFolder) -> None:
     """Write the files that summarise all results."""
     text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
-    write_whole(folder.path / "sweep.json", f"{text}\n")
+    write_whole(folder.path / SUMMARY, f"{text}\n")
     write_whole(folder.path / "report.html", result.page())
     folder.write_parquet()

@@ -267,7 +267,7 @@ class ExperimentSpec(section.Document):
     transport: references.TransportReference = "paced"
     """Whether flows are paced at the rates of the plan (`paced`), or left to TCP's congestion
     control: `tcp` (cubic), `reno`, `bbr`, or `package.module:Name`."""
-    seed: int = 1
+    seed: int = Field(default=1, ge=0)
     """Seed of all random numbers."""
     failures: list[FailureSpec] = Field(default_factory=list, max_length=1000)
     """Failures to inject."""

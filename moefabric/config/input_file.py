@@ -196,12 +196,12 @@ def change_keys(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
     Raises:
         SpecError: If a place isn't one of the document.
     """
-    errors = [
-        (place, "is no place in this document")
-        for place, value in changes.items()
-        if not (steps := path_steps(place))
-        or not _set(document, steps, document_value(value), merge=True)
-    ]
+    errors = []
+    for place, value in changes.items():
+        try:
+            _set(document, path_steps(place), document_value(value), merge=True)
+        except _NoPlaceError as error:
+            errors.append((place, f"is no place in this document{error}"))
     if errors:
         raise SpecError(errors)
 
@@ -244,29 +244,58 @@ def resolved(value: Any, steps: Sequence[str], folder: Path) -> Any:
     return value
 
 
+class _NoPlaceError(Exception):
+    """A document lacks a place; the text, which may be empty, says what it has instead."""
+
+
 def _set(
     document: dict[str, Any], steps: Sequence[PathStep], value: Any, *, merge: bool = False
-) -> bool:
-    """Set the value at a place, and return whether there is such a place.
+) -> None:
+    """Set the value at a place. With `merge`, a mapping changes the keys that it names.
 
-    With `merge`, a mapping changes the keys that it names.
+    Raises:
+        _NoPlaceError: If there is no such place.
     """
+    if not steps:
+        raise _NoPlaceError
     parent: Any = document
-    try:
-        for step in steps[:-1]:
-            if isinstance(parent, dict) and not isinstance(parent.get(step), dict | list):
-                parent[step] = {}
-            parent = parent[step]
-        last = steps[-1]
-        former = parent.get(last) if isinstance(parent, dict) else parent[last]
-        if merge and isinstance(former, dict) and isinstance(value, dict):
-            for key, entry in value.items():
-                _set(former, [key], entry, merge=True)
-        else:
-            parent[last] = value
-    except (IndexError, KeyError, TypeError):
-        return False
-    return True
+    for number, step in enumerate(steps[:-1]):
+        if isinstance(parent, dict) and not isinstance(parent.get(step), dict | list):
+            parent[step] = {}
+        _check_step(parent, steps, number)
+        parent = parent[step]
+    _check_step(parent, steps, len(steps) - 1)
+    last = steps[-1]
+    former = parent.get(last) if isinstance(parent, dict) else parent[last]
+    if merge and isinstance(former, dict) and isinstance(value, dict):
+        for key, entry in value.items():
+            _set(former, [key], entry, merge=True)
+    else:
+        parent[last] = value
+
+
+def _check_step(parent: Any, steps: Sequence[PathStep], number: int) -> None:
+    """Check that a value on the way to a place has the next step.
+
+    Raises:
+        _NoPlaceError: If it hasn't; it says what the value is.
+    """
+    step, name = steps[number], _place(steps[:number])
+    if isinstance(parent, dict):
+        return
+    if not isinstance(parent, list):
+        raise _NoPlaceError(f": {name} has no parts")
+    if not isinstance(step, int):
+        raise _NoPlaceError(f": {name} is a list, of which {name}[0] is the first entry")
+    if step >= len(parent):
+        has = f"has 0 to {len(parent) - 1}" if parent else "is empty"
+        raise _NoPlaceError(f": {name} {has}")
+
+
+def _place(steps: Sequence[PathStep]) -> str:
+    """Return the text of a place, such as `a.b[0].c`."""
+    parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return "".join(parts).removeprefix(".")
 
 
 def _apply(document: dict[str, Any], setting: str) -> InputError | None:
@@ -279,7 +308,9 @@ def _apply(document: dict[str, Any], setting: str) -> InputError | None:
         value = _parse(text)
     except (yaml.YAMLError, ValueError) as error:
         return option, _yaml_problem(error)
-    if not steps or not _set(document, steps, value):
-        return option, f"there is no place {place}"
+    try:
+        _set(document, steps, value)
+    except _NoPlaceError as error:
+        return option, f"there is no place {place}{error}"
     trust_settings(value)
     return None

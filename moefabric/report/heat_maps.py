@@ -20,6 +20,8 @@ _SIZE: Final = 270.0
 """Width and height of a demand matrix."""
 _MOST_FIGURES: Final = 8
 """Number of servers up to which every cell has room for its figure."""
+_MOST_WIDE_FIGURES: Final = 4
+"""Number of servers up to which a cell has room for three digits and a point beside its dots."""
 _MOST_ITERATIONS: Final = 80
 """Columns of a map of loads; more iterations are drawn as means of several."""
 _MOST_COLUMNS: Final = 96
@@ -74,7 +76,8 @@ def demand_heatmap(fabric: FabricSummary, largest: float) -> Markup:
 def _owed(n: int, i: int, j: int, owed: float, largest: float, circuits: int) -> Iterator[Mark]:
     """Yield one cell with its figure, and a dot per circuit in its corner.
 
-    A small cell has one dot in its middle, larger for more circuits.
+    A smaller cell has a figure of at most three characters, above the dots; a small one has one dot
+    in its middle, larger for more circuits.
     """
     size, side = formatting.data_size(owed), _SIZE / n
     if i == j:
@@ -82,17 +85,23 @@ def _owed(n: int, i: int, j: int, owed: float, largest: float, circuits: int) ->
         yield Box((j, j + 1), (i, i + 1), "cell-self", title, gap=1)
         return
     factor, _ = formatting.decimal_prefix(largest)
-    texts = [formatting.significant(owed / factor, 3)] if n <= _MOST_FIGURES else []
+    is_wide, texts = n <= _MOST_WIDE_FIGURES, list[str]()
+    if is_wide:
+        texts = [formatting.significant(owed / factor, 3)]
+    elif n <= _MOST_FIGURES:
+        texts = [f"{owed / factor:.{0 if largest / factor >= 9.95 else 1}f}"]
     count = formatting.counted(circuits, "circuit") if circuits else "no circuit"
     share = min(1.0, owed / largest) if largest else 0.0
-    yield cell(j, i, share, f"s{i} to s{j}: {size}, {count}", texts, gap=1)
+    box = cell(j, i, share, f"s{i} to s{j}: {size}, {count}", texts, gap=1)
+    yield box if is_wide else replace(box, text_class=f"{box.text_class} tight")
     if n > _MOST_FIGURES and circuits:
         yield Dot(j + 0.5, i + 0.5, "lit-dot", radius=min(side / 2 - 2, 1.8 + 0.9 * circuits))
         return
-    radius = 3.0 if side > 50 else 2.2
+    radius = 3.0 if is_wide else 2.8
+    row, down = (i, 4 + radius) if is_wide else (i + 1, -3 - radius)
     for k in range(min(circuits, 4)):
         left = -4 - radius * (1 + 2.5 * k)
-        yield Dot(j + 1, i, "lit-dot", radius=radius, dx=left, dy=4 + radius)
+        yield Dot(j + 1, row, "lit-dot", radius=radius, dx=left, dy=down)
 
 
 def loads_picture(fabrics: Sequence[FabricSummary]) -> Markup:

@@ -1,17 +1,18 @@
 """Changes from earlier runs of an experiment to a later one, fabric by fabric.
 
-Iterations and collectives are compared with the same ones of the other run; the change of a time is
-the geometric mean of their ratios. A change counts if it is larger than a threshold and than the
-spread: the largest change that runs of the same thing show in 95 % of all cases (Student's t). With
-several earlier runs, the spread is that of the runs. With one, it is estimated from how much the
-ratios differ within the two runs, and knows nothing of what slows down a whole run.
+Iterations and collectives are compared with the same ones of the other run: times before and after
+are geometric means over those that all runs have, so that their ratio is the change. A change
+counts if it is larger than a threshold and than the spread: the largest change that runs of the
+same thing show in 95 % of all cases (Student's t). With several earlier runs, the spread is that of
+the runs. With one, it is estimated from how much the ratios differ within the two runs, and knows
+nothing of what slows down a whole run.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from statistics import fmean, median, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import Final, Literal
 
 from moefabric.core.errors import SpecError
@@ -42,13 +43,16 @@ class FigureChange:
 
     Attributes:
         figure: `iteration`, `all-to-all` or `optical share`.
-        before: Median of an earlier run in seconds, or a share of 1, and of several runs the median
-            of these; None if not measured.
+        before: Over the samples that all runs have, the geometric mean in seconds or the share of
+            1, and of several earlier runs the mean of these; without such samples, over all that
+            there are; None if not measured.
         after: The same of the later run.
         change: Relative change of a time, or difference of shares; positive is more.
         spread: Change that repetition alone explains; None if there are too few samples.
         samples: Number of iterations or collectives that all runs have.
         outcome: What the change means.
+        samples_before: The most that an earlier run has.
+        samples_after: Those that the later run has.
     """
 
     figure: str
@@ -58,6 +62,13 @@ class FigureChange:
     spread: float | None
     samples: int
     outcome: Outcome
+    samples_before: int
+    samples_after: int
+
+    @property
+    def is_judged(self) -> bool:
+        """True if the change means something."""
+        return self.outcome not in ("not measured", "invalid run")
 
     @property
     def exceeds_spread(self) -> bool | None:
@@ -119,6 +130,11 @@ class RunChanges:
         """True if any figure comes from measurements that can't be trusted."""
         return any(Verdict.INVALID in (f.before, f.after) for f in self.fabrics)
 
+    @property
+    def figures(self) -> list[FigureChange]:
+        """The figures of all fabrics that earlier runs and the later one have."""
+        return [figure for fabric in self.fabrics for figure in fabric.figures]
+
     def to_json(self) -> Json:
         """Return the changes as a JSON object."""
         document: Json = {
@@ -136,20 +152,23 @@ class RunChanges:
         return document
 
 
+Samples = Mapping[object, float]
+"""Measurements of a figure by keys that are equal in every run: shares, or logarithms of times."""
+
+
 @dataclass(frozen=True)
 class _Figure:
     """A figure that is compared.
 
     Attributes:
-        value: Its value in a run: a median or a share.
-        samples: Measurements of the figure, by keys that are equal in every run: shares, or
-            logarithms of times.
+        samples: Its measurements in a run.
+        mean: Its value over the samples with some keys.
         is_share: Whether it is a share, of which less is worse, instead of a time.
     """
 
     name: str
-    value: Callable[[FabricSummary], float | None]
-    samples: Callable[[FabricSummary], Mapping[object, float]]
+    samples: Callable[[FabricSummary], Samples]
+    mean: Callable[[FabricSummary, Collection[object]], float]
     is_share: bool = False
 
 
@@ -164,18 +183,37 @@ def _all_to_alls(fabric: FabricSummary) -> dict[object, float]:
 
 
 def _shares(fabric: FabricSummary) -> dict[object, float]:
-    light = {collective_key(c): c.bytes_by_light or 0 for c in fabric.counted}
+    return {key: light / total for key, (light, total) in _counted_bytes(fabric).items()}
+
+
+def _counted_bytes(fabric: FabricSummary) -> dict[object, tuple[int, int]]:
+    """Return the bytes by light and in all of each collective that has sent any."""
     return {
-        key: light[key] / total
+        collective_key(c): (light, total)
         for c in fabric.counted
-        if (total := light[(key := collective_key(c))] + (c.bytes_by_eps or 0))
+        if (total := (light := c.bytes_by_light or 0) + (c.bytes_by_eps or 0))
     }
 
 
+def _geometric_mean(
+    samples: Callable[[FabricSummary], Samples],
+) -> Callable[[FabricSummary, Collection[object]], float]:
+    def mean(fabric: FabricSummary, keys: Collection[object]) -> float:
+        measured = samples(fabric)
+        return math.exp(fmean([measured[key] for key in keys]))
+
+    return mean
+
+
+def _whole_share(fabric: FabricSummary, keys: Collection[object]) -> float:
+    counted = [count for key, count in _counted_bytes(fabric).items() if key in keys]
+    return sum(light for light, _ in counted) / sum(total for _, total in counted)
+
+
 _FIGURES: Final = (
-    _Figure("iteration", lambda fabric: fabric["iteration_s"], _iterations),
-    _Figure("all-to-all", lambda fabric: fabric["all_to_all_s"], _all_to_alls),
-    _Figure("optical share", lambda fabric: fabric["optical_share"], _shares, is_share=True),
+    _Figure("iteration", _iterations, _geometric_mean(_iterations)),
+    _Figure("all-to-all", _all_to_alls, _geometric_mean(_all_to_alls)),
+    _Figure("optical share", _shares, _whole_share, is_share=True),
 )
 
 
@@ -211,22 +249,26 @@ def run_changes(
 def _figure_change(
     figure: _Figure, before: Sequence[FabricSummary], after: FabricSummary, threshold: float
 ) -> FigureChange:
-    values = [value for fabric in before if (value := figure.value(fabric)) is not None]
-    former, now = median(values) if values else None, figure.value(after)
-    runs = [figure.samples(fabric) for fabric in (*before, after)]
-    keys = set(runs[0]).intersection(*runs[1:])
-    *earlier, later = ([samples[key] for key in keys] for samples in runs)
-    if former is None or now is None or not keys:
-        return FigureChange(figure.name, former, now, None, None, len(keys), "not measured")
-    spread = _spread_between(earlier) if len(earlier) > 1 else _spread_within(earlier[0], later)
+    *earlier, later = [figure.samples(fabric) for fabric in (*before, after)]
+    keys = set(later).intersection(*earlier)
+    counts = max(map(len, earlier)), len(later)
+    if not keys:
+        means = [figure.mean(f, s) for f, s in zip(before, earlier, strict=True) if s]
+        former = fmean(means) if means else None
+        now = figure.mean(after, later) if later else None
+        return FigureChange(figure.name, former, now, None, None, 0, "not measured", *counts)
+    *pasts, present = [[samples[key] for key in keys] for samples in (*earlier, later)]
+    spread = _spread_between(pasts) if len(pasts) > 1 else _spread_within(pasts[0], present)
+    means, now = [figure.mean(fabric, keys) for fabric in before], figure.mean(after, keys)
+    former = fmean(means) if figure.is_share else geometric_mean(means)
     change = now - former
     if not figure.is_share:
-        change = math.expm1(fmean(later) - fmean(map(fmean, earlier)))
+        change = now / former - 1
         spread = None if spread is None else math.expm1(spread)
     outcome = _outcome(-change if figure.is_share else change, spread, threshold)
     if any(fabric.is_invalid for fabric in (*before, after)):
         outcome = "invalid run"
-    return FigureChange(figure.name, former, now, change, spread, len(keys), outcome)
+    return FigureChange(figure.name, former, now, change, spread, len(keys), outcome, *counts)
 
 
 def _outcome(worse_by: float, spread: float | None, threshold: float) -> Outcome:

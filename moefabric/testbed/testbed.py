@@ -341,9 +341,12 @@ def check_descriptor_limit(
 
 @contextmanager
 def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
-    """Read the counters of a running fabric's NICs, OCS ports and uplinks, in this order."""
-    ports = counted_ports(fabric)
-    with closing(EmulatedPortCounters(RunDirectory.of_fabric(fabric.name), ports)) as counters:
+    """Read the counters of a running fabric's NICs, OCS ports and uplinks, in this order.
+
+    A fabric that has just come up answers late on a busy machine.
+    """
+    run_dir, ports = RunDirectory.of_fabric(fabric.name), counted_ports(fabric)
+    with closing(EmulatedPortCounters(run_dir, ports, reply_s=UP_TIMEOUT_S)) as counters:
         yield counters
 
 

@@ -21,11 +21,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
-from moefabric.api.sweeps.results import RunRecord, result_figures
+from moefabric.api.sweeps.results import RECORDS, RunRecord, read_records, result_figures
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
 from moefabric.runtime.atomic_file import append_lines, output_error, write_whole
 
-_RECORDS: Final = "runs.jsonl"
 _TABLE: Final = "table.jsonl"
 
 
@@ -41,17 +40,22 @@ class SweepFolder:
             have failed are forgotten.
 
     Raises:
-        SpecError: If the folder has results and `resume` isn't given, or they are broken.
+        SpecError: If the folder has results and `resume` isn't given, or they are broken; or if
+            there is nothing to resume.
         OutputError: If it can't be written.
     """
 
     def __init__(self, path: Path, plan: SweepPlan, *, resume: bool = False) -> None:
         self.path, self._plan = path, plan
-        earlier = path / _RECORDS
-        if earlier.is_file() and not resume:
+        earlier = path / RECORDS
+        has_begun = earlier.is_file()
+        if has_begun and earlier.stat().st_size and not resume:
             message = "has results of a sweep: go on with --resume, or give another folder"
             raise SpecError([(str(path), message)])
-        self.records = dict(self._earlier(earlier)) if earlier.is_file() else {}
+        if resume and not has_begun:
+            message = "there is no sweep to resume: leave out --resume"
+            raise SpecError([(str(path), message)])
+        self.records = dict(self._earlier(earlier)) if has_begun else {}
         records = self.ordered()
         write_whole(path / _TABLE, _lines(row for record in records for row in record.rows()))
         write_whole(earlier, _lines(record.to_json() for record in records))
@@ -70,7 +74,7 @@ class SweepFolder:
             write_whole(self.result_file(record.run), result)
         self.records[record.run] = record
         append_lines(self.path / _TABLE, _lines(record.rows()))
-        append_lines(self.path / _RECORDS, _lines([record.to_json()]))
+        append_lines(self.path / RECORDS, _lines([record.to_json()]))
 
     def ordered(self) -> list[RunRecord]:
         """Return the records in the order of the plan."""
@@ -82,30 +86,20 @@ class SweepFolder:
         Raises:
             UnsupportedError: If pyarrow is missing.
         """
-        try:
-            arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-        except ImportError as error:
-            raise UnsupportedError(
-                "Parquet needs pyarrow: run `packaging/setup cluster`, or "
-                "`pip install 'moefabric[cluster]'`"
-            ) from error
+        arrow, parquet = parquet_modules()
         rows = uniform_rows([row for record in self.ordered() for row in record.rows()])
         sink = arrow.BufferOutputStream()
         parquet.write_table(arrow.Table.from_pylist(rows), sink)
         write_whole(self.path / "table.parquet", sink.getvalue().to_pybytes())
 
-    def _earlier(self, file: Path) -> Iterator[tuple[str, RunRecord]]:
-        """Yield the records of an earlier sweep whose runs are in the plan and have a result.
+    def remove_lines(self) -> None:
+        """Remove the files of lines, which are empty while no run has ended."""
+        for name in (_TABLE, RECORDS):
+            (self.path / name).unlink(missing_ok=True)
 
-        The last line may be cut off; it is left out.
-        """
-        for number, line in enumerate(file.read_bytes().splitlines(keepends=True), 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                record = RunRecord.model_validate_json(line)
-            except ValidationError as error:
-                raise SpecError([(f"{file}: line {number}", error.errors()[0]["msg"])]) from error
+    def _earlier(self, file: Path) -> Iterator[tuple[str, RunRecord]]:
+        """Yield the records of an earlier sweep whose runs are in the plan and have a result."""
+        for record in read_records(file):
             planned, result = self._plan.runs.get(record.run), self.result_file(record.run)
             if planned is not None and not record.failed and result.is_file():
                 with suppress(ValidationError):  # a result that is no longer whole is made again
@@ -125,22 +119,50 @@ class SweepFolder:
 def sweep_folder(path: Path, plan: SweepPlan, *, resume: bool = False) -> Iterator[SweepFolder]:
     """Make the folder of a sweep if there is none, and lock it against other sweeps.
 
+    Of a sweep that is refused, or ends before a run has, no folder is left.
+
     Raises:
-        SpecError: If the folder has results and `resume` isn't given, or they are broken.
+        SpecError: If the folder has results and `resume` isn't given, or they are broken; or if
+            there is nothing to resume.
         OutputError: If it can't be written, or another sweep writes to it.
     """
+    runs = path / "runs"
+    made = [folder for folder in (runs, *runs.parents) if not folder.exists()]
     try:
-        (path / "runs").mkdir(parents=True, exist_ok=True)
+        runs.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise output_error(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield SweepFolder(path, plan, resume=resume)
+        folder = SweepFolder(path, plan, resume=resume)
+        try:
+            yield folder
+        finally:
+            if not folder.records:
+                folder.remove_lines()
     except BlockingIOError as error:
         raise OutputError(f"{path}: another sweep writes to it; give another folder") from error
     finally:
+        for empty in made:
+            with suppress(OSError):  # it has files
+                empty.rmdir()
         os.close(descriptor)
+
+
+def parquet_modules() -> tuple[Any, Any]:
+    """Return the modules `pyarrow` and `pyarrow.parquet`.
+
+    Raises:
+        UnsupportedError: If pyarrow is missing.
+    """
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise UnsupportedError(
+            "Parquet needs pyarrow: run `packaging/setup cluster`, or "
+            "`pip install 'moefabric[cluster]'`"
+        ) from error
 
 
 def uniform_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -95,6 +95,9 @@ def plan_sweep(spec: SweepSpec, folder: Path) -> SweepPlan:
                     faults["", f"is the same as {other.point}"].append(point)
                 runs[run.task.id] = run
     _check(faults)
+    if spec.baseline is not None and spec.baseline not in planner.fabrics:
+        known = ", ".join(planner.fabrics)
+        raise SpecError([("baseline", f"{spec.baseline!r} is not one of the fabrics: {known}")])
     return SweepPlan(spec, runs, planner.archives)
 
 
@@ -103,11 +106,13 @@ class _Planner:
 
     Attributes:
         archives: Input files and folders of all runs, by the digests of their contents.
+        fabrics: Names of the fabrics of all runs, as keys.
     """
 
     def __init__(self, spec: SweepSpec, folder: Path) -> None:
         self._spec, self._folder = spec, folder
         self.archives: dict[str, bytes] = {}
+        self.fabrics: dict[str, None] = {}
         self._digests: dict[Path, str] = {}
         self._version = version("moefabric")
         if isinstance(spec.experiment, Path):
@@ -126,6 +131,7 @@ class _Planner:
         change_keys(document, {**point.changes, **({} if seed is None else {"seed": seed})})
         resolve_paths(document, self._folder)
         experiment = validate(ExperimentSpec, document)
+        self.fabrics |= dict.fromkeys(choice.name for choice in experiment.fabrics)
         program = self._program(experiment) if self._spec.mode == "train" else None
         inputs = []
         for place, path in named_paths(experiment):

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
+from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from moefabric.api.sweeps.engine import Mode, Value
 from moefabric.config.input_file import path_steps
+from moefabric.core.errors import SpecError
 from moefabric.report import formatting
 from moefabric.report.summary import COLUMNS, Column, summaries
 from moefabric.results import model
@@ -15,6 +17,8 @@ from moefabric.results.parts import ResultPart
 
 DEFAULT_FIGURES: Final = ("iteration_s", "all_to_all_s", "exposed_comm_s", "optical_share")
 """Figures of a sweep that names none."""
+RECORDS: Final = "runs.jsonl"
+"""File of a sweep's folder with a line for each run that has ended."""
 PREDICTED: Final = "predicted"
 """Verdict of a prediction, which measures nothing."""
 
@@ -177,3 +181,22 @@ class RunRecord(ResultPart):
                 "attempts": len(self.attempts),
                 "wall_s": last.wall_s,
             }
+
+
+def read_records(file: Path) -> Iterator[RunRecord]:
+    """Yield the records of a file; the last line may be cut off, and is left out.
+
+    Raises:
+        SpecError: If the file can't be read, or a line is no record.
+    """
+    try:
+        lines = file.read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise SpecError([(str(file), error.strerror or str(error))]) from error
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            yield RunRecord.model_validate_json(line)
+        except ValidationError as error:
+            raise SpecError([(f"{file}: line {number}", error.errors()[0]["msg"])]) from error

@@ -84,7 +84,7 @@ class SweepSpec(section.Document):
     combination is a point of the sweep. The first place is the horizontal axis of pictures."""
     variants: list[Variant] = Field(default_factory=list)
     """Sets of changes; each has all points of the grid."""
-    seeds: list[int] = Field(default_factory=list)
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
     """Seeds with which each point runs. Default: that of the experiment."""
     repetitions: int = Field(default=1, ge=1, le=1000)
     """Runs of each point and seed."""

@@ -5,17 +5,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from moefabric.api.prediction import frame
 from moefabric.api.sweeps.engine import Value
-from moefabric.api.sweeps.results import RunRecord
+from moefabric.api.sweeps.results import RECORDS, RunRecord, read_records
 from moefabric.api.sweeps.spec import SweepSpec
+from moefabric.config.input_file import read_json
+from moefabric.config.validation import validate
+from moefabric.core.errors import SpecError
 from moefabric.report.run_changes import student
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SUMMARY: Final = "sweep.json"
+"""File of a sweep's folder with its specification, means and failures."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,28 @@ class SweepResult:
     version: str
     planned: int
     records: Sequence[RunRecord]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Return the result of the sweep that has ended, or was stopped, in a folder.
+
+        Raises:
+            SpecError: If the folder has no such sweep, or a file has a wrong value.
+        """
+        file = Path(folder) / SUMMARY
+        document = read_json(file)
+        try:
+            given, made_by = dict(document["spec"]), str(document["version"])
+            planned = int(document["runs"]["planned"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise SpecError([(str(file), "is not the summary of a sweep")]) from error
+        spec = validate(SweepSpec, given, file)
+        seeds = {seed: number for number, seed in enumerate(spec.seeds)}
+        records = sorted(
+            {record.run: record for record in read_records(file.with_name(RECORDS))}.values(),
+            key=lambda record: (record.point, seeds.get(record.seed, 0), record.repetition),
+        )
+        return cls(spec, made_by, planned, records)
 
     def __repr__(self) -> str:
         runs = f"{len(self.records)} of {self.planned} runs"

@@ -103,6 +103,17 @@ class _ErrorReportingGroup(click.Group):
             ctx.fail(f"no such command {cmd_name!r}: {remedy}")
         return super().get_command(ctx, cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not (ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name)):
+            from moefabric.config.input_file import close_matches
+
+            alike = " or ".join(map(repr, close_matches(name, self.list_commands(ctx))))
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {alike}?" if alike else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in self._sections(ctx).items():
             with formatter.section(title):

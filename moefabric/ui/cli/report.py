@@ -104,9 +104,20 @@ def changes_lines(changes: "RunChanges") -> list[str]:
     lines = formatting.aligned(rows)
     lines += [f"note: {remark}" for remark in changes.remarks]
     worse = [fabric.fabric for fabric in changes.fabrics if fabric.is_regression]
-    beyond = f"beyond {changes.threshold * 100:.3g} % and the spread of runs"
-    lines.append(f"regression of {', '.join(worse)}" if worse else f"no regression {beyond}")
+    lines.append(f"regression of {', '.join(worse)}" if worse else _no_regression(changes))
     return lines
+
+
+def _no_regression(changes: "RunChanges") -> str:
+    """Return the verdict on changes without a regression, as far as figures could be judged."""
+    figures = [f for f in changes.figures if f.samples_before or f.samples_after]
+    judged = sum(figure.is_judged for figure in figures)
+    if not judged:
+        return "nothing could be judged: no figure was measured in runs that can be trusted"
+    text = f"no regression beyond {changes.threshold * 100:.3g} % and the spread of runs"
+    if judged < len(figures):
+        text += f" in the {judged} of {len(figures)} figures that could be judged"
+    return text
 
 
 def _verdict_cells(fabric: "FabricChange") -> tuple[str, ...]:
@@ -130,4 +141,7 @@ def _figure_cells(figure: "FigureChange") -> tuple[str, ...]:
     if figure.spread is not None:
         spread = f"{figure.spread * 100:.2f}"
     values = value(figure.before), value(figure.after)
-    return figure.figure, *values, change, spread, str(figure.samples), figure.outcome
+    samples = f"{figure.samples}"
+    if {figure.samples_before, figure.samples_after} != {figure.samples}:
+        samples += f" of {figure.samples_before} and {figure.samples_after}"
+    return figure.figure, *values, change, spread, samples, figure.outcome

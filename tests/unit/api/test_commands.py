@@ -64,7 +64,17 @@ def test_check_writable_refuses_to_make_several_folders(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_check_writable_creates_the_folder_of_a_file(tmp_path: Path) -> None:
+def test_check_writable_makes_no_folder_outside_the_current_one(tmp_path: Path) -> None:
+    file = tmp_path / "typo" / "it.html"
+    with pytest.raises(click.UsageError, match=f"there is no folder {tmp_path}/typo: make it by"):
+        check_writable(file)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_writable_creates_the_folder_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "out" / "it.json"
     check_writable(file, None)
     write_output(file, "{}")

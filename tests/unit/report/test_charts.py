@@ -141,6 +141,29 @@ def test_darkest_cell_is_the_heaviest_pair() -> None:
     assert len(cells) == 12
 
 
+@pytest.mark.parametrize("servers", [4, 8])
+@pytest.mark.parametrize("factor", [1.0, 0.02, 3e-8])
+def test_figures_of_a_demand_fit_their_cells_beside_the_dots(servers: int, factor: float) -> None:
+    mixnet = fabrics(servers)[1]
+    mixnet.result.demand[:] = [[owed * factor for owed in row] for row in mixnet.result.demand]
+    drawn = read(demand_heatmap(mixnet, max(map(max, mixnet.demand))))
+    side = float(marked(drawn, "cell")[0].get("width") or 0)
+    figures = [e for e in drawn.iter() if "in" in (e.get("class") or "").split()]
+    assert len(figures) == servers * (servers - 1)
+    dots = [e for e in drawn.iter() if e.tag.endswith("circle")]
+    assert dots
+    for figure in figures:
+        size = 12 if "tight" in (figure.get("class") or "") else 14  # of page.css
+        half = 0.64 * size * len(figure.text or "") / 2  # of a broad face
+        assert 2 * half < side
+        x, y = (float(figure.get(key) or 0) for key in "xy")
+        for dot in dots:
+            beside, r = (float(dot.get(key) or 0) for key in ("cx", "r"))
+            below = float(dot.get("cy") or 0)
+            is_apart = abs(beside - x) > half + r or not y - 0.75 * size - r < below < y + r
+            assert is_apart, figure.text
+
+
 def test_every_circuit_has_a_chord() -> None:
     mixnet = fabrics()[1]
     assert sorted(title(c) for c in marked(read(circuit_chords(mixnet)), "circuit")) == sorted(

@@ -72,6 +72,21 @@ def test_slower_fabric_is_a_regression_with_its_amount() -> None:
     assert back.change == pytest.approx(1 / 1.05 - 1, abs=0.005)
 
 
+def test_times_before_and_after_are_those_of_the_iterations_that_both_runs_have() -> None:
+    before, after = rerun(1).to_json(), rerun(2, slower=1.05).to_json()
+    [mixnet] = [r for r in before["results"] if r["fabric"] == "mixnet"]
+    slow = {**mixnet["iterations"][-1], "iteration": 99, "measured_s": 1000.0}
+    mixnet["iterations"] += [slow, {**slow, "iteration": 100}]
+    changes = run_changes([RunResult.model_validate(before)], RunResult.model_validate(after))
+    change = figures(changes)["iteration"]
+    assert change.before is not None
+    assert change.after is not None
+    assert change.after / change.before - 1 == change.change
+    assert change.outcome == "regression"
+    assert change.samples_before == change.samples + 2
+    assert change.samples_after == change.samples
+
+
 def test_change_below_the_threshold_is_none() -> None:
     change = figures(run_changes([rerun(1)], rerun(2, slower=1.015)))["all-to-all"]
     assert (change.outcome, change.exceeds_spread) == ("same", True)

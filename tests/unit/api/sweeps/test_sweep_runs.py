@@ -2,12 +2,15 @@
 
 import json
 import resource
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from moefabric import Sweep, SweepResult
 from moefabric.api.sweeps.campaign import SweepProgress, carry_out
 from moefabric.api.sweeps.engine import RunEnded, RunTask
 from moefabric.api.sweeps.execution import execute
@@ -18,7 +21,7 @@ from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
 from tests.support.memory_engine import MemoryEngine
-from tests.support.sweep_runs import RATES, sweep_spec
+from tests.support.sweep_runs import EXPERIMENT, RATES, sweep_spec
 
 
 class Lines:
@@ -125,6 +128,45 @@ def test_resume_repeats_no_unchanged_run(tmp_path: Path) -> None:
     assert len(carrier.attempts) == 2
     _, carrier, _ = run(sweep_spec(changes={"training.iterations": 2}), out, resume=True)
     assert len(carrier.attempts) == 4
+
+
+def test_nothing_to_resume_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no sweep to resume: leave out --resume"):
+        run(sweep_spec(), tmp_path / "out/sweep", resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sweep_without_pyarrow_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    sweep = Sweep(sweep="small", experiment=EXPERIMENT, mode="predict")
+    with pytest.raises(UnsupportedError, match="needs pyarrow"):
+        sweep.run(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sweep_that_ends_before_a_run_has_leaves_no_folder(tmp_path: Path) -> None:
+    plan = plan_sweep(sweep_spec(), tmp_path)
+    with (
+        pytest.raises(UnsupportedError, match="too small"),
+        sweep_folder(tmp_path / "out/sweep", plan),
+    ):
+        raise UnsupportedError("too small")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sweep_that_has_ended_is_loaded(tmp_path: Path) -> None:
+    spec, out = sweep_spec(seeds=[2, 1], baseline="eps"), tmp_path / "out"
+    folder, _, _ = run(spec, out)
+    result = SweepResult(spec, version("moefabric"), 4, folder.ordered())
+    (out / "sweep.json").write_text(json.dumps(result.to_json()))
+    loaded = SweepResult.load(out)
+    assert loaded.records == result.records
+    assert loaded.to_json() == result.to_json()
+    (out / "sweep.json").write_text("{}")
+    with pytest.raises(SpecError, match="is not the summary of a sweep"):
+        SweepResult.load(out)
 
 
 def test_resume_goes_on_after_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_structured_values_are_named_in_tables() -> None:
         ),
         ({"mode": "run", "repetitions": 1000, "seeds": list(range(99))}, ["198,000 runs are more"]),
         ({"experiment": 3}, ["experiment: text is needed"]),
+        ({"seeds": [1, -1]}, ["seeds[1]: must be at least 0"]),
     ],
 )
 def test_faults_are_found_at_once(keys: dict[str, Any], faults: list[str]) -> None:
@@ -88,6 +89,11 @@ def test_every_experiment_is_checked_before_anything_runs(tmp_path: Path) -> Non
         f"{first}: {gpus}",
         f"{RATES}=0Gb/s, training.ep=8 and 1 more: {rate}",
     ]
+
+
+def test_baseline_that_is_no_fabric_is_refused_with_those_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="baseline: 'esp' is not one of the fabrics: eps, mixnet"):
+        plan_sweep(sweep_spec(baseline="esp"), tmp_path)
 
 
 def test_same_experiment_at_two_points_is_a_fault(tmp_path: Path) -> None:

@@ -57,8 +57,20 @@ def test_compare_of_several_earlier_runs_and_json(tmp_path: Path) -> None:
 
 def test_compare_of_invalid_runs_has_the_status_of_invalid_measurements(tmp_path: Path) -> None:
     invalid = [variant(tmp_path, name, verdict="invalid") for name in "ab"]
-    assert compare(*invalid).exit_code == 3
+    result = compare(*invalid)
+    assert result.exit_code == 3
+    judged = "in the 9 of 12 figures that could be judged"
+    assert result.output.splitlines()[-1].endswith(judged)
     assert compare(SAMPLE, invalid[0]).exit_code == 4
+
+
+def test_compare_says_that_no_figure_could_be_judged(tmp_path: Path) -> None:
+    document = json.loads(SAMPLE.read_text())
+    for fabric in document["results"]:
+        fabric["fidelity"]["verdict"] = "invalid"
+    (file := tmp_path / "invalid.json").write_text(json.dumps(document))
+    last = compare(file, file).output.splitlines()[-1]
+    assert last == "nothing could be judged: no figure was measured in runs that can be trusted"
 
 
 @pytest.mark.parametrize("threshold", ["fast", "-1%", "100%", "2%%"])

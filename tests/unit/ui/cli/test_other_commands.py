@@ -87,3 +87,6 @@ def test_unknown_command_is_wrong_usage() -> None:
     result = moefabric("papers")
     assert result.exit_code == 2
     assert "No such command 'papers'" in result.output
+    result = moefabric("predct")
+    assert result.exit_code == 2
+    assert "No such command 'predct'. Did you mean 'predict'" in result.output

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from moefabric.ui.cli.main import main
 from tests.support import faulty_policies
+from tests.support.paths import EXAMPLES
 
 
 def moefabric(*words: object) -> Result:
@@ -45,6 +47,14 @@ def test_new_package_passes_its_own_test_and_the_check(
     assert report["policy"] == "best-pairs"
     assert {law["outcome"] for law in report["laws"]} == {"kept"}
     assert list(report["seconds"]) == ["8", "16", "32", "64", "128"]
+    monkeypatch.chdir(package)
+    experiment = yaml.safe_load((EXAMPLES / "prototype.yaml").read_text())
+    experiment["fabrics"][1]["policy"] = "best_pairs:BestPairs"
+    experiment["gating"]["matrix"] = str(EXAMPLES / experiment["gating"]["matrix"])
+    Path("mine.yaml").write_text(yaml.safe_dump(experiment))
+    assert "--plugins any" in moefabric("predict", "mine.yaml").output
+    predicted = moefabric("predict", "mine.yaml", "--plugins", "any")
+    assert predicted.exit_code == 0, predicted.output
     again = moefabric("policy", "new", "best-pairs", "--folder", tmp_path)
     assert again.exit_code == 1
     assert "exists already" in again.output

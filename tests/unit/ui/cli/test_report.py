@@ -31,6 +31,7 @@ def test_report_writes_a_page(tmp_path: Path) -> None:
             '{"results": [{"iterations": 3}]}',
             "results[0].iterations: Input should be a valid array",
         ),
+        ("{}", "is no result: it has no fabric; `run --json` writes one"),
         ("no JSON", "Invalid JSON: expected ident at line 1 column 2"),
     ],
 )
