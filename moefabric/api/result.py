@@ -102,10 +102,17 @@ class Result(RunPictures):
         A file `.jsonl` is the journal of a run, which may have been stopped.
 
         Raises:
-            SpecError: If the file can't be read or has a wrong value; it names the first place.
+            SpecError: If the file can't be read, has no fabric's result, or has a wrong value; it
+                names the first place.
         """
         file = Path(path)
-        return cls.of(read_journal(file) if file.suffix == JOURNAL_SUFFIX else model.read_run(file))
+        if file.suffix == JOURNAL_SUFFIX:
+            return cls.of(read_journal(file))
+        run = model.read_run(file)
+        if not run.results:
+            message = "is no result: it has no fabric; `run --json` writes one"
+            raise SpecError([(str(file), message)])
+        return cls.of(run)
 
     def __repr__(self) -> str:
         verdicts = (f"{entry.fabric} {entry.fidelity.verdict}" for entry in self.results)

@@ -155,6 +155,7 @@ def short_trace(tmp_path: Path) -> Path:
 
 @pytest.mark.nightly
 def test_command_writes_rows_and_page(short_trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
     result = CliRunner().invoke(
         command,
         [

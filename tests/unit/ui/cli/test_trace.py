@@ -98,7 +98,10 @@ def test_info_of_several_files_is_a_list(flows: Path) -> None:
     assert "  max over mean: 1.455" in text
 
 
-def test_convert_takes_the_format_from_the_ending_and_prints_losses(tmp_path: Path) -> None:
+def test_convert_takes_the_format_from_the_ending_and_prints_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where folders are made
     source, target = tmp_path / "a.goal", tmp_path / "new" / "b.csv"
     nodes = (
         Node(0, "collective", size=64, collective="all_to_all"),
