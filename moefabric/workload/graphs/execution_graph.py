@@ -173,19 +173,11 @@ class ExecutionGraph:
                 counts[node.kind, meeting] += 1
         groups: dict[_Meeting, tuple[int, ...]] = dict(self.groups.items())
         order = {name: place for place, name in enumerate(groups)}
-        places = {
-            name: {rank: number for number, rank in enumerate(ranks)}
-            for name, ranks in groups.items()
-        }
         for meeting, index in sorted(met, key=lambda key: order.get(key[0], len(order))):
-            own = met[meeting, index]
-            place = places.get(meeting, {})
-            yield (
-                own
-                if len(own) == 1
-                else sorted(
-                    own, key=lambda member: (member[1].kind == "receive", place.get(member[0], 0))
-                )
+            place = {rank: number for number, rank in enumerate(groups.get(meeting, ()))}
+            yield sorted(
+                met[meeting, index],
+                key=lambda member: (member[1].kind == "receive", place.get(member[0], 0)),
             )
 
     def _calls_of(self, group: str, rank: int) -> Iterator[tuple[CollectiveKind | None, int]]:
