@@ -159,6 +159,7 @@ def test_no_reconfiguration_overlaps_an_all_to_all_of_its_region(shape: JobShape
             if task.region in last:
                 assert last[task.region] in before(tasks, number)
             last[task.region] = number
+    assert last
 
 
 @given(shapes)
