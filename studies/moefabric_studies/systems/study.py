@@ -539,7 +539,8 @@ def run_study(
         check_writable(store / "systems.json")
         (store / "systems").mkdir(parents=True, exist_ok=True)
     began = monotonic()
-    context = StudyContext(path.parent, reporter, path, store, stored, units or Units())
+    # Studies join paths with the folder, and experiments do so again.
+    context = StudyContext(path.parent.absolute(), reporter, path, store, stored, units or Units())
     outcome = study.measure(setup, context)
     result = StudyResult(spec, outcome, monotonic() - began)
     if store is not None:

@@ -6,6 +6,7 @@ import re
 import signal
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -229,6 +230,22 @@ def test_claims_are_judged_and_shown_on_a_page(study: Path) -> None:
     assert "1 held, 1 missed, 1 not tested" in page
     assert "![Times of both.](halves.svg)" in page
     assert "* **Too small.** It scales." in page
+
+
+def test_relative_path_of_a_study_gives_an_absolute_folder(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halves, folders = import_module("halving").Halves, list[Path]()
+    measure = halves.measure
+
+    def recorded(self: object, setup: Section, context: StudyContext) -> Outcome:
+        folders.append(context.folder)
+        outcome: Outcome = measure(self, setup, context)
+        return outcome
+
+    monkeypatch.setattr(halves, "measure", recorded)
+    run_study(Path(study.name), PlainProgressReporter())
+    assert folders == [study.parent]
 
 
 def test_command_prints_claims_and_writes_json_and_pages(study: Path) -> None:
