@@ -22,7 +22,7 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.southbound.openflow.flow_entries import RuleCounter
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.errors import ControlError, SpecError
+from moefabric.core.errors import ControlError, SpecError, some_of
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import Rule
@@ -394,7 +394,7 @@ def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
         raise SpecError([("circuits", str(error))]) from error
     optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
     if strange := sorted(map(str, circuits.nics - optical)):
-        known = ", ".join(map(str, sorted(optical)))
+        known = some_of([*map(str, sorted(optical))])
         fault = f"{', '.join(strange)}: not an optical NIC of {region.name}, which has {known}"
         raise SpecError([("circuits", fault)])
     return circuits

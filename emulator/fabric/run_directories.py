@@ -69,8 +69,7 @@ def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
     except OSError as error:
         exists = os.path.exists(run_dir.path)  # noqa: PTH110 - Path's raises PermissionError
         if isinstance(error, PermissionError) and exists:
-            text = f"{run_dir.name}: a fabric of another user's; run with sudo"
-            raise UnsupportedError(text) from error
+            raise others_fabric(run_dir) from error
         raise FabricError(
             f"{run_dir.path}: {error.strerror}; set MOEFABRIC_RUN_DIR to a directory of yours"
         ) from error

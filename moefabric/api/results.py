@@ -19,23 +19,8 @@ from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.reasons import DISTURBED, LATENESS
 
 __all__ = [
-    "COLUMNS",
-    "CPU_STEAL_LIMIT",
-    "DISTURBED",
-    "LATENESS",
-    "ExperimentPrediction",
-    "FabricResult",
-    "FabricSummary",
-    "FlowResult",
-    "Json",
-    "Manifest",
-    "ProgressReporter",
-    "Provenance",
-    "RunResult",
-    "Verdict",
-    "fabric_result",
-    "joined_phases",
-    "read_run",
-    "stored_lines",
+    "COLUMNS", "CPU_STEAL_LIMIT", "DISTURBED", "LATENESS", "ExperimentPrediction", "FabricResult",
+    "FabricSummary", "FlowResult", "Json", "Manifest", "ProgressReporter", "Provenance",
+    "RunResult", "Verdict", "fabric_result", "joined_phases", "read_run", "stored_lines",
     "summaries",
 ]  # fmt: skip

@@ -109,6 +109,12 @@ class UnconfirmedError(ControlError):
         super().__init__(message)
 
 
+def some_of(names: Sequence[str], most: int = 24) -> str:
+    """Return names as the text of an error has them, with the number of those left out."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 _LOAD_ERRORS: Final = ("ImportError:", "ModuleNotFoundError:", "SyntaxError:", "IndentationError:")
 _NO_TORCH: Final = r"ModuleNotFoundError: No module named 'torch\b"
 _TORCH_REMEDY: Final = (

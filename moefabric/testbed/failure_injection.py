@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from moefabric.agents.fleet.channel import connect_local, request_all
-from moefabric.core.errors import FabricError, SpecError
+from moefabric.core.errors import FabricError, SpecError, some_of
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.failures import ControllerFailureMode, Failure, FailurePhase
 from moefabric.core.topology import Fabric
@@ -104,7 +104,7 @@ def _known_components(fabric: Fabric, kind: FailureKind) -> str:
             known = [*(region.name for region in fabric.regions), "eps"]
         case _:
             return ""
-    return f"; it has {', '.join(known)}"
+    return f"; it has {some_of(known)}"
 
 
 def _set_ranks(run_dir: RunDirectory, names: Sequence[str], *, alive: bool) -> None:

@@ -9,9 +9,8 @@ from typing import Final
 from moefabric.api.provenance import provenance_of
 from moefabric.api.results import Provenance
 
-PREDICTED: Final = tuple(
-    f"moefabric/{part}" for part in ("core", "simulator", "workload", "planner", "config")
-)
+_PARTS: Final = "core", "simulator", "workload", "planner", "config", "traces", "prediction"
+PREDICTED: Final = tuple(f"moefabric/{part}" for part in _PARTS)
 """Folders of the source on which a prediction depends."""
 _COMMENT: Final = "# "
 

@@ -1,6 +1,6 @@
 """Errors have the text that users read."""
 
-from moefabric.core.errors import CommandFailedError, MoefabricError, SpecError
+from moefabric.core.errors import CommandFailedError, MoefabricError, SpecError, some_of
 
 
 def test_spec_error_has_a_line_for_each_fault() -> None:
@@ -25,3 +25,9 @@ def test_command_failed_error_says_that_there_was_no_output() -> None:
 def test_every_error_is_a_moefabric_error() -> None:
     assert issubclass(SpecError, MoefabricError)
     assert issubclass(CommandFailedError, MoefabricError)
+
+
+def test_long_lists_of_names_end_with_the_number_of_those_left_out() -> None:
+    names = [f"s{number}" for number in range(26)]
+    assert some_of(names[:24]).endswith("s22, s23")
+    assert some_of(names).endswith("s22, s23 and 2 more")
