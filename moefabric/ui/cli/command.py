@@ -84,6 +84,16 @@ class CliGroup(_Grammar, click.Group):
     command_class = CliCommand
 
 
+def cli_command(*examples: str, **keys: Any) -> Callable[[Callable[..., Any]], CliCommand]:
+    """Return the decorator of a command whose help ends with the examples; keys are click's."""
+    return click.command(cls=CliCommand, examples=examples, **keys)
+
+
+def cli_group(*examples: str, **keys: Any) -> Callable[[Callable[..., Any]], CliGroup]:
+    """Return the decorator of a group whose help ends with the examples; keys are click's."""
+    return click.group(cls=CliGroup, examples=examples, **keys)
+
+
 # --- names of fabrics ----------------------------------------------------------------------------
 
 
