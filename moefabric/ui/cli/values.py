@@ -28,10 +28,8 @@ def _nodes(context: click.Context, *, servers: bool) -> list[str]:
     names = [] if context.params.get("name") else running_fabrics()
     with suppress(MoefabricError, OSError):
         fabric = _fabric(context)
-        names += [
-            *(fabric.servers if servers else ()),
-            *(ocs.name for ocs in fabric.ocses.values()),
-        ]
+        names += fabric.servers if servers else ()
+        names += (ocs.name for ocs in fabric.ocses.values())
     return names
 
 
