@@ -103,11 +103,13 @@ def cli_group(*examples: str, **keys: Any) -> Callable[[Callable[..., Any]], Cli
 
 def _fabric_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Return the name that is given to the command or to its group, before that of the variable."""
-    is_typed = (
-        context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
-    )
     of_group = context.parent.params.get("name") if context.parent is not None else None
-    return value if is_typed else of_group or value
+    return value if is_typed(context, option.name or "") else of_group or value
+
+
+def is_typed(context: click.Context, option: str) -> bool:
+    """Return whether an option was given on the command line."""
+    return context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
 def completed(kind: str) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":

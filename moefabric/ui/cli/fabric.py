@@ -15,7 +15,12 @@ from moefabric.report.formatting import aligned
 from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.ui.cli.command import cli_command, completed, json_option, name_option
-from moefabric.ui.cli.options import environment_option, placement_options, running_lab
+from moefabric.ui.cli.options import (
+    environment_option,
+    placement_options,
+    policy_option,
+    running_lab,
+)
 
 if TYPE_CHECKING:
     from moefabric.api.lab import LightChange
@@ -179,11 +184,8 @@ def exec_(
     help="JSON file with an array of rows: bytes from the row's server to each server. "
     "Set the circuits that --policy plans for it.",
 )
-@click.option(
-    "--policy",
-    default="mixnet",
-    shell_complete=completed("policies"),
-    help="With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.",
+@policy_option(
+    "With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.", "mixnet"
 )
 @click.option("--none", "is_none", is_flag=True, help="Remove all circuits of the region.")
 @click.option(

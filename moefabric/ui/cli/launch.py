@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from moefabric.ui.cli.command import cli_command, completed, name_option
-from moefabric.ui.cli.options import environment_option, running_lab
+from moefabric.ui.cli.command import cli_command, name_option
+from moefabric.ui.cli.options import environment_option, policy_option, running_lab
 
 _PROGRAM = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _COUNT = click.IntRange(min=1)
@@ -64,11 +64,9 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
 @click.option("--no-python", is_flag=True, help="PROGRAM is executable; start it without Python.")
 @click.option("--tag", is_flag=True, help="Print the rank before each line of output.")
-@click.option(
-    "--policy",
-    shell_complete=completed("policies"),
-    help="Carry the all-to-alls of the backend `moefabric`, on circuits that this policy chooses "
-    "for each. Default: that backend works as gloo does.",
+@policy_option(
+    "Carry the all-to-alls of the backend `moefabric`, on circuits that this policy chooses "
+    "for each. Default: that backend works as gloo does."
 )
 @_servers_option
 @environment_option

@@ -16,7 +16,7 @@ from moefabric.config.demand_file import read_demand
 from moefabric.config.plugins import POLICIES, plugin_names, plugin_reference
 from moefabric.core.network_cost import NETWORKS, PRICES, paper_network_usd
 from moefabric.ui.cli.command import cli_command, cli_group, completed, json_option
-from moefabric.ui.cli.options import parse_option, positive_rate
+from moefabric.ui.cli.options import parse_option, policy_option, positive_rate
 
 if TYPE_CHECKING:
     from moefabric.planner.plan import Plan
@@ -56,12 +56,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
     metavar="RATE",
     help="Rate of a NIC.",
 )
-@click.option(
-    "--policy",
-    default="mixnet",
-    shell_complete=completed("policies"),
-    help="Name of a policy (`moefabric policy list`), or package.module:Name.",
-)
+@policy_option("Name of a policy (`moefabric policy list`), or package.module:Name.", "mixnet")
 @json_option
 def plan(
     demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: Path | None
