@@ -1,7 +1,6 @@
 """Kinds of pictures of a run, on its page and alone."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from markupsafe import Markup
@@ -15,25 +14,23 @@ Drawing = Callable[[Sequence[FabricSummary]], Markup]
 """Draws a picture of fabrics; empty if they have nothing to draw."""
 
 
-DRAWINGS: Final[Mapping[str, Drawing]] = MappingProxyType(
-    {
-        "comparison": bars.comparison_bars,
-        "timeline": lambda f: timelines.pipeline_timeline(f) or timelines.iteration_timeline(f),
-        "layer": timelines.layer_timeline,
-        "completion": curves.completion_cdf,
-        "errors": curves.error_cdf,
-        "reconfigurations": bars.reconfiguration_phases,
-        "first_all_to_alls": bars.first_dispatch_bars,
-        "failures": timelines.failure_timeline,
-        "wiring": lambda f: next((drawn for *_, drawn in diagrams.wiring_diagrams(f)), Markup()),
-        "demand": heat_maps.demand_picture,
-        "loss": curves.loss_picture,
-        "expert_loads": heat_maps.loads_picture,
-        "light": timelines.light_over_time,
-        "exposed": curves.exposed_picture,
-        "circuits": lambda f: diagrams.circuit_chords(f[0].first_region),
-    }
-)
+DRAWINGS: Final[Mapping[str, Drawing]] = {
+    "comparison": bars.comparison_bars,
+    "timeline": lambda f: timelines.pipeline_timeline(f) or timelines.iteration_timeline(f),
+    "layer": timelines.layer_timeline,
+    "completion": curves.completion_cdf,
+    "errors": curves.error_cdf,
+    "reconfigurations": bars.reconfiguration_phases,
+    "first_all_to_alls": bars.first_dispatch_bars,
+    "failures": timelines.failure_timeline,
+    "wiring": lambda f: next((drawn for *_, drawn in diagrams.wiring_diagrams(f)), Markup()),
+    "demand": heat_maps.demand_picture,
+    "loss": curves.loss_picture,
+    "expert_loads": heat_maps.loads_picture,
+    "light": timelines.light_over_time,
+    "exposed": curves.exposed_picture,
+    "circuits": lambda f: diagrams.circuit_chords(f[0].first_region),
+}
 """Pictures by the names of their kinds."""
 
 

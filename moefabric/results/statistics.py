@@ -7,33 +7,30 @@ glossaries the words.
 import math
 from collections.abc import Iterable, Mapping
 from statistics import median
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 Key = TypeVar("Key")
 
-MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "iteration": (
-            "One forward and one backward pass over all layers: computation and exposed "
-            "communication. The figure is the median over the iterations of all jobs."
-        ),
-        "exposed comm": (
-            "Exposed communication: time in which servers wait for the network or for light and "
-            "compute nothing; the median over the iterations, and its share of the iteration."
-        ),
-        "all-to-all": (
-            "Completion time from the first byte sent to the last byte received: the median over "
-            "all dispatches and combines of all regions."
-        ),
-        "vs EPS": (
-            "Completion time of an all-to-all relative to that of the same all-to-all of the "
-            "baseline: the median of these ratios, not the ratio of two medians. The baseline is "
-            "the fabric with policy eps, whose NICs all end on packet switches, and with the least "
-            "oversubscription. Below 1x is faster."
-        ),
-    }
-)
+MEANINGS: Final[Mapping[str, str]] = {
+    "iteration": (
+        "One forward and one backward pass over all layers: computation and exposed "
+        "communication. The figure is the median over the iterations of all jobs."
+    ),
+    "exposed comm": (
+        "Exposed communication: time in which servers wait for the network or for light and "
+        "compute nothing; the median over the iterations, and its share of the iteration."
+    ),
+    "all-to-all": (
+        "Completion time from the first byte sent to the last byte received: the median over "
+        "all dispatches and combines of all regions."
+    ),
+    "vs EPS": (
+        "Completion time of an all-to-all relative to that of the same all-to-all of the "
+        "baseline: the median of these ratios, not the ratio of two medians. The baseline is "
+        "the fabric with policy eps, whose NICs all end on packet switches, and with the least "
+        "oversubscription. Below 1x is faster."
+    ),
+}
 """Meaning of each figure by its heading in tables."""
 
 

@@ -5,7 +5,7 @@ the OCS.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -93,20 +93,18 @@ def _pairs(circuits: CircuitSet) -> Counter[str]:
     return Counter("~".join(sorted(circuit.pair)) for circuit in circuits)
 
 
-def control_ratios(changes: Sequence[ReconfigurationRun]) -> dict[str, MutableSequence[float]]:
-    """Return control times relative to those expected, by region and whether circuits moved.
+def control_ratios(changes: Sequence[ReconfigurationRun]) -> Iterator[tuple[str, float]]:
+    """Yield region and whether circuits moved, and control times relative to those expected.
 
     Planning counts as long as the run's own took.
     """
-    ratios = defaultdict[str, MutableSequence[float]](list)
     for change in changes:
         if change.change.error or not change.expected_control_s:
             continue
         moved = change.change.before != change.change.after
         kind = f"{change.region} with requests that {'move' if moved else 'keep'} circuits"
         expected_s = max(_LEAST_CONTROL_S, change.expected_control_s) + change.plan_s
-        ratios[kind].append(change.change.phases.control_s / expected_s)
-    return dict(ratios)
+        yield kind, change.change.phases.control_s / expected_s
 
 
 class DarkTime(NamedTuple):
@@ -140,19 +138,11 @@ def dark_time_errors(times: Sequence[DarkTime]) -> Iterator[LabelledError]:
         yield LabelledError(label, settled_ns / allowed_ns - 1)
 
 
-def dark_time_means(times: Sequence[DarkTime]) -> dict[str, MutableSequence[float]]:
-    """Return the errors of dark times against the mean, by OCS, if the profile has random times."""
-    errors = defaultdict[str, MutableSequence[float]](list)
-    for time in times:
-        if time.light.deviation_ns:
-            errors[time.ocs].append(time.settled_ns / time.light.mean_ns - 1)
-    return dict(errors)
+def dark_time_means(times: Sequence[DarkTime]) -> Iterator[tuple[str, float]]:
+    """Yield OCSes whose profile has random times, and errors of dark times against the mean."""
+    return ((t.ocs, t.settled_ns / t.light.mean_ns - 1) for t in times if t.light.deviation_ns)
 
 
-def dark_time_deviations(times: Sequence[DarkTime]) -> dict[str, MutableSequence[float]]:
-    """Return the standard deviations that these errors should have."""
-    deviations = defaultdict[str, MutableSequence[float]](list)
-    for time in times:
-        if time.light.deviation_ns:
-            deviations[time.ocs].append(time.light.deviation_ns / time.light.mean_ns)
-    return dict(deviations)
+def dark_time_deviations(times: Sequence[DarkTime]) -> Iterator[tuple[str, float]]:
+    """Yield the same OCSes, and the standard deviations that these errors should have."""
+    return ((t.ocs, t.light.deviation_ns / t.light.mean_ns) for t in times if t.light.deviation_ns)

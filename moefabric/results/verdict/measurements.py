@@ -216,7 +216,7 @@ class FabricMeasurements(ResultPart):
         wrong = chain.from_iterable(_contradictions(fabric, run) for run in sent)
         return cls(
             errors={kind: Errors.of(labelled) for kind, labelled in errors.items()},
-            links=_by_name(_link_rate_errors(fabric, run) for run in judged),
+            links=_by_name(error for run in judged for error in _link_rate_errors(fabric, run)),
             lateness=Errors.of(LabelledError(*instants.lateness(run)) for run in judged),
             starts=Errors.of(
                 LabelledError(f"{server}, {collective_label(run)}", share)
@@ -227,14 +227,14 @@ class FabricMeasurements(ResultPart):
                 *circuit_changes.wrong_demands(fabric, iteration),
                 *circuit_changes.other_circuits(fabric, changes, failures),
             ],
-            control=circuit_changes.control_ratios(changes),
+            control=_by_name(circuit_changes.control_ratios(changes)),
             reports=Errors.of(
                 LabelledError(collective_label(run), instants.report_share(run)) for run in judged
             ),
-            arrivals=_by_name(map(instants.arrival_shares, judged)),
+            arrivals=_by_name(chain.from_iterable(map(instants.arrival_shares, judged))),
             dark_time=Errors.of(circuit_changes.dark_time_errors(dark_times)),
-            dark_means=circuit_changes.dark_time_means(dark_times),
-            dark_deviations=circuit_changes.dark_time_deviations(dark_times),
+            dark_means=_by_name(circuit_changes.dark_time_means(dark_times)),
+            dark_deviations=_by_name(circuit_changes.dark_time_deviations(dark_times)),
             misrouted=list(_misrouted(sent, traffic, failures, named)),
             contradictions=[*wrong, *_wrong_volumes(fabric, iteration)],
             failed_changes=[f"{c.region}: {c.change.error}" for c in unexplained if c.change.error],
@@ -267,10 +267,10 @@ def _unexplained(
     ]
 
 
-def _by_name(samples: Iterable[Iterable[tuple[str, float]]]) -> dict[str, MutableSequence[float]]:
+def _by_name(samples: Iterable[tuple[str, float]]) -> dict[str, MutableSequence[float]]:
     """Return the values of all collectives by name of their link or server."""
     values = defaultdict[str, MutableSequence[float]](list)
-    for name, value in chain.from_iterable(samples):
+    for name, value in samples:
         values[name].append(value)
     return dict(values)
 

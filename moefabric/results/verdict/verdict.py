@@ -5,7 +5,7 @@ the 95th percentile, that every byte arrived intact by its planned path, and tha
 disturbed the run. Each reason names the culprit: a collective, a flow, a link or a server.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -137,12 +137,15 @@ def _outliers(errors: Errors, kind: str) -> Iterator[RunFinding]:
     yield from reason.judge(outliers, count=count, kind=kind, share=share, short=short, place=place)
 
 
+def _worst_medians(samples: Mapping[str, Sequence[float]]) -> list[LabelledError]:
+    """Return the medians of the greatest magnitude, greatest first, with their names."""
+    medians = [LabelledError(name, float(np.median(values))) for name, values in samples.items()]
+    return sorted(medians, key=lambda one: -abs(one.error))[:MOST_NAMES]
+
+
 def _links(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:
     """Yield the findings on links whose median goodput differs from the planned one."""
-    medians = [
-        LabelledError(link, float(np.median(rates))) for link, rates in measured.links.items()
-    ]
-    for worst in sorted(medians, key=lambda one: -abs(one.error))[:MOST_NAMES]:
+    for worst in _worst_medians(measured.links):
         yield from reasons.LINK_GOODPUT.judge(abs(worst.error), paced=paced, place=worst)
 
 
@@ -185,9 +188,8 @@ def _reports(measured: FabricMeasurements) -> Iterator[RunFinding]:
 
 def _arrivals(measured: FabricMeasurements, *, paced: bool) -> Iterator[RunFinding]:
     """Yield the findings on receivers whose arrivals their senders contradict."""
-    medians = {server: abs(float(np.median(s))) for server, s in measured.arrivals.items()}
-    for server in sorted(medians, key=lambda name: -medians[name])[:MOST_NAMES]:
-        yield from reasons.ARRIVALS.judge(medians[server], paced=paced, place=server)
+    for server, median in _worst_medians(measured.arrivals):
+        yield from reasons.ARRIVALS.judge(abs(median), paced=paced, place=server)
 
 
 def _cpu(idle: Sequence[float], timing: Sequence[RunFinding]) -> list[RunFinding]:

@@ -13,7 +13,7 @@ import click
 
 from moefabric import FabricError, duration_ns
 from moefabric.api.commands import FILE
-from moefabric.ui.cli.command import CliCommand, completed, name_option
+from moefabric.ui.cli.command import cli_command, completed, name_option
 from moefabric.ui.cli.options import parse_option, running_lab
 
 if TYPE_CHECKING:
@@ -55,12 +55,9 @@ def parse_until(text: str | None) -> Until:
         raise ValueError(f"{text!r} is no end of a capture such as {known}") from None
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric capture s0/o0~s1/o0 --until 10MB --summary",
-        "moefabric capture lab ocs0 -w ocs0.pcap --until reconfiguration",
-    ],
+@cli_command(
+    "moefabric capture s0/o0~s1/o0 --until 10MB --summary",
+    "moefabric capture lab ocs0 -w ocs0.pcap --until reconfiguration",
 )
 @click.argument("place", shell_complete=completed("places"))
 @click.option("--write", "-w", "file", type=FILE, help="The file. Default: PLACE.pcap.")

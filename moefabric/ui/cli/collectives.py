@@ -12,7 +12,7 @@ import click
 from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writable, write_output
 from moefabric.core.errors import SpecError
 from moefabric.report.formatting import seconds
-from moefabric.ui.cli.command import CliCommand, json_file_option
+from moefabric.ui.cli.command import cli_command, json_file_option
 from moefabric.ui.cli.options import lab_options, pacing_options, parse_option, via_options
 
 if TYPE_CHECKING:
@@ -41,12 +41,9 @@ def _size(text: str) -> int:
 _size_option: Final = partial(click.option, metavar="SIZE", callback=parse_option(_size))
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric perf alltoall -b 1M -e 64M",
-        "moefabric perf allreduce --spec examples/fabric.yaml --algorithm ring --json perf.json",
-    ],
+@cli_command(
+    "moefabric perf alltoall -b 1M -e 64M",
+    "moefabric perf allreduce --spec examples/fabric.yaml --algorithm ring --json perf.json",
 )
 @click.argument("kind", type=click.Choice(_KINDS))
 @_size_option("-b", "--minbytes", default="1M", help="Smallest size.")
@@ -175,12 +172,9 @@ def _tail(result: "PerfResult") -> Iterator[str]:
     yield "#"
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric replay examples/data/simai-moe-9216.txt.gz --ranks 16",
-        "moefabric replay trace.et --via policy --policy mixnet --json replay.json",
-    ],
+@cli_command(
+    "moefabric replay examples/data/simai-moe-9216.txt.gz --ranks 16",
+    "moefabric replay trace.et --via policy --policy mixnet --json replay.json",
 )
 @click.argument("trace", type=FILE)
 @click.option("--form", default="", help="Format of the trace. Default: by its content.")

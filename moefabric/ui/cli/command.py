@@ -33,8 +33,8 @@ class _FabricContext(click.Context):
     doubtful: str = ""
 
 
-class _Grammar(click.Command):
-    """The grammar of commands and groups.
+class CliCommand(click.Command):
+    """A command with the grammar of this module.
 
     Args:
         examples: Whole commands, which the help shows at its end.
@@ -49,24 +49,32 @@ class _Grammar(click.Command):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse words in which the fabric and the file of `--json` have their options."""
         words = _with_fabric(self, ctx, _with_json_file(self, args))
         with _explaining(ctx):
             return super().parse_args(ctx, words)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and explain errors about a wrong name of a fabric."""
         with _explaining(ctx):
             return super().invoke(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Return completions, with the names of fabrics while none is given."""
         items = super().shell_complete(ctx, incomplete)
         if _takes_fabric(self) and not ctx.params.get("name"):
             items += completed("fabrics")(ctx, self.params[0], incomplete)
         return items
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return _with_name(self, super().collect_usage_pieces(ctx))
+        """Return the pieces of a usage line, with the fabric's name as first word."""
+        pieces = super().collect_usage_pieces(ctx)
+        if _takes_fabric(self):
+            pieces.insert(int(pieces[:1] == [self.options_metavar]), "[NAME]")
+        return pieces
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples at the end of the help."""
         super().format_epilog(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
@@ -74,14 +82,20 @@ class _Grammar(click.Command):
                     formatter.write(f"{'':{formatter.current_indent}}{example}\n")
 
 
-class CliCommand(_Grammar):
-    """A command with the grammar of this module."""
-
-
-class CliGroup(_Grammar, click.Group):
+class CliGroup(CliCommand, click.Group):
     """A group of commands with the grammar of this module."""
 
     command_class = CliCommand
+
+
+def cli_command(*examples: str, **keys: Any) -> Callable[[Callable[..., Any]], CliCommand]:
+    """Return the decorator of a command whose help ends with the examples; keys are click's."""
+    return click.command(cls=CliCommand, examples=examples, **keys)
+
+
+def cli_group(*examples: str, **keys: Any) -> Callable[[Callable[..., Any]], CliGroup]:
+    """Return the decorator of a group whose help ends with the examples; keys are click's."""
+    return click.group(cls=CliGroup, examples=examples, **keys)
 
 
 # --- names of fabrics ----------------------------------------------------------------------------
@@ -89,11 +103,13 @@ class CliGroup(_Grammar, click.Group):
 
 def _fabric_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """Return the name that is given to the command or to its group, before that of the variable."""
-    is_typed = (
-        context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
-    )
     of_group = context.parent.params.get("name") if context.parent is not None else None
-    return value if is_typed else of_group or value
+    return value if is_typed(context, option.name or "") else of_group or value
+
+
+def is_typed(context: click.Context, option: str) -> bool:
+    """Return whether an option was given on the command line."""
+    return context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
 def completed(kind: str) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
@@ -125,14 +141,6 @@ def _takes_fabric(command: click.Command) -> bool:
     return any(_NAME in parameter.opts for parameter in command.params)
 
 
-def _with_name(command: click.Command, pieces: list[str]) -> list[str]:
-    """Return the pieces of a usage line with the fabric's name as first word."""
-    if not _takes_fabric(command):
-        return pieces
-    options = 1 if pieces and pieces[0] == command.options_metavar else 0
-    return [*pieces[:options], "[NAME]", *pieces[options:]]
-
-
 def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
     """Return the arguments with the first word as `--name`, if it is a fabric's name.
 
@@ -146,19 +154,21 @@ def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) ->
     place, is_named = _first_word(command, ctx, args) if _takes_fabric(command) else (None, False)
     if place is None:
         return args
+    from moefabric.api import running_fabrics
+
     word, rest = args[place], [*args[:place], *args[place + 1 :]]
     if isinstance(command, click.Group):
         if word in command.commands:
             return args
-        is_name = _runs(word)
+        is_name = word in running_fabrics.running_fabrics()
         if not (is_name or is_named) and args[place + 1 : place + 2] in (
             [c] for c in command.commands
         ):
-            raise FabricError(_not_up(word))
+            raise FabricError(running_fabrics.not_up(word))
         takes_words = True
     else:
         takes_words = any(isinstance(one, click.Argument) for one in command.params)
-        is_name = not takes_words or _runs(word)
+        is_name = not takes_words or word in running_fabrics.running_fabrics()
     if is_named:
         if not takes_words:
             raise click.UsageError(f"the fabric is named twice: {word}, and by {_NAME}", ctx)
@@ -185,9 +195,11 @@ def _explaining(ctx: click.Context) -> Iterator[None]:
         message = error.format_message() if isinstance(error, click.UsageError) else str(error)
         if not word or _is_part_of_fabric(word):
             raise
+        from moefabric.api.running_fabrics import not_up, running_names
+
         if isinstance(error, click.UsageError) and "unexpected extra argument" in message:
-            raise FabricError(_not_up(word)) from error
-        running = _running_names()
+            raise FabricError(not_up(word)) from error
+        running = running_names()
         if not running or not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", message):
             raise
         more = f"{message.rstrip('.')}; no fabric {word} is up either: {running} up"
@@ -233,24 +245,6 @@ def _first_word(
     searched = options if ctx.allow_interspersed_args else options[:place]
     is_named = any(word == _NAME or word.startswith(f"{_NAME}=") for word in searched)
     return place, is_named
-
-
-def _runs(name: str) -> bool:
-    from moefabric.api.running_fabrics import running_fabrics
-
-    return name in running_fabrics()
-
-
-def _not_up(name: str) -> str:
-    from moefabric.api.running_fabrics import not_up
-
-    return not_up(name)
-
-
-def _running_names() -> str:
-    from moefabric.api.running_fabrics import running_names
-
-    return running_names()
 
 
 # --- JSON ----------------------------------------------------------------------------------------

@@ -5,18 +5,15 @@ from typing import Literal
 import click
 from click.shell_completion import get_completion_class
 
-from moefabric.ui.cli.command import CliCommand
+from moefabric.ui.cli.command import cli_command
 
 _PROGRAM = "moefabric"
 _VARIABLE = "_MOEFABRIC_COMPLETE"
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        'eval "$(moefabric completion bash)"',
-        "moefabric completion fish > ~/.config/fish/completions/moefabric.fish",
-    ],
+@cli_command(
+    'eval "$(moefabric completion bash)"',
+    "moefabric completion fish > ~/.config/fish/completions/moefabric.fish",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context

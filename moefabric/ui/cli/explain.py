@@ -7,15 +7,11 @@ import click
 
 from moefabric.api.commands import print_result
 from moefabric.api.key_reference import KINDS, KeyReference, first_sentence
-from moefabric.ui.cli.command import CliCommand, completed, json_option
+from moefabric.ui.cli.command import cli_command, completed, json_option
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric explain wiring.regions.ocs.settle",
-        "moefabric explain --kind ocs-profile loss",
-    ],
+@cli_command(
+    "moefabric explain wiring.regions.ocs.settle", "moefabric explain --kind ocs-profile loss"
 )
 @click.argument("place", required=False, metavar="[KEY]", shell_complete=completed("keys"))
 @click.option(

@@ -14,19 +14,21 @@ from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.report.formatting import aligned
 from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
-from moefabric.ui.cli.command import CliCommand, completed, json_option, name_option
-from moefabric.ui.cli.options import environment_option, placement_options, running_lab
+from moefabric.ui.cli.command import cli_command, completed, json_option, name_option
+from moefabric.ui.cli.options import (
+    environment_option,
+    placement_options,
+    policy_option,
+    running_lab,
+)
 
 if TYPE_CHECKING:
     from moefabric.api.lab import LightChange
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric up examples/fabric.yaml",
-        "moefabric up examples/fabric.yaml --set fabric=mine --set nics.optical=2",
-    ],
+@cli_command(
+    "moefabric up examples/fabric.yaml",
+    "moefabric up examples/fabric.yaml --set fabric=mine --set nics.optical=2",
 )
 @click.argument("fabric", type=FILE)
 @placement_options
@@ -53,7 +55,7 @@ def _summary(wiring: FabricWiring) -> str:
     return ", ".join(parts)
 
 
-@click.command(cls=CliCommand, examples=["moefabric down", "moefabric down lab --force"])
+@cli_command("moefabric down", "moefabric down lab --force")
 @click.option(
     "--force",
     is_flag=True,
@@ -90,7 +92,7 @@ def down(name: str | None, force: bool, cluster: str | None) -> None:
         click.echo("no fabric is up")
 
 
-@click.command("list", cls=CliCommand, examples=["moefabric list", "moefabric list --json"])
+@cli_command("moefabric list", "moefabric list --json", name="list")
 @json_option
 def list_(as_json: Path | None) -> None:
     """List the fabrics that run on this machine: name, age, owner, servers, and who uses them."""
@@ -117,7 +119,7 @@ def _age(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
 
 
-@click.command(cls=CliCommand, examples=["moefabric inspect lab", "moefabric inspect --json"])
+@cli_command("moefabric inspect lab", "moefabric inspect --json")
 @json_option
 @name_option
 def inspect(as_json: Path | None, name: str | None) -> None:
@@ -128,9 +130,7 @@ def inspect(as_json: Path | None, name: str | None) -> None:
     print_result(inspection, inspection_lines(inspection), as_json=as_json)
 
 
-@click.command(
-    cls=CliCommand, examples=["moefabric check", "moefabric check lab --json=check.json"]
-)
+@cli_command("moefabric check", "moefabric check lab --json=check.json")
 @json_option
 @name_option
 @click.pass_context
@@ -146,11 +146,11 @@ def check(context: click.Context, as_json: Path | None, name: str | None) -> Non
     context.exit(not result.passed)
 
 
-@click.command(
+@cli_command(
+    "moefabric exec s0 -- ping -c 3 10.0.1.1",
+    "moefabric exec lab s0 -- iperf3 -s",
     name="exec",
     context_settings={"ignore_unknown_options": True},
-    cls=CliCommand,
-    examples=["moefabric exec s0 -- ping -c 3 10.0.1.1", "moefabric exec lab s0 -- iperf3 -s"],
 )
 @click.argument("server", shell_complete=completed("servers"))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -172,13 +172,10 @@ def exec_(
         raise FabricError(f"{argv[0]}: {error.strerror}") from error
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric light s0~s1 s2~s3",
-        "moefabric light lab --demand demand.json --policy spill",
-        "moefabric light --none",
-    ],
+@cli_command(
+    "moefabric light s0~s1 s2~s3",
+    "moefabric light lab --demand demand.json --policy spill",
+    "moefabric light --none",
 )
 @click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...", shell_complete=completed("circuits"))
 @click.option(
@@ -187,11 +184,8 @@ def exec_(
     help="JSON file with an array of rows: bytes from the row's server to each server. "
     "Set the circuits that --policy plans for it.",
 )
-@click.option(
-    "--policy",
-    default="mixnet",
-    shell_complete=completed("policies"),
-    help="With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.",
+@policy_option(
+    "With --demand: the policy, by name (`moefabric policy list`) or package.module:Name.", "mixnet"
 )
 @click.option("--none", "is_none", is_flag=True, help="Remove all circuits of the region.")
 @click.option(
@@ -242,7 +236,7 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
 
 
-@click.command(cls=CliCommand, examples=["moefabric ocs", "moefabric ocs lab ocs1 --all"])
+@cli_command("moefabric ocs", "moefabric ocs lab ocs1 --all")
 @click.argument("ocs_name", metavar="[OCS]", default="ocs0", shell_complete=completed("ocses"))
 @click.option("--all", "all_ports", is_flag=True, help="Show ports without cross-connect, too.")
 @name_option

@@ -10,7 +10,7 @@ from moefabric.api.commands import print_result
 from moefabric.api.ocs_failures import LOSS_DB, OCS_FAULTS, number, usage_fault
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.results.parts import Json
-from moefabric.ui.cli.command import CliGroup, completed, json_option, name_option
+from moefabric.ui.cli.command import cli_group, completed, json_option, name_option
 from moefabric.ui.cli.options import ocs_option, running_lab
 
 _ALL: Final = "all"
@@ -23,10 +23,8 @@ _OCS_HELP: Final = "\n".join(
 )
 
 
-@click.group(
-    invoke_without_command=True,
-    cls=CliGroup,
-    examples=["moefabric fault nic s0/o0 s1/e0", "moefabric fault lab --clear"],
+@cli_group(
+    "moefabric fault nic s0/o0 s1/e0", "moefabric fault lab --clear", invoke_without_command=True
 )
 @click.option("--clear", is_flag=True, help="Clear all failures of every kind.")
 @name_option

@@ -9,7 +9,7 @@ import click
 
 from moefabric.api.commands import FILE, check_writable, print_json
 from moefabric.core.errors import SpecError
-from moefabric.ui.cli.command import CliCommand, json_option
+from moefabric.ui.cli.command import cli_command, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,13 +29,10 @@ def _assignment(_context: click.Context, _option: click.Parameter, texts: tuple[
     return changes
 
 
-@click.command(
+@cli_command(
+    "moefabric trace generate --presets",
+    "moefabric trace generate olmoe-web --ranks 16 -o gating.npz",
     short_help="Generate gating from a preset, or fitted to a file.",
-    cls=CliCommand,
-    examples=[
-        "moefabric trace generate --presets",
-        "moefabric trace generate olmoe-web --ranks 16 -o gating.npz",
-    ],
 )
 @click.argument("preset", required=False)
 @click.option("--fit", "file", type=FILE, help="Recorded gating whose statistics are taken.")

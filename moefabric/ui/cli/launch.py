@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from moefabric.ui.cli.command import CliCommand, completed, name_option
-from moefabric.ui.cli.options import environment_option, running_lab
+from moefabric.ui.cli.command import cli_command, name_option
+from moefabric.ui.cli.options import environment_option, policy_option, running_lab
 
 _PROGRAM = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _COUNT = click.IntRange(min=1)
@@ -23,10 +23,7 @@ _servers_option = click.option(
 )
 
 
-@click.command(
-    cls=CliCommand,
-    examples=["moefabric hostfile --slots 2 > hosts", "moefabric hostfile lab --servers s0,s1"],
-)
+@cli_command("moefabric hostfile --slots 2 > hosts", "moefabric hostfile lab --servers s0,s1")
 @_slots_option
 @_servers_option
 @name_option
@@ -35,10 +32,10 @@ def hostfile(slots: int, servers: list[str] | None, name: str | None) -> None:
     click.echo(running_lab(name).hostfile(slots=slots, servers=servers), nl=False)
 
 
-@click.command(
+@cli_command(
+    "moefabric mpirun --slots 2 -- ./program",
+    "moefabric mpirun lab -n 4 -- ./program",
     context_settings=_PROGRAM,
-    cls=CliCommand,
-    examples=["moefabric mpirun --slots 2 -- ./program", "moefabric mpirun lab -n 4 -- ./program"],
 )
 @click.option("-n", "ranks", type=_COUNT, help="Ranks. Default: all slots.")
 @_slots_option
@@ -56,13 +53,10 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
         sys.exit(lab.mpirun(command, **options).returncode)
 
 
-@click.command(
+@cli_command(
+    "moefabric torchrun train.py --steps 10",
+    "moefabric torchrun --policy mixnet --nproc-per-node 2 train.py",
     context_settings=_PROGRAM,
-    cls=CliCommand,
-    examples=[
-        "moefabric torchrun train.py --steps 10",
-        "moefabric torchrun --policy mixnet --nproc-per-node 2 train.py",
-    ],
 )
 @click.option(
     "--nproc-per-node", "ranks_per_server", type=_COUNT, default=1, help="Ranks on each server."
@@ -70,11 +64,9 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
 @click.option("--no-python", is_flag=True, help="PROGRAM is executable; start it without Python.")
 @click.option("--tag", is_flag=True, help="Print the rank before each line of output.")
-@click.option(
-    "--policy",
-    shell_complete=completed("policies"),
-    help="Carry the all-to-alls of the backend `moefabric`, on circuits that this policy chooses "
-    "for each. Default: that backend works as gloo does.",
+@policy_option(
+    "Carry the all-to-alls of the backend `moefabric`, on circuits that this policy chooses "
+    "for each. Default: that backend works as gloo does."
 )
 @_servers_option
 @environment_option

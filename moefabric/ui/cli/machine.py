@@ -10,13 +10,13 @@ import click
 from moefabric import SpecError, duration_ns, duration_text
 from moefabric.api.commands import print_result
 from moefabric.report.formatting import wrapped
-from moefabric.ui.cli.command import CliCommand, CliGroup, json_option, name_option
+from moefabric.ui.cli.command import cli_command, cli_group, json_option, name_option
 from moefabric.ui.cli.options import parse_option
 
 _MIN_SPACING_NS: Final = 10_000
 
 
-@click.group(cls=CliGroup, examples=["moefabric calibrate ocs", "moefabric calibrate machine"])
+@cli_group("moefabric calibrate ocs", "moefabric calibrate machine")
 def calibrate() -> None:
     """Measure this machine and the emulated hardware."""
 
@@ -77,7 +77,7 @@ def machine(as_json: Path | None) -> None:
     print_result({**asdict(speed), "file": str(path)}, machine_table(speed, path), as_json=as_json)
 
 
-@click.command(cls=CliCommand, examples=["moefabric doctor", "moefabric doctor --json"])
+@cli_command("moefabric doctor", "moefabric doctor --json")
 @json_option
 def doctor(as_json: Path | None) -> None:
     """Check what this machine can do, and print the remedy for what it can't.

@@ -4,11 +4,11 @@ import sys
 
 import click
 
-from moefabric.ui.cli.command import CliCommand, name_option
+from moefabric.ui.cli.command import cli_command, name_option
 from moefabric.ui.cli.options import running_lab
 
 
-@click.command(cls=CliCommand, examples=["moefabric mininet", "moefabric mininet lab"])
+@cli_command("moefabric mininet", "moefabric mininet lab")
 @name_option
 @click.option("--custom-file", is_flag=True, help="Print the path of a file for `mn --custom`.")
 def mininet(name: str | None, custom_file: bool) -> None:

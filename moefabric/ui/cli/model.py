@@ -8,13 +8,13 @@ import click
 from moefabric import SpecError, size_text
 from moefabric.api.commands import print_result
 from moefabric.report.formatting import wrapped
-from moefabric.ui.cli.command import CliGroup, completed, json_beside_files_option, json_option
+from moefabric.ui.cli.command import cli_group, completed, json_beside_files_option, json_option
 
 if TYPE_CHECKING:
     from moefabric.workload.models.model_summary import AllToAllBytes, ModelSummary
 
 
-@click.group(cls=CliGroup, examples=["moefabric model list", "moefabric model show mixtral-8x7b"])
+@cli_group("moefabric model list", "moefabric model show mixtral-8x7b")
 def model() -> None:
     """Show sizes, FLOPs and bytes of models."""
 

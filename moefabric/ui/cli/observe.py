@@ -13,16 +13,12 @@ from moefabric.api.running_fabrics import not_up, running_fabric, running_fabric
 from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.structured_log import LEVELS
-from moefabric.ui.cli.command import CliCommand, json_option, name_option
+from moefabric.ui.cli.command import cli_command, json_option, name_option
 from moefabric.ui.cli.options import listen_option, running_lab
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric logs --follow --level warning",
-        "moefabric logs lab --process 'agents-*' --json",
-    ],
+@cli_command(
+    "moefabric logs --follow --level warning", "moefabric logs lab --process 'agents-*' --json"
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on with new lines until interrupted.")
 @click.option("--process", "-p", help="Only processes of this name, such as `agents-*`.")
@@ -72,9 +68,7 @@ def _print_lines(lines: Iterable[str], file: Path | None) -> None:
             print(line, file=written, flush=True)
 
 
-@click.command(
-    cls=CliCommand, examples=["moefabric events --follow", "moefabric events lab --json"]
-)
+@cli_command("moefabric events --follow", "moefabric events lab --json")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new events until interrupted.")
 @click.option("--words", is_flag=True, help="Print words in a pipe or file, too.")
 @json_option
@@ -99,7 +93,7 @@ def events(follow: bool, words: bool, as_json: Path | None, name: str | None) ->
     _print_lines(lines, as_json)
 
 
-@click.command(cls=CliCommand, examples=["moefabric metrics", "moefabric metrics lab --once"])
+@cli_command("moefabric metrics", "moefabric metrics lab --once")
 @listen_option("127.0.0.1:9464")
 @click.option("--once", is_flag=True, help="Print the metrics and end.")
 @name_option
@@ -128,7 +122,7 @@ def metrics(name: str | None, listen: tuple[str, int], *, once: bool) -> None:
         serve(collector, listener, token)
 
 
-@click.command(cls=CliCommand, examples=["moefabric top", "moefabric top lab --once"])
+@cli_command("moefabric top", "moefabric top lab --once")
 @click.option("--once", is_flag=True, help="Print the picture of a second and end.")
 @name_option
 def top(name: str | None, *, once: bool) -> None:
@@ -160,9 +154,7 @@ def top(name: str | None, *, once: bool) -> None:
         source.close()
 
 
-@click.command(
-    cls=CliCommand, examples=["moefabric dashboard", "moefabric dashboard lab --listen 127.0.0.1:0"]
-)
+@cli_command("moefabric dashboard", "moefabric dashboard lab --listen 127.0.0.1:0")
 @listen_option("127.0.0.1:8899")
 @click.option("--results", type=FILE, default=Path("out"), help="Folder of saved results to show.")
 @name_option

@@ -12,7 +12,7 @@ from moefabric.config.plugins import any_modules
 from moefabric.core.machines import Strategy
 from moefabric.core.units import rate_bps
 from moefabric.runtime.environment import named_variables
-from moefabric.ui.cli.command import completed, name_option
+from moefabric.ui.cli.command import completed, is_typed, name_option
 
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
@@ -75,6 +75,15 @@ placement_options = all_of(
     open_cluster_option,
     settings_option,
 )
+
+
+def policy_option(text: str, default: str | None = None) -> Callable[[Command], Command]:
+    """Return the option for a policy, with its text in the help."""
+    return click.option(
+        "--policy", default=default, shell_complete=completed("policies"), help=text
+    )
+
+
 via_options = all_of(
     click.option(
         "--via",
@@ -82,12 +91,7 @@ via_options = all_of(
         default="eps",
         help="The EPS, the circuits that are lit, or those that --policy chooses.",
     ),
-    click.option(
-        "--policy",
-        default="mixnet-spill",
-        shell_complete=completed("policies"),
-        help="The policy of --via policy.",
-    ),
+    policy_option("The policy of --via policy.", "mixnet-spill"),
 )
 pacing_options = all_of(
     click.option("--check/--no-check", "verify", default=True, help="Verify the results."),
@@ -159,7 +163,7 @@ def lab_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_lab(
         spec: Path | None, settings: tuple[str, ...], name: str | None, **options: Any
     ) -> None:
-        if spec is not None and name is not None and is_typed("name"):
+        if spec is not None and name is not None and is_typed(click.get_current_context(), "name"):
             raise click.UsageError("give either --spec or the NAME of a running fabric")
         if settings and spec is None:
             raise click.UsageError("--set changes a --spec")
@@ -172,12 +176,6 @@ def lab_options(command: Callable[..., None]) -> Callable[..., None]:
         command(lab=lab, **options)
 
     return with_lab
-
-
-def is_typed(option: str) -> bool:
-    """Return whether an option of the present command was given on the command line."""
-    source = click.get_current_context().get_parameter_source(option)
-    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def running_lab(name: str | None) -> "Lab":

@@ -15,8 +15,8 @@ from moefabric.api.commands import FILE, print_result
 from moefabric.config.demand_file import read_demand
 from moefabric.config.plugins import POLICIES, plugin_names, plugin_reference
 from moefabric.core.network_cost import NETWORKS, PRICES, paper_network_usd
-from moefabric.ui.cli.command import CliCommand, CliGroup, completed, json_option
-from moefabric.ui.cli.options import parse_option, positive_rate
+from moefabric.ui.cli.command import cli_command, cli_group, completed, json_option
+from moefabric.ui.cli.options import parse_option, policy_option, positive_rate
 
 if TYPE_CHECKING:
     from moefabric.planner.plan import Plan
@@ -33,12 +33,9 @@ _FACTS: Final = ("reconfigures", "forwards", "splits_by_demand", "suits_patch_pa
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric plan --demand demand.json --degree 3",
-        "moefabric plan --demand demand.json --degree 3 --policy spill --json",
-    ],
+@cli_command(
+    "moefabric plan --demand demand.json --degree 3",
+    "moefabric plan --demand demand.json --degree 3 --policy spill --json",
 )
 @click.option(
     "--demand",
@@ -59,12 +56,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
     metavar="RATE",
     help="Rate of a NIC.",
 )
-@click.option(
-    "--policy",
-    default="mixnet",
-    shell_complete=completed("policies"),
-    help="Name of a policy (`moefabric policy list`), or package.module:Name.",
-)
+@policy_option("Name of a policy (`moefabric policy list`), or package.module:Name.", "mixnet")
 @json_option
 def plan(
     demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: Path | None
@@ -110,7 +102,7 @@ def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
         yield f"  {share.src} to {share.dst}: {parts}"
 
 
-@click.command(cls=CliCommand, examples=["moefabric cost", "moefabric cost --servers 1024 --json"])
+@cli_command("moefabric cost", "moefabric cost --servers 1024 --json")
 @click.option(
     "--servers",
     type=click.IntRange(1, 1_000_000),
@@ -139,9 +131,7 @@ def _price_lines(servers: int, table: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
-@click.group(
-    cls=CliGroup, examples=["moefabric policy list", "moefabric policy check mixnet-spill"]
-)
+@cli_group("moefabric policy list", "moefabric policy check mixnet-spill")
 def policy() -> None:
     """List, write and check policies, which choose circuits for a demand. Needs no root."""
 

@@ -8,7 +8,7 @@ import click
 
 from moefabric.api import commands
 from moefabric.report import formatting
-from moefabric.ui.cli.command import CliCommand, json_beside_files_option
+from moefabric.ui.cli.command import cli_command, json_beside_files_option
 from moefabric.ui.cli.options import parse_option
 
 if TYPE_CHECKING:
@@ -29,12 +29,9 @@ def _share(text: str) -> float:
     return value
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric report out/prototype.json",
-        "moefabric report out/prototype.json --html out/prototype.html",
-    ],
+@cli_command(
+    "moefabric report out/prototype.json",
+    "moefabric report out/prototype.json --html out/prototype.html",
 )
 @click.argument("run", type=commands.FILE)
 @click.option(
@@ -61,12 +58,9 @@ def report(run: Path, html: Path | None, picture: Path | None) -> None:
         commands.print_tables(result)
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric compare before.json after.json",
-        "moefabric compare run-1.json run-2.json after.json --threshold 5%",
-    ],
+@cli_command(
+    "moefabric compare before.json after.json",
+    "moefabric compare run-1.json run-2.json after.json --threshold 5%",
 )
 @click.argument("before", nargs=-1, required=True, type=commands.FILE, metavar="BEFORE...")
 @click.argument("after", type=commands.FILE)

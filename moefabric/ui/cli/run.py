@@ -13,7 +13,7 @@ import click
 from moefabric.api import commands
 from moefabric.report import formatting
 from moefabric.report.formatting import wrapped
-from moefabric.ui.cli.command import CliCommand, json_file_option, json_option
+from moefabric.ui.cli.command import cli_command, json_file_option, json_option
 from moefabric.ui.cli.options import all_of, open_cluster_option, placement_options, settings_option
 
 if TYPE_CHECKING:
@@ -42,12 +42,9 @@ _hosts_option = click.option(
 )
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric run examples/prototype.yaml --json out/run.json --report out/run.html",
-        "moefabric run examples/prototype.yaml --set training.iterations=1",
-    ],
+@cli_command(
+    "moefabric run examples/prototype.yaml --json out/run.json --report out/run.html",
+    "moefabric run examples/prototype.yaml --set training.iterations=1",
 )
 @_experiment_options
 @click.option(
@@ -121,12 +118,9 @@ def _external_processes(text: str) -> frozenset[str]:
     return processes
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric train examples/train/prototype.yaml --json out/train.json",
-        "moefabric train examples/train/prototype.yaml --gating out/gating.npz",
-    ],
+@cli_command(
+    "moefabric train examples/train/prototype.yaml --json out/train.json",
+    "moefabric train examples/train/prototype.yaml --gating out/gating.npz",
 )
 @_experiment_options
 @click.option(
@@ -147,12 +141,9 @@ def train(experiment: Path, hosts: Path | None, settings: tuple[str, ...], **opt
     _carry_out(loaded.train, loaded.operations, **options)
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric sweep examples/sweep/settle.yaml",
-        "moefabric sweep examples/sweep/settle.yaml --out out/settle --resume",
-    ],
+@cli_command(
+    "moefabric sweep examples/sweep/settle.yaml",
+    "moefabric sweep examples/sweep/settle.yaml --out out/settle --resume",
 )
 @click.argument("file", type=commands.FILE, metavar="SWEEP")
 @click.option("--out", type=commands.FILE, help="Folder of the results. Default: out/NAME.")
@@ -190,12 +181,9 @@ def sweep(
     sys.exit(commands.INVALID if result.invalid else 0)
 
 
-@click.command(
-    cls=CliCommand,
-    examples=[
-        "moefabric predict examples/prototype.yaml",
-        "moefabric predict examples/prototype.yaml --set wiring.nic_rate=400Gb/s --json",
-    ],
+@cli_command(
+    "moefabric predict examples/prototype.yaml",
+    "moefabric predict examples/prototype.yaml --set wiring.nic_rate=400Gb/s --json",
 )
 @click.argument("experiment", type=commands.FILE)
 @json_option

@@ -10,7 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from moefabric.config.data_sections import descriptions
-from moefabric.ui.cli.command import CliCommand
+from moefabric.ui.cli.command import cli_command
 
 SCHEMAS: Final = {
     "experiment": "moefabric.config.experiment:ExperimentSpec",
@@ -53,10 +53,7 @@ class _SchemaGenerator(GenerateJsonSchema):
         return result
 
 
-@click.command(
-    cls=CliCommand,
-    examples=["moefabric schema experiment", "moefabric schema fabric > fabric.schema.json"],
-)
+@cli_command("moefabric schema experiment", "moefabric schema fabric > fabric.schema.json")
 @click.argument("kind", type=click.Choice(list(SCHEMAS)))
 def schema(kind: str) -> None:
     """Print the JSON Schema of KIND.

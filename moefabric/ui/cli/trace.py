@@ -10,7 +10,7 @@ from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable, print_
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.core.units import rate_text
 from moefabric.report.formatting import aligned, data_size, seconds
-from moefabric.ui.cli.command import CliGroup, json_beside_files_option
+from moefabric.ui.cli.command import cli_group, json_beside_files_option
 from moefabric.ui.cli.gating import generate
 from moefabric.ui.cli.options import parse_option, positive_rate
 
@@ -35,9 +35,7 @@ _rate_option = click.option(
 )  # fmt: skip
 
 
-@click.group(
-    cls=CliGroup, examples=["moefabric trace info trace.et", "moefabric trace generate --presets"]
-)
+@cli_group("moefabric trace info trace.et", "moefabric trace generate --presets")
 def trace() -> None:
     """Read, convert and generate traces of training jobs.
 

@@ -10,40 +10,27 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
+from moefabric.api.running_fabrics import running_fabric, running_fabrics
+from moefabric.config.plugins import POLICIES, plugin_names
 from moefabric.core.errors import MoefabricError
 from moefabric.core.topology import Fabric
-
-
-def fabric_names() -> list[str]:
-    """Return the names of the fabrics that run."""
-    from moefabric.api.running_fabrics import running_fabrics
-
-    return running_fabrics()
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 
 def _fabric(context: click.Context) -> Fabric:
     """Return the running fabric that the words before mean."""
-    from moefabric.api.running_fabrics import running_fabric
-    from moefabric.runtime.run_directory import FabricWiring, RunDirectory
-
     run_dir = RunDirectory.of_fabric(running_fabric(context.params.get("name")))
     return FabricWiring.from_json(run_dir.wiring_file.read_bytes()).fabric
 
 
-def _servers(context: click.Context, _incomplete: str) -> list[str]:
-    """Return the servers and OCSes; before them the fabrics, one of which may be the first word."""
-    first = [] if context.params.get("name") else fabric_names()
+def _nodes(context: click.Context, *, servers: bool) -> list[str]:
+    """Return OCSes, and servers; before them the fabrics, one of which may be the first word."""
+    names = [] if context.params.get("name") else running_fabrics()
     with suppress(MoefabricError, OSError):
         fabric = _fabric(context)
-        return [*first, *fabric.servers, *(ocs.name for ocs in fabric.ocses.values())]
-    return first
-
-
-def _ocses(context: click.Context, _incomplete: str) -> list[str]:
-    first = [] if context.params.get("name") else fabric_names()
-    with suppress(MoefabricError, OSError):
-        return [*first, *(ocs.name for ocs in _fabric(context).ocses.values())]
-    return first
+        names += fabric.servers if servers else ()
+        names += (ocs.name for ocs in fabric.ocses.values())
+    return names
 
 
 def _nics(context: click.Context, _incomplete: str) -> list[str]:
@@ -55,7 +42,8 @@ def _places(context: click.Context, incomplete: str) -> list[str]:
     """Return the places of captures: all that has frames."""
     fabric = _fabric(context)
     switches = [*fabric.leaves, *fabric.spines]
-    names = [*_servers(context, incomplete), *_nics(context, incomplete), *switches, "management"]
+    nodes, nics = _nodes(context, servers=True), _nics(context, incomplete)
+    names = [*nodes, *nics, *switches, "management"]
     return names + (_circuits(context, incomplete) if "~" in incomplete else [])
 
 
@@ -79,12 +67,6 @@ def _ends(fabric: Fabric, servers: Iterable[str], *, by_nic: bool) -> list[str]:
     return [str(nic) for server in servers for nic in fabric.optical_nics(server)]
 
 
-def _policies(_context: click.Context, _incomplete: str) -> list[str]:
-    from moefabric.config.plugins import POLICIES, plugin_names
-
-    return list(plugin_names(POLICIES))
-
-
 def _models(_context: click.Context, _incomplete: str) -> list[str]:
     from moefabric.config.model import presets
 
@@ -99,13 +81,13 @@ def _keys(context: click.Context, _incomplete: str) -> list[str]:
 
 
 _NAMES: Final[Mapping[str, Callable[[click.Context, str], Iterable[str]]]] = {
-    "fabrics": lambda _context, _incomplete: fabric_names(),
-    "servers": _servers,
-    "ocses": _ocses,
+    "fabrics": lambda _context, _incomplete: running_fabrics(),
+    "servers": lambda context, _incomplete: _nodes(context, servers=True),
+    "ocses": lambda context, _incomplete: _nodes(context, servers=False),
     "nics": _nics,
     "places": _places,
     "circuits": _circuits,
-    "policies": _policies,
+    "policies": lambda _context, _incomplete: plugin_names(POLICIES),
     "models": _models,
     "keys": _keys,
 }
