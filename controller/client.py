@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext
 from typing import Any, Final, NoReturn, Self, TypeVar
@@ -184,8 +185,14 @@ class ControllerClient(Closing):
         """Announce the relays of a region to the EPS's controller; they replace earlier ones."""
         self._request("POST", "/relay", {"region": region, "relays": dict(relays)})
 
-    def wait_ready(self, deadline_s: float) -> dict[str, Any]:
+    def wait_ready(
+        self, deadline_s: float, check: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
         """Wait until all switches are connected and the OCS has answered; return the health.
+
+        Args:
+            deadline_s: How long to wait.
+            check: Called again and again while the controller isn't ready. Its errors end the wait.
 
         Raises:
             ControlError: after `deadline_s`, with what is missing.
@@ -203,6 +210,7 @@ class ControllerClient(Closing):
             if time.monotonic() > deadline:
                 place = self._http.place
                 raise ControlError(f"{place}: not ready within {deadline_s:g} s: {missing}")
+            check()
             time.sleep(_POLL_S)  # no event announces a starting process
 
     def _reconfigure(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,9 +262,18 @@ def wait_for_controllers(wiring: FabricWiring, deadline_s: float) -> None:
     A controller is ready when all its switches have all their rules and its OCS has answered.
 
     Raises:
-        ControlError: after `deadline_s`, with the first controller that isn't ready and why.
+        ControlError: after `deadline_s`, with the first controller that isn't ready and why; at
+            once if the fabric is taken down.
     """
     deadline = time.monotonic() + deadline_s
+    check = partial(_check_life, wiring)
     for region in wiring.controlled:
+        check()
         with ControllerClient.of_region(wiring, region) as client:
-            client.wait_ready(max(0.0, deadline - time.monotonic()))
+            client.wait_ready(max(0.0, deadline - time.monotonic()), check)
+
+
+def _check_life(wiring: FabricWiring) -> None:
+    name = wiring.fabric.name
+    if not RunDirectory.of_fabric(name).is_alive():
+        raise ControlError(f"{name}: was taken down before its controllers were ready")

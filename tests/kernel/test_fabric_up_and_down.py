@@ -17,7 +17,7 @@ import pytest
 from moefabric.api.fabric_view import FabricView
 from moefabric.api.lab import Lab
 from moefabric.controller.client import wait_for_controllers
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import ControlError, FabricError
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.marked_processes import marked_pids
@@ -113,6 +113,13 @@ def test_down_leaves_nothing_and_second_down_is_no_op(machine: Machine) -> None:
     assert machine.down("gone")
     assert_no_trace(machine, "gone", before)
     assert not machine.down("gone")
+
+
+def test_wait_for_controllers_ends_with_the_fabric(machine: Machine) -> None:
+    wiring = machine.up(small_fabric("gone"))
+    machine.down("gone")
+    with pytest.raises(ControlError, match="gone: was taken down before its controllers were"):
+        machine.run(partial(wait_for_controllers, wiring, 60))
 
 
 def test_down_removes_everything_after_fabric_process_was_killed(machine: Machine) -> None:

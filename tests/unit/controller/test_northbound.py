@@ -496,6 +496,17 @@ def test_wait_ready_ends_at_its_deadline() -> None:
         client.wait_ready(0.1)
 
 
+def test_wait_ready_ends_with_the_fabric() -> None:
+    def refuse() -> None:
+        raise ControlError("small: was taken down")
+
+    with (
+        ControllerClient(("127.0.0.1", 1), TOKEN) as client,
+        pytest.raises(ControlError, match="small: was taken down"),
+    ):
+        client.wait_ready(60, refuse)
+
+
 def test_request_leaves_in_one_piece() -> None:
     """A controller that has the headers would otherwise wait for the body."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
