@@ -1,6 +1,7 @@
 """Kinds of files, told by their outermost keys, so that a wrong one names the command for it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,31 +20,26 @@ _KINDS: Final = {
     "prediction": ("is a prediction", "no command", "a prediction"),
 }
 """By kind: what a file of it does, which command takes it, and what it is."""
+_KEYS: Final = (
+    ({"sweep"}, "sweep"),
+    ({"manifest", "experiment"}, "result"),
+    ({"experiment", "inputs"}, "prediction"),
+    ({"experiment", "fabric"}, ""),
+    ({"experiment"}, "experiment"),
+    ({"fabric"}, "fabric"),
+    ({"architectures"}, "model"),
+    ({"model_type"}, "model"),
+)
+"""Outermost keys and the kind that they tell; the first that a document has count."""
 _START: Final = 1 << 16
 
 
 def kind_of(document: object) -> str:
     """Return the kind of a document by its outermost keys; empty if it is told by none."""
-    match document:
-        case {"sweep": _}:
-            kind = "sweep"
-        case {"manifest": _, "experiment": _}:
-            kind = "result"
-        case {"experiment": _, "inputs": _}:
-            kind = "prediction"
-        case {"experiment": _, "fabric": _}:
-            kind = ""
-        case {"experiment": _}:
-            kind = "experiment"
-        case {"fabric": _}:
-            kind = "fabric"
-        case {"architectures": _} | {"model_type": _}:
-            kind = "model"
-        case {"hosts": _, **rest} if rest.keys() <= {"defaults"}:
-            kind = "hosts"
-        case _:
-            kind = ""
-    return kind
+    keys = set(document) if isinstance(document, dict) else set()
+    if "hosts" in keys and keys <= {"hosts", "defaults"}:
+        return "hosts"
+    return next((kind for known, kind in _KEYS if known <= keys), "")
 
 
 def refuse_other_kind(path: Path, needed: str) -> None:
@@ -55,13 +51,9 @@ def refuse_other_kind(path: Path, needed: str) -> None:
     Raises:
         SpecError: If it is of another kind; it names the command that takes it.
     """
-    if _is_result(path):
-        kind = "result"
-    else:
-        try:
-            kind = kind_of(read_yaml(path))
-        except SpecError:
-            kind = ""
+    kind = "result" if _is_result(path) else ""
+    with suppress(SpecError):
+        kind = kind or kind_of(read_yaml(path))
     _refuse(kind, path, needed)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -206,15 +206,19 @@ def change_keys(document: dict[str, Any], changes: Mapping[str, Any]) -> None:
         raise SpecError(errors)
 
 
-def document_value(value: Any) -> Any:
-    """Return a value of Python as YAML would give it: lists, mappings, numbers and text."""
+def document_value(value: Any, path_text: Callable[[PurePath], str] = str) -> Any:
+    """Return a value of Python as YAML would give it: lists, mappings, numbers and text.
+
+    Args:
+        path_text: Returns the text of a path.
+    """
     match value:
         case Mapping():
-            return {str(key): document_value(entry) for key, entry in value.items()}
+            return {str(key): document_value(entry, path_text) for key, entry in value.items()}
         case list() | tuple():
-            return [document_value(entry) for entry in value]
+            return [document_value(entry, path_text) for entry in value]
         case PurePath():
-            return str(value)
+            return path_text(value)
         case _:
             return value
 

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import file_digest, sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.input_file import document_value
 from moefabric.config.section import Section
 from moefabric.core.errors import SpecError
 
@@ -27,7 +29,7 @@ def input_digests(spec: ExperimentSpec, folder: Path) -> list[tuple[str, str, st
         SpecError: A file can't be read.
     """
     values = spec.model_dump(mode="python", exclude_defaults=True)
-    text = json.dumps(_named(values), sort_keys=True, default=str)
+    text = json.dumps(document_value(values, attrgetter("name")), sort_keys=True, default=str)
     experiment = EXPERIMENT, spec.experiment, sha256(text.encode()).hexdigest()
     return [
         experiment,
@@ -90,15 +92,3 @@ def named_paths(value: Any, place: str = "") -> Iterator[tuple[str, Path]]:
         case Sequence():
             for number, entry in enumerate(value):
                 yield from named_paths(entry, f"{place}[{number}]")
-
-
-def _named(value: Any) -> Any:
-    """Return a value with the names of files in the place of their paths."""
-    match value:
-        case Path():
-            return value.name
-        case Mapping():
-            return {str(key): _named(entry) for key, entry in value.items()}
-        case list() | tuple():
-            return [_named(entry) for entry in value]
-    return value

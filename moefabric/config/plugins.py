@@ -9,7 +9,7 @@ A reference may end with arguments of that call, as in `bigmac(r=0.25)`: keyword
 number, a word, true or false.
 
 Files may come from others. A part that no package registers is looked at before anything is called,
-and commands let files name modules of installed distributions only (`installed_modules_only`).
+and commands let files name modules of installed distributions only (`modules_in_files`).
 """
 
 import re
@@ -113,19 +113,9 @@ _from_settings: ContextVar[set[str] | None] = ContextVar("from_settings", defaul
 
 
 @contextmanager
-def installed_modules_only() -> Iterator[None]:
-    """Let files name modules of installed distributions only."""
-    earlier = _from_settings.set(set())
-    try:
-        yield
-    finally:
-        _from_settings.reset(earlier)
-
-
-@contextmanager
-def any_modules() -> Iterator[None]:
-    """Let files name all modules that Python finds, also in the current folder."""
-    earlier = _from_settings.set(None)
+def modules_in_files(*, installed_only: bool) -> Iterator[None]:
+    """Let files name modules of installed distributions, or all that Python finds."""
+    earlier = _from_settings.set(set() if installed_only else None)
     try:
         yield
     finally:

@@ -31,6 +31,7 @@ from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Nod
 
 _COMMUNICATION: Final = "record_param_comms"
 _GROUPS: Final = "process_group:init"
+_WITH_OTHER_RANK: Final = {"send", "receive", "broadcast", "reduce", "gather", "scatter"}
 _NO_TIMES: Final = "the trace has no times: computation takes none"
 _SILENT: Final = (
     "a rank has no calls of communication (record_param_comms or c10d): it does nothing"
@@ -193,21 +194,15 @@ class _Rank:
             self.unlisted.add(group_name)
         splits = inputs[first + 4] if len(inputs) > first + 4 else []
         self._remember_size(entry, group_name, splits)
-        node = Node(entry.number, "collective", name=str(name), group=group_name)
         peer = members[peer] if 0 <= peer < len(members) else peer
-        if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
-            node = replace(node, kind=kind, group=WORLD, peer=peer)
-        else:
-            rooted = kind in {"broadcast", "reduce", "gather", "scatter"}
-            node = replace(node, collective=kind, root=peer if rooted else 0)
+        other = peer if kind in _WITH_OTHER_RANK else 0
+        node = recorded.call_node(entry.number, str(name), kind, group_name, other)
         return RecordedCall(self._sized(entry, node, splits), (group_name, number))
 
     def _operator(self, entry: "_Entry", arguments: Arguments) -> RecordedCall:
         """Return the call of an operator of c10d."""
         kind = recorded.call_kind(entry.name)
         assert kind is not None
-        assert kind != "wait"
-        assert kind != "init"
         splits = entry.argument(arguments.splits)
         splits = splits if isinstance(splits, list) else []
         elements = [sum(tensor[3] for tensor in entry.tensors(n)) for n in arguments.whole or ()]
@@ -222,17 +217,13 @@ class _Rank:
         root = entry.argument(arguments.root)
         root = root if is_count(root, recorded.MAX_RANKS) else 0
         root = members[root] if root < len(members) else root
-        size = sum(tensor[3] * tensor[4] for tensor in entry.tensors(arguments.sent))
-        node = Node(entry.number, "collective", name=entry.name, group=group)
-        if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
-            node = replace(node, kind=kind, group=WORLD, peer=root, size=size)
-            return RecordedCall(node, (group, entry.number))
-        node = replace(node, collective=kind, root=root)
+        sent = entry.tensors(arguments.sent)
+        node = recorded.call_node(entry.number, entry.name, kind, group, root)
+        parts = {"barrier": 0, "scatter": len(members) or 1}.get(kind, 1)
+        node = replace(node, size=parts * sum(tensor[3] * tensor[4] for tensor in sent))
         if kind == "all_to_all":
-            rows = splits or [tensor[3] for tensor in entry.tensors(arguments.sent)]
-            node = self._split(entry, replace(node, size=size), rows if len(rows) > 1 else [])
-        elif kind != "barrier":
-            node = replace(node, size=size * (len(members) or 1 if kind == "scatter" else 1))
+            rows = splits or [tensor[3] for tensor in sent]
+            node = self._split(entry, node, rows if len(rows) > 1 else [])
         return RecordedCall(node, (group, entry.number))
 
     def _remember_size(self, entry: "_Entry", group: str, splits: Any) -> None:

@@ -150,7 +150,7 @@ def _call(
         return value
 
     kind = recorded.call_kind(str(facts["Collective name"]))
-    if kind is None or kind == "wait" or kind == "init":  # noqa: PLR1714 - as below
+    if kind in {None, "wait", "init"}:
         raise fault("Collective name")
     group = str(facts.get("Process Group Name", WORLD))
     if "Process Group Ranks" in facts:
@@ -160,15 +160,10 @@ def _call(
     width = recorded.TYPE_BYTES.get(str(facts.get("dtype", "")).lower())
     if width is None:
         raise fault("dtype")
-    if kind == "send" or kind == "receive":  # noqa: PLR1714 - mypy narrows by these
-        peer = count("Dst Rank" if kind == "send" else "Src Rank")
-        size = count("In msg nelems") * width
-        return RecordedCall(Node(number, kind, activity.name, size=size, peer=peer))
-    root = count("Root") if "Root" in facts else 0
-    node = Node(number, "collective", activity.name, collective=kind, group=group, root=root)
-    if kind == "barrier":
-        return RecordedCall(node)
-    size = count("In msg nelems") * width
+    end = {"send": "Dst Rank", "receive": "Src Rank"}.get(kind, "Root")
+    other = 0 if end == "Root" and end not in facts else count(end)
+    node = recorded.call_node(number, activity.name, kind, group, other)
+    size = 0 if kind == "barrier" else count("In msg nelems") * width
     splits = _ranks(facts.get("In split size", "[]"), None)
     rows = sum(splits)
     if kind == "all_to_all" and len(set(splits)) > 1 and rows and size % rows == 0:

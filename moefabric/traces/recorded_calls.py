@@ -109,6 +109,25 @@ def call_kind(name: str) -> CallKind | None:
     return _KINDS.get(letters(name))
 
 
+def call_node(number: int, name: str, kind: CallKind, group: str, other: int) -> Node:
+    """Return a collective, or a message, whose size isn't known yet.
+
+    Args:
+        number: Number of the operation.
+        name: Its recorded name.
+        kind: Its kind, which is neither a wait nor the start of a group.
+        group: Group of the collective.
+        other: Rank of the root, or of the other end of a message.
+    """
+    match kind:
+        case "wait" | "init":
+            raise AssertionError(kind)
+        case "send" | "receive":
+            return Node(number, kind, name, peer=other)
+        case _:
+            return Node(number, "collective", name, collective=kind, group=group, root=other)
+
+
 def letters(name: str) -> str:
     """Return the letters of a recorded name after its prefix: `alltoallbase`."""
     return "".join(letter for letter in name.lower().rpartition(":")[2] if letter.isalpha())

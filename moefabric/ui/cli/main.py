@@ -204,6 +204,6 @@ def main(context: click.Context) -> None:
     `--name`, or from the variable MOEFABRIC_FABRIC; one that runs alone needs none. `--json` prints
     JSON, `--json=FILE` writes it.
     """
-    from moefabric.config.plugins import installed_modules_only
+    from moefabric.config.plugins import modules_in_files
 
-    context.with_resource(installed_modules_only())
+    context.with_resource(modules_in_files(installed_only=True))

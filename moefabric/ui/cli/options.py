@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from moefabric.api.commands import FILE
-from moefabric.config.plugins import any_modules
+from moefabric.config.plugins import modules_in_files
 from moefabric.core.machines import Strategy
 from moefabric.core.units import rate_bps
 from moefabric.runtime.environment import named_variables
@@ -39,7 +39,7 @@ ocs_option = click.option(
 
 def _choose_plugins(context: click.Context, _option: click.Parameter, choice: str) -> None:
     if choice == "any":
-        context.with_resource(any_modules())
+        context.with_resource(modules_in_files(installed_only=False))
 
 
 settings_option = all_of(

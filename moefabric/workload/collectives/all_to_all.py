@@ -8,19 +8,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.collectives.schedule import Call, Schedule
-from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of
-from moefabric.workload.graphs.execution_graph import CollectiveKind
+from moefabric.workload.collectives.schedule import Call
+from moefabric.workload.collectives.steps import Numbers, RankSteps, StepwiseSchedule
 
 
-class WindowedAllToAll:
+class WindowedAllToAll(StepwiseSchedule):
     """An all-to-all with a bounded number of rounds in flight.
 
     A round of a rank starts when its round `window` before has ended. With a window of one round
     this is MPI's pairwise exchange; without a bound, all messages start at once.
     """
 
-    kinds: Sequence[CollectiveKind] = ("all_to_all",)
+    kinds = ("all_to_all",)
 
     def __init__(self, window: int | None = 4, name: str = "windowed") -> None:
         """Choose the window.
@@ -36,9 +35,8 @@ class WindowedAllToAll:
             raise SpecError([(f"schedule {name}", f"a window of {window} rounds sends nothing")])
         self.window, self.name = window, name
 
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of an all-to-all."""
-        ranks = [RankSteps() for _ in range(call.ranks)]
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of an all-to-all."""
         window = self.window or call.ranks
         for rank, steps in enumerate(ranks):
             steps.copy(call.input_part(rank, rank), call.output_part(rank, rank), "local")
@@ -50,7 +48,6 @@ class WindowedAllToAll:
                 part = call.output_part(rank, source)
                 received = steps.receive(source, part, "exchange", after=after)
                 rounds.append(tuple(sorted({*sent, *received})))
-        return schedule_of(self.name, call, ranks)
 
 
 PAIRWISE: Final = WindowedAllToAll(1, "pairwise")

@@ -4,22 +4,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from moefabric.workload.collectives.all_to_all import WindowedAllToAll
-from moefabric.workload.collectives.schedule import Call, Extent, Schedule
-from moefabric.workload.collectives.steps import RankSteps, move, schedule_of, transfer
-from moefabric.workload.graphs.execution_graph import COLLECTIVES, CollectiveKind
+from moefabric.workload.collectives.schedule import Call, Extent
+from moefabric.workload.collectives.steps import RankSteps, StepwiseSchedule, move, transfer
+from moefabric.workload.graphs.execution_graph import COLLECTIVES
 
 
-class Direct:
+class Direct(StepwiseSchedule):
     """Every collective but the barrier, without a rank in between."""
 
     name = "direct"
-    kinds: Sequence[CollectiveKind] = tuple(one for one in COLLECTIVES if one != "barrier")
+    kinds = tuple(one for one in COLLECTIVES if one != "barrier")
 
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of a collective."""
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of a collective."""
         if call.kind == "all_to_all":
-            return WindowedAllToAll(None, self.name).schedule(call)
-        ranks = [RankSteps() for _ in range(call.ranks)]
+            WindowedAllToAll(None).add_steps(call, ranks)
         pairs = [(r, (r + i) % call.ranks) for r in range(call.ranks) for i in range(1, call.ranks)]
         if call.kind in {"all_reduce", "reduce_scatter"}:
             for rank, peer in pairs:
@@ -35,7 +34,6 @@ class Direct:
                     transfer(ranks, *ends, whole, call.kind, add=call.kind == "reduce")
         if call.kind in {"gather", "scatter"}:
             _parts_with_root(call, ranks)
-        return schedule_of(self.name, call, ranks)
 
 
 def _parts_with_root(call: Call, ranks: Sequence[RankSteps]) -> None:

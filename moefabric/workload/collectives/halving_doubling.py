@@ -11,24 +11,22 @@ from collections.abc import Sequence
 from typing import Final
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
-from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of, transfer
-from moefabric.workload.graphs.execution_graph import CollectiveKind
+from moefabric.workload.collectives.schedule import Call, Extent, cut
+from moefabric.workload.collectives.steps import Numbers, RankSteps, StepwiseSchedule, transfer
 
 
-class HalvingDoubling:
+class HalvingDoubling(StepwiseSchedule):
     """All-reduce of any number of ranks; reduce-scatter and all-gather of a power of two."""
 
     name = "halving-doubling"
-    kinds: Sequence[CollectiveKind] = ("all_reduce", "reduce_scatter", "all_gather")
+    kinds = ("all_reduce", "reduce_scatter", "all_gather")
 
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of an all-reduce, a reduce-scatter or an all-gather.
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of an all-reduce, a reduce-scatter or an all-gather.
 
         Raises:
             SpecError: If the last two are of a number of ranks that is no power of two.
         """
-        ranks = [RankSteps() for _ in range(call.ranks)]
         power = 1 << (call.ranks.bit_length() - 1)
         pairs = call.ranks - power
         if pairs and call.kind != "all_reduce":
@@ -48,7 +46,6 @@ class HalvingDoubling:
             _exchange(ranks, active, shards, halves=False)
         for even in range(0, 2 * pairs, 2):
             transfer(ranks, even + 1, even, whole, "unfold")
-        return schedule_of(self.name, call, ranks)
 
 
 def _exchange(
@@ -74,18 +71,17 @@ def _block(shards: Sequence[Extent], place: int, size: int) -> Extent:
     return Extent(start.buffer, start.offset, shards[first + size - 1].end - start.offset)
 
 
-class Dissemination:
+class Dissemination(StepwiseSchedule):
     """A barrier in log2(n) rounds, each of one byte to the rank 2^round further on.
 
     Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988.
     """
 
     name = "dissemination"
-    kinds: Sequence[CollectiveKind] = ("barrier",)
+    kinds = ("barrier",)
 
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of a barrier."""
-        ranks = [RankSteps() for _ in range(call.ranks)]
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of a barrier."""
         distances = [1 << turn for turn in range((call.ranks - 1).bit_length())]
         for rank, steps in enumerate(ranks):
             token, arrived = steps.take_scratch(1), Numbers()
@@ -93,7 +89,6 @@ class Dissemination:
                 steps.send((rank + distance) % call.ranks, token, "barrier", after=arrived)
                 source = (rank - distance) % call.ranks
                 arrived += steps.receive(source, steps.take_scratch(1), "barrier")
-        return schedule_of(self.name, call, ranks)
 
 
 HALVING_DOUBLING: Final = HalvingDoubling()

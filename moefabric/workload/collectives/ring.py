@@ -19,16 +19,15 @@ from typing import Final
 import numpy as np
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
-from moefabric.workload.collectives.steps import RankSteps, schedule_of, transfer
+from moefabric.workload.collectives.schedule import Call, Extent, cut
+from moefabric.workload.collectives.steps import RankSteps, StepwiseSchedule, transfer
 from moefabric.workload.collectives.tree import Tree
-from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 
-class Ring:
+class Ring(StepwiseSchedule):
     """All-reduce, reduce-scatter and all-gather by one or more rings."""
 
-    kinds: Sequence[CollectiveKind] = ("all_reduce", "reduce_scatter", "all_gather")
+    kinds = ("all_reduce", "reduce_scatter", "all_gather")
 
     def __init__(self, rings: int = 1, name: str = "ring") -> None:
         """Choose the number of rings.
@@ -44,9 +43,8 @@ class Ring:
             raise SpecError([(f"schedule {name}", f"{rings} rings carry nothing")])
         self.rings, self.name = rings, name
 
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of an all-reduce, a reduce-scatter or an all-gather."""
-        ranks = [RankSteps() for _ in range(call.ranks)]
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of an all-reduce, a reduce-scatter or an all-gather."""
         orders = ring_orders(call, self.rings)
         parts = [cut(call.shard(rank), len(orders), call.element) for rank in range(call.ranks)]
         for number, order in enumerate(orders):
@@ -55,7 +53,6 @@ class Ring:
                 _pass_around(ranks, order, shards, add=True)
             if call.kind != "reduce_scatter":
                 _pass_around(ranks, order, shards, add=False)
-        return schedule_of(self.name, call, ranks)
 
 
 def _pass_around(

@@ -11,9 +11,8 @@ from itertools import accumulate
 from typing import Final
 
 from moefabric.core.errors import SpecError
-from moefabric.workload.collectives.schedule import Call, Extent, Schedule, Via, cut
-from moefabric.workload.collectives.steps import RankSteps, move, schedule_of, transfer
-from moefabric.workload.graphs.execution_graph import CollectiveKind
+from moefabric.workload.collectives.schedule import Call, Extent, Via, cut
+from moefabric.workload.collectives.steps import RankSteps, StepwiseSchedule, move, transfer
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class _Message:
     fragments: tuple[_Fragment, ...]
 
 
-class MixNetAllToAll:
+class MixNetAllToAll(StepwiseSchedule):
     """The all-to-all of MixNet (section 5.3 of the paper, figure 8).
 
     1. For each other server, the ranks whose NICs have a circuit to it are the delegates; without
@@ -50,11 +49,10 @@ class MixNetAllToAll:
     """
 
     name = "mixnet"
-    kinds: Sequence[CollectiveKind] = ("all_to_all",)
+    kinds = ("all_to_all",)
 
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of an all-to-all."""
-        ranks = [RankSteps() for _ in range(call.ranks)]
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of an all-to-all."""
         gathered: list[list[int]] = [[] for _ in ranks]
         for message in _messages(call):
             block, arrived = _blocks(call, message, ranks)
@@ -72,7 +70,6 @@ class MixNetAllToAll:
                     part, place = call.input_part(rank, peer), call.output_part(peer, rank)
                     after = tuple(gathered[rank])
                     transfer(ranks, rank, peer, part, "intra-host", to=place, after=after)
-        return schedule_of(self.name, call, ranks)
 
 
 def _input(call: Call, fragment: _Fragment) -> Extent:
@@ -148,7 +145,7 @@ def _divided(fragments: Sequence[_Fragment], parts: int) -> Iterator[list[_Fragm
         yield own
 
 
-class HierarchicalAllToAll:
+class HierarchicalAllToAll(StepwiseSchedule):
     """The two-dimensional hierarchical all-to-all of Tutel (MLSys 2023, section 4.3).
 
     `intra-host`: rank j of a server gets all bytes of its server that go to ranks j of servers.
@@ -156,10 +153,10 @@ class HierarchicalAllToAll:
     """
 
     name = "hierarchical"
-    kinds: Sequence[CollectiveKind] = ("all_to_all",)
+    kinds = ("all_to_all",)
 
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of an all-to-all.
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of an all-to-all.
 
         Raises:
             SpecError: If servers differ in their numbers of ranks, or ranks of a server are not
@@ -171,12 +168,10 @@ class HierarchicalAllToAll:
         if ordered != list(range(call.ranks)) or {*map(len, members)} != {width}:
             fault = "each server needs the same number of ranks, with neighbouring numbers"
             raise SpecError([(f"schedule {self.name}", fault)])
-        ranks = [RankSteps() for _ in range(call.ranks)]
         for own in members:
             for local, carrier in enumerate(own):
                 for others in members:
                     _to_server(call, ranks, own, carrier, others[local])
-        return schedule_of(self.name, call, ranks)
 
 
 def _to_server(

@@ -5,6 +5,7 @@ for an earlier one only if both touch the same bytes and one of them writes them
 at the same time, and additions to the same bytes may follow one another in any order.
 """
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Final, Literal
 from moefabric.workload.collectives.schedule import (
     BufferName,
     Call,
+    CollectiveSchedule,
     Extent,
     Schedule,
     Step,
@@ -190,6 +192,25 @@ def move(
     if to != extent:
         ranks[source].copy(extent, to, phase)
     return ()
+
+
+class StepwiseSchedule(CollectiveSchedule):
+    """A schedule that names the steps of all ranks one after the other."""
+
+    def schedule(self, call: Call) -> Schedule:
+        """Return the steps of a collective."""
+        ranks = [RankSteps() for _ in range(call.ranks)]
+        self.add_steps(call, ranks)
+        return schedule_of(self.name, call, ranks)
+
+    @abstractmethod
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of a collective.
+
+        Args:
+            call: The collective.
+            ranks: The steps of each rank.
+        """
 
 
 def schedule_of(name: str, call: Call, ranks: Sequence[RankSteps]) -> Schedule:

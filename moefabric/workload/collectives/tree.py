@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from moefabric.workload.collectives.schedule import Call, Extent, Schedule, cut
-from moefabric.workload.collectives.steps import Numbers, RankSteps, schedule_of, transfer
+from moefabric.workload.collectives.schedule import Call, Extent, cut
+from moefabric.workload.collectives.steps import Numbers, RankSteps, StepwiseSchedule, transfer
 from moefabric.workload.graphs.execution_graph import CollectiveKind
 
 CHUNKS: Final = 32
@@ -23,7 +23,7 @@ Parent = Callable[[int], int | None]
 """Returns the parent of a rank; None for the root."""
 
 
-class Tree:
+class Tree(StepwiseSchedule):
     """All-reduce over two trees; broadcast and reduce over one."""
 
     def __init__(
@@ -37,9 +37,8 @@ class Tree:
         """
         self.name, self.kinds, self._parent = name, kinds, parent
 
-    def schedule(self, call: Call) -> Schedule:
-        """Return the steps of an all-reduce, a broadcast or a reduce."""
-        ranks = [RankSteps() for _ in range(call.ranks)]
+    def add_steps(self, call: Call, ranks: Sequence[RankSteps]) -> None:
+        """Add the steps of an all-reduce, a broadcast or a reduce."""
         sent: dict[tuple[int, int, str], Numbers] = {}
 
         def pass_on(sender: int, receiver: int, chunk: Extent, phase: str) -> None:
@@ -63,7 +62,6 @@ class Tree:
                 if call.kind != "reduce":
                     for child, above in order:
                         pass_on(above, child, chunk, "broadcast")
-        return schedule_of(self.name, call, ranks)
 
 
 def chunks_of(call: Call, extent: Extent) -> tuple[Extent, ...]:

@@ -1,28 +1,15 @@
-"""Times of an execution graph on an ideal network, for pictures and for bounds.
+"""Times of an execution graph on an ideal network, for bounds.
 
 A message takes as long as its bytes at the rate of one NIC, a collective as long as the bytes of
-its busiest rank, and neither slows another one down. With an infinite rate, the end of the timeline
-is the critical path of the computation.
+its busiest rank, and neither slows another one down. With an infinite rate, a graph takes as
+long as the critical path of the computation.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Self
 
 from moefabric.core.errors import SpecError
 from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The time of one operation: from its readiness, or its rank's call, to its end, in seconds."""
-
-    rank: int
-    node: Node
-    start_s: float
-    end_s: float
 
 
 def sent_bytes(node: Node, ranks: int) -> int:
@@ -58,65 +45,55 @@ def collective_bytes(nodes: Sequence[Node]) -> int:
     return max(sent, *received)
 
 
-def timeline(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> Iterator[Interval]:
-    """Yield the intervals of all operations, each after those that it waits for.
+def lengths_s(graph: ExecutionGraph, rates: Sequence[float]) -> list[float]:
+    """Return the times of a graph without faults, in seconds.
 
     Args:
-        graph: A graph without faults.
-        bytes_per_s: Rate of a NIC, each way.
+        graph: The graph.
+        rates: Rates of a NIC, each way, in bytes a second.
 
     Raises:
         SpecError: If operations of several ranks wait for each other.
     """
-    return _intervals(_Order.of(graph), bytes_per_s)
+    meetings = list(graph.meetings())
+    before = _waits(graph, meetings)
+    return [max(_ends_s(meetings, before, rate).values(), default=0.0) for rate in rates]
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Dependencies of operations, and an order in which each operation follows its dependencies.
-
-    Attributes:
-        meetings: Operations that end together, with their ranks.
-        waits: Numbers of the meetings for which an operation waits, by rank and operation.
-        ordered: Numbers of all meetings.
-    """
-
-    meetings: Sequence[Sequence[tuple[int, Node]]]
-    waits: Mapping[tuple[int, int], Sequence[int]]
-    ordered: Sequence[int]
-
-    @classmethod
-    def of(cls, graph: ExecutionGraph) -> Self:
-        meetings = list(graph.meetings())
-        number_of = {(rank, one.number): n for n, own in enumerate(meetings) for rank, one in own}
-        waits = {
-            (rank, number): [number_of[rank, one] for one in before]
-            for rank in graph.ranks
-            for number, before in graph.dependencies(rank).items()
-        }
-        order = TopologicalSorter[int]()
-        for n, own in enumerate(meetings):
-            order.add(n, *(one for rank, node in own for one in waits[rank, node.number]))
-        try:
-            return cls(meetings, waits, tuple(order.static_order()))
-        except CycleError as error:
-            members = ((rank, node.number) for n in error.args[1] for rank, node in meetings[n])
-            rank, number = min(place for place in members if waits[place])
-            message = f"operation {number} waits for operations of other ranks that wait for it"
-            raise SpecError([(f"rank {rank}", message)]) from None
+def _waits(
+    graph: ExecutionGraph, meetings: Sequence[Sequence[tuple[int, Node]]]
+) -> dict[int, Sequence[int]]:
+    """Return the meetings that each meeting waits for, each meeting after those."""
+    number_of = {(rank, one.number): n for n, own in enumerate(meetings) for rank, one in own}
+    waits = {
+        (rank, number): [number_of[rank, one] for one in before]
+        for rank in graph.ranks
+        for number, before in graph.dependencies(rank).items()
+    }
+    of_meetings = {
+        n: [one for rank, node in own for one in waits[rank, node.number]]
+        for n, own in enumerate(meetings)
+    }
+    try:
+        return {n: of_meetings[n] for n in TopologicalSorter(of_meetings).static_order()}
+    except CycleError as error:
+        members = ((rank, node.number) for n in error.args[1] for rank, node in meetings[n])
+        rank, number = min(place for place in members if waits[place])
+        message = f"operation {number} waits for operations of other ranks that wait for it"
+        raise SpecError([(f"rank {rank}", message)]) from None
 
 
-def _intervals(order: _Order, bytes_per_s: float) -> Iterator[Interval]:
-    ends_s = [0.0] * len(order.meetings)
-    for n in order.ordered:
-        meeting = order.meetings[n]
-        starts_s = [
-            max((ends_s[one] for one in order.waits[rank, node.number]), default=0.0)
-            for rank, node in meeting
-        ]
-        ends_s[n] = max(starts_s) + _seconds([node for _, node in meeting], bytes_per_s)
-        for (rank, node), start_s in zip(meeting, starts_s, strict=True):
-            yield Interval(rank, node, start_s, ends_s[n])
+def _ends_s(
+    meetings: Sequence[Sequence[tuple[int, Node]]],
+    waits: Mapping[int, Sequence[int]],
+    bytes_per_s: float,
+) -> dict[int, float]:
+    """Return the end of each meeting in seconds."""
+    ends_s: dict[int, float] = {}
+    for n, before in waits.items():
+        seconds = _seconds([node for _, node in meetings[n]], bytes_per_s)
+        ends_s[n] = max((ends_s[one] for one in before), default=0.0) + seconds
+    return ends_s
 
 
 def _seconds(nodes: Sequence[Node], bytes_per_s: float) -> float:
@@ -125,16 +102,3 @@ def _seconds(nodes: Sequence[Node], bytes_per_s: float) -> float:
         return nodes[0].duration_s
     size = collective_bytes(nodes) if nodes[0].kind == "collective" else nodes[0].size
     return size / bytes_per_s
-
-
-def length_s(graph: ExecutionGraph, bytes_per_s: float = math.inf) -> float:
-    """Return the end of the timeline in seconds."""
-    return lengths_s(graph, [bytes_per_s])[0]
-
-
-def lengths_s(graph: ExecutionGraph, rates: Sequence[float]) -> list[float]:
-    """Return the ends of the timelines with NICs of several rates, in bytes a second."""
-    order = _Order.of(graph)
-    return [
-        max((interval.end_s for interval in _intervals(order, rate)), default=0.0) for rate in rates
-    ]

@@ -212,12 +212,12 @@ def test_files_name_modules_of_installed_packages_and_settings_any(folder: Path)
     foreign = folder / "foreign.yaml"
     foreign.write_text(text.replace("policy: mixnet}", "policy: 'lab_policy:Own'}"))
     own = EXAMPLES / "prototype.yaml"
-    with plugins.installed_modules_only():
+    with plugins.modules_in_files(installed_only=True):
         with pytest.raises(SpecError, match="no installed package has the module lab_policy"):
             load_experiment(foreign)
         assert not (folder / "imported").exists()
         load_experiment(own, ["fabrics[1].policy=moefabric.planner.joint:Joint"])
         load_experiment(own, ["fabrics[1].policy=lab_policy:Own"])
-        with plugins.any_modules():
+        with plugins.modules_in_files(installed_only=False):
             load_experiment(foreign)
     load_experiment(foreign)

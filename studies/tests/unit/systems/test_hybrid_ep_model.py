@@ -20,7 +20,7 @@ from moefabric_studies.systems.hybrid_ep.stream_model import (
     worker_bytes,
 )
 
-from moefabric.workload.graphs.timeline import length_s
+from moefabric.workload.graphs.timeline import lengths_s
 
 TABLE_VII = [
     (8, 1, 56, 0), (8, 2, 24, 8), (8, 4, 8, 24), (8, 8, 0, 56),
@@ -119,7 +119,7 @@ def test_graph_on_an_ideal_network_takes_the_time_of_the_formula(domain: int) ->
     layer = MoeLayer(16e6, 8e6, 12e-3)
     sent = HybridEpPass((8,), (domain,), (16e6,), 8e6, 12e-3)
     assert not list(sent.graph().faults())
-    assert length_s(sent.graph(), 1e9) == pytest.approx(layer_s(layer, [NIC], (domain,)))
+    assert lengths_s(sent.graph(), [1e9]) == [pytest.approx(layer_s(layer, [NIC], (domain,)))]
 
 
 @pytest.mark.parametrize("domains", list(candidates((2, 4))))
@@ -144,21 +144,21 @@ def test_graph_of_two_levels_has_no_faults_and_all_bytes(domains: tuple[int, ...
 
 def test_gathered_experts_delay_the_dispatch_only_if_they_take_longer_than_attention() -> None:
     short = HybridEpPass((8,), (8,), (0.0,), 1e6, 10e-3, encode_s=1e-3, decode_s=1e-4)
-    assert length_s(short.graph(), 1e9) == pytest.approx(10e-3)
+    assert lengths_s(short.graph(), [1e9]) == [pytest.approx(10e-3)]
     late = HybridEpPass((8,), (8,), (0.0,), 1e6, 10e-3, encode_s=6e-3, decode_s=1e-4)
-    assert length_s(late.graph(), 1e9) == pytest.approx((6 + 7 + 0.7) * 1e-3)
+    assert lengths_s(late.graph(), [1e9]) == [pytest.approx((6 + 7 + 0.7) * 1e-3)]
 
 
 @pytest.mark.parametrize("domain", [2, 8])
 def test_backward_pass_follows_the_forward_pass(domain: int) -> None:
     sent = HybridEpPass((8,), (domain,), (8e6,), 1e6, 10e-3, 5e-3)
     all_to_alls_s = 4 * 8e-3 * (1 - domain / 8)
-    assert length_s(sent.graph(), 1e9) == pytest.approx(15e-3 + all_to_alls_s)
+    assert lengths_s(sent.graph(), [1e9]) == [pytest.approx(15e-3 + all_to_alls_s)]
 
 
 def test_plain_pass_is_four_all_to_alls_and_computation() -> None:
     graph = plain_pass(8, 8e6, 1e-3, 2e-3).graph()
-    assert length_s(graph, 1e9) == pytest.approx(3e-3 + 4 * 7e-3)
+    assert lengths_s(graph, [1e9]) == [pytest.approx(3e-3 + 4 * 7e-3)]
     assert all_to_all_s(MoeLayer(8e6, 0.0, 0.0), [NIC], (1,)) == pytest.approx(7e-3)
 
 
