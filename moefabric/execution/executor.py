@@ -137,8 +137,8 @@ class Executor:
             self.transfers,
             self.reconfigurator,
             self._timers,
-            observer=self._observer,
-            calls=calls or Calls(),
+            self._observer,
+            calls or Calls(),
         )
         self._choices = CircuitChoices(fabric, policy)
         self._calls, self._settings = calls, settings
