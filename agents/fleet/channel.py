@@ -173,16 +173,12 @@ def connect_local(
 
 
 def wait(
-    channels: Iterable[Channel],
-    is_done: Callable[[Channel], bool],
-    deadline_s: float,
-    stop: Callable[[Channel], bool] = lambda _: False,
+    channels: Iterable[Channel], is_done: Callable[[Channel], bool], deadline_s: float
 ) -> list[Channel]:
-    """Read from channels until each is done or gone, `stop` holds for one, or the deadline passes.
+    """Read from channels until each is done or gone, or the deadline passes.
 
     Args:
         is_done: Returns whether a channel needs no more reading.
-        stop: Returns whether a channel ends the wait for all channels.
 
     Returns:
         The channels that are neither done nor gone.
@@ -192,12 +188,10 @@ def wait(
         waiting = {channel for channel in channels if not channel.gone and not is_done(channel)}
         for channel in waiting:
             selector.register(channel.stream, selectors.EVENT_READ, channel)
-        stopped = any(map(stop, waiting))
-        while waiting and not stopped and (left_s := deadline - time.monotonic()) > 0:
+        while waiting and (left_s := deadline - time.monotonic()) > 0:
             for key, _ in selector.select(left_s):
                 channel = key.data
                 channel.read()
-                stopped = stopped or stop(channel)
                 if channel.gone or is_done(channel):
                     waiting.discard(channel)
                     selector.unregister(channel.stream)

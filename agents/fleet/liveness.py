@@ -17,11 +17,6 @@ SILENCE_S: Final = 30.0
 """An agent that doesn't answer a probe for this time is lost; callers with backups use less."""
 
 
-def dead_ranks(channel: Channel) -> set[str]:
-    """Return the GPUs (`s1/3`) whose ranks are dead by the events in `channel.rank_events`."""
-    return {f"{channel.name}/{event['gpu']}" for event in channel.rank_events if not event["alive"]}
-
-
 def check_alive(channels: Iterable[Channel]) -> None:
     """Raise ServerLossError if agents are gone or ranks of their servers have died."""
     gone, dead, reasons = set[str](), set[str](), list[str]()
@@ -29,7 +24,9 @@ def check_alive(channels: Iterable[Channel]) -> None:
         if channel.gone:
             gone.add(channel.name)
             reasons.append(f"agent {channel.name}: {channel.gone}")
-        elif gpus := dead_ranks(channel):
+            continue
+        died = [event["gpu"] for event in channel.rank_events if not event["alive"]]
+        if gpus := {f"{channel.name}/{gpu}" for gpu in died}:
             dead |= gpus
             names = ", ".join(sorted(gpus))
             reasons.append(f"agent {channel.name}: the rank on GPU {names} has died")
@@ -70,9 +67,7 @@ class LivenessMonitor:
             while True:
                 left_s = deadline - time.monotonic()
                 look_s = min(LOOK_S, self.interval_s, left_s)
-                waiting = wait(
-                    waiting, is_done, look_s, stop=lambda c: bool(c.gone or dead_ranks(c))
-                )
+                waiting = wait(waiting, is_done, look_s)
                 self.check(channels, waiting)
                 if not waiting or left_s <= 0:
                     return waiting

@@ -29,12 +29,7 @@ from moefabric.execution.clock import MonotonicClock, RunTimers, SkippingClock
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import (
-    ControllerSplits,
-    Reconfigurator,
-    RegionController,
-    RetriedController,
-)
+from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator, RegionController
 from moefabric.execution.recovery import Recovery, lost_components
 from moefabric.execution.run_prediction import add_predictions
 from moefabric.execution.task_runner import TaskRunner
@@ -125,14 +120,25 @@ class Executor:
             max(1, len(controllers)), thread_name_prefix="reconfigure"
         )
         self._timers = RunTimers()
-        self.reconfigurator = self._reconfigurations(controllers, circuits, settings.control)
+        self.reconfigurator = Reconfigurator(
+            fabric,
+            controllers,
+            circuits,
+            self.clock,
+            self._background,
+            wake=agents.wake,
+            schedule=self._timers.add,
+            settings=settings.control,
+            observer=self._observer,
+            splits=self.policy,
+        )
         self._tasks = TaskRunner(
             self.policy,
             self.transfers,
             self.reconfigurator,
             self._timers,
-            observer=self._observer,
-            calls=calls or Calls(),
+            self._observer,
+            calls or Calls(),
         )
         self._choices = CircuitChoices(fabric, policy)
         self._calls, self._settings = calls, settings
@@ -147,28 +153,6 @@ class Executor:
         """Jobs that start their iteration again once their controllers have replied."""
         self.iteration_windows: list[IterationWindow] = []
         """The iterations of the first job, on the wall clock."""
-
-    def _reconfigurations(
-        self,
-        controllers: Mapping[str, RegionController],
-        circuits: CircuitSet,
-        settings: ControlSettings,
-    ) -> Reconfigurator:
-        retried = {
-            region: RetriedController(controller, self.clock, settings.timeout_s, self.policy)
-            for region, controller in controllers.items()
-        }
-        return Reconfigurator(
-            self.fabric,
-            retried,
-            circuits,
-            self.clock,
-            self._background,
-            wake=self.agents.wake,
-            schedule=self._timers.add,
-            settings=settings,
-            observer=self._observer,
-        )
 
     @property
     def circuits(self) -> CircuitSet:

@@ -95,33 +95,31 @@ class RunStatusWriter(RunObserver):
             nic_bytes: Bytes that each NIC has sent; None if nobody counts.
         """
         result, totals, sent = outcome.result, self._status.totals, outcome.collectives
+        counts = {
+            "bytes": sum(collective.bytes for collective in sent),
+            "bytes_by_light": sum(collective.bytes_by_light or 0 for collective in sent),
+            "bytes_by_eps": sum(collective.bytes_by_eps or 0 for collective in sent),
+        }
         status = run_status.IterationStatus(
             iteration=result.iteration,
             measured_s=result.measured_s or 0.0,
             predicted_s=result.predicted_s or 0.0,
             exposed_comm_s=result.exposed_comm_s or 0.0,
-            bytes=sum(collective.bytes for collective in sent),
-            bytes_by_light=sum(collective.bytes_by_light or 0 for collective in sent),
-            bytes_by_eps=sum(collective.bytes_by_eps or 0 for collective in sent),
+            **counts,
         )
         integrity, verdict = outcome.measured.integrity, dict[str, Any]()
-        added = run_status.RunTotals(
-            iterations=1,
-            collectives=len(sent),
-            reconfigurations=len(outcome.reconfigurations),
-            bytes=status.bytes,
-            bytes_by_light=status.bytes_by_light,
-            bytes_by_eps=status.bytes_by_eps,
-            lost_transfers=integrity.lost_transfers or 0,
-            corrupt=integrity.corrupt or 0,
-        )
+        counts |= {
+            "iterations": 1,
+            "collectives": len(sent),
+            "reconfigurations": len(outcome.reconfigurations),
+            "lost_transfers": integrity.lost_transfers or 0,
+            "corrupt": integrity.corrupt or 0,
+        }
         if fidelity is not None:
             verdict = {"verdict": str(fidelity.verdict), "reasons": fidelity.reasons}
         self._update(
             done=[*self._status.done, status][-run_status.LAST_ITERATIONS :],
-            totals=run_status.RunTotals(
-                **{name: getattr(totals, name) + count for name, count in added}
-            ),
+            totals=run_status.RunTotals(**{name: n + counts[name] for name, n in totals}),
             timeline=[
                 run_status.IntervalStatus.model_validate(interval, from_attributes=True)
                 for interval in outcome.timeline

@@ -375,14 +375,19 @@ def replay_on(context: RunContext) -> Replay:
         )
         if watch is not None:  # now that the executor has lit its circuits
             undo.enter_context(watch)
-        enabled = emulated and bool(drops_packets(fabric) or fabric.spines)
-        lateness = undo.enter_context(link_readings.link_lateness(fabric, enabled=emulated))
-        readings = undo.enter_context(link_readings.queue_readings(fabric.name, enabled=enabled))
+        has_queues = emulated and bool(drops_packets(fabric) or fabric.spines)
+        is_programmed = emulated and fabric.eps_link is not None
+        readings = [lifecycle.queues(fabric.name)] if has_queues else []
+        if is_programmed:  # each call tells the lateness since the last one
+            lifecycle.link_lateness(fabric.name)
         with CpuSampler(other_ticks=partial(other_cpu_ticks, run_dir)) as recorder.cpu:
             try:
                 runs = _run_iterations(context, executor, ended)
             except hosts.fatal_errors as error:
                 lost, runs = hosts.cause(error), executor.finished_runs()
+        if has_queues:
+            readings.append(lifecycle.queues(fabric.name))
+        lateness = LinkLateness(**lifecycle.link_lateness(fabric.name)) if is_programmed else None
         failures = recorder.failures()
         idle = recorder.finish(failures)
     return Replay(
@@ -393,7 +398,7 @@ def replay_on(context: RunContext) -> Replay:
         executor.circuits,
         [] if ended else readings,  # the counters of queues were not read before
         [*recorder.shown, *recorder.failed],
-        lateness[0] if lateness else None,
+        lateness,
     )
 
 

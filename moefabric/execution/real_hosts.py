@@ -95,13 +95,12 @@ class RealHosts(RunObserver):
                 share, place=f"{server} ({host})", error_ms=error_ns / 1e6
             )
 
-    def records(self, fabric: str) -> list[HostRecord]:
-        """Return the hosts for the manifest."""
-        records = []
+    def records(self, fabric: str) -> Iterator[HostRecord]:
+        """Yield the hosts for the manifest."""
         for server, host in self._clocked.items():
             first, last = self.fleet.clocks.first[server], self.fleet.clocks.offsets[server]
             again = last is not first or not first.round_trip_ns
-            record = HostRecord(
+            yield HostRecord(
                 fabric=fabric,
                 server=server,
                 host=host,
@@ -112,8 +111,6 @@ class RealHosts(RunObserver):
                 clock_drift_s=(last.offset_ns - first.offset_ns) / NS_PER_S if again else None,
                 lost=self.losses.get(server, ""),
             )
-            records.append(record)
-        return records
 
 
 @contextmanager

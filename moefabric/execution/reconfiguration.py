@@ -83,45 +83,42 @@ class ControllerSplits:
         return self.policy.split(fabric, demand, circuits)
 
 
+@dataclass
 class RetriedController:
     """A region's controller, asked a second time if it is back in time.
 
     A controller that is still away is only probed.
 
-    Args:
+    Attributes:
         clock: The clock of the run.
         timeout_s: Wall seconds that a request may take, besides settling.
         splits: Remembers the splits in the controller's replies.
     """
 
-    def __init__(
-        self,
-        controller: RegionController,
-        clock: Clock,
-        timeout_s: float,
-        splits: ControllerSplits | None = None,
-    ) -> None:
-        self.controller, self._clock, self._timeout_s = controller, clock, timeout_s
-        self._splits, self._away = splits, False
+    controller: RegionController
+    clock: Clock
+    timeout_s: float
+    splits: ControllerSplits | None
+    _away: bool = field(default=False, init=False)
 
     def reconfigure(
         self, demand: DemandMatrix, horizon: Horizon, events: list[ControllerEvent]
     ) -> CircuitChange:
         """Ask for circuits; append phases of the controller's failure to `events`."""
-        start_ns = self._clock.now_ns()
+        start_ns = self.clock.now_ns()
         if self._away and not self.controller.ready(PROBE_S):
             return _unchanged("its controller doesn't answer yet")
         try:
             change = self.controller.reconfigure(demand, horizon)
         except ControlError as fault:
-            left_s = self._timeout_s - (self._clock.now_ns() - start_ns) / NS_PER_S
-            events.append((self._clock.now_ns(), "detected", str(fault)))
+            left_s = self.timeout_s - (self.clock.now_ns() - start_ns) / NS_PER_S
+            events.append((self.clock.now_ns(), "detected", str(fault)))
             change, action = self._retry(demand, horizon, str(fault), max(left_s, PROBE_S))
-            events.append((self._clock.now_ns(), "recovered", action))
+            events.append((self.clock.now_ns(), "recovered", action))
         else:
             self._away = False
-        if self._splits is not None and not change.error:
-            self._splits.remember(demand, change)
+        if self.splits is not None and not change.error:
+            self.splits.remember(demand, change)
         return change
 
     def _retry(
@@ -253,7 +250,7 @@ class Reconfigurator:
     def __init__(
         self,
         fabric: Fabric,
-        controllers: Mapping[str, RetriedController],
+        controllers: Mapping[str, RegionController],
         circuits: CircuitSet,
         clock: Clock,
         background: Executor,
@@ -262,6 +259,7 @@ class Reconfigurator:
         schedule: Callable[[int, Callable[[], object]], Callable[[], None]],
         settings: ControlSettings | None = None,
         observer: RunObserver | None = None,
+        splits: ControllerSplits | None = None,
     ) -> None:
         """Start with `circuits` lit.
 
@@ -275,6 +273,7 @@ class Reconfigurator:
             schedule: Calls an action at an instant of `clock`; returns a function that cancels it.
             settings: Times of the requests.
             observer: Learns that a controller fails, and how its region goes on.
+            splits: Remembers the splits in the controllers' replies.
         """
         self.fabric, self.clock = fabric, clock
         settings = settings or ControlSettings()
@@ -284,11 +283,15 @@ class Reconfigurator:
         self._judged = JUDGED if settings.control_s is None else self._expected
         self._observer = observer or Observers()
         self._dilation = fabric.scale.dilation
+        retried = {
+            region: RetriedController(controller, clock, settings.timeout_s, splits)
+            for region, controller in controllers.items()
+        }
         self._states = {
             region.name: _RegionState(
                 region,
                 CircuitSet(frozenset(c for c in circuits if c.a.server in region.servers)),
-                controllers.get(region.name),
+                retried.get(region.name),
             )
             for region in fabric.regions
         }

@@ -1,6 +1,7 @@
 """Runs the tasks of iterations on agents and controllers as their dependencies allow."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from moefabric.core.errors import ServerLossError
@@ -20,42 +21,36 @@ from moefabric.workload.iterations.iteration import Collective, Compute, Reconfi
 from moefabric.workload.iterations.tasks import Elsewhere
 
 
+@dataclass(eq=False)
 class TaskRunner:
     """Starts tasks when those before them have ended, or end at a known instant.
 
     Attributes:
+        policy: Chooses circuits and splits demands.
+        transfers: Orders transfers from the agents, on the fabric and the clock of the run.
+        reconfigurator: Requests circuits from the controllers.
+        timers: The actions that are due on the clock.
+        observer: Receives the transfers that were ordered, and the collectives.
+        calls: The calls of the ranks whose bytes collectives carry.
         losses: Losses of servers during orders, to be handled by the caller.
     """
 
-    def __init__(
-        self,
-        policy: ControllerSplits,
-        transfers: Transfers,
-        reconfigurator: Reconfigurator,
-        timers: RunTimers,
-        *,
-        observer: RunObserver,
-        calls: Calls,
-    ) -> None:
-        """Connect the runner to the agents, controllers and clock of a run.
+    policy: ControllerSplits
+    transfers: Transfers
+    reconfigurator: Reconfigurator
+    timers: RunTimers
+    observer: RunObserver
+    calls: Calls
+    losses: list[ServerLossError] = field(default_factory=list, init=False)
 
-        Args:
-            policy: Chooses circuits and splits demands.
-            transfers: Orders transfers from the agents, on the fabric and the clock of the run.
-            reconfigurator: Requests circuits from the controllers.
-            timers: The actions that are due on the clock.
-            observer: Receives the transfers that were ordered, and the collectives.
-            calls: The calls of the ranks whose bytes collectives carry.
-        """
-        self.fabric, self.policy, self.clock = transfers.fabric, policy, transfers.clock
-        self.transfers, self._reconfigurator, self._timers = transfers, reconfigurator, timers
-        self._observer, self._calls = observer, calls
-        self.losses: list[ServerLossError] = []
+    def __post_init__(self) -> None:
+        """Work on the fabric and the clock of the transfers."""
+        self.fabric, self.clock = self.transfers.fabric, self.transfers.clock
 
     @property
     def busy(self) -> bool:
         """True if packets or changes of circuits may be under way."""
-        return bool(self.transfers.orders) or self._reconfigurator.pending
+        return bool(self.transfers.orders) or self.reconfigurator.pending
 
     def start(self, state: IterationState) -> None:
         """Start an iteration."""
@@ -70,16 +65,16 @@ class TaskRunner:
 
     def at(self, instant_ns: int, state: IterationState, action: Callable[[], None]) -> None:
         """Take an action at an instant, unless a loss has ended the iteration by then."""
-        self._timers.add(instant_ns, lambda: None if state.cancelled else action())
+        self.timers.add(instant_ns, lambda: None if state.cancelled else action())
 
     def _ready(self, state: IterationState, number: int) -> None:
         """Schedule a task once all tasks that it waits for have ended, or have a known end."""
-        if self._calls.waits(state, number, lambda: self._called(state, number)):
+        if self.calls.waits(state, number, lambda: self._called(state, number)):
             return
         at, task = state.ready_ns(number), state.tasks[number]
         match task.work:
             case Compute():
-                measured = self._calls.measured(state, number)
+                measured = self.calls.measured(state, number)
                 if measured is not task.work:
                     state.replace_work(number, measured)
                 self._compute(state, number, measured, at)
@@ -87,7 +82,7 @@ class TaskRunner:
                 state.set_step(number, seconds)
                 self._end(state, number, at + self.fabric.scale.wall_ns(seconds * NS_PER_S))
             case Reconfigure():
-                regions = self._reconfigurator.controlled(state.unlit_regions(number))
+                regions = self.reconfigurator.controlled(state.unlit_regions(number))
                 if regions:
                     self.at(at, state, lambda: self._reconfigure(state, number, regions, at))
                 else:
@@ -129,13 +124,13 @@ class TaskRunner:
         task = state.tasks[number]
         offload, collective = None, task.work if isinstance(task.work, Collective) else None
         starts_early = collective is not None and collective.concurrent is not None
-        if collective and starts_early and self._reconfigurator.controlled(task.regions):
+        if collective and starts_early and self.reconfigurator.controlled(task.regions):
             offload = self._plan_offload(state, number, collective, ready_ns)
             flows = offload.early if offload is not None else None
         else:
-            circuits = self._reconfigurator.circuits(task.regions, ready_ns)
+            circuits = self.reconfigurator.circuits(task.regions, ready_ns)
             if collective:
-                self._reconfigurator.note_plan(task.regions, ready_ns)
+                self.reconfigurator.note_plan(task.regions, ready_ns)
             flows = task_flows(
                 self.fabric, self.policy, task, circuits, state.groups, greedy=self.transfers.greedy
             )
@@ -145,16 +140,16 @@ class TaskRunner:
         ready_ns += self.fabric.scale.wall_ns(flows.server.before_s * NS_PER_S)
         if not self.busy:
             self.clock.skip_towards(ready_ns - self.transfers.arming_ns(task, len(flows.flows)))
-        exchange = self._calls.exchange(state, collective) if collective else None
+        exchange = self.calls.exchange(state, collective) if collective else None
         try:
             transfer = self.transfers.start(state, number, flows, ready_ns, offload, exchange)
         except ServerLossError as loss:
             self.losses.append(loss)
             return
-        self._observer.transfer_ordered(task)
+        self.observer.transfer_ordered(task)
         state.set_step(number, streams=transfer.streams)
         if collective and state.observed:
-            self._observer.collective_began(self.clock.wall_ns(transfer.start_ns))
+            self.observer.collective_began(self.clock.wall_ns(transfer.start_ns))
         if offload is not None and offload.reconfigured_regions:
             transfer.orders += len(offload.reconfigured_regions)
             self.at(transfer.start_ns, state, lambda: self._reconfigure_meanwhile(transfer))
@@ -166,10 +161,10 @@ class TaskRunner:
         task = state.tasks[number]
         arming_ns = self.transfers.arming_ns(task)
         expected = {
-            region: self._reconfigurator.expected_s(region, ready_ns, arming_ns)
+            region: self.reconfigurator.expected_s(region, ready_ns, arming_ns)
             for region in task.regions
         }
-        lit, horizon = self._reconfigurator.circuits(task.regions, ready_ns), state.horizon(number)
+        lit, horizon = self.reconfigurator.circuits(task.regions, ready_ns), state.horizon(number)
         return plan_partial_offload(
             self.fabric,
             with_horizon(self.policy.policy, horizon),
@@ -185,14 +180,14 @@ class TaskRunner:
         if transfer.orders:
             return
         state, number = transfer.state, transfer.number
-        runs = self.transfers.finish(transfer, self._reconfigurator.take_dark_ns)
+        runs = self.transfers.finish(transfer, self.reconfigurator.take_dark_ns)
         if transfer.exchange is not None:
-            self._calls.released(self.clock.wall_ns(self.clock.now_ns()))
+            self.calls.released(self.clock.wall_ns(self.clock.now_ns()))
         for run in runs:
             state.run.spans += run_records.sending_spans(self.fabric, run)
         if isinstance(transfer.task.work, Collective):
             state.run.collectives += runs
-            self._observer.collective_ended(description(transfer.task))
+            self.observer.collective_ended(description(transfer.task))
         else:
             state.run.transfers += runs
         after_ns = self.fabric.scale.wall_ns(transfer.flows.server.after_s * NS_PER_S)
@@ -222,7 +217,7 @@ class TaskRunner:
             self._end(state, number, max(reply.end_ns for reply in replies.values()))
 
         for region in regions:
-            self._reconfigurator.request(
+            self.reconfigurator.request(
                 region, work.demand, partial(take, region), ready_ns, state.horizon(number)
             )
 
@@ -257,7 +252,7 @@ class TaskRunner:
             state.set_step(number, streams=transfer.streams)
 
         for region in offload.reconfigured_regions:
-            self._reconfigurator.request(
+            self.reconfigurator.request(
                 region,
                 meanwhile.demand,
                 partial(take, region),

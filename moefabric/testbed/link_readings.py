@@ -1,13 +1,11 @@
-"""Readings of a running fabric's queues and programmed links, before and after a run."""
+"""What readings of a fabric's queues and programmed links before and after a run say."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from moefabric.core.port_counts import QueueCounts
 from moefabric.core.topology import Fabric
 from moefabric.core.units import duration_text
-from moefabric.emulator.fabric import lifecycle
 from moefabric.results.parts import DroppingPort, LinkLateness, QueueDrops
 from moefabric.results.verdict import reasons
 from moefabric.results.verdict.reasons import RunFinding
@@ -40,36 +38,6 @@ def queue_drops(room: str, before: QueueCounts, after: QueueCounts) -> QueueDrop
         drops=sum(port.drops for port in ports),
         ports=sorted((p for p in ports if p.drops), key=lambda p: (-p.drops, p.port)),
     )
-
-
-@contextmanager
-def queue_readings(fabric: str, *, enabled: bool) -> Iterator[list[QueueCounts]]:
-    """Read the queues of a running fabric before and after the `with`.
-
-    Yields:
-        A list that holds both readings afterwards; it stays empty unless they are `enabled`.
-    """
-    readings: list[QueueCounts] = [lifecycle.queues(fabric)] if enabled else []
-    yield readings
-    if enabled:
-        readings.append(lifecycle.queues(fabric))
-
-
-@contextmanager
-def link_lateness(fabric: Fabric, *, enabled: bool) -> Iterator[list[LinkLateness]]:
-    """Measure the lateness of a running fabric's links during the `with`.
-
-    Yields:
-        A list that holds the lateness afterwards; it stays empty if links aren't programmed or it
-        isn't `enabled`.
-    """
-    measured: list[LinkLateness] = []
-    is_programmed = enabled and fabric.eps_link is not None
-    if is_programmed:
-        lifecycle.link_lateness(fabric.name)
-    yield measured
-    if is_programmed:
-        measured.append(LinkLateness(**lifecycle.link_lateness(fabric.name)))
 
 
 def lateness_findings(fabric: Fabric, lateness: LinkLateness) -> Iterator[RunFinding]:

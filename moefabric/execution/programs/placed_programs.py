@@ -30,7 +30,7 @@ from moefabric.workload.collectives.program import (
     ProgramStep,
     RankPlaces,
 )
-from moefabric.workload.collectives.schedule import BufferName, Extent, Via
+from moefabric.workload.collectives.schedule import BufferName, Via
 
 Connection = tuple[str, str, str]
 """Sender, receiver and path."""
@@ -303,25 +303,15 @@ def _into_untouched_places(steps: Sequence[ProgramStep]) -> Iterator[int]:
         for extent in (step.extent, step.source):
             if extent is None:
                 continue
-            spans = touched[step.call, extent.buffer]
-            place = bisect_left(spans, (extent.offset, -1))
-            before = place > 0 and spans[place - 1][1] > extent.offset
-            if before or (place < len(spans) and spans[place][0] < extent.end):
-                _merge(spans, extent)
-            else:
-                spans.insert(place, (extent.offset, extent.end))
-                if step.kind in {"receive", "receive_add"}:
-                    yield step.transfer
-
-
-def _merge(spans: list[tuple[int, int]], extent: Extent) -> None:
-    """Add a range to sorted spans that it overlaps."""
-    first = max(0, bisect_left(spans, (extent.offset, -1)) - 1)
-    if spans[first][1] <= extent.offset:
-        first += 1
-    last = bisect_left(spans, (extent.end, -1))
-    start, end = min(spans[first][0], extent.offset), max(spans[last - 1][1], extent.end)
-    spans[first:last] = [(start, end)]
+            spans, start, end = touched[step.call, extent.buffer], extent.offset, extent.end
+            first, last = bisect_left(spans, (start, -1)), bisect_left(spans, (end, -1))
+            if first and spans[first - 1][1] > start:
+                first -= 1
+            if overlapped := spans[first:last]:
+                start, end = min(start, overlapped[0][0]), max(end, overlapped[-1][1])
+            elif step.kind in {"receive", "receive_add"}:
+                yield step.transfer
+            spans[first:last] = [(start, end)]
 
 
 class ProgramModel:

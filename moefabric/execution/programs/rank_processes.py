@@ -6,19 +6,18 @@ it ends the others: SIGTERM first, SIGKILL after a grace period. A guard kills w
 job when its ranks have ended, or when the process that started them has, by SIGKILL for example.
 """
 
+import asyncio
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Final, Literal, Self, get_args
+from typing import IO, Any, Final, Literal, Self, get_args
 from uuid import uuid4
 
 from moefabric.agents.fleet.fleet import Fleet
@@ -285,19 +284,15 @@ class RankProcesses(Closing):
         self._on_line, self._on_end, self._grace_s = on_line, on_end, grace_s
         self._running: dict[int, tuple[Rank, subprocess.Popen[bytes]]] = {}
         """By pidfd, the ranks that have not ended."""
-        self._reading: dict[int, _Output] = {}
-        """By file descriptor, the pipes that are open."""
         self._outputs: dict[tuple[Rank, Stream], _Output] = {}
         self._callback_error: BaseException | None = None
         self._is_ending = False
         self.ended = False
         """Whether all ranks have ended and all their lines have been delivered."""
-        self._kill_at_s: float | None = None
-        self._selector = selectors.DefaultSelector()
-        self._wake = os.eventfd(0)
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._fail)
         self._waking = threading.Lock()
-        """Held while the descriptor is used or closed: its number may soon be another file's."""
-        self._selector.register(self._wake, selectors.EVENT_READ)
+        """Held while the loop is woken or closed: its descriptor may soon be another file's."""
         mark = f"{os.getpid()}-{uuid4().hex}"
         self._guard = ProcessGuard(JOB_VARIABLE, mark)
         try:
@@ -327,14 +322,12 @@ class RankProcesses(Closing):
         except OSError as error:
             raise FabricError(f"{rank}: can't run {argv[0]}: {error.strerror}") from error
         for stream in get_args(Stream):
-            output = _Output(rank, stream, getattr(process, stream))
+            output = self._outputs[rank, stream] = _Output(rank, stream, getattr(process, stream))
             os.set_blocking(output.pipe.fileno(), False)
-            self._reading[output.pipe.fileno()] = output
-            self._selector.register(output.pipe, selectors.EVENT_READ)
-            self._outputs[rank, stream] = output
+            self._loop.add_reader(output.pipe, self._read, output)
         pidfd = os.pidfd_open(process.pid)
         self._running[pidfd] = rank, process
-        self._selector.register(pidfd, selectors.EVENT_READ)
+        self._loop.add_reader(pidfd, self._collect)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all ranks have ended and all their lines have been delivered.
@@ -358,7 +351,7 @@ class RankProcesses(Closing):
         """Ask all ranks to end, and kill them after the grace period; don't wait for it."""
         with self._waking:
             if not self.ended:
-                os.eventfd_write(self._wake, 1)
+                self._loop.call_soon_threadsafe(self._terminate)
 
     def close(self) -> None:
         """End the ranks that still run and wait for their end; a second Ctrl-C kills them."""
@@ -375,46 +368,33 @@ class RankProcesses(Closing):
     def _watch(self) -> None:
         """Deliver lines and notice ends until all ranks have ended; then kill what is left."""
         try:
-            while self._running:
-                self._turn()
-            self._guard.close()  # now nothing holds the other ends of the pipes
-            while self._reading:
-                self._turn()
+            self._loop.call_soon(self._collect)  # where there are no ranks, too
+            self._loop.run_forever()
         finally:
             self._guard.close()
             with self._waking:
                 self._release()
-                self.ended = True  # before the call, as it makes another thread ask `ended`
+                # before the call, as it makes another thread ask `ended`
+                self._is_ending = self.ended = True
             self._call(self._on_end, also_after_error=True)
 
-    def _turn(self) -> None:
-        """Wait for output, the end of a rank or a time limit, and act on it."""
-        left_s = None if self._kill_at_s is None else max(0.0, self._kill_at_s - time.monotonic())
-        ready = [key.fd for key, _ in self._selector.select(left_s)]
-        for fd in ready:
-            if fd in self._reading:
-                self._read(fd)
-        if self._wake in ready:
-            os.eventfd_read(self._wake)
-            self._terminate()
-        if pidfds := [fd for fd in ready if fd in self._running]:
-            self._collect(pidfds)
-        if self._kill_at_s is not None and time.monotonic() >= self._kill_at_s:
-            self._kill_at_s = None
-            self._signal(signal.SIGKILL)
+    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End all ranks after an unforeseen error of this thread."""
+        self._callback_error = self._callback_error or context.get("exception")
+        loop.stop()
 
-    def _read(self, fd: int) -> bool:
+    def _read(self, output: _Output) -> bool:
         """Deliver what a pipe has; return False if it has nothing more."""
         try:
-            part = os.read(fd, _READ_BYTES)
+            part = os.read(output.pipe.fileno(), _READ_BYTES)
         except BlockingIOError:
             return False
-        output = self._reading[fd]
         for line in output.lines(part):
             self._call(partial(self._on_line, output.rank, output.stream, line))
         if not part:
-            self._selector.unregister(fd)
-            self._reading.pop(fd).pipe.close()
+            self._loop.remove_reader(output.pipe)
+            output.pipe.close()
+            self._stop_if_over()
         return bool(part)
 
     def _call(self, callback: Callable[[], None], *, also_after_error: bool = False) -> None:
@@ -426,17 +406,19 @@ class RankProcesses(Closing):
                 self._callback_error = self._callback_error or error
                 self._terminate()
 
-    def _collect(self, pidfds: Sequence[int]) -> None:
+    def _collect(self) -> None:
         """Take the statuses of ranks that have ended; the first failure ends the others."""
         failed: list[tuple[Rank, int]] = []
-        for pidfd in pidfds:
-            self._selector.unregister(pidfd)
-            rank, process = self._running.pop(pidfd)
+        for pidfd, (rank, process) in list(self._running.items()):
+            if (status := process.poll()) is None:
+                continue
+            del self._running[pidfd]
+            self._loop.remove_reader(pidfd)
             os.close(pidfd)
-            for fd in [fd for fd, output in self._reading.items() if output.rank == rank]:
-                while self._read(fd):
+            for output in [self._outputs[rank, stream] for stream in get_args(Stream)]:
+                while not output.pipe.closed and self._read(output):
                     pass
-            if status := process.wait():
+            if status:
                 failed.append((rank, status))
         if failed and not self._is_ending:
             # Of several ends in one moment, that by a signal is the cause, not a lost connection.
@@ -445,12 +427,20 @@ class RankProcesses(Closing):
             self.failure = RankFailedError(rank.number, rank.server, status, last_lines)
             self._terminate()
             self._call(self._on_end)
+        if not self._running:
+            self._guard.close()  # now nothing holds the other ends of the pipes
+            self._stop_if_over()
+
+    def _stop_if_over(self) -> None:
+        if not self._running and all(output.pipe.closed for output in self._outputs.values()):
+            self._loop.stop()
 
     def _terminate(self) -> None:
-        """Send SIGTERM to the ranks that run, once."""
+        """Send SIGTERM to the ranks that run, once, and kill them after the grace period."""
         if not self._is_ending:
-            self._is_ending, self._kill_at_s = True, time.monotonic() + self._grace_s
+            self._is_ending = True
             self._signal(signal.SIGTERM)
+            self._loop.call_later(self._grace_s, self._signal, signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to the process groups of the ranks that run."""
@@ -463,9 +453,7 @@ class RankProcesses(Closing):
         for pidfd, (_, process) in self._running.items():
             process.wait()
             os.close(pidfd)
-        for output in self._reading.values():
+        for output in self._outputs.values():
             output.pipe.close()
-        os.close(self._wake)
         self._running.clear()
-        self._reading.clear()
-        self._selector.close()
+        self._loop.close()

@@ -4,6 +4,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -31,10 +32,11 @@ _END_S: Final = 120.0
 """Time in which ranks must end after their last all-to-all."""
 
 
+@dataclass(eq=False)
 class TrainingRun:
     """A program that trains on one fabric of an experiment.
 
-    Args:
+    Attributes:
         folder: Folder of the experiment's file.
         jobs: The job, whose gating is `gating`.
         gating: What the gates of the program choose.
@@ -43,32 +45,29 @@ class TrainingRun:
         show: Shows a line that the program printed.
     """
 
-    def __init__(
-        self,
-        spec: ExperimentSpec,
-        folder: Path,
-        jobs: Jobs,
-        gating: RecordedGating,
-        place: RankPlace,
-        fleet: Fleet,
-        show: Callable[[str], object],
-    ) -> None:
-        assert spec.train is not None
-        self.program: TrainSpec = spec.train
-        self._spec, self._folder, self._place, self._show = spec, folder, place, show
-        self._fleet = fleet
-        self.gating = gating
-        self._tasks = TrainingTasks(jobs, gating, wall=self.program.compute == "wall")
-        rows = self.program.rank_tokens * jobs.work.model.top_k
+    spec: ExperimentSpec
+    folder: Path
+    jobs: Jobs
+    gating: RecordedGating
+    place: RankPlace
+    fleet: Fleet
+    show: Callable[[str], object]
+    _losses: dict[int, str] = field(default_factory=dict, init=False)
+    """The loss of each iteration, as rank 0 printed it."""
+    _resumed: int | None = field(default=None, init=False)
+    """The first iteration that rank 0 reported since the last start of the ranks."""
+    _restarts: list[TrainingRestart] = field(default_factory=list, init=False)
+    _processes: RankProcesses | None = field(default=None, init=False)
+    _first: int = field(default=0, init=False)
+    """The iteration from which the ranks went on when they were started last."""
+
+    def __post_init__(self) -> None:
+        """Expect the calls of the experiment's program."""
+        assert self.spec.train is not None
+        self.program: TrainSpec = self.spec.train
+        self._tasks = TrainingTasks(self.jobs, self.gating, wall=self.program.compute == "wall")
+        rows = self.program.rank_tokens * self.jobs.work.model.top_k
         self.calls = RankCalls(self._tasks, self.program.token_bytes, rows, check=self.check)
-        self._losses: dict[int, str] = {}
-        """The loss of each iteration, as rank 0 printed it."""
-        self._resumed: int | None = None
-        """The first iteration that rank 0 reported since the last start of the ranks."""
-        self._restarts: list[TrainingRestart] = []
-        self._processes: RankProcesses | None = None
-        self._first = 0
-        """The iteration from which the ranks went on when they were started last."""
 
     def run(self, executor: Executor) -> list[IterationRun]:
         """Start the ranks, and run all iterations; start them again after a loss.
@@ -77,10 +76,10 @@ class TrainingRun:
             RankFailedError: If a rank ends early for good.
             TrainingProgramError: If the program doesn't train as the experiment says.
         """
-        iterations, runs, first = self._spec.training.iterations, list[IterationRun](), 0
+        iterations, runs, first = self.spec.training.iterations, list[IterationRun](), 0
         with tempfile.TemporaryDirectory(prefix="moefabric-train-") as folder:
             while True:
-                self._fleet.ranks.start()
+                self.fleet.ranks.start()
                 try:
                     with self._start(Path(folder)) as self._processes:
                         left = iterations - first
@@ -99,7 +98,7 @@ class TrainingRun:
                 else:
                     return runs
                 finally:
-                    self._fleet.ranks.stop()
+                    self.fleet.ranks.stop()
 
     def check(self) -> None:
         """Check that the ranks still run.
@@ -119,7 +118,7 @@ class TrainingRun:
         if processes.ended and self.calls.pending:
             raise TrainingProgramError(
                 f"the program ended after {len(self._losses)} iterations of "
-                f"{self._spec.training.iterations}: let its arguments contain {{iterations}}"
+                f"{self.spec.training.iterations}: let its arguments contain {{iterations}}"
             )
 
     def result(self, result: FabricResult) -> TrainingResult:
@@ -128,14 +127,14 @@ class TrainingRun:
         Args:
             result: The fabric's result, with the model time of iterations.
         """
-        work, dilation = self._tasks.jobs.work, self._tasks.jobs.fabric.scale.dilation
+        work, dilation = self.jobs.work, self.jobs.fabric.scale.dilation
         losses, elapsed_s = list[TrainingLoss](), 0.0
         restarts = {restart.resumed: restart for restart in self._restarts}
         for iteration in result.iterations:
             restart = restarts.get(iteration.iteration)
             if restart is not None:
                 elapsed_s += restart.lost_s
-                elapsed_s += self._spec.training.checkpoint_load / NS_PER_S
+                elapsed_s += self.spec.training.checkpoint_load / NS_PER_S
             elapsed_s += iteration.measured_s or 0.0
             text = self._losses.get(iteration.iteration)
             if text is not None:
@@ -150,7 +149,7 @@ class TrainingRun:
         return TrainingResult(
             program=self.program.program.name,
             compute=self.program.compute,
-            byte_scale=self._tasks.jobs.fabric.scale.bytes,
+            byte_scale=self.jobs.fabric.scale.bytes,
             losses=losses,
             tokens=self.gating.array(len(result.iterations), work.model.layers).tolist(),
             computation=self._computation(dilation),
@@ -175,24 +174,24 @@ class TrainingRun:
     # --- ranks -----------------------------------------------------------------------------------
 
     def _start(self, checkpoints: Path) -> RankProcesses:
-        work = self._tasks.jobs.work
+        work = self.jobs.work
         values = {
-            "iterations": self._spec.training.iterations,
+            "iterations": self.spec.training.iterations,
             "layers": work.model.layers,
             "experts": work.model.experts,
             "ranks": work.training.ep,
-            "seed": self._spec.seed,
+            "seed": self.spec.seed,
             "checkpoint": checkpoints / "rank",
         }
-        program = str((self._folder / self.program.program).resolve())
+        program = str((self.folder / self.program.program).resolve())
         job = RankJob(
-            self._place,
+            self.place,
             [sys.executable, program, *self.program.command(values)],
             self._ranks_per_server,
             self.program.environment,
-            self._spec.experiment,
+            self.spec.experiment,
         )
-        return RankProcesses(job, self._take_line, on_end=self._fleet.wake)
+        return RankProcesses(job, self._take_line, on_end=self.fleet.wake)
 
     def _take_line(self, rank: Rank, stream: str, line: str) -> None:
         loss = re.search(self.program.loss, line) if rank.number == 0 else None
@@ -201,7 +200,7 @@ class TrainingRun:
             self._losses[step] = loss["loss"]
             self._resumed = step if self._resumed is None else self._resumed
         if loss is None or stream == "stderr":
-            self._show(f"{rank}: {line}")
+            self.show(f"{rank}: {line}")
 
     def _check_loadable(self, loss: RanksLostError) -> None:
         """Raise the loss if a rank can't load its program: it would end so after each start."""
@@ -225,19 +224,19 @@ class TrainingRun:
         if resumed is not None and resumed != self._first:
             first = resumed  # a rank had ended between its last all-to-all and its checkpoint
         lost_ns += sum(run.end_ns - run.start_ns for run in runs if run.number >= first)
-        lost_s = lost_ns / NS_PER_S / self._tasks.jobs.fabric.scale.dilation
+        lost_s = lost_ns / NS_PER_S / self.jobs.fabric.scale.dilation
         self._restarts.append(
             TrainingRestart(iteration=reached, resumed=first, reason=str(loss), lost_s=lost_s)
         )
-        self._show(f"{loss}; all ranks start again from iteration {first}")
+        self.show(f"{loss}; all ranks start again from iteration {first}")
         self.calls.restart(first)
         self._first, self._resumed = first, None
         return first, [run for run in runs if run.number < first]
 
     def _revive(self, loss: RanksLostError, recovery: Recovery, first: int) -> None:
         """Let lost GPUs have processes again, and log the loss and the restart."""
-        per_server, tp = self._ranks_per_server, self._tasks.jobs.work.training.tp
-        servers = self._tasks.jobs.work.placements[0].servers
+        per_server, tp = self._ranks_per_server, self.jobs.work.training.tp
+        servers = self.jobs.work.placements[0].servers
         gpus = {Gpu.parse(name) for name in loss.gpus}
         gpus |= {Gpu(servers[r // per_server], r % per_server * tp) for r in loss.ranks}
         lost = Losses(frozenset(gpus), frozenset())
@@ -245,10 +244,10 @@ class TrainingRun:
         recovery.log("recovered", lost, f"all ranks start again from iteration {first}")
         if loss.gpus:
             failure = Failure(FailureKind.GPU, tuple(sorted(loss.gpus)))
-            failure_injection.clear(RunDirectory.of_fabric(self._tasks.jobs.fabric.name), failure)
-            self._fleet.losses()  # takes the returned GPUs in
+            failure_injection.clear(RunDirectory.of_fabric(self.jobs.fabric.name), failure)
+            self.fleet.losses()  # takes the returned GPUs in
 
     @property
     def _ranks_per_server(self) -> int:
-        work = self._tasks.jobs.work
+        work = self.jobs.work
         return work.training.ep // len(work.placements[0].servers)

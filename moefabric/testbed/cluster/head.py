@@ -14,11 +14,11 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from moefabric.agents.fleet.clocks import clock_offset
 from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.core.machines import LEASE_S
 from moefabric.emulator.fabric.other_machines import OtherMachine, read_machines
@@ -34,27 +34,13 @@ _READY_S: Final = 60.0
 """Limit until a part is ready."""
 
 
-@dataclass(frozen=True)
-class MachineClock:
-    """A machine's CLOCK_MONOTONIC minus the head's.
-
-    Attributes:
-        offset_ns: The difference.
-        uncertainty_ns: The largest error of the difference: half the round trip of the request.
-        at_ns: When it was measured, by the head's clock.
-    """
-
-    offset_ns: int
-    uncertainty_ns: int
-    at_ns: int
-
-
 class PartLink:
     """A connection to a part, on which replies have the order of requests.
 
     Attributes:
         lost: Why the part is lost; empty while it is up.
-        clock: The machine's clock, as measured last; None before.
+        clock: The machine's clock minus the head's, as measured last: `offset_ns`, the largest
+            error `uncertainty_ns`, and the instant `at_ns` by the head's clock. Empty before.
         removed: Set when the part is removed by a command on its machine.
     """
 
@@ -65,7 +51,7 @@ class PartLink:
         self._last_message_s = time.monotonic()
         self._replies = asyncio.create_task(self._read_replies())
         self.lost = ""
-        self.clock: MachineClock | None = None
+        self.clock: dict[str, int] = {}
         self.removed = asyncio.Event()
 
     async def ask(self, message: Message, timeout_s: float = REPLY_S) -> Message:
@@ -92,9 +78,12 @@ class PartLink:
         reply = await self.ask({"do": "alive"}, min(_HEARTBEAT_REPLY_S, self._lease_s))
         received_ns = time.monotonic_ns()
         if "now_ns" in reply:
-            middle_ns = (sent_ns + received_ns) // 2
-            half_ns = -(-(received_ns - sent_ns) // 2)
-            self.clock = MachineClock(reply["now_ns"] - middle_ns, half_ns, received_ns)
+            clock = clock_offset([(sent_ns, reply["now_ns"], received_ns)])
+            self.clock = {
+                "offset_ns": clock.offset_ns,
+                "uncertainty_ns": clock.uncertainty_ns,
+                "at_ns": received_ns,
+            }
             if not reply["runs"]:
                 self.lose("its part has ended")
                 if not reply["exists"]:
@@ -187,7 +176,7 @@ class Head:
         with suppress(OSError, EOFError, ValueError):
             message = await connection.read()
             if message.get("do") == "clocks":
-                parts = {name: vars(link.clock) for name, link in self._links.items() if link.clock}
+                parts = {name: link.clock for name, link in self._links.items() if link.clock}
             else:
                 links = {name: link for name, link in self._links.items() if not link.lost}
                 limit_s = _STOP_S if message.get("do") == "stop" else REPLY_S

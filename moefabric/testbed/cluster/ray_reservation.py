@@ -37,7 +37,7 @@ _RESERVE_S: Final = 60.0
 """Limit of a reservation. Ray offers a dead node until its heartbeats are missed, up to 30 s."""
 START_S: Final = 60.0
 """Limit of the start of a Python process on a node."""
-_HEAD: Final = "head"
+_PLACES: Final = {Strategy.STRICT_PACK: "on one node", Strategy.STRICT_SPREAD: "on a node each"}
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ class ClusterNode:
     free: ResourceNeeds
 
 
-def fit(
-    parts: Mapping[str, ResourceNeeds], nodes: Sequence[ClusterNode], strategy: Strategy
-) -> dict[str, ClusterNode]:
-    """Return nodes on which the parts fit, chosen from the largest part to the smallest.
+def check_room(
+    parts: Mapping[str, ResourceNeeds], nodes: Collection[ClusterNode], strategy: Strategy
+) -> None:
+    """Check that Ray finds nodes for all parts, which are placed from the largest to the smallest.
 
     Args:
         parts: What each part needs, by name.
@@ -149,30 +149,18 @@ def fit(
         UnsupportedError: A part fits on no node, or the parts don't fit together; with numbers.
     """
     _check_each(parts, nodes)
+    units = sorted(parts.values(), key=lambda needs: -needs.cores)
     if strategy is Strategy.STRICT_PACK:
-        total = total_needs(parts.values())
-        for node in nodes:
-            if total.fit_in(node.free):
-                return dict.fromkeys(parts, node)
-        raise UnsupportedError(_together(parts, nodes, "on one node"))
-    left = {node.node_id: node.free for node in nodes}
-    places: dict[str, ClusterNode] = {}
-    for part, needs in sorted(parts.items(), key=lambda item: (-item[1].cores, item[0])):
-        used = {place.node_id for place in places.values()}
-        able = [node for node in nodes if needs.fit_in(left[node.node_id])]
-        empty = [node for node in able if node.node_id not in used]
-        if strategy is Strategy.STRICT_SPREAD:
-            able = empty
-        elif strategy is Strategy.SPREAD:
-            able = empty or able
-        elif strategy is Strategy.PACK:
-            able = [node for node in able if node.node_id in used] or able
+        units = [total_needs(units)]
+    left = [node.free for node in nodes]
+    for needs in units:
+        able = [free for free in left if needs.fit_in(free)]
         if not able:
-            where = "on a node each" if strategy is Strategy.STRICT_SPREAD else "together"
-            raise UnsupportedError(_together(parts, nodes, where))
-        places[part] = min(able, key=lambda node: left[node.node_id].cores)
-        left[places[part].node_id] -= needs
-    return places
+            raise UnsupportedError(_together(parts, nodes, _PLACES.get(strategy, "together")))
+        tightest = min(able, key=lambda free: free.cores)
+        left.remove(tightest)
+        if strategy is not Strategy.STRICT_SPREAD:
+            left.append(tightest - needs)
 
 
 def _check_each(parts: Mapping[str, ResourceNeeds], nodes: Collection[ClusterNode]) -> None:
@@ -380,9 +368,9 @@ class Reservation:
         own_id = ray.get_runtime_context().get_node_id()
         nodes = {node.node_id: node for node in cluster_nodes(ray)}
         head_node = nodes[own_id]
-        fit({_HEAD: head}, [head_node], strategy)
+        check_room({"head": head}, [head_node], strategy)
         without_head = {**nodes, own_id: replace(head_node, free=head_node.free - head)}
-        fit(parts, list(without_head.values()), strategy)
+        check_room(parts, without_head.values(), strategy)
         try:
             self._reserve_head(head_node, head)
             self._reserve_parts(parts, nodes, strategy)

@@ -165,7 +165,7 @@ def test_training_lasts_as_long_as_a_replay_of_its_gates(light: str) -> None:
     for iteration in range(ITERATIONS):
         for layer in range(LAYERS):
             replayed.gating.record(iteration, layer, gate(iteration, layer))
-    replayed.executor._calls, replayed.executor._tasks._calls = None, Calls()
+    replayed.executor._calls, replayed.executor._tasks.calls = None, Calls()
     runs = replayed.executor.run(replayed.tasks.jobs.programmes, ITERATIONS)
     assert measured == pytest.approx([run.end_ns - run.start_ns for run in runs], rel=2e-3)
 

@@ -23,7 +23,6 @@ from moefabric.execution.reconfiguration import (
     Reconfigurator,
     RegionController,
     Reply,
-    RetriedController,
 )
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
@@ -82,7 +81,7 @@ class Bench:
         self.controller = controller(own, late_ns)
         self.reconfigurator = Reconfigurator(
             wired,
-            {"r0": RetriedController(self.controller, self.clock, 0.1)},
+            {"r0": self.controller},
             lit or CircuitSet(),
             self.clock,
             VirtualTimeExecutor(self.clock, own),
@@ -124,7 +123,7 @@ def test_region_without_controller_expects_no_circuits() -> None:
     clock = VirtualClock()
     reconfigurator = Reconfigurator(
         two,
-        {"r0": RetriedController(MemoryController(two, MIXNET, clock), clock, 1.0)},
+        {"r0": MemoryController(two, MIXNET, clock)},
         CircuitSet(),
         clock,
         ImmediateExecutor(),
@@ -173,7 +172,7 @@ def test_reply_is_processed_once_its_time_is_known() -> None:
     clock, background, replies = VirtualClock(), InterruptedExecutor(), list[Reply]()
     reconfigurator = Reconfigurator(
         FABRIC,
-        {"r0": RetriedController(LateController(clock, 10 * MS), clock, 1.0)},
+        {"r0": LateController(clock, 10 * MS)},
         CircuitSet(),
         clock,
         background,
@@ -310,7 +309,7 @@ def changes(
     heard = phases if phases is not None else []
     reconfigurator = Reconfigurator(
         four,
-        {"r0": RetriedController(controller, clock, 2.0)},
+        {"r0": controller},
         CircuitSet(),
         clock,
         ImmediateExecutor(),

@@ -1,7 +1,5 @@
 """Parts of fabrics on nodes: each on one node, refused with numbers where there is no room."""
 
-from collections import Counter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 from moefabric.core.errors import UnsupportedError
 from moefabric.core.machines import Strategy
 from moefabric.core.resource_needs import ResourceNeeds
-from moefabric.testbed.cluster.ray_reservation import ClusterNode, fit
+from moefabric.testbed.cluster.ray_reservation import ClusterNode, check_room
 
 GB = 1_000_000_000
 
@@ -26,12 +24,12 @@ def parts(*cores: float) -> dict[str, ResourceNeeds]:
 
 def test_a_part_without_room_is_refused_with_numbers() -> None:
     with pytest.raises(UnsupportedError, match="r1 needs 4 cores, no node has more than 2 left"):
-        fit(parts(1, 4), [node("a", 2), node("b", 1)], Strategy.PACK)
+        check_room(parts(1, 4), [node("a", 2), node("b", 1)], Strategy.PACK)
 
 
 def test_a_part_without_memory_is_refused_with_numbers() -> None:
     with pytest.raises(UnsupportedError, match=r"r0 needs 1000 MB, no node has more than 900 MB"):
-        fit(parts(1), [node("a", 2, 900_000_000)], Strategy.PACK)
+        check_room(parts(1), [node("a", 2, 900_000_000)], Strategy.PACK)
 
 
 @pytest.mark.parametrize(
@@ -47,18 +45,7 @@ def test_parts_without_room_for_all_are_refused_with_numbers(
     strategy: Strategy, where: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=rf"need 6 cores and 3000 MB {where}.*a 3 co"):
-        fit(parts(2, 2, 2), [node("a", 3), node("b", 2)], strategy)
-
-
-def test_strategies_use_few_or_many_nodes() -> None:
-    nodes = [node("a", 8), node("b", 8)]
-    used = {s: {n.name for n in fit(parts(2, 2), nodes, s).values()} for s in Strategy}
-    assert used == {
-        Strategy.PACK: {"a"},
-        Strategy.STRICT_PACK: {"a"},
-        Strategy.SPREAD: {"a", "b"},
-        Strategy.STRICT_SPREAD: {"a", "b"},
-    }
+        check_room(parts(2, 2, 2), [node("a", 3), node("b", 2)], strategy)
 
 
 @given(
@@ -66,19 +53,13 @@ def test_strategies_use_few_or_many_nodes() -> None:
     st.lists(st.integers(1, 16), min_size=1, max_size=5),
     st.sampled_from(Strategy),
 )
-def test_every_part_has_one_node_and_no_node_is_overbooked(
-    cores: list[int], nodes: list[int], strategy: Strategy
-) -> None:
+def test_no_node_is_overbooked(cores: list[int], nodes: list[int], strategy: Strategy) -> None:
     needs, cluster = parts(*cores), [node(f"n{i}", c, 9 * GB) for i, c in enumerate(nodes)]
     try:
-        places = fit(needs, cluster, strategy)
+        check_room(needs, cluster, strategy)
     except UnsupportedError:
         return
-    assert places.keys() == needs.keys()
-    shares = Counter(place.node_id for place in places.values())
-    for one in cluster:
-        used = sum(needs[part].cores for part, place in places.items() if place == one)
-        assert used <= one.free.cores
-        assert shares[one.node_id] * GB <= one.free.memory_bytes
-    assert strategy is not Strategy.STRICT_SPREAD or max(shares.values()) == 1
-    assert strategy is not Strategy.STRICT_PACK or len(shares) == 1
+    assert sum(cores) <= sum(nodes)
+    assert len(cores) <= sum(one.free.memory_bytes // GB for one in cluster)
+    assert strategy is not Strategy.STRICT_SPREAD or len(cores) <= len(nodes)
+    assert strategy is not Strategy.STRICT_PACK or sum(cores) <= max(nodes)
