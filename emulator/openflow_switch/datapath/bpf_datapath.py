@@ -10,7 +10,6 @@ import mmap
 import os
 import socket
 import struct
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import BpfError
-from moefabric.emulator.linux.bpf_syscalls import MappedPages
+from moefabric.emulator.linux.bpf_syscalls import MappedPages, word
 from moefabric.emulator.linux.classifiers import classify
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow, flow_changes
@@ -77,7 +76,7 @@ class NamespaceProgram:
 
     def assign(self, number: int, indices: Mapping[int, int]) -> None:
         """Make interfaces the ports of a switch; the indices are by port number."""
-        places = {_word(index): PLACE.pack(number, port) for port, index in indices.items()}
+        places = {word(index): PLACE.pack(number, port) for port, index in indices.items()}
         bpf_calls.update_map(self.places, places)
 
 
@@ -170,12 +169,8 @@ def _create_array(undo: ExitStack, name: str, inner: Sequence[int]) -> int:
     kind, sizes = bpf_calls.MAP_TYPE_ARRAY_OF_MAPS, (4, 4, len(inner))
     outer = bpf_calls.create_map(kind, name, *sizes, inner_fd=inner[0])
     undo.callback(os.close, outer)
-    bpf_calls.update_map(outer, {_word(number): _word(fd) for number, fd in enumerate(inner)})
+    bpf_calls.update_map(outer, {word(number): word(fd) for number, fd in enumerate(inner)})
     return outer
-
-
-def _word(number: int) -> bytes:
-    return number.to_bytes(4, sys.byteorder)
 
 
 _BUSY, _DISCARDED = 1 << 31, 1 << 30  # BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT
@@ -278,7 +273,7 @@ class BpfDatapath:
         classify(program.fd, "switch", places)
         for port, index in indices.items():
             at = self._layout.interface(port)
-            self._memory.view[at : at + 4] = index.to_bytes(4, sys.byteorder)
+            self._memory.view[at : at + 4] = word(index)
             self.ports[port] = Port(port, interfaces[port])
         self._steps_cache.clear()
         # The steps of a flood may list the ports.
