@@ -12,10 +12,9 @@ from typing import Any
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.restconf import resources, tree
 from moefabric.emulator.ocs.restconf.datastore import OPERATIONS, Datastore, run
-from moefabric.emulator.ocs.restconf.encoding import JSON, encode
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
 from moefabric.emulator.ocs.restconf.resources import Request, Response
-from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, PAIR
+from moefabric.emulator.ocs.restconf.schema import JSON, OPERATION_INPUTS, PAIR, encode
 from moefabric.emulator.ocs.restconf.tree import Op, Target, Tree, apply_edit, find, lookup
 
 Answer = Callable[[Request], Response]
