@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from moefabric.emulator.congestion import struct_ops
-from moefabric.emulator.congestion.struct_ops import SOCKET, Program
+from moefabric.emulator.congestion.struct_ops import SOCKET
 from moefabric.emulator.linux import bpf_assembler as bpf
-from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
+from moefabric.emulator.linux.bpf_assembler import Code, Instruction, Jump, Label, Reg, Size
 from moefabric.emulator.linux.btf import Kind, kernel_types
 
 ONE: Final = 1 << 10
@@ -58,7 +58,7 @@ def _set_own(variable: int, value: Reg | int) -> Instruction:
     return bpf.store(Size.WORD, SOCKET, struct_ops.offset(struct_ops.PRIVATE) + variable, value)
 
 
-def _growth(register: Reg, member: str, earlier: int) -> Program:
+def _growth(register: Reg, member: str, earlier: int) -> Code:
     """Set a register to the growth of a counter of 32 bits, in its upper half."""
     yield struct_ops.read(register, member)
     yield _own(Reg.R2, earlier)
@@ -66,7 +66,7 @@ def _growth(register: Reg, member: str, earlier: int) -> Program:
     yield bpf.shift_left(register, 32)
 
 
-def _new_round() -> Program:
+def _new_round() -> Code:
     """Begin to count bytes of the next round trip."""
     counted = {"snd_nxt": ROUND_END, "delivered": ROUND_DELIVERED, "delivered_ce": ROUND_MARKED}
     for member, variable in counted.items():
@@ -74,7 +74,7 @@ def _new_round() -> Program:
         yield _set_own(variable, Reg.R1)
 
 
-def _init() -> Program:
+def _init() -> Code:
     yield _set_own(ALPHA, ONE)
     yield struct_ops.read(Reg.R1, "rcv_nxt")
     yield _set_own(LAST_RECEIVED, Reg.R1)
@@ -83,7 +83,7 @@ def _init() -> Program:
     yield from _new_round()
 
 
-def _threshold() -> Program:
+def _threshold() -> Code:
     """Return the window after a cut: (1 - alpha / 2) cwnd (section 3.3)."""
     yield struct_ops.read(Reg.R0, "snd_cwnd")
     yield _set_own(WINDOW_BEFORE_CUT, Reg.R0)
@@ -94,13 +94,13 @@ def _threshold() -> Program:
     yield from _at_least_two(Reg.R0)
 
 
-def _at_least_two(register: Reg) -> Program:
+def _at_least_two(register: Reg) -> Code:
     yield bpf.jump_if(Jump.GREATER_OR_EQUAL, register, 2, "enough")
     yield bpf.move(register, 2)
     yield Label("enough")
 
 
-def _acknowledged() -> Program:
+def _acknowledged() -> Code:
     """Update alpha when all bytes of a round trip are acknowledged (section 3.3, steps 5 to 8)."""
     alpha, marked, delivered = Reg.R7, Reg.R8, Reg.R9
     yield struct_ops.read(Reg.R1, "ecn_flags")
@@ -134,7 +134,7 @@ def _acknowledged() -> Program:
     yield from _new_round()
 
 
-def _halve() -> Program:
+def _halve() -> Code:
     """Halve the threshold: a loss counts as in Reno (section 3.4)."""
     yield struct_ops.read(Reg.R1, "snd_cwnd")
     yield _set_own(WINDOW_BEFORE_CUT, Reg.R1)
@@ -143,14 +143,14 @@ def _halve() -> Program:
     yield struct_ops.write("snd_ssthresh", Reg.R1)
 
 
-def _state() -> Program:
+def _state() -> Code:
     """Cut after a loss that duplicate acknowledgements tell."""
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
     yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R2, _RECOVERY, "end")
     yield from _halve()
 
 
-def _event() -> Program:
+def _event() -> Code:
     """Cut after a time-out; tell the sender which packets carry a mark (section 3.2)."""
     marked, flags = Reg.R7, Reg.R1
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
@@ -187,7 +187,7 @@ def _event() -> Program:
     yield struct_ops.write("ecn_flags", flags)
 
 
-def _undo() -> Program:
+def _undo() -> Code:
     """Return the window before a cut that proved needless."""
     yield struct_ops.read(Reg.R0, "snd_cwnd")
     yield _own(Reg.R1, WINDOW_BEFORE_CUT)
@@ -195,7 +195,7 @@ def _undo() -> Program:
     yield bpf.move(Reg.R0, Reg.R1)
 
 
-def _avoid(grow: int) -> Program:
+def _avoid(grow: int) -> Code:
     """Grow as Reno: slow start, then one packet in a round trip."""
     yield bpf.load(Size.DOUBLE, Reg.R2, Reg.R1, 8)
     yield bpf.load(Size.DOUBLE, Reg.R3, Reg.R1, 16)

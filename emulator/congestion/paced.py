@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from moefabric.emulator.congestion import struct_ops
-from moefabric.emulator.congestion.struct_ops import SOCKET, Program
+from moefabric.emulator.congestion.struct_ops import SOCKET
 from moefabric.emulator.linux import bpf_assembler as bpf
-from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
+from moefabric.emulator.linux.bpf_assembler import Code, Jump, Label, Reg, Size
 from moefabric.emulator.linux.btf import kernel_types
 
 WINDOW: Final = 20_000
@@ -39,12 +39,12 @@ def paced() -> AbstractContextManager[str]:
     return struct_ops.congestion_control("paced", programs)
 
 
-def _open() -> Program:
+def _open() -> Code:
     """Keep the window open after an acknowledgement and after a loss."""
     yield struct_ops.write("snd_cwnd", WINDOW)
 
 
-def _keep_pace() -> Program:
+def _keep_pace() -> Code:
     """Set the pace to the socket's, and return the least packets of a frame.
 
     The kernel asks for them before it looks whether the pace lets the next frame leave.

@@ -10,7 +10,7 @@ Programs read and write members of TCP sockets, whose offsets depend on the kern
 import os
 import secrets
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Final
@@ -18,7 +18,7 @@ from typing import Final
 from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.linux.bpf_assembler import BpfError, Instruction, Label, Reg, Size
+from moefabric.emulator.linux.bpf_assembler import BpfError, Code, Instruction, Label, Reg, Size
 from moefabric.emulator.linux.btf import Kind, kernel_types, smallest_types
 
 STRUCTURE: Final = "tcp_congestion_ops"
@@ -28,11 +28,9 @@ NON_RESTRICTED, NEEDS_ECN = 1 << 0, 1 << 1
 """Flags: processes without privilege may choose it; it negotiates ECN and marks packets ECT."""
 NAME_BYTES: Final = 15
 
-Program = Iterable[Instruction | Label]
-
 
 @contextmanager
-def congestion_control(kind: str, programs: Mapping[str, Program], flags: int = 0) -> Iterator[str]:
+def congestion_control(kind: str, programs: Mapping[str, Code], flags: int = 0) -> Iterator[str]:
     """Register a congestion control, and remove it at the end of the `with`.
 
     Args:
@@ -64,7 +62,7 @@ def unsupported(kind: str, error: Exception) -> UnsupportedError:
     return UnsupportedError(f"congestion control {kind}: {error}: {remedy}")
 
 
-def _registered(name: str, programs: Mapping[str, Program], flags: int, undo: ExitStack) -> int:
+def _registered(name: str, programs: Mapping[str, Code], flags: int, undo: ExitStack) -> int:
     """Return the link of a registered congestion control; `undo` closes the rest."""
     types = kernel_types()
     structure = types.number(Kind.STRUCT, STRUCTURE)
@@ -127,7 +125,7 @@ def write(member: str, value: Reg | int) -> Instruction:
     return bpf.store(_SIZES.get(member, Size.WORD), SOCKET, offset(member), value)
 
 
-def _socket_function(program: Program) -> Program:
+def _socket_function(program: Code) -> Code:
     yield bpf.load(Size.DOUBLE, SOCKET, Reg.R1)
     yield from program
     yield Label("end")

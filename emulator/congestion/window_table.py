@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric.emulator.congestion import struct_ops
-from moefabric.emulator.congestion.struct_ops import SOCKET, Program
+from moefabric.emulator.congestion.struct_ops import SOCKET
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
-from moefabric.emulator.linux.bpf_assembler import BpfError, Jump, Label, Reg, Size
+from moefabric.emulator.linux.bpf_assembler import BpfError, Code, Jump, Label, Reg, Size
 from moefabric.emulator.linux.bpf_syscalls import Memory
 
 ROWS: Final = 4096
@@ -106,7 +106,7 @@ def _field(name: str) -> int:
     return int(fields[name][1])
 
 
-def _row(memory_fd: int, number: Reg, row: Reg) -> Program:
+def _row(memory_fd: int, number: Reg, row: Reg) -> Code:
     """Set `row` to the address of a row; the number is taken modulo ROWS."""
     yield bpf.move(Reg.R2, number)
     yield bpf.bit_and(Reg.R2, ROWS - 1)
@@ -115,7 +115,7 @@ def _row(memory_fd: int, number: Reg, row: Reg) -> Program:
     yield bpf.add(row, Reg.R2)
 
 
-def _init(memory_fd: int) -> Program:
+def _init(memory_fd: int) -> Code:
     """Take a free row; a socket's private memory has its number plus 1, or 0."""
     number, row, socket = Reg.R7, Reg.R8, Reg.R9
     yield bpf.address(Reg.R1, memory_fd, _NEXT)
@@ -139,12 +139,12 @@ def _init(memory_fd: int) -> Program:
     yield bpf.store(Size.DOUBLE, SOCKET, struct_ops.offset(struct_ops.PRIVATE), number)
 
 
-def _release(memory_fd: int) -> Program:
+def _release(memory_fd: int) -> Code:
     yield from _own_row(memory_fd)
     yield bpf.store(Size.DOUBLE, Reg.R8, 0, 0)
 
 
-def _own_row(memory_fd: int) -> Program:
+def _own_row(memory_fd: int) -> Code:
     """Set R8 to the socket's row, or jump to `end`."""
     yield bpf.load(Size.DOUBLE, Reg.R7, SOCKET, struct_ops.offset(struct_ops.PRIVATE))
     yield bpf.jump_if(Jump.EQUAL, Reg.R7, 0, "end")
@@ -152,7 +152,7 @@ def _own_row(memory_fd: int) -> Program:
     yield from _row(memory_fd, Reg.R7, Reg.R8)
 
 
-def _control(memory_fd: int) -> Program:
+def _control(memory_fd: int) -> Code:
     """Report, and take the window and the pacing rate."""
     row = Reg.R8
     yield from _own_row(memory_fd)
@@ -173,6 +173,6 @@ def _control(memory_fd: int) -> Program:
     yield struct_ops.write(struct_ops.PACING_STATUS, _PACING_NEEDED)
 
 
-def _window() -> Program:
+def _window() -> Code:
     """Yield the instructions that return the window unchanged."""
     yield struct_ops.read(Reg.R0, "snd_cwnd")

@@ -18,8 +18,7 @@ import ctypes
 import os
 import socket
 import struct
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -28,15 +27,14 @@ from moefabric.emulator.crossbar.crossbar import Lights, Ports
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
-from moefabric.emulator.linux.bpf_syscalls import Memory
+from moefabric.emulator.linux.bpf_assembler import Code, Jump, Label, Reg, Size
+from moefabric.emulator.linux.bpf_syscalls import Memory, word
 from moefabric.emulator.linux.classifiers import classify
 
 KIND: Final = "tc-bpf"
 """Name of this crossbar in results."""
 SKB_LENGTH, SKB_INTERFACE = 0, 40
 """Offsets of `len` and `ifindex` in struct __sk_buff."""
-Code = Iterator[Instruction | Label]
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ class BpfCrossbar:
                 kind, most = bpf_calls.MAP_TYPE_HASH, self.ports.inputs
                 numbers = bpf_calls.create_map(kind, "ports", 4, 4, most, bpf_calls.F_NO_PREALLOC)
                 loaded.callback(os.close, numbers)
-                words = {_word(index): _word(port) for port, index in indices.items()}
+                words = {word(index): word(port) for port, index in indices.items()}
                 bpf_calls.update_map(numbers, words)
                 code = crossbar_program(self._layout, self.fd, numbers)
                 program = bpf_calls.load_program("crossbar", code)
@@ -231,10 +229,6 @@ class BpfCrossbar:
         if hasattr(self, "_selector"):
             del self._selector
         self._memory.close()
-
-
-def _word(number: int) -> bytes:
-    return number.to_bytes(4, sys.byteorder)
 
 
 def interface_indices(interfaces: Mapping[int, str]) -> dict[int, int]:

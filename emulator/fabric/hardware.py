@@ -3,28 +3,24 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Final
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.crossbar.bpf_crossbar import crossbar_refusal
+from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar, crossbar_refusal
+from moefabric.emulator.crossbar.carrier import Carrier
+from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric import links, management_uplink, run_directories
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
-from moefabric.emulator.fabric.datapath import (
-    ARGV,
-    PRIORITY,
-    DatapathKind,
-    ElectricalSwitches,
-    SwitchProcess,
-)
+from moefabric.emulator.fabric.datapath import DatapathKind, start_switches
 from moefabric.emulator.fabric.host_names import hosts_text
-from moefabric.emulator.fabric.optics import OcsHardware
 from moefabric.emulator.fabric.other_machines import OtherParts
-from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.placed_plan import plans_of
+from moefabric.emulator.fabric.plan import OcsPlan
 from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
 from moefabric.emulator.fabric.programmed_links import ProgrammedLinks
 from moefabric.emulator.fabric.server_containers import ServerContainers
@@ -32,6 +28,8 @@ from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import kill_marked
 from moefabric.emulator.linux.namespace_holders import NamespaceHolders
 from moefabric.emulator.linux.processes import OUTER, ChildProcesses, ProcessRole, ProcessSpec
+from moefabric.emulator.ocs.device_spec import DeviceSpec
+from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
 from moefabric.runtime.processes import reap_orphans
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import BackgroundTask, Deadline
@@ -57,7 +55,7 @@ class Hardware:
         self.deadline = Deadline.after(request.timeout_s)
         self.processes = ChildProcesses(run_dir)
         self.links = ProgrammedLinks(self.plan, self.processes)
-        self.ocses: dict[str, OcsHardware] = {}
+        self.ocses: dict[str, HandoffServer] = {}
         self.pids: dict[str, int] = {}
         """Pid, by node, of a process in the node's namespaces."""
         self.remarks: list[str] = []
@@ -154,7 +152,7 @@ class Hardware:
         emulated = [node for node in self.plan.nodes if node not in self.wiring.containers]
         holders = self._undo.enter_context(NamespaceHolders(emulated, self.run_dir.name, hosts))
         namespaces.disable_ipv6()
-        self.switches = self._start_switches()
+        self.switches = start_switches(self.processes, self.run_dir, self.wiring, self.deadline)
         self.processes.start_prefork_servers(self.own_specs)
         self.pids = holders.pids(self.deadline)
         containers.result(self.deadline)
@@ -182,27 +180,14 @@ class Hardware:
         alias = management_uplink.interface_alias(self.run_dir.name)
         return dict.fromkeys(self.containers.guests, alias)
 
-    def _start_switches(self) -> ElectricalSwitches:
-        """Start the processes that serve the switches."""
-        folder, tls = self.run_dir.switches, self.wiring.control_tls
-        folder.mkdir(exist_ok=True)
-        if self._is_bpf:
-            program = self.processes.start("switches", (*PRIORITY, *ARGV), piped=True)
-            return SwitchProcess(program.popen, folder, self.run_dir.read_token(), tls)
-        switches = OvsSwitches(folder, DatapathKind(self.wiring.switch), tls)
-        switches.start(self.processes, self.deadline)
-        return switches
-
     def _make_ocses(self) -> None:
         if not self.plan.ocses:
             return
         if reason := crossbar_refusal():
             raise FabricError(f"OCS: {reason}; light needs a kernel with CONFIG_NET_CLS_BPF")
         for ocs in self.plan.ocses:
-            place = self.pids[ocs.name], self.run_dir, self.request.dialects
-            hardware = OcsHardware(ocs, *place)
-            self.ocses[ocs.name] = hardware
-            self._undo.callback(hardware.close)
+            made = _made_ocs(ocs, self.pids[ocs.name], self.run_dir, self.request.dialects)
+            self.ocses[ocs.name] = self._undo.enter_context(made)
 
     def _wait_processes(self) -> None:
         """Wait until OCS devices serve and agents listen."""
@@ -218,7 +203,7 @@ class Hardware:
         if self.request.with_role(ProcessRole.OCS):
             deadline = self._deadline_of(ProcessRole.OCS)
             for name, ocs in self.ocses.items():
-                is_served = partial(getattr, ocs.handoff, "is_served")
+                is_served = partial(getattr, ocs, "is_served")
                 self._await(is_served, f"the process of {name}", deadline)
         if self.others.exist:
             path = self.run_dir.machines_socket
@@ -261,3 +246,50 @@ class Hardware:
     def close(self) -> None:
         """Remove everything."""
         self._undo.close()
+
+
+@contextmanager
+def _made_ocs(
+    ocs: OcsPlan, pid: int, run_dir: RunDirectory, dialects: Mapping[str, tuple[str, int]]
+) -> Iterator[HandoffServer]:
+    """Attach a switch's crossbar to the fibres' ends; yield the server that hands it over.
+
+    The end of the server ends the switch's process; circuits end with the node.
+
+    Args:
+        ocs: the switch.
+        pid: a process in the switch's namespace.
+        run_dir: directory for the socket of the handoff server.
+        dialects: reference and TCP port of each dialect, by name.
+
+    Raises:
+        FabricError: if the crossbar can't be attached.
+    """
+    interfaces, netns = dict(ocs.plugged), namespaces.path_of(pid)
+    with ExitStack() as undo:
+        ports = Ports(ocs.spec.ports, ocs.spec.ports)
+        crossbar = undo.enter_context(closing(BpfCrossbar.create(ports)))
+        crossbar.attach(interfaces, netns)
+        listeners = {
+            name: undo.enter_context(listen_in_namespace(netns, ocs.address, port))
+            for name, (_, port) in dialects.items()
+        }
+        facts = {
+            "ports": ocs.spec.ports,
+            **_device_spec(ocs, run_dir.name).as_json(),
+            "listening": {name: reference for name, (reference, _) in dialects.items()},
+        }
+        fds = [crossbar.fd, *(listener.fileno() for listener in listeners.values())]
+        carrier = partial(Carrier, interfaces, netns) if ocs.spec.link_down else None
+        server = HandoffServer(run_dir.ocs_socket(ocs.region), facts, fds, carrier)
+        yield undo.enter_context(closing(server))
+
+
+def _device_spec(ocs: OcsPlan, fabric: str) -> DeviceSpec:
+    """Return the specification of a switch's device, with the settling time of the plan."""
+    spec = ocs.spec
+    settle = replace(spec.profile.settle, fixed_ns=spec.settle_ns)
+    profile = replace(spec.profile, settle=settle)
+    return DeviceSpec(
+        profile, f"{fabric}-{ocs.name}", spec.link_up_ns, spec.link_down, ocs.address, ocs.prefix
+    )

@@ -359,20 +359,6 @@ def owner(name: str) -> int | None:
     return pid
 
 
-def signal_agent(name: str, server: str, number: int) -> None:
-    """Send a signal to the agent of a server of a running fabric, and to no other agent.
-
-    Args:
-        name: the fabric.
-        number: SIGKILL, SIGSTOP or SIGCONT.
-
-    Raises:
-        FabricError: if no fabric of that name runs, or the signal can't be sent.
-    """
-    message = {"do": "signal", "server": server, "number": number}
-    request(named_run_directory(name), message)
-
-
 def inspect(name: str) -> dict[str, Any]:
     """Return the hardware of a running fabric for `inspect --json`.
 

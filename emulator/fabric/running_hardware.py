@@ -109,7 +109,7 @@ class RunningHardware:
 
     def faults(self) -> list[str]:
         """Describe containers, processes, OCSes' sockets and parts that have ended too early."""
-        unanswered = [name for name, ocs in self._made.ocses.items() if not ocs.handoff.is_alive]
+        unanswered = [name for name, ocs in self._made.ocses.items() if not ocs.is_alive]
         return [
             *self._made.containers.faults(),
             *(f"{name}: nothing answers at its sockets" for name in unanswered),
@@ -142,7 +142,7 @@ class RunningHardware:
 
     def hand_counters(self, client: socket.socket) -> None:
         """Hand a client the descriptors from which it reads the counters of ports."""
-        memories = [ocs.memory_fd for ocs in self._made.ocses.values()]
+        memories = [ocs.fds[0] for ocs in self._made.ocses.values()]
         index_of = {name: index for index, name in socket.if_nameindex()}
         facts = counter_facts(self._plan, index_of)
         with netlink.route_socket() as kernel:

@@ -88,6 +88,8 @@ class Label:
     name: str
 
 
+Code = Iterable[Instruction | Label]
+"""A program, or a part of one."""
 _Binary = Callable[[Reg, Reg | int], Instruction]
 
 
@@ -196,7 +198,7 @@ def exit_program() -> Instruction:
     return Instruction(0x95)
 
 
-def assemble(program: Iterable[Instruction | Label]) -> bytes:
+def assemble(program: Code) -> bytes:
     """Encode a program and resolve its labels.
 
     Raises:

@@ -10,18 +10,13 @@ import mmap
 import os
 import platform
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from moefabric.emulator.linux.bpf_assembler import (
-    IS_STRONGLY_ORDERED,
-    BpfError,
-    Instruction,
-    Label,
-    assemble,
-)
+from moefabric.emulator.linux.bpf_assembler import IS_STRONGLY_ORDERED, BpfError, Code, assemble
 
 SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _NUMBER: Final = SYSCALL_NUMBER.get(platform.machine())
@@ -101,9 +96,7 @@ CLASSIFIER: Final = ProgramKind(PROG_TYPE_SCHED_CLS)
 """A tc classifier."""
 
 
-def load_program(
-    name: str, program: Iterable[Instruction | Label], kind: ProgramKind = CLASSIFIER
-) -> int:
+def load_program(name: str, program: Code, kind: ProgramKind = CLASSIFIER) -> int:
     """Load a program; the caller closes its descriptor.
 
     Raises:
@@ -169,6 +162,11 @@ def create_map(
         types = types_fd, 0, 0, kernel_type
         attributes = struct.pack("=IIIIIII16s4xIIII", *sizes, name.encode()[:15], *types)
         return call_bpf(MAP_CREATE, attributes)[0]
+
+
+def word(number: int) -> bytes:
+    """Return a key or value of 32 bits in the machine's byte order."""
+    return number.to_bytes(4, sys.byteorder)
 
 
 def update_map(map_fd: int, entries: Mapping[bytes, bytes]) -> None:
@@ -247,14 +245,16 @@ class MappedPages:
         """Map the pages of `length` bytes from an offset on.
 
         Raises:
-            OSError: If the descriptor can't be mapped so.
+            BpfError: If the descriptor can't be mapped so.
         """
-        self._length = length = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._length = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
         access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self._address = _LIBC.mmap(None, length, access, mmap.MAP_SHARED, fd, offset)
+        self._address = _LIBC.mmap(None, self._length, access, mmap.MAP_SHARED, fd, offset)
         if self._address == ctypes.c_void_p(-1).value:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        self.view = memoryview((ctypes.c_ubyte * length).from_address(self._address)).cast("B")
+            what = f"descriptor {fd} does not map as {length} bytes of BPF memory"
+            raise BpfError(f"{what}: {os.strerror(ctypes.get_errno())}")
+        octets = (ctypes.c_ubyte * self._length).from_address(self._address)
+        self.view = memoryview(octets).cast("B")
 
     def close(self) -> None:
         """Unmap the pages; raise BufferError if something still uses the view."""
@@ -262,7 +262,7 @@ class MappedPages:
         _LIBC.munmap(self._address, self._length)
 
 
-class Memory:
+class Memory(MappedPages):
     """Memory that BPF programs and processes share; processes use it through `view`.
 
     The kernel frees it when no process or program holds it. Mapping its descriptor needs no
@@ -275,18 +275,12 @@ class Memory:
         Raises:
             BpfError: If the descriptor doesn't refer to memory of this length.
         """
-        self.fd, self.length = fd, length
-        try:
-            self._pages = MappedPages(fd, length)
-        except OSError as error:
-            text = f"descriptor {fd} does not map as {length} bytes of BPF memory: {error}"
-            raise BpfError(text) from error
-        self.view = self._pages.view
+        super().__init__(fd, length)
+        self.fd = fd
 
     def close(self) -> None:
         """Unmap the memory; BPF programs may still use it. A second call has no effect."""
-        if self.fd < 0:
-            return
-        self._pages.close()
-        os.close(self.fd)
-        self.fd = -1
+        if self.fd >= 0:
+            super().close()
+            os.close(self.fd)
+            self.fd = -1

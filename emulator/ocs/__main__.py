@@ -24,7 +24,7 @@ from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.device_spec import DeviceSpec
 from moefabric.emulator.ocs.fabric_link import FabricLink
-from moefabric.emulator.ocs.fd_handoff import Facts, connect, receive_handoff
+from moefabric.emulator.ocs.fd_handoff import connect, receive_handoff
 from moefabric.emulator.ocs.server import OcsServer
 from moefabric.runtime import structured_log
 from moefabric.runtime.event_loop import IN, EventLoop
@@ -32,8 +32,6 @@ from moefabric.runtime.run_directory import RunDirectory, shared_name
 
 _NICENESS = -10
 """Nice value of the process, where the system permits a negative one."""
-_SCPI = {"scpi": "moefabric.emulator.ocs.scpi.dialect:SCPI"}
-"""Reference of the dialect of a handoff that names none."""
 POLL_S = 0.25
 SOCKETS = "*.handoff"
 
@@ -112,26 +110,20 @@ def serve(paths: Sequence[Path], stop: socket.socket, deadline_s: float) -> None
                 return
             sock.settimeout(deadline_s)
             with structured_log.part(path.stem) if len(paths) > 1 else contextlib.nullcontext():
-                _start(
-                    *receive_handoff(sock, f"{path.stem}: handoff"),
-                    sock,
-                    loop,
-                    resources,
-                    partial(end, path),
-                )
+                _start(path.stem, sock, loop, resources, partial(end, path))
         loop.watch(stop.fileno(), IN, lambda _events: loop.stop())
         loop.run()
 
 
 def _start(
-    facts: Facts,
-    fds: list[int],
+    name: str,
     sock: socket.socket,
     loop: EventLoop,
     resources: contextlib.ExitStack,
     on_close: Callable[[], None],
 ) -> None:
-    """Serve the switch of a handoff by a loop; `on_close` is called when the fabric closes it."""
+    """Take a switch over and serve it; `on_close` is called when the fabric closes it."""
+    facts, fds = receive_handoff(sock, f"{name}: handoff")
 
     def end() -> None:
         server.close()
@@ -139,8 +131,8 @@ def _start(
 
     try:
         listeners = {
-            name: resources.enter_context(socket.socket(fileno=fd))
-            for name, fd in zip(facts.get("listening", _SCPI), fds[1:], strict=True)
+            dialect: resources.enter_context(socket.socket(fileno=fd))
+            for dialect, fd in zip(facts["listening"], fds[1:], strict=True)
         }
         crossbar = BpfCrossbar(Ports(facts["ports"], facts["ports"]), fds[0])
         resources.callback(crossbar.close)
@@ -150,9 +142,9 @@ def _start(
         what = f"no switch can be made of {facts}: {error!r}"
         raise FabricError(f"OCS handoff: {what}") from error
     resources.callback(server.close)
-    for name, listener in listeners.items():
+    for dialect, listener in listeners.items():
         try:
-            server.open(listener, name, facts.get("listening", _SCPI)[name])
+            server.open(listener, dialect, facts["listening"][dialect])
         except SpecError as error:
             if not isinstance(error.__cause__, ModuleNotFoundError):
                 raise

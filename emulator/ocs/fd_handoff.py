@@ -144,14 +144,15 @@ class HandoffServer:
 
         Args:
             facts: description of the switch as JSON.
-            fds: descriptors for the process. The caller keeps them open until `close`.
+            fds: descriptors for the process: the crossbar's memory, then the listening sockets. The
+                caller keeps them open until `close`.
             carrier: makes the carrier of the optical NICs, whose links follow the light, with the
                 server's timers; None if links stay up.
 
         Raises:
             FabricError: if a path is in use.
         """
-        self.path, self.facts, self._fds = path, dict(facts), tuple(fds)
+        self.path, self.facts, self.fds = path, dict(facts), tuple(fds)
         self._is_ready = False
         self._loop = EventLoop()
         self._publisher = EventPublisher(self._loop, self._forward)
@@ -214,7 +215,7 @@ class HandoffServer:
         self._process = LineConnection(sock, self._loop, self._on_line, self._on_process_gone)
         try:
             sock.settimeout(TIMEOUT_S)
-            send_handoff(sock, self.facts, self._fds)
+            send_handoff(sock, self.facts, self.fds)
         except (OSError, FabricError) as error:  # the process died; the next one gets the switch
             log.warning("handoff failed: %s", error)
             self._process.close()

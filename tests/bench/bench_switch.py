@@ -56,16 +56,15 @@ def link(wires: HostNetwork, a: str, b: str) -> None:
 
 
 @contextmanager
-def chain(
-    program: SharedProgram, numbers: tuple[int, int]
-) -> Iterator[tuple[HostNetwork, list[BpfDatapath]]]:
+def chain() -> Iterator[tuple[HostNetwork, list[BpfDatapath]]]:
     """Connects host 1, its switch, the crossbar, the other switch and host 2."""
     with ExitStack() as undo:
         wires = undo.enter_context(HostNetwork(2))
         hosts = wires.plug_in()
         place = wires.path(wires.ocs)
-        switches = []
-        for host, number in zip(wires.hosts, numbers, strict=True):
+        made = namespaces.run_in(place, partial(SharedProgram, len(wires.hosts)))
+        program, switches = undo.enter_context(closing(made)), []
+        for number, host in enumerate(wires.hosts):
             link(wires, f"e{host}", f"o{host}")
             switch = undo.enter_context(closing(BpfDatapath(program, number)))
             interfaces = {HOST: hosts[host], NIC: f"e{host}"}
@@ -75,12 +74,6 @@ def chain(
         crossbar.attach({1: "o1", 2: "o2"}, place)
         crossbar.load({(1, 4): 0, (2, 3): 0})
         yield wires, switches
-
-
-@pytest.fixture(scope="module")
-def program() -> Iterator[SharedProgram]:
-    with closing(SharedProgram(8)) as program:
-        yield program
 
 
 def _echo(sock: socket.socket, times: int) -> None:
@@ -118,15 +111,12 @@ def _udp(wires: HostNetwork, host: int) -> socket.socket:
 
 @pytest.mark.skipif(not shutil.which("iperf3"), reason="needs iperf3")
 @pytest.mark.parametrize(("masks", "share"), [(2, 0.75), (16, 0.75)])
-def test_goodput_and_round_trip_against_veth_pair(
-    program: SharedProgram, masks: int, share: float
-) -> None:
+def test_goodput_and_round_trip_against_veth_pair(masks: int, share: float) -> None:
     """Fabrics' tables have up to 7 masks: ARP; a server, a region or all, with a mark or without.
 
     16 is the switch's limit. The flow cache makes them as fast as 2.
     """
-    numbers = (0, 1) if masks == 2 else (2, 3)
-    with HostNetwork(2) as bare, chain(program, numbers) as (through, switches):
+    with HostNetwork(2) as bare, chain() as (through, switches):
         bare.pair(1, 2)
         for switch, here, there in zip(switches, (1, 2), (2, 1), strict=True):
             switch.load(routed(masks, here, there))
@@ -156,12 +146,11 @@ def test_lookup_time_per_mask() -> None:
     with closing(SharedProgram(1)) as one, closing(BpfDatapath(one, 0)) as switch:
         maps = MapDescriptors(3, 4, 5)
         length = len(bpf.assemble(switch_program(one.layout, maps, ProgramMaps(6, 7, 12)))) // 8
-        program = one.here()
-        program.assign(0, {0: LOOPBACK})
+        one.assign(0, {0: LOOPBACK})
         durations = {}
         for masks in (2, 4, 8, 16):
             switch.load(routed(masks, 1, 2))
-            runs = [run_classifier(program.fd, frame, 200_000) for _ in range(ROUNDS)]
+            runs = [run_classifier(one.fd, frame, 200_000) for _ in range(ROUNDS)]
             assert {verdict for verdict, _ in runs} == {bpf.TC_ACT_SHOT}, "no port is attached"
             durations[masks] = statistics.median(duration for _, duration in runs)
     slope = (durations[16] - durations[2]) / 14
@@ -180,8 +169,8 @@ def cpu_ms(work: Callable[[], None]) -> float:
     return (time.process_time() - started) * 1e3
 
 
-def test_time_of_flow_changes(program: SharedProgram) -> None:
-    with closing(BpfDatapath(program, 4)) as switch:
+def test_time_of_flow_changes() -> None:
+    with closing(SharedProgram(1)) as program, closing(BpfDatapath(program, 0)) as switch:
         firsts, others = [], []
         for attempt in range(ROUNDS):
             pair = (
@@ -223,7 +212,8 @@ def test_creation_time_of_large_fabric() -> None:
         command = ["ip", "-n", wires.ocs, "-batch", "-"]
         subprocess.run(command, input="\n".join(lines), text=True, check=True, timeout=60)
         started = time.perf_counter()
-        program = undo.enter_context(closing(SharedProgram(160)))
+        made = namespaces.run_in(wires.path(wires.ocs), partial(SharedProgram, 160))
+        program = undo.enter_context(closing(made))
         switches = [
             undo.enter_context(closing(BpfDatapath(program, number))) for number in range(160)
         ]

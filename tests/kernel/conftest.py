@@ -1,14 +1,12 @@
-"""Fixtures of kernel tests: the switches' program, a switch with hosts, and a small fabric."""
+"""Fixtures of kernel tests: a switch with hosts, and a small fabric."""
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from moefabric.core.topology import Fabric
-from moefabric.emulator.openflow_switch.datapath.bpf_datapath import SharedProgram
 from tests.kernel.fabric_lab import Machine, isolated_machine, small_fabric
 from tests.kernel.switch_bench import HOSTS, Lab
 from tests.kernel.switch_bench import lab as switch_lab
@@ -17,14 +15,8 @@ from tests.support.namespaces import must, own_machine
 
 
 @pytest.fixture(scope="module")
-def program() -> Iterator[SharedProgram]:
-    with closing(SharedProgram(8, flows=256)) as shared:
-        yield shared
-
-
-@pytest.fixture(scope="module")
-def plugged(program: SharedProgram) -> Iterator[Lab]:
-    with switch_lab(HOSTS, program, number=7) as made:
+def plugged() -> Iterator[Lab]:
+    with switch_lab(HOSTS) as made:
         for host in made.nics:  # a host with an address would answer ARP
             must(*made.hosts.argv(host, "ip", "address", "flush", "dev", "nic"))
         yield made

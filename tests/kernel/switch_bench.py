@@ -3,7 +3,7 @@
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,6 +35,7 @@ class Lab:
     """Hosts 1 to N on ports 1 to N of a switch; `nics` are raw sockets on the hosts' NICs."""
 
     switch: BpfDatapath
+    program: SharedProgram
     hosts: HostNetwork
     nics: dict[int, socket.socket]
 
@@ -62,6 +63,11 @@ class Lab:
         return [(other, arrived) for other in self.nics for arrived in self.heard(other)]
 
 
+def attach(bench: Lab, interfaces: dict[int, str], switch: BpfDatapath) -> None:
+    """Attaches further interfaces of the bench to a switch of its program."""
+    namespaces.run_in(bench.hosts.path(bench.hosts.ocs), partial(switch.attach, interfaces))
+
+
 def heard_by(bench: Lab, host: int, frame: bytes) -> list[int]:
     return [other for other, _ in bench.sent(host, frame)]
 
@@ -76,18 +82,17 @@ def _raw() -> socket.socket:
 
 
 @contextmanager
-def lab(
-    hosts: int, program: SharedProgram, number: int = 0, ports: int | None = None
-) -> Iterator[Lab]:
-    """Attaches hosts to a switch of the program, or only the first `ports` of them."""
+def lab(hosts: int, ports: int | None = None) -> Iterator[Lab]:
+    """Attaches hosts to the first of two switches, or only the first `ports` of them."""
     with ExitStack() as undo:
         wires = undo.enter_context(HostNetwork(hosts))
-        switch = BpfDatapath(program, number)
-        undo.callback(switch.close)
         there = wires.plug_in()
+        made = namespaces.run_in(wires.path(wires.ocs), partial(SharedProgram, 2, flows=256))
+        program = undo.enter_context(closing(made))
+        switch = undo.enter_context(closing(BpfDatapath(program, 0)))
         interfaces = {port: there[port] for port in list(there)[:ports]}
         namespaces.run_in(wires.path(wires.ocs), partial(switch.attach, interfaces))
         nics = {h: namespaces.run_in(wires.path(wires.host(h)), partial(_raw)) for h in wires.hosts}
         for nic in nics.values():
             undo.callback(nic.close)
-        yield Lab(switch, wires, nics)
+        yield Lab(switch, program, wires, nics)

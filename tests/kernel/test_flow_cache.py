@@ -17,7 +17,7 @@ from moefabric.emulator.openflow_switch.datapath.bpf_datapath import BpfDatapath
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.datapath.map_layout import MAX_MASKS
 from moefabric.emulator.openflow_switch.flows.packet import VLAN_TAGS
-from tests.kernel.switch_bench import Lab, heard_by, lab
+from tests.kernel.switch_bench import attach, heard_by, lab
 from tests.support.classifiers import LOOPBACK, run_classifier
 from tests.support.memory_datapath import MemoryDatapath
 from tests.support.switch_frames import flows, frames, ipv4
@@ -30,7 +30,7 @@ UDP = {**IP, "ip_proto": 17}
 def one() -> Iterator[SharedProgram]:
     """A program of one switch: frames of BPF_PROG_TEST_RUN come to switch 0 at port 0."""
     with closing(SharedProgram(1)) as shared:
-        shared.here().assign(0, {0: LOOPBACK})
+        shared.assign(0, {0: LOOPBACK})
         yield shared
 
 
@@ -75,7 +75,7 @@ def test_repeated_packets_are_counted_as_in_memory(
             memory.load(table)
             for place in traffic:
                 frame = packets[place % len(packets)]
-                run_classifier(one.here().fd, frame, 1)
+                run_classifier(one.fd, frame, 1)
                 memory.forward(0, frame)
             assert switch.counters() == memory.counters()
 
@@ -89,7 +89,7 @@ def test_remembered_mask_is_that_of_the_flow_that_won(
     winner = Flow(Match.of(**IP, ipv4_src=3), 5)
     switch.load([first, outranked, winner])
     for _ in range(3):
-        run_classifier(one.here().fd, ipv4(src=3, dst=2), 1)
+        run_classifier(one.fd, ipv4(src=3, dst=2), 1)
     assert {key: count.packets for key, count in switch.counters().items()} == {
         first.key: 0,
         outranked.key: 0,
@@ -107,16 +107,17 @@ def test_more_packets_than_slots_find_their_flows(one: SharedProgram, switch: Bp
     for source in range(1, 2 << one.slot_bits):
         frame = ipv4(ports=(source, 9))
         for _ in "ab":
-            run_classifier(one.here().fd, frame, 1)
+            run_classifier(one.fd, frame, 1)
         counts[source.bit_length() - 1] += 2
     counters = switch.counters()
     assert [counters[flow.key].packets for flow in table] == counts
 
 
-def test_switches_of_one_program_keep_their_own_flows(program: SharedProgram, bench: Lab) -> None:
-    with lab(3, program, number=3) as other:
+def test_switches_of_one_program_keep_their_own_flows() -> None:
+    with lab(6, ports=3) as bench, closing(BpfDatapath(bench.program, 1)) as other:
+        attach(bench, {1: "p4", 2: "p5", 3: "p6"}, other)
         bench.switch.load([Flow(Match.of(**IP), 0, (Output(2),))])
-        other.switch.load([Flow(Match(), 0, (Output(3),))])
+        other.load([Flow(Match(), 0, (Output(3),))])
         for _ in range(3):
             assert heard_by(bench, 1, ipv4()) == [2]
-            assert heard_by(other, 1, ipv4()) == [3]
+            assert heard_by(bench, 4, ipv4()) == [6]

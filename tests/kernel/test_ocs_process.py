@@ -26,7 +26,7 @@ from moefabric.emulator.ocs.fd_handoff import HandoffServer, listen_in_namespace
 from moefabric.runtime.waiting import Deadline
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import HostNetwork, address, input_counters, received_datagrams
-from tests.support.ocs_process import start_ocs, wait_served
+from tests.support.ocs_process import SCPI_ALONE, start_ocs, wait_served
 from tests.support.paths import REPOSITORY
 
 PORTS, SETTLE_NS, LINK_UP_NS = 4, 20_000_000, 10_000_000
@@ -50,6 +50,7 @@ class OcsLab:
             "profile": {"settle": {"fixed_ns": SETTLE_NS}},
             "link_up_ns": LINK_UP_NS,
             "serial": "000001",
+            "listening": SCPI_ALONE,
         }
         facts |= {"link_down": link_down, **more}
 

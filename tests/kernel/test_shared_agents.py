@@ -25,7 +25,7 @@ from moefabric.runtime.scratch_folder import scratch_folder
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import Machine, small_fabric
-from tests.support.agents_lab import arm, collect, paced_flow
+from tests.support.agents_lab import arm, collect, kill_agent, paced_flow
 from tests.support.namespaces import Island, island
 
 HOST = prefork_argv("moefabric.agents.engine.host", bare=True)
@@ -192,7 +192,7 @@ def test_fabric_reports_killed_agents_and_shows_who_shares(machine: Machine) -> 
         shown = {one["name"]: one for one in lifecycle.inspect("share")["processes"]}
         served = [one.get("servers", []) for one in shown.values()]
         assert sorted(server for part in served for server in part) == [*fabric.servers]
-        lifecycle.signal_agent("share", "s2", signal.SIGKILL)
+        kill_agent("share", "s2")
         assert lifecycle.inspect("share")["faults"] == ["agent-s2 was killed"]
         shown = {one["name"]: one for one in lifecycle.inspect("share")["processes"]}
         assert all("s2" not in one.get("servers", []) for one in shown.values())
@@ -210,6 +210,6 @@ def test_separate_agents_have_processes_in_the_namespaces_of_their_servers(
         assert not [name for name in pids if name.startswith("agents-")]
         places = {Path(namespaces.path_of(pids[f"agent-{s}"])).readlink() for s in fabric.servers}
         assert len(places) == 2
-        lifecycle.signal_agent("apart", "s0", signal.SIGKILL)
+        kill_agent("apart", "s0")
         Deadline.after(20).wait_for(lambda: bool(lifecycle.inspect("apart")["faults"]), "fault")
         assert lifecycle.inspect("apart")["faults"] == ["agent-s0 exited -9, saying: nothing"]

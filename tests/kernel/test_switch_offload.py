@@ -11,7 +11,6 @@ import pytest
 from moefabric.core.openflow.actions import CONTROLLER, Output, SetField
 from moefabric.core.openflow.match import Match
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.openflow_switch.datapath.bpf_datapath import SharedProgram
 from moefabric.emulator.openflow_switch.datapath.interface import Flow
 from moefabric.emulator.openflow_switch.flows.packet import internet_checksum, packet_fields
 from tests.kernel.switch_bench import Lab, lab
@@ -53,9 +52,7 @@ def segment_checksum(frame: bytes) -> int:
 @pytest.mark.parametrize(
     "left_to_hardware", [True, False], ids=["offload", "no-offload-behind-the-switch"]
 )
-def test_offloaded_packets_pass_with_set_fields(
-    program: SharedProgram, *, left_to_hardware: bool
-) -> None:
+def test_offloaded_packets_pass_with_set_fields(*, left_to_hardware: bool) -> None:
     """Hosts send up to 64 KB at once without checksum; the kernel segments where necessary."""
     there = Flow(
         Match.of(**IP, ipv4_dst=0x0A090002),
@@ -63,7 +60,7 @@ def test_offloaded_packets_pass_with_set_fields(
         (SetField("ip_dscp", 12), SetField("eth_src", MACS[2]), Output(2)),
     )
     back = Flow(Match.of(**IP, ipv4_dst=0x0A090001), 1, (Output(1),))
-    with lab(2, program, number=int(left_to_hardware)) as bench:
+    with lab(2) as bench:
         if not left_to_hardware:
             off = ("tso", "off", "gso", "off", "tx", "off", "sg", "off")
             must("ip", "netns", "exec", bench.hosts.ocs, "ethtool", "-K", "p2", *off)
@@ -82,9 +79,9 @@ def test_offloaded_packets_pass_with_set_fields(
         assert all(segment_checksum(frame) == 0 for frame in frames)
 
 
-def test_punted_segment_has_complete_checksum(program: SharedProgram) -> None:
+def test_punted_segment_has_complete_checksum() -> None:
     flow = Flow(Match(), 0, (Output(CONTROLLER),))
-    with lab(2, program, number=2) as bench:
+    with lab(2) as bench:
         bench.switch.load([flow])
         there = bench.hosts.path(bench.hosts.host(1))
         with namespaces.run_in(there, socket.socket) as client:

@@ -1,6 +1,7 @@
 """Agents started by a test, one a namespace, and flows for them to send."""
 
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.inflight import flow_records
 from moefabric.agents.remote.bundle import AGENT, bundle
 from moefabric.core.flows import FlowRecord, PacedFlow
+from moefabric.emulator.fabric.daemon_protocol import request
+from moefabric.runtime.run_directory import RunDirectory
 from tests.support.namespaces import Island
 
 
@@ -30,6 +33,12 @@ def paced_flow(
 ) -> PacedFlow:
     """Return a transfer of `size` bytes by one NIC, unpaced unless a rate is given."""
     return PacedFlow(src, dst, path, size, rate_bps)
+
+
+def kill_agent(fabric: str, server: str) -> None:
+    """Kill the agent of a server of a running fabric, and no other agent."""
+    message = {"do": "signal", "server": server, "number": signal.SIGKILL}
+    request(RunDirectory.of_fabric(fabric), message)
 
 
 def arm(fleet: Fleet, number: int, flows: Sequence[PacedFlow], deadline_s: float) -> int:

@@ -13,6 +13,8 @@ from moefabric.runtime.waiting import Deadline
 from tests.support.paths import REPOSITORY
 
 START_TIMEOUT_S = 20
+SCPI_ALONE = {"scpi": "moefabric.emulator.ocs.scpi.dialect:SCPI"}
+"""Listening sockets of a handoff: one, for SCPI."""
 
 
 def wait_served(handoff: HandoffServer) -> None:
@@ -49,11 +51,12 @@ def ocs_process(
 
     Args:
         folder: where the handoff socket is made.
-        facts: description of the switch (`HandoffServer`).
+        facts: description of the switch (`HandoffServer`); it speaks SCPI if no dialect is named.
         fds: descriptors of the crossbar and of the listening sockets.
         carrier: sets links down and up (`HandoffServer`).
     """
-    handoff = HandoffServer(folder / "ocs0.handoff", facts, fds, carrier)
+    described = {"listening": SCPI_ALONE, **facts}
+    handoff = HandoffServer(folder / "ocs0.handoff", described, fds, carrier)
     process = start_ocs(handoff.path)
     try:
         wait_served(handoff)

@@ -13,11 +13,10 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from moefabric.core.ocs import Group
-from moefabric.emulator.ocs.restconf import encoding
+from moefabric.emulator.ocs.restconf import schema
 from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.encoding import JSON
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, PAIR, PAIR_REVISION, Node
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, JSON, PAIR, PAIR_REVISION, Node
 from moefabric.emulator.ocs.restconf.tree import Op, Target, Tree, find, lookup, parse_target
 
 MEDIA = {JSON, "application/json", "text/json"}
@@ -76,12 +75,12 @@ def edit_value(request: Request, target: Target, op: Op) -> Any:
         if part.type or target.is_whole_list:
             raise RestconfError("operation-not-supported", f"nothing can be made in {target}")
         name, value = _member(request)
-        return encoding.validate_container(part, {name: value})
+        return schema.validate_container(part, {name: value})
     name, value = _member(request)
     prefix, _, plain = name.rpartition(":")
     if not part.is_named(plain) or prefix not in ("", part.module):
         raise RestconfError("unknown-element", f"{name[:64]} is not {part.name}")
-    content = encoding.validate(part, value)
+    content = schema.validate(part, value)
     if target.last.key is None:
         return content
     key = target.last.key_value
@@ -96,9 +95,9 @@ def operation_inputs(request: Request, node: Node) -> Tree:
         return {}
     name, value = _member(request)
     if name.rpartition(":")[2] == "input":
-        return encoding.validate_container(node, value or {})
+        return schema.validate_container(node, value or {})
     # Names are lowered because a public client sends `{"session-Id": 3}`.
-    return encoding.validate_container(node, {name.lower(): value})
+    return schema.validate_container(node, {name.lower(): value})
 
 
 def _member(request: Request) -> tuple[str, Any]:
@@ -106,7 +105,7 @@ def _member(request: Request) -> tuple[str, Any]:
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media not in MEDIA:
         raise ProtocolError("invalid-value", f"{JSON} is understood", 415)
-    return encoding.from_json(request.body)
+    return schema.from_json(request.body)
 
 
 UNBOUNDED = 1 << 16
@@ -150,7 +149,7 @@ def _content(datastore: Datastore, target: Target, tree: Tree) -> Any:
     part, content = target.last.part, find(tree, target)
     if part.type:
         return content
-    document = encoding.qualify(part, content)
+    document = schema.qualify(part, content)
     if part.name == "cross-connects":
         return {_pair_name(datastore, target): document["pair"]}
     return document if target.last.key is None else [document]

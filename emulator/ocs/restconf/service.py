@@ -11,12 +11,10 @@ from typing import Any
 
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.restconf import resources, tree
-from moefabric.emulator.ocs.restconf.datastore import Datastore
-from moefabric.emulator.ocs.restconf.encoding import JSON, encode
+from moefabric.emulator.ocs.restconf.datastore import OPERATIONS, Datastore, run
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
-from moefabric.emulator.ocs.restconf.operations import OPERATIONS, run
 from moefabric.emulator.ocs.restconf.resources import Request, Response
-from moefabric.emulator.ocs.restconf.schema import OPERATION_INPUTS, PAIR
+from moefabric.emulator.ocs.restconf.schema import JSON, OPERATION_INPUTS, PAIR, encode
 from moefabric.emulator.ocs.restconf.tree import Op, Target, Tree, apply_edit, find, lookup
 
 Answer = Callable[[Request], Response]
@@ -185,7 +183,7 @@ class Service:
         if request.method != "POST" and (request.method, name) != ("PATCH", PATCHED):
             raise ProtocolError("operation-not-supported", "operations are POSTed")
         _check_group(request, "do", admin_only=operation.group == "admin")
-        run(operation, node, self.datastore, resources.operation_inputs(request, node))
+        run(name, self.datastore, resources.operation_inputs(request, node))
         return Response(204, settles=operation.settles)
 
 

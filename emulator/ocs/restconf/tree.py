@@ -11,9 +11,8 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
-from moefabric.emulator.ocs.restconf.encoding import validate
 from moefabric.emulator.ocs.restconf.errors import ProtocolError, RestconfError, absent
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node, validate
 
 Tree = dict[str, Any]
 

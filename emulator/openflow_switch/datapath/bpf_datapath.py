@@ -10,12 +10,10 @@ import mmap
 import os
 import socket
 import struct
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import FabricError
@@ -24,7 +22,7 @@ from moefabric.core.openflow.constants import GroupType
 from moefabric.core.openflow.match import FlowError
 from moefabric.emulator.linux import bpf_syscalls as bpf_calls
 from moefabric.emulator.linux.bpf_assembler import BpfError
-from moefabric.emulator.linux.bpf_syscalls import MappedPages
+from moefabric.emulator.linux.bpf_syscalls import MappedPages, word
 from moefabric.emulator.linux.classifiers import classify
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.flow_map import FlowMap, StoredFlow, flow_changes
@@ -52,43 +50,15 @@ _LEAST_SLOT_BITS, _SLOTS_OF_A_SWITCH = 12, 16
 """Slots of the flow cache of each processor: 4,096 at least, 16 for each switch."""
 
 
-class NamespaceProgram:
-    """The switches' program in one network namespace, whose interfaces it knows by index."""
-
-    def __init__(self, shared: "SharedProgram") -> None:
-        """Load the program; open a socket that only sends frames (packet(7)).
-
-        All switches share the socket because closing one costs an RCU grace period.
-
-        Raises:
-            BpfError: If the kernel refuses the program, with the verifier's last words.
-        """
-        most = shared.switches * shared.layout.ports
-        with ExitStack() as undo:
-            kind, flags = bpf_calls.MAP_TYPE_HASH, bpf_calls.F_NO_PREALLOC
-            self.places = bpf_calls.create_map(kind, "places", 4, PLACE.size, most, flags)
-            undo.callback(os.close, self.places)
-            maps = ProgramMaps(self.places, shared.cache, shared.slot_bits)
-            code = switch_program(shared.layout, shared.maps, maps)
-            self.fd = bpf_calls.load_program("switch", code)
-            undo.callback(os.close, self.fd)
-            self.sender = undo.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
-            self.close = undo.pop_all().close
-
-    def assign(self, number: int, indices: Mapping[int, int]) -> None:
-        """Make interfaces the ports of a switch; the indices are by port number."""
-        places = {_word(index): PLACE.pack(number, port) for port, index in indices.items()}
-        bpf_calls.update_map(self.places, places)
-
-
 class SharedProgram:
-    """The program of switches 0 to `switches` - 1, and their maps."""
+    """The program of switches 0 to `switches` - 1 in one network namespace, and their maps."""
 
     def __init__(self, switches: int, ports: int = 255, flows: int = MAX_FLOWS) -> None:
-        """Create the maps of all switches.
+        """Create the maps of all switches, load the program, and open a socket that only sends.
 
         All maps are created now because each later change of an array of maps makes the kernel wait
-        for all processors. Needs CAP_BPF or CAP_SYS_ADMIN.
+        for all processors. All switches share the socket (packet(7)), which sends in the caller's
+        namespace, because closing one costs an RCU grace period. Needs CAP_BPF or CAP_SYS_ADMIN.
 
         Args:
             switches: Number of switches.
@@ -96,13 +66,12 @@ class SharedProgram:
             flows: Maximum number of flows of each switch.
 
         Raises:
-            BpfError: If the kernel refuses the maps.
+            BpfError: If the kernel refuses the maps, or the program with the verifier's last words.
         """
         self.layout = map_layout.MemoryLayout(ports, flows)
         self.switches = switches
         self.slot_bits = max(_LEAST_SLOT_BITS, (_SLOTS_OF_A_SWITCH * switches - 1).bit_length())
         self._unclaimed: dict[int, MapDescriptors] = {}
-        self._in_namespaces: dict[int, NamespaceProgram] = {}
         self.counters = tuple(range(self.layout.counters))
         """Indices of a switch's counters; all switches have the same objects."""
         with ExitStack() as undo:
@@ -115,15 +84,20 @@ class SharedProgram:
             sizes = 4, CACHE_SLOT_BYTES, 1 << self.slot_bits
             self.cache = bpf_calls.create_map(bpf_calls.MAP_TYPE_PERCPU_ARRAY, "flow_cache", *sizes)
             undo.callback(os.close, self.cache)
+            sizes, flags = (4, PLACE.size, switches * ports), bpf_calls.F_NO_PREALLOC
+            self.places = bpf_calls.create_map(bpf_calls.MAP_TYPE_HASH, "places", *sizes, flags)
+            undo.callback(os.close, self.places)
+            maps = ProgramMaps(self.places, self.cache, self.slot_bits)
+            code = switch_program(self.layout, self.maps, maps)
+            self.fd = bpf_calls.load_program("switch", code)
+            undo.callback(os.close, self.fd)
+            self.sender = undo.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
             self._resources = undo.pop_all()
 
-    def here(self) -> NamespaceProgram:
-        """Return the program in the caller's network namespace; the first call loads it."""
-        namespace = Path("/proc/thread-self/ns/net").stat().st_ino
-        if namespace not in self._in_namespaces:
-            self._in_namespaces[namespace] = program = NamespaceProgram(self)
-            self._resources.callback(program.close)
-        return self._in_namespaces[namespace]
+    def assign(self, number: int, indices: Mapping[int, int]) -> None:
+        """Make interfaces the ports of a switch; the indices are by port number."""
+        places = {word(index): PLACE.pack(number, port) for port, index in indices.items()}
+        bpf_calls.update_map(self.places, places)
 
     def claim(self, number: int) -> MapDescriptors:
         """Return the maps of a switch; the caller has to close them.
@@ -170,12 +144,8 @@ def _create_array(undo: ExitStack, name: str, inner: Sequence[int]) -> int:
     kind, sizes = bpf_calls.MAP_TYPE_ARRAY_OF_MAPS, (4, 4, len(inner))
     outer = bpf_calls.create_map(kind, name, *sizes, inner_fd=inner[0])
     undo.callback(os.close, outer)
-    bpf_calls.update_map(outer, {_word(number): _word(fd) for number, fd in enumerate(inner)})
+    bpf_calls.update_map(outer, {word(number): word(fd) for number, fd in enumerate(inner)})
     return outer
-
-
-def _word(number: int) -> bytes:
-    return number.to_bytes(4, sys.byteorder)
 
 
 _BUSY, _DISCARDED = 1 << 31, 1 << 30  # BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT
@@ -252,7 +222,6 @@ class BpfDatapath:
         self._steps_cache: dict[tuple[Action, ...], tuple[int, bytes]] = {}
         self._counter_owners: dict[int, FlowKey] = {}
         self._free_counters = deque(program.counters)
-        self._sender: socket.socket | None = None
 
     def attach(self, interfaces: Mapping[int, str]) -> None:
         """Attach interfaces, whose incoming frames all go to the switch from now on.
@@ -260,25 +229,22 @@ class BpfDatapath:
         Needs CAP_NET_ADMIN and CAP_NET_RAW.
 
         Args:
-            interfaces: Names of interfaces of the caller's network namespace, which must be the
-                same in all calls, by port number.
+            interfaces: Names of interfaces of the caller's network namespace, which must be that
+                of the program, by port number.
 
         Raises:
             FabricError: If a port or an interface doesn't exist.
-            BpfError: If the kernel refuses the program, with the verifier's last words.
         """
         if invalid := sorted(n for n in interfaces if not 1 <= n <= self._layout.ports):
             among = f"are not among 1..{self._layout.ports}"
             raise FabricError(f"switch {self._number}: ports {invalid} {among}")
         indices = {port: self._interface_index(name) for port, name in interfaces.items()}
-        program = self._program.here()
-        self._sender = program.sender
-        program.assign(self._number, indices)
+        self._program.assign(self._number, indices)
         places = {index: f"switch {self._number} port {n}" for n, index in indices.items()}
-        classify(program.fd, "switch", places)
+        classify(self._program.fd, "switch", places)
         for port, index in indices.items():
             at = self._layout.interface(port)
-            self._memory.view[at : at + 4] = index.to_bytes(4, sys.byteorder)
+            self._memory.view[at : at + 4] = word(index)
             self.ports[port] = Port(port, interfaces[port])
         self._steps_cache.clear()
         # The steps of a flood may list the ports.
@@ -390,10 +356,10 @@ class BpfDatapath:
 
     def send(self, port: int, frame: bytes) -> None:
         """See `Datapath.send`."""
-        if port not in self.ports or self._sender is None:
+        if port not in self.ports:
             raise FlowError(f"no port {port}")
         try:
-            self._sender.sendto(frame, (self.ports[port].name, _ETH_P_ALL))
+            self._program.sender.sendto(frame, (self.ports[port].name, _ETH_P_ALL))
         except OSError as fault:
             raise FlowError(f"port {port}: {fault.strerror}") from fault
 

@@ -1,18 +1,16 @@
 """Parts of the switch's program: its stack, common code sequences, and the steps of a flow."""
 
 import sys
-from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from moefabric.core.openflow.match import IPV4
 from moefabric.emulator.linux import bpf_assembler as bpf
 from moefabric.emulator.linux import queueing
-from moefabric.emulator.linux.bpf_assembler import Instruction, Jump, Label, Reg, Size
+from moefabric.emulator.linux.bpf_assembler import Code, Jump, Label, Reg, Size
 from moefabric.emulator.openflow_switch.datapath import map_layout
 from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout, StepKind
 
-Code = Iterator[Instruction | Label]
 SKB: Final = Reg.R6
 TAG_BYTES: Final = 4
 _ARGUMENTS: Final = (Reg.R1, Reg.R2, Reg.R3, Reg.R4, Reg.R5)

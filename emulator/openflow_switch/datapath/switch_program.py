@@ -25,13 +25,12 @@ from typing import Final, NamedTuple
 
 from moefabric.core.openflow.match import ARP, IPV4, IPV6, WITH_PORTS
 from moefabric.emulator.linux import bpf_assembler as bpf
-from moefabric.emulator.linux.bpf_assembler import Jump, Label, Reg, Size
+from moefabric.emulator.linux.bpf_assembler import Code, Jump, Label, Reg, Size
 from moefabric.emulator.openflow_switch.datapath import emissions, map_layout
 from moefabric.emulator.openflow_switch.datapath.map_layout import KeyOffset, MemoryLayout
 from moefabric.emulator.openflow_switch.datapath.program_parts import (
     SKB,
     Address,
-    Code,
     MapDescriptors,
     SkBuff,
     Stack,

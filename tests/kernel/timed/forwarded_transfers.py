@@ -6,7 +6,6 @@ what its peers report.
 """
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -25,12 +24,11 @@ from moefabric.core.flows import Flow, PacedFlow
 from moefabric.core.ocs import Ocs
 from moefabric.core.port_counts import Counts, PortReading
 from moefabric.core.topology import Fabric, Region
-from moefabric.emulator.fabric import lifecycle
 from moefabric.planner.sending.flow_pacing import pace_flows
 from moefabric.planner.static import STATIC
 from moefabric.simulator.fluid import predict
 from moefabric.testbed.testbed import Controllers, port_counters, running_testbed
-from tests.support.agents_lab import arm, collect
+from tests.support.agents_lab import arm, collect, kill_agent
 from tests.support.memory_testbed import MemoryPortCounters
 
 RATE_BPS: Final = 200e6
@@ -158,7 +156,7 @@ def killed_relay() -> dict[str, Any]:
         arrived = fleet.request("stats")["s2"]["bytes_received"]
         while fleet.request("stats")["s2"]["bytes_received"] == arrived:
             pass
-        lifecycle.signal_agent(wired.name, "s1", signal.SIGKILL)
+        kill_agent(wired.name, "s1")
         lost = loss_of(fleet, 7)
         reports = {
             "sender": why(fleet.channels["s0"], 7, "sends"),

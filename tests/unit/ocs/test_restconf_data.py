@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.emulator.ocs.restconf.encoding import from_json
 from moefabric.emulator.ocs.restconf.errors import RestconfError
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node, from_json
 from moefabric.emulator.ocs.restconf.tree import Op, apply_edit, parse_target
 
 TWO = {"pair": [{"ingress": 1, "egress": 13}, {"ingress": 2, "egress": 14}]}
