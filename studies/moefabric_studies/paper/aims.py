@@ -6,9 +6,9 @@ from typing import Final
 
 from moefabric_studies.paper import loader, rows
 from moefabric_studies.paper.evaluation import RATES, Evaluation
+from moefabric_studies.paper.iteration import overlapped_iteration
 from moefabric_studies.paper.network import NETWORKS
 from moefabric_studies.paper.rows import PaperRow, PaperTable
-from moefabric_studies.paper.stage_transfer import overlapped_iteration
 from moefabric_studies.paper.tables import is_measured, value_or_none
 
 _NETWORKS: Final = ("mixnet-spill", "mixnet-joint")

@@ -1,4 +1,8 @@
-"""Deployments of Aurora with packets: layers on servers of equal and of different speed."""
+"""Deployments of Aurora with packets: layers on servers of equal and of different speed.
+
+A GPU computes one thing at a time, in the order of Aurora's table 2: the gates of all its models,
+their experts, their aggregations. Each model has all-to-alls of its own, which share the ports.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,14 +11,15 @@ from statistics import median
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from moefabric import Fabric, rate_bps
+from moefabric import ExecutionGraph, Fabric, rate_bps
 from moefabric.api import testbeds
 from moefabric.api.networks import goodput_share
 from moefabric.api.plugins import fabric_of
+from moefabric.api.workloads import Node
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.systems.aurora.colocation import Deployment, Rates
-from moefabric_studies.systems.aurora.colocation_graph import Token, inference_graph
 from moefabric_studies.systems.aurora.deployment import Deployments, typical
 from moefabric_studies.systems.study import Measure, StudyContext
 
@@ -32,6 +37,15 @@ _MEASURES: Final[Mapping[str, str]] = {
     UNEVEN: "lina_over_colocated_uneven",
 }
 """Measure in the model of each comparison with packets."""
+_COMPUTE_STREAM = 0
+
+
+@dataclass(frozen=True)
+class Token:
+    """Size of a token, and its time on the port of the fastest GPU."""
+
+    size_bytes: float
+    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,3 +237,50 @@ def deployment_grid(results: Sequence[Replayed]) -> Grid:
     verdicts = [result.verdict for replay in results for result in (replay.ours, replay.other)]
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
     return grid("systems/aurora/deployments", rows, counts=counts)
+
+
+def inference_graph(deployment: Deployment, token: Token, name: str = "") -> ExecutionGraph:
+    """Return the operations of all GPUs; rank r is GPU r."""
+    groups = {f"model{number}": hosted.gpus for number, hosted in enumerate(deployment.hosted)}
+    ranks = range(len(deployment.rates))
+    return ExecutionGraph({gpu: _operations(deployment, gpu, token) for gpu in ranks}, groups, name)
+
+
+def _operations(deployment: Deployment, gpu: int, token: Token) -> tuple[Node, ...]:
+    """Return a GPU's computations and the all-to-alls between them."""
+    token_s = token.seconds / float(deployment.rates[gpu])
+    models = [(n, hosted) for n, hosted in enumerate(deployment.hosted) if gpu in hosted.gpus]
+    nodes: list[Node] = []
+    arrived: dict[int, tuple[int, ...]] = {}
+    for stage, exchange in (("gate", "dispatch"), ("expert", "combine"), ("aggregation", "")):
+        for model, hosted in models:
+            layer, place = hosted.layer, hosted.gpus.index(gpu)
+            sent, received = layer.tokens[place], layer.tokens[:, place]
+            load = layer.expert * received.sum() if stage == "expert" else layer.gate * sent.sum()
+            after, seconds = arrived.get(model, ()), float(load) * token_s
+            nodes.append(Node(len(nodes), "compute", stage, after, seconds, stream=_COMPUTE_STREAM))
+            if not exchange:
+                continue
+            splits = _splits(sent if stage == "gate" else received, place, token)
+            arrived[model] = (len(nodes),)
+            nodes.append(
+                Node(
+                    len(nodes),
+                    "collective",
+                    exchange,
+                    (len(nodes) - 1,),
+                    size=sum(splits),
+                    collective="all_to_all",
+                    group=f"model{model}",
+                    splits=splits,
+                )
+            )
+    return tuple(nodes)
+
+
+def _splits(tokens: NDArray[np.float64], gpu: int, token: Token) -> tuple[int, ...]:
+    """Return the bytes to each GPU, none to the GPU itself."""
+    return tuple(
+        0 if place == gpu else round(count * token.size_bytes)
+        for place, count in enumerate(tokens.tolist())
+    )

@@ -24,7 +24,7 @@ from moefabric_studies.systems.measured import (
 from moefabric_studies.systems.occult import structure
 from moefabric_studies.systems.occult.pictures import gain_curves, time_points
 from moefabric_studies.systems.occult.placement import Occult
-from moefabric_studies.systems.occult.server_sums import sum_at_servers
+from moefabric_studies.systems.occult.structure import sum_at_servers
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 EXPERTS, TOP_K = 64, 8

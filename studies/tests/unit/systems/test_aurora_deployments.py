@@ -5,7 +5,6 @@ from statistics import median
 
 import numpy as np
 import pytest
-from moefabric_studies.systems.aurora.demands import ORDERS, other_demands, zipf_demands
 from moefabric_studies.systems.aurora.deployment import Deployments, typical
 from moefabric_studies.systems.aurora.packets import (
     ASSIGNED,
@@ -21,6 +20,7 @@ from moefabric_studies.systems.aurora.packets import (
     server_fabric,
 )
 from moefabric_studies.systems.aurora.pictures import phases_picture
+from moefabric_studies.systems.aurora.study import ORDERS, other_demands, zipf_demands
 
 from moefabric.execution.programs.replay import ReplayResult
 from moefabric.results.model import FabricResult

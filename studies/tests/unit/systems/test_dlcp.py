@@ -8,9 +8,8 @@ import pytest
 from moefabric_studies.systems.dlcp.incast import IncastTimes
 from moefabric_studies.systems.dlcp.measurements import Incasts, Measurements
 from moefabric_studies.systems.dlcp.model import Dataset, Momentum, Perceptron, planted_clusters
-from moefabric_studies.systems.dlcp.pictures import completion_curves
 from moefabric_studies.systems.dlcp.setup import Setup
-from moefabric_studies.systems.dlcp.study import outcome
+from moefabric_studies.systems.dlcp.study import completion_curves, outcome
 from moefabric_studies.systems.dlcp.training import (
     Progress,
     TrainingJob,

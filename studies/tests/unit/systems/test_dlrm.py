@@ -17,8 +17,6 @@ from moefabric_studies.systems.dlrm.clicks import (
     table_class,
 )
 from moefabric_studies.systems.dlrm.lesson import Bounding, Lesson
-from moefabric_studies.systems.dlrm.pictures import ratio_strips, speed_up_chart
-from moefabric_studies.systems.dlrm.ratios import Ratios, least_step
 from moefabric_studies.systems.dlrm.speed import (
     CODECS,
     CodecSpeed,
@@ -26,6 +24,7 @@ from moefabric_studies.systems.dlrm.speed import (
     TrainingSpeed,
     formula,
 )
+from moefabric_studies.systems.dlrm.study import Ratios, least_step, ratio_strips, speed_up_chart
 
 TINY = Lesson(most=50, dimension=8, width=16, batch=64, ranks=4, iterations=12, held_out=2)
 
