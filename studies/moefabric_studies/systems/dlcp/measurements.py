@@ -12,8 +12,7 @@ import numpy as np
 from moefabric.api.links import Lateness, LinkBehaviour
 from moefabric_studies.systems.dlcp import transports
 from moefabric_studies.systems.dlcp.incast import IncastTimes, incast_times
-from moefabric_studies.systems.dlcp.ring_training import train_with_ring
-from moefabric_studies.systems.dlcp.server_training import train_with_server
+from moefabric_studies.systems.dlcp.parallel_training import train_with_ring, train_with_server
 from moefabric_studies.systems.dlcp.setup import Setup
 from moefabric_studies.systems.dlcp.training import Progress, Replicas
 from moefabric_studies.systems.dlcp.transports import TransportChoice, bounded_loss
