@@ -3,8 +3,12 @@
 from collections.abc import Callable, Iterable
 from statistics import median
 from time import perf_counter
+from typing import Any, Final
 
 from moefabric.api.results import FabricResult, Verdict, joined_phases
+
+ONE_NIC: Final[dict[str, Any]] = {"optical": 0, "electrical": 1, "policy": "eps"}
+"""Keys of a fabric whose servers have one NIC, on a packet switch."""
 
 
 def iteration_s(fabric: FabricResult) -> float:

@@ -15,39 +15,23 @@ from moefabric.api.plugins import InputPath, Section, experiment_of
 from moefabric.api.results import FabricResult, joined_phases
 from moefabric.api.workloads import CollectiveOrder, load_gating
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.aurora import packets
+from moefabric_studies.systems.aurora import orders, packets
 from moefabric_studies.systems.aurora.colocation import moving
 from moefabric_studies.systems.aurora.deployment import Deployments
-from moefabric_studies.systems.aurora.orders import (
-    Aurora,
-    AuroraGreedy,
-    RandomOrder,
-    RingShift,
-    ShortestFirst,
-    port_bytes,
-)
 from moefabric_studies.systems.aurora.pictures import OrderRatios, orders_picture, phases_picture
-from moefabric_studies.systems.measured import cells_of, times_s, valid_fabrics
+from moefabric_studies.systems.measured import ONE_NIC, cells_of, times_s, valid_fabrics
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 TCP, AURORA_TCP = "concurrent-tcp", "aurora-tcp"
 SOLVE_REPEATS: Final = 9
 """Computations of the phases of each demand, of whose times the median counts."""
-CONCURRENT, AURORA, GREEDY, SJF, RCS, RING = (
-    "concurrent",
-    "aurora",
-    "aurora-greedy",
-    "sjf",
-    "rcs",
-    "ring-shift",
-)
-ORDERS: Final[Mapping[str, CollectiveOrder]] = {
-    AURORA: Aurora(),
-    GREEDY: AuroraGreedy(),
-    RING: RingShift(),
-    RCS: RandomOrder(),
-    SJF: ShortestFirst(),
-}
+CONCURRENT: Final = "concurrent"
+_COMPARED: Final = (
+    orders.Aurora(), orders.AuroraGreedy(), orders.RingShift(), orders.RandomOrder(),
+    orders.ShortestFirst(),
+)  # fmt: skip
+ORDERS: Final[Mapping[str, CollectiveOrder]] = {order.name: order for order in _COMPARED}
+AURORA, GREEDY, RING, RCS, SJF = ORDERS
 _DRAWS: Final = 8
 """Demands of each exponent."""
 Demand = NDArray[np.float64]
@@ -162,7 +146,7 @@ def _rank_traffic(tokens: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def _solve_s(demands: Sequence[NDArray[np.float64]], shortest: float) -> list[float]:
     """Return the wall seconds in which Aurora's phases of each demand are computed."""
-    order = Aurora(shortest=shortest)
+    order = orders.Aurora(shortest=shortest)
     return [median(times_s(partial(order.phases, demand), SOLVE_REPEATS)) for demand in demands]
 
 
@@ -183,14 +167,7 @@ def _document(setup: Setup, solve_s: float) -> dict[str, Any]:
         "model": {**setup.experiment["model"], "layers": setup.layers},
         "gating": {"trace": str(setup.trace), "first_step": setup.steps[0]},
         "fabrics": [
-            {
-                "name": name,
-                "optical": 0,
-                "electrical": 1,
-                "policy": "eps",
-                "collective": reference,
-                "transport": transport,
-            }
+            {"name": name, **ONE_NIC, "collective": reference, "transport": transport}
             for name, reference, transport in choices
         ],
     }
@@ -296,7 +273,8 @@ def fluid_ratios(demands: Sequence[Demand]) -> OrderRatios:
     ratios: dict[str, list[float]] = {CONCURRENT: [1.0] * len(demands)}
     for name, order in ORDERS.items():
         ratios[name] = [
-            sum(map(port_bytes, order.phases(demand))) / port_bytes(demand) for demand in demands
+            sum(map(orders.port_bytes, order.phases(demand))) / orders.port_bytes(demand)
+            for demand in demands
         ]
     return ratios
 

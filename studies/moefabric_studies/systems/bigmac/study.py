@@ -17,6 +17,7 @@ from moefabric.api.workloads import BigMac, Plain
 from moefabric_studies.grids import Grid, captions, grid
 from moefabric_studies.systems.bigmac.fine_grained import FineGrained
 from moefabric_studies.systems.measured import (
+    ONE_NIC,
     all_to_all_ratios,
     all_to_all_s,
     iteration_ratios,
@@ -108,16 +109,7 @@ def _document(
         "experiment": f"{experiment['experiment']}-top-{top_k}",
         "model": {**experiment["model"], "top_k": top_k},
         "training": training,
-        "fabrics": [
-            {
-                "name": form,
-                "optical": 0,
-                "electrical": 1,
-                "policy": "eps",
-                "transform": TRANSFORMS[form],
-            }
-            for form in forms
-        ],
+        "fabrics": [{"name": form, **ONE_NIC, "transform": TRANSFORMS[form]} for form in forms],
     }
 
 
