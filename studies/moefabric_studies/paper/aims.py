@@ -9,7 +9,7 @@ from moefabric_studies.paper.evaluation import RATES, Evaluation
 from moefabric_studies.paper.iteration import overlapped_iteration
 from moefabric_studies.paper.network import NETWORKS
 from moefabric_studies.paper.rows import PaperRow, PaperTable
-from moefabric_studies.paper.tables import is_measured, value_or_none
+from moefabric_studies.paper.tables import measured
 
 _NETWORKS: Final = ("mixnet-spill", "mixnet-joint")
 Seconds = Callable[[Evaluation, str, str, float], float]
@@ -29,13 +29,11 @@ def aims_table(spec: loader.AimsSpec, evaluation: Evaluation) -> PaperTable:
     )
     for group in (ratios[:2], ratios[2:]):
         for network, job, (suffix, seconds, aim) in product(_NETWORKS, evaluation.jobs, group):
-            if not is_measured(worst_ratio, seconds, evaluation, job, network):
-                continue
-            value, band = value_or_none(worst_ratio, seconds, evaluation, job, network), (None, aim)
-            verdict = rows.INVALID if value is None else rows.MISSED
-            if value is not None and rows.contains(band, value):
-                verdict = rows.MET
-            built.append(PaperRow(network + suffix, job, None, band, value, verdict))
+            for value in measured(worst_ratio, seconds, evaluation, job, network):
+                verdict = rows.INVALID if value is None else rows.MISSED
+                if value is not None and value <= aim:
+                    verdict = rows.MET
+                built.append(PaperRow(network + suffix, job, None, (None, aim), value, verdict))
     return PaperTable("aims", spec.title, spec.source, tuple(built), spec.why)
 
 

@@ -17,40 +17,37 @@ _SCATTER: Final = "scatter of the fat-tree column"
 P = ParamSpec("P")
 
 
+def measured(compute: Callable[P, float], *args: P.args, **options: P.kwargs) -> list[float | None]:
+    """Return a computed value, or None if it needs an invalid one; none if one is unmeasured."""
+    try:
+        return [compute(*args, **options)]
+    except InvalidCellError:
+        return [None]
+    except UnmeasuredError:
+        return []
+
+
 def value_or_none(compute: Callable[P, float], *args: P.args, **options: P.kwargs) -> float | None:
     """Return a computed value, or None if it needs an unmeasured or an invalid value."""
-    try:
-        return compute(*args, **options)
-    except (UnmeasuredError, InvalidCellError):
-        return None
-
-
-def is_measured(compute: Callable[P, float], *args: P.args, **options: P.kwargs) -> bool:
-    """Return whether all values have been measured that a computation needs, validly or not."""
-    try:
-        compute(*args, **options)
-    except UnmeasuredError:
-        return False
-    except InvalidCellError:
-        return True
-    return True
+    return next(iter(measured(compute, *args, **options)), None)
 
 
 def build_table(spec: loader.TableSpec, evaluation: Evaluation) -> PaperTable:
     """Return a table of `tables.yaml`, without rows that have not been measured."""
     built = tuple(
-        _row(spec, row, evaluation)
+        _row(spec, row, evaluation, value)
         for row in spec.rows
-        if is_measured(_row_value, row, evaluation, MEASURES[row.measure])
+        for value in measured(_row_value, row, evaluation, MEASURES[row.measure])
     )
     return PaperTable(spec.table, spec.title, spec.source, built, spec.why, spec.null_model)
 
 
-def _row(spec: loader.TableSpec, row: loader.RowSpec, evaluation: Evaluation) -> PaperRow:
+def _row(
+    spec: loader.TableSpec, row: loader.RowSpec, evaluation: Evaluation, value: float | None
+) -> PaperRow:
     low, high = row.paper if isinstance(row.paper, list) else (row.paper, row.paper)
     precision = spec.precision if row.precision is None else row.precision
     paper, band = _claimed(row.claim, low, high, precision)
-    value = value_or_none(_row_value, row, evaluation, MEASURES[row.measure])
     null = spec.null_value if row.null_value is None else row.null_value
     null_value = _row_value(row, evaluation, price_ratio) if null == "price" else float(null)
     verdict = (
@@ -116,8 +113,7 @@ def iteration_table(spec: loader.IterationTableSpec, evaluation: Evaluation) -> 
     judged, blocked_rows, delay_s = [], [], spec.blocked_ms * 1e-3
     for (job, rate, network), published in evaluation.published.items():
         subject, paper = f"{job} at {rate_text(rate)}", (published, published)
-        if is_measured(normalised_time, evaluation, job, network, rate):
-            value = value_or_none(normalised_time, evaluation, job, network, rate)
+        for value in measured(normalised_time, evaluation, job, network, rate):
             scatter = evaluation.calibrations[job].error
             band = published * (1 - scatter), published * (1 + scatter)
             null = evaluation.published[job, rate, CALIBRATION_NETWORK]

@@ -127,7 +127,7 @@ def test_cell_measurement_is_mean_of_all_to_alls() -> None:
     assert measurement.all_to_all.layer_s == pytest.approx(expected.layer_s, rel=1e-3)
     assert measurement.fluid_layer_s == pytest.approx(expected.layer_s, rel=2e-3)
     assert len(measurement.errors) == 4
-    assert measurement.optical_share == 1.0
+    assert measurement.bytes_by_light == 1.0
     assert measurement.is_undisturbed
 
 
