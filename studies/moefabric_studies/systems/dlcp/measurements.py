@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, TypeVar
 
 import numpy as np
@@ -50,16 +51,12 @@ class Measurements:
     ring: dict[str, Progress]
     accuracy: dict[int, list[Progress]]
 
-    def lateness(self) -> Iterator[Lateness]:
-        """Yield the lateness of each run's links."""
-        for incasts in (self.incast, self.deep, self.paths):
-            for repeats in incasts.values():
-                yield from (one.lateness for one in repeats)
-        yield from (one.lateness for one in self.whole)
-        for training in (*self.server.values(), *self.ring.values()):
-            yield training.lateness
-        for trainings in self.accuracy.values():
-            yield from (one.lateness for one in trainings)
+    def lateness(self) -> list[Lateness]:
+        """Return the lateness of each run's links."""
+        incast, deep, paths = (one.values() for one in (self.incast, self.deep, self.paths))
+        incasts = chain(*incast, *deep, *paths, self.whole)
+        trainings = chain(*self.accuracy.values(), self.server.values(), self.ring.values())
+        return [*(one.lateness for one in incasts), *(one.lateness for one in trainings)]
 
 
 def measure_all(setup: Setup, context: StudyContext) -> Measurements:

@@ -1,6 +1,5 @@
 """The measures, tables and pictures of the study of HybridEP."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -45,13 +44,11 @@ class Report:
 
     setup: Setup
     flat: dict[str, list[Candidate]] = field(default_factory=dict)
-    speeds: defaultdict[str, list[SpeedRow]] = field(default_factory=lambda: defaultdict(list))
+    speeds: dict[str, list[SpeedRow]] = field(default_factory=dict)
     variants: dict[str, dict[str, LayerRun]] = field(default_factory=dict)
-    migration: defaultdict[tuple[float, float], Migration] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    migration: dict[tuple[float, float], Migration] = field(default_factory=dict)
     expert_sizes: list[tuple[float, LayerRun, LayerRun]] = field(default_factory=list)
-    candidates: defaultdict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
+    candidates: dict[str, list[Candidate]] = field(default_factory=dict)
     codec: dict[float, CodecCost] = field(default_factory=dict)
     losses: dict[CodecUse, list[float]] = field(default_factory=dict)
 
@@ -170,17 +167,16 @@ class Report:
         return grid("systems/hybrid_ep/variants", rows, tokens=tokens, top_k=self.setup.top_k)
 
     def _migration_grid(self) -> Grid:
-        rows = []
-        for (tokens, experts), own in self.migration.items():
-            for name, alone, migrated in own:
-                cells = (f"{1e3 * run.seconds:.1f} ms" for run in (alone, migrated))
-                gain = _ratio_text(speed_up(alone, migrated))
-                rows.append((name, f"{tokens:g}", f"{experts:g}", *cells, gain))
-        for experts, plain, hybrid in self.expert_sizes:
-            cells = (f"{1e3 * run.seconds:.1f} ms" for run in (plain, hybrid))
-            gain = _ratio_text(speed_up(plain, hybrid))
-            rows.append(("plain EP, no codec", f"{self.setup.expert_tokens:g}", f"{experts:g}",
-                         *cells, gain))  # fmt: skip
+        rows = [
+            (name, f"{tokens:g}", f"{experts:g}", *_gain_cells(alone, migrated))
+            for (tokens, experts), own in self.migration.items()
+            for name, alone, migrated in own
+        ]
+        tokens = f"{self.setup.expert_tokens:g}"
+        rows += [
+            ("plain EP, no codec", tokens, f"{experts:g}", *_gain_cells(plain, hybrid))
+            for experts, plain, hybrid in self.expert_sizes
+        ]
         return grid("systems/hybrid_ep/migration", rows)
 
     def _codec_grid(self) -> Grid:
@@ -247,6 +243,12 @@ def _times(row: Candidate, *, uplink: bool = False) -> tuple[str, ...]:
         f"{counted / 1e6:.1f} MB of {row.expected_bytes / 1e6:.1f} MB",
         row.run.result.verdict,
     )
+
+
+def _gain_cells(before: LayerRun, after: LayerRun) -> tuple[str, ...]:
+    """Return the times of two layers, and their ratio."""
+    times = (f"{1e3 * run.seconds:.1f} ms" for run in (before, after))
+    return *times, _ratio_text(speed_up(before, after))
 
 
 def _ratio_text(measure: Measure) -> str:

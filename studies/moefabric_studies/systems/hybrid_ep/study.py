@@ -190,16 +190,14 @@ class _ClusterMeasurement:
     def _measure_speed(self, tokens: float, published: float) -> None:
         plain, hybrid = self._plain(tokens), self._send_coded(tokens, self._setup.expert)
         row = SpeedRow(tokens, plain, hybrid, published)
-        self._report.speeds[self._cluster.name].append(row)
+        self._report.speeds.setdefault(self._cluster.name, []).append(row)
 
     def _measure_variants(self, tokens: float) -> None:
         """Send layers that differ from HybridEP, or from plain EP, in one respect."""
         setup, dcs = self._setup, self._cluster.dcs
         share = distinct_share(dcs, setup.top_k)
-        once = HybridEpPass(
-            self._sizes, (1, 1), (share * tokens * MB, tokens * MB), 0.0,
-            self._forward_s, self._compute_s - self._forward_s,
-        )  # fmt: skip
+        plain = self._pass(MoeLayer(tokens * MB, 0.0, self._forward_s), (1, 1))
+        once = replace(plain, token_bytes=(share * tokens * MB, tokens * MB))
         hybrid = self._send_coded(tokens, setup.expert).layer
         home = replace(hybrid, gradient_bytes=setup.expert * MB)
         self._report.variants[self._cluster.name] = {
@@ -215,7 +213,8 @@ class _ClusterMeasurement:
         name = f"domains alone {_text(domains)}, {tokens:g} MB, experts of {experts:g} MB"
         alone = self._bench.run(self._pass(layer, domains, prefetch=False), name)
         migrated = self._send_coded(tokens, experts)
-        self._report.migration[tokens, experts].append((self._cluster.name, alone, migrated))
+        rows = self._report.migration.setdefault((tokens, experts), [])
+        rows.append((self._cluster.name, alone, migrated))
 
     def _measure_expert_sizes(self) -> None:
         """Send layers with experts of several sizes, prefetched as they are."""
@@ -243,7 +242,7 @@ class _ClusterMeasurement:
             tokens_bytes = _WITH_BACKWARD * layer.token_bytes * (1 - domains[0] / self._sizes[0])
             expected = prod(self._sizes) * (gather + tokens_bytes)
             row = Candidate(domains, run, formula_s, expected)
-            self._report.candidates[self._cluster.name].append(row)
+            self._report.candidates.setdefault(self._cluster.name, []).append(row)
 
 
 def _text(domains: Sequence[int]) -> str:
