@@ -9,7 +9,7 @@ from markupsafe import Markup
 from moefabric import duration_text, rate_text
 from moefabric.api.charts import WIDTH, Axis, Box, Dot, Line, Mark, Panel, Rule, figure
 from moefabric.api.networks import paper_network_usd
-from moefabric_studies.paper import aims, measures, tables
+from moefabric_studies.paper import measures, tables
 from moefabric_studies.paper.evaluation import RATES
 from moefabric_studies.paper.failures import slow_down
 from moefabric_studies.paper.network import PlanningPolicy
@@ -225,12 +225,13 @@ def _aims(results: PaperResults) -> Iterator[Markup]:
     """Yield figures of all-to-all and iteration relative to the EPS, at the worst rate."""
     evaluation = results.evaluation
     names = [_MODELS[job] for job in evaluation.jobs]
-    for quantity, seconds in (("All-to-all", aims.all_to_all_s), ("Iteration", aims.iteration_s)):
+    quantities = {"All-to-all": tables.all_to_all_s, "Iteration": tables.iteration_s}
+    for quantity, seconds in quantities.items():
         series = [
             _network_series(
                 network,
                 [
-                    value_or_none(aims.worst_ratio, seconds, evaluation, job, network)
+                    value_or_none(tables.worst_ratio, seconds, evaluation, job, network)
                     for job in evaluation.jobs
                 ],
             )

@@ -1,17 +1,69 @@
-"""All-to-alls and iterations with and without coding, on fabrics of several link rates."""
+"""All-to-alls and iterations with and without coding, on fabrics of several link rates.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+The servers of a fabric train a DLRM; what their NICs carry is counted for each command.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO
 
+from moefabric.api import testbeds
+from moefabric.api.plugins import fabric_of
 from moefabric_studies.codecs.block_codecs import HYBRID
 from moefabric_studies.systems.dlrm.lesson import Lesson
-from moefabric_studies.systems.dlrm.testbed import DlrmRanks, dlrm_ranks
 from moefabric_studies.systems.study import StudyContext
 
 CODECS = (HYBRID, "zstd", "fp16", "int8")
 """Codecs whose all-to-alls are timed; the first one is the system's."""
+
+
+class DlrmRanks:
+    """The running ranks of a job, one on each server."""
+
+    def __init__(
+        self,
+        ranks: testbeds.RankProcesses,
+        lines: "SimpleQueue[str | None]",
+        commands: TextIO,
+        counters: testbeds.PortCounters,
+    ) -> None:
+        self._ranks, self._lines, self._commands, self._counters = ranks, lines, commands, counters
+
+    def ask(self, action: str, codec: str, repeat: int, **options: float) -> dict[str, Any]:
+        """Have all ranks carry out a command of `moefabric_studies.systems.dlrm.ranks`.
+
+        Args:
+            action: Name of the command.
+            codec: Codec of the blocks.
+            repeat: How often it is done.
+            **options: Other arguments of the command.
+
+        Returns:
+            What rank 0 prints, and with it the `sent_bytes`: payload that the NICs of all servers
+            sent meanwhile.
+
+        Raises:
+            RankFailedError: A rank has ended.
+        """
+        before = self._counters.read()
+        command = {"do": action, "codec": codec, "repeat": repeat, **options}
+        self._commands.write(json.dumps(command) + "\n")
+        self._commands.flush()
+        line = self._lines.get()
+        if line is None:
+            self._ranks.wait()
+            raise AssertionError("ranks end when their commands end")
+        sent = self._counters.read().payload_since(before)[:, testbeds.SENT]
+        return {**json.loads(line), "sent_bytes": int(sent.sum())}
 
 
 def formula(ratio: float, encode_s: float, decode_s: float, wire_s: float) -> float:
@@ -167,3 +219,50 @@ def measure_fabrics(
         training = training or trained
     assert training is not None
     return fabrics, training
+
+
+@contextmanager
+def dlrm_ranks(name: str, rate_bps: float, lesson: Lesson) -> Iterator[DlrmRanks]:
+    """Bring up a fabric of servers with one NIC each on a packet switch, and start the ranks.
+
+    Args:
+        name: Name of the fabric.
+        rate_bps: Rate of the NICs.
+        lesson: Sizes of the training.
+
+    Raises:
+        MoefabricError: The machine lacks something, or a rank has failed.
+    """
+    spec = fabric_of(
+        {
+            "fabric": name,
+            "gpus_per_server": 1,
+            "nic_rate": f"{rate_bps}b/s",
+            "nics": {"optical": 0, "electrical": 1},
+            "regions": [{"servers": lesson.ranks}],
+            "scale": {"bytes": 1},
+        }
+    )
+    fabric = spec.build()
+    lines: SimpleQueue[str | None] = SimpleQueue()
+
+    def on_line(_rank: object, stream: str, line: str) -> None:
+        if stream == "stdout":
+            lines.put(line)
+
+    with (
+        TemporaryDirectory() as folder,
+        testbeds.running_testbed(fabric) as (wiring, _, _),
+        testbeds.port_counters(fabric) as counters,
+    ):
+        fifo = Path(folder, "commands")
+        os.mkfifo(fifo)
+        module = [sys.executable, "-m", "moefabric_studies.systems.dlrm"]
+        place = testbeds.RankPlace.on_fabric(wiring, fabric.servers)
+        command = [*module, json.dumps(asdict(lesson)), str(fifo)]
+        job = testbeds.RankJob(place, command, run_id=name)
+        with (
+            testbeds.RankProcesses(job, on_line, on_end=lambda: lines.put(None)) as ranks,
+            os.fdopen(os.open(fifo, os.O_RDWR), "w") as commands,
+        ):
+            yield DlrmRanks(ranks, lines, commands, counters)
