@@ -6,10 +6,9 @@ The servers of a fabric train a DLRM; what their NICs carry is counted for each 
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
@@ -20,23 +19,26 @@ from moefabric.api import testbeds
 from moefabric.api.plugins import fabric_of
 from moefabric_studies.codecs.block_codecs import HYBRID
 from moefabric_studies.systems.dlrm.lesson import Lesson
-from moefabric_studies.systems.study import StudyContext
 
 CODECS = (HYBRID, "zstd", "fp16", "int8")
 """Codecs whose all-to-alls are timed; the first one is the system's."""
 
 
+@dataclass(frozen=True)
 class DlrmRanks:
-    """The running ranks of a job, one on each server."""
+    """The running ranks of a job, one on each server.
 
-    def __init__(
-        self,
-        ranks: testbeds.RankProcesses,
-        lines: "SimpleQueue[str | None]",
-        commands: TextIO,
-        counters: testbeds.PortCounters,
-    ) -> None:
-        self._ranks, self._lines, self._commands, self._counters = ranks, lines, commands, counters
+    Attributes:
+        ranks: Their processes.
+        lines: Lines that rank 0 prints; None at its end.
+        commands: Commands to the ranks.
+        counters: Counters of the servers' NICs.
+    """
+
+    ranks: testbeds.RankProcesses
+    lines: "SimpleQueue[str | None]"
+    commands: TextIO
+    counters: testbeds.PortCounters
 
     def ask(self, action: str, codec: str, repeat: int, **options: float) -> dict[str, Any]:
         """Have all ranks carry out a command of `moefabric_studies.systems.dlrm.ranks`.
@@ -54,15 +56,15 @@ class DlrmRanks:
         Raises:
             RankFailedError: A rank has ended.
         """
-        before = self._counters.read()
+        before = self.counters.read()
         command = {"do": action, "codec": codec, "repeat": repeat, **options}
-        self._commands.write(json.dumps(command) + "\n")
-        self._commands.flush()
-        line = self._lines.get()
+        self.commands.write(json.dumps(command) + "\n")
+        self.commands.flush()
+        line = self.lines.get()
         if line is None:
-            self._ranks.wait()
+            self.ranks.wait()
             raise AssertionError("ranks end when their commands end")
-        sent = self._counters.read().payload_since(before)[:, testbeds.SENT]
+        sent = self.counters.read().payload_since(before)[:, testbeds.SENT]
         return {**json.loads(line), "sent_bytes": int(sent.sum())}
 
 
@@ -185,40 +187,6 @@ def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> Trainin
         median(plain["exchange_s"]) / plain_s,
         median(plain["exchange_s"]) / median(coded["exchange_s"]),
     )
-
-
-def measure_fabrics(
-    rates_bps: Sequence[float],
-    train_rate_bps: float,
-    lesson: Lesson,
-    repeat: int,
-    share: float,
-    context: StudyContext,
-) -> tuple[list[FabricSpeeds], TrainingSpeed]:
-    """Measure all-to-alls at each rate, and training at one of them.
-
-    Args:
-        rates_bps: Rates of the NICs.
-        train_rate_bps: One of them, at which iterations are timed.
-        lesson: Sizes of the training.
-        repeat: All-to-alls, and iterations, of each codec.
-        share: Share of the all-to-alls in iterations without coding.
-        context: Keeps what has been measured.
-    """
-
-    def measure(name: str, rate_bps: float) -> tuple[FabricSpeeds, TrainingSpeed | None]:
-        with dlrm_ranks(name, rate_bps, lesson) as ranks:
-            speeds, trains = measure_speeds(ranks, rate_bps, repeat), rate_bps == train_rate_bps
-            return speeds, measure_training(ranks, share, repeat) if trains else None
-
-    fabrics, training = [], None
-    for rate_bps in rates_bps:
-        name, kind = f"dlrm-{rate_bps / 1e3:.0f}k", tuple[FabricSpeeds, TrainingSpeed | None]
-        speeds, trained = context.keep(name, kind, partial(measure, name, rate_bps))
-        fabrics.append(speeds)
-        training = training or trained
-    assert training is not None
-    return fabrics, training
 
 
 @contextmanager

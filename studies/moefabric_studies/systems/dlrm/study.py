@@ -128,14 +128,7 @@ class DlrmStudy:
         """Train small models in one process, then one with a rank on each server of a fabric."""
         models = _trained_models(setup, context)
         ratios = [Ratios(model.vectors, RANKS) for model in models[CODED]]
-        fabrics, training = speed.measure_fabrics(
-            setup.rates,
-            setup.train_rate,
-            setup.lesson(setup.batch),
-            setup.repeat,
-            setup.all_to_all_share,
-            context,
-        )
+        fabrics, training = _measured_fabrics(setup, context)
         by_table = {codec: ratios[0].by_table(codec) for codec in _CODECS}
         return Outcome(
             {**_ratio_measures(ratios), **_speed_measures(fabrics, training), **_accuracy(models)},
@@ -159,6 +152,28 @@ def _trained_models(setup: Setup, context: StudyContext) -> dict[str, list[Train
         ]
         for name, bounding in ARMS.items()
     }
+
+
+def _measured_fabrics(
+    setup: Setup, context: StudyContext
+) -> tuple[list[FabricSpeeds], speed.TrainingSpeed]:
+    """Measure all-to-alls at each rate, and training at one of them."""
+
+    def measure(name: str, rate_bps: float) -> tuple[FabricSpeeds, speed.TrainingSpeed | None]:
+        with speed.dlrm_ranks(name, rate_bps, setup.lesson(setup.batch)) as ranks:
+            speeds = speed.measure_speeds(ranks, rate_bps, setup.repeat)
+            if rate_bps != setup.train_rate:
+                return speeds, None
+            return speeds, speed.measure_training(ranks, setup.all_to_all_share, setup.repeat)
+
+    fabrics, training = [], None
+    for rate_bps in setup.rates:
+        name, kind = f"dlrm-{rate_bps / 1e3:.0f}k", tuple[FabricSpeeds, speed.TrainingSpeed | None]
+        speeds, trained = context.keep(name, kind, partial(measure, name, rate_bps))
+        fabrics.append(speeds)
+        training = training or trained
+    assert training is not None
+    return fabrics, training
 
 
 def _ratio_measures(ratios: Sequence[Ratios]) -> dict[str, Measure]:

@@ -131,7 +131,7 @@ def _measurements(late_ns: int = 0) -> Measurements:
     lateness = Lateness(1, late_ns, late_ns, late_ns)
 
     def times(seconds: float) -> list[IncastTimes]:
-        return [IncastTimes((seconds,) * 4, (seconds,) * 4, (0.0,) * 4, 4, lateness)] * 2
+        return [IncastTimes([seconds] * 4, [seconds] * 4, [0.0] * 4, 4, lateness)] * 2
 
     bounded, single, dlcp, lossless = (
         bounded_loss(percent, ideas=ideas).name
