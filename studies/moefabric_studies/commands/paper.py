@@ -79,9 +79,8 @@ def paper(
 ) -> None:
     """Print the paper's tables with predicted or emulated values. FOLDER holds their definition."""
     from moefabric.api.networks import ServerPaths
-    from moefabric_studies.paper.document import document_text
     from moefabric_studies.paper.growth import growth_picture
-    from moefabric_studies.paper.page import page
+    from moefabric_studies.paper.page import document_text, page
     from moefabric_studies.paper.results import predict_tables
     from moefabric_studies.paper.text import text_lines
 

@@ -145,7 +145,7 @@ def _fabric(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> _Fabric
 
 
 def _collectives(folder: Path, selection: Selection) -> Iterator[Case]:
-    group = selection.group or Path(selection.file).stem
+    group, factor = selection.group or Path(selection.file).stem, selection.factor
     for wired in _fabrics(folder, selection):
         for iteration, layer, kind in selection.demands:
             lit = wired.circuits(iteration, layer, CircuitSet())
@@ -156,22 +156,11 @@ def _collectives(folder: Path, selection: Selection) -> Iterator[Case]:
                 fewer = planned_flows(wired.fabric, wired.policy, demand, lit)
                 variants[f"{wired.choice.name}, fewer flows"] = fewer
             for fabric_name, sent in variants.items():
-                yield _case(group, name, fabric_name, wired.fabric, lit, sent, selection.factor)
-
-
-def _case(
-    group: str,
-    demand: str,
-    name: str,
-    fabric: Fabric,
-    lit: CircuitSet,
-    sent: tuple[Flow, ...],
-    factor: float,
-) -> Case:
-    title = f"{group} {demand} {name}"
-    seconds = _seconds(fabric, lit, sent)
-    whole = scenario(title, fabric, [_step(fabric, lit, sent, seconds)])
-    return Case(group, demand, name, factor, whole.scaled(factor), seconds * factor)
+                seconds = _seconds(wired.fabric, lit, sent)
+                step = _step(wired.fabric, lit, sent, seconds)
+                whole = scenario(f"{group} {name} {fabric_name}", wired.fabric, [step])
+                scaled = whole.scaled(factor)
+                yield Case(group, name, fabric_name, factor, scaled, seconds * factor)
 
 
 def _step(

@@ -214,26 +214,25 @@ class _Simulation:
 
     def _queue(self, device: Any, *, is_host: bool) -> None:
         length = _HOST_QUEUE if is_host else f"{self.transport['queue_packets']}p"
+        discipline: tuple[Any, ...] = ()
         if self.transport["fair_hosts"] and is_host:
             endless = ns.StringValue(_ENDLESS)  # CoDel drops nothing
-            discipline = ns.TrafficControlHelper()
-            discipline.SetRootQueueDisc(
+            discipline = (
                 "ns3::FqCoDelQueueDisc", "Interval", endless, "Target", endless,
                 "UseEcn", ns.BooleanValue(False), "Flows", ns.UintegerValue(_FAIR_FLOWS),
-                "MaxSize", ns.QueueSizeValue(ns.QueueSize(length)),
             )  # fmt: skip
-            discipline.Install(device)
-            length = "1p"
         elif self.transport["congestion_control"] == "dctcp" and not is_host:
             mark = ns.DoubleValue(self.transport["mark_packets"])
-            discipline = ns.TrafficControlHelper()
-            discipline.SetRootQueueDisc(
+            discipline = (
                 "ns3::RedQueueDisc", "MinTh", mark, "MaxTh", mark, "QW", ns.DoubleValue(1.0),
                 "MeanPktSize", ns.UintegerValue(self.mtu), "UseEcn", ns.BooleanValue(True),
                 "UseHardDrop", ns.BooleanValue(False),
-                "MaxSize", ns.QueueSizeValue(ns.QueueSize(length)),
             )  # fmt: skip
-            discipline.Install(device)
+        if discipline:
+            helper = ns.TrafficControlHelper()
+            most = ns.QueueSizeValue(ns.QueueSize(length))
+            helper.SetRootQueueDisc(*discipline, "MaxSize", most)
+            helper.Install(device)
             length = "1p"
         device.GetQueue().SetMaxSize(ns.QueueSize(length))
 

@@ -8,13 +8,13 @@ from moefabric import NS_PER_S, SpecError, rate_bps
 from moefabric.api.results import ProgressReporter
 from moefabric.api.units import Units
 from moefabric_studies.paper import tables
-from moefabric_studies.paper.aims import aims_table
 from moefabric_studies.paper.cell_runner import CellRunner, measure_waits
 from moefabric_studies.paper.evaluation import PRODUCTION_NETWORK, RATES, Evaluation
 from moefabric_studies.paper.measurements import Cell, Measurements
 from moefabric_studies.paper.network import NETWORKS
 from moefabric_studies.paper.results import PaperResults
 from moefabric_studies.paper.rows import PaperTable
+from moefabric_studies.paper.tables import aims_table
 
 EMULATED_NETWORKS: Final = tuple(name for name in NETWORKS if name != "oversubscribed")
 """Networks on which every model is emulated."""

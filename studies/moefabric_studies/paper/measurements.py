@@ -34,9 +34,9 @@ class CellMeasurement:
         disturbed: part of the collectives during which other programs used the machine.
         late: 95th percentile of the spread of the senders' start times, relative to the
             collective's duration.
+        bytes_by_light: part of the counted bytes that used circuits; None if nobody counted.
         verdict: verdict of the run.
         reasons: reasons for the verdict.
-        optical_share: part of the counted bytes that used circuits; None if nobody counted.
     """
 
     all_to_all: AllToAll
@@ -44,9 +44,9 @@ class CellMeasurement:
     errors: tuple[float, ...]
     disturbed: float
     late: float
+    bytes_by_light: float | None
     verdict: str
     reasons: tuple[str, ...]
-    optical_share: float | None
 
     @property
     def is_invalid(self) -> bool:
@@ -65,13 +65,7 @@ class CellMeasurement:
             "combine_s": self.all_to_all.combine_s,
             "circuits": int(self.all_to_all.circuits.sum()) // 2,
             "layer_s": self.all_to_all.layer_s,
-            "fluid_layer_s": self.fluid_layer_s,
-            "errors": list(self.errors),
-            "disturbed": self.disturbed,
-            "late": self.late,
-            "bytes_by_light": self.optical_share,
-            "verdict": self.verdict,
-            "reasons": list(self.reasons),
+            **{name: value for name, value in vars(self).items() if name != "all_to_all"},
         }
 
 
@@ -101,7 +95,7 @@ def cell_measurement(result: Mapping[str, Any], circuits: Counts) -> CellMeasure
         late=fidelity["start_lateness_p95"] or 0.0,
         verdict=fidelity["verdict"],
         reasons=tuple(fidelity["reasons"]),
-        optical_share=optical_bytes / total_bytes if total_bytes else None,
+        bytes_by_light=optical_bytes / total_bytes if total_bytes else None,
     )
 
 

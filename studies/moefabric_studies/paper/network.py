@@ -24,18 +24,8 @@ from moefabric import (
     policy_named,
     predict,
 )
-from moefabric.api.networks import (
-    ServerPaths,
-    assign_nics,
-    circuit_counts,
-    gather_and_scatter,
-    goodput_share,
-    joint,
-    mixnet,
-    planned_flows,
-    topoopt,
-    waterfill,
-)
+from moefabric.api import networks
+from moefabric.api.networks import goodput_share, joint, waterfill
 from moefabric_studies.arrays import Array
 from moefabric_studies.paper.job import GPUS_PER_SERVER, Counts, FloatArray, PaperJob
 from moefabric_studies.paper.path_collisions import hashed_to_spread
@@ -105,7 +95,7 @@ class PaperNetwork:
 
 
 def with_server_times(
-    all_to_all: AllToAll, job: PaperJob, optical: int, paths: ServerPaths
+    all_to_all: AllToAll, job: PaperJob, optical: int, paths: networks.ServerPaths
 ) -> AllToAll:
     """Return the all-to-alls of a region with the times of gathering and scattering in servers.
 
@@ -133,12 +123,12 @@ def with_server_times(
         server_paths=paths,
         nvlink_rate_bps=8 * job.training.nvlink_bytes_s,
     )
-    lit = assign_nics(fabric, region, all_to_all.circuits, CircuitSet())
+    lit = networks.assign_nics(fabric, region, all_to_all.circuits, CircuitSet())
     shares = [
         Share(a, b, size, 0.0) if lit.between(a, b) else Share(a, b, 0.0, size)
         for a, b, size in job.demand(servers).pairs()
     ]
-    seconds = gather_and_scatter(fabric, lit, flows(fabric, lit, shares)).seconds
+    seconds = networks.gather_and_scatter(fabric, lit, flows(fabric, lit, shares)).seconds
     # A combine has the bytes of a dispatch in the other direction.
     combine_s = all_to_all.combine_s + seconds * job.model.combine_ratio
     return replace(all_to_all, dispatch_s=all_to_all.dispatch_s + seconds, combine_s=combine_s)
@@ -198,8 +188,8 @@ def algorithm1_circuits(demand: FloatArray, ports: int | Counts) -> Counts:
         ports: optical NICs of every server, or of each.
     """
     n = len(demand)
-    pairs = mixnet.algorithm1_order(demand + demand.T, np.broadcast_to(ports, n).tolist())
-    return circuit_counts(n, pairs)
+    pairs = networks.mixnet.algorithm1_order(demand + demand.T, np.broadcast_to(ports, n).tolist())
+    return networks.circuit_counts(n, pairs)
 
 
 def _fat_tree(job: PaperJob, rate_bps: float) -> AllToAll:
@@ -243,7 +233,7 @@ def nic_per_gpu_all_to_all(
     fabric = Fabric("own NICs", (region,), nics, 0, nics, rate_bps, eps, mtu=MTU)
 
     def seconds(demand: DemandMatrix) -> float:
-        sent = planned_flows(fabric, policy_named("eps"), demand, CircuitSet())
+        sent = networks.planned_flows(fabric, policy_named("eps"), demand, CircuitSet())
         return predict(fabric, CircuitSet(), sent).seconds
 
     return AllToAll(seconds(dispatch), seconds(dispatch.combine(job.model.combine_ratio)))
@@ -310,7 +300,7 @@ def topoopt_degree(job: PaperJob) -> int:
 @lru_cache(maxsize=64)
 def _matching_order(demand: bytes, servers: int, degree: int) -> list[tuple[int, int]]:
     """Return TopoOpt's circuits, which are the same at all rates, for a demand's floats."""
-    return topoopt.matching_order(np.frombuffer(demand).reshape(servers, servers), degree)
+    return networks.topoopt.matching_order(np.frombuffer(demand).reshape(servers, servers), degree)
 
 
 def topoopt_all_to_all(
@@ -331,7 +321,7 @@ def topoopt_all_to_all(
     pairs = _matching_order(
         (demand + demand.T).tobytes(), job.servers, degree or topoopt_degree(job)
     )
-    circuits = circuit_counts(job.servers, pairs)
+    circuits = networks.circuit_counts(job.servers, pairs)
     light = np.multiply(circuits, nic_bytes_s(rate_bps))
     return dispatch_and_combine(lambda matrix: seconds(matrix, light), job, circuits)
 

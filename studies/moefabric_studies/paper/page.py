@@ -1,4 +1,4 @@
-"""HTML page with the tables and figures of the paper. One file without external resources."""
+"""Pages with the tables of the paper: HTML with figures, in one file, and `docs/paper.md`."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -6,8 +6,10 @@ from typing import Final
 from markupsafe import Markup
 
 from moefabric.api.charts import page_style, page_template
+from moefabric_studies.markdown import page_of
 from moefabric_studies.paper import figures, rows, text
 from moefabric_studies.paper.results import PaperResults
+from moefabric_studies.paper.rows import REPORTED, PaperRow
 
 _PILLS: Final = {
     rows.REPRODUCED: "pass",
@@ -51,3 +53,29 @@ def _figures(results: PaperResults, names: Iterable[str]) -> dict[str, list[Mark
     """Return the figures of those tables that have rows."""
     tables = {table.name for table in _tables(results) if table.rows}
     return {name: list(figures.FIGURES[name](results)) for name in names if name in tables}
+
+
+def document_text(predicted: PaperResults) -> str:
+    """Return `docs/paper.md`. Equal tables give equal pages.
+
+    Args:
+        predicted: the predicted tables.
+    """
+    return page_of(
+        "paper/document.md.j2",
+        predicted=predicted,
+        grids={grid.name: grid for grid in predicted.grids},
+        rows={table.name: table for table in predicted.tables},
+        text=text,
+        table_row=table_row,
+        reported=REPORTED,
+    )
+
+
+def table_row(row: PaperRow) -> str:
+    """Return the cells of a row's line."""
+    paper, _, value, band, null = text.row_cells(row)
+    unit = f" {row.unit}" if row.unit not in {"", "x"} else row.unit
+    return " | ".join(
+        (row.name, row.subject, paper + unit, value + unit, band, null, row.precision, row.verdict)
+    )

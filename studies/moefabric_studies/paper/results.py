@@ -7,13 +7,12 @@ from typing import Any
 from moefabric.api.networks import ServerPaths
 from moefabric_studies.grids import Grid
 from moefabric_studies.paper import loader, rows
-from moefabric_studies.paper.aims import aims_table
 from moefabric_studies.paper.evaluation import Evaluation, load_evaluation
 from moefabric_studies.paper.measurements import Measurements
 from moefabric_studies.paper.network import TreeFlows
 from moefabric_studies.paper.rows import Counts, PaperRow, PaperTable
 from moefabric_studies.paper.sensitivity import sensitivity_grids
-from moefabric_studies.paper.tables import build_table, copilot_table, iteration_table
+from moefabric_studies.paper.tables import aims_table, build_table, copilot_table, iteration_table
 
 
 @dataclass(frozen=True)

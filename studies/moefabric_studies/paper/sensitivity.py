@@ -78,15 +78,12 @@ def calibration_grid(evaluation: Evaluation) -> Grid:
 def utilisation_grid(evaluation: Evaluation) -> Grid:
     """Return the rows within a tenth of the published figures, by GPU speed."""
     calibrated = {name: one.job for name, one in evaluation.calibrations.items()}
-    cases = [("calibrated", calibrated)] + [
-        (
-            f"{utilisation:.1f}",
-            {name: job.with_utilisation(utilisation) for name, job in calibrated.items()},
-        )
-        for utilisation in _UTILISATIONS
-    ]
+    cases = {"calibrated": calibrated}
+    for utilisation in _UTILISATIONS:
+        jobs = {name: job.with_utilisation(utilisation) for name, job in calibrated.items()}
+        cases[f"{utilisation:.1f}"] = jobs
     rows = []
-    for label, jobs in cases:
+    for label, jobs in cases.items():
         errors = {network: _errors(evaluation, jobs, network) for network in _COLUMNS}
         base = errors[CALIBRATION_NETWORK]
         counts = (f"{sum(abs(e) <= _TOLERANCE for e in errors[n])}" for n in _COLUMNS)
@@ -107,27 +104,18 @@ def utilisation_grid(evaluation: Evaluation) -> Grid:
 def _errors(evaluation: Evaluation, jobs: dict[str, PaperJob], network: str) -> list[float]:
     """Return the relative errors of a network's iteration times, with units from the fat-tree."""
 
-    def seconds(job: PaperJob, name: str, rate: float) -> float:
-        all_to_all = evaluation.source.all_to_all(job, name, rate)
-        return compose_iteration(job, all_to_all, NETWORKS[name].eps_bytes_s(rate)).seconds
-
-    def published(job: str, name: str, rate: float) -> float:
-        return evaluation.published[job, rate, name]
-
-    errors = []
-    for name, job in jobs.items():
-        base = [
-            log(
-                seconds(job, CALIBRATION_NETWORK, rate) / published(name, CALIBRATION_NETWORK, rate)
-            )
-            for rate in RATES
+    def ratios(name: str, network: str) -> list[float]:
+        """Return a job's seconds over the published figures, at each rate."""
+        job, rates = jobs[name], {rate: NETWORKS[network].eps_bytes_s(rate) for rate in RATES}
+        all_to_alls = {rate: evaluation.source.all_to_all(job, network, rate) for rate in RATES}
+        return [
+            compose_iteration(job, all_to_alls[rate], eps_bytes_s).seconds
+            / evaluation.published[name, rate, network]
+            for rate, eps_bytes_s in rates.items()
         ]
-        unit_s = exp(mean(base))
-        errors += [
-            seconds(job, network, rate) / unit_s / published(name, network, rate) - 1
-            for rate in RATES
-        ]
-    return errors
+
+    units_s = {name: exp(mean(map(log, ratios(name, CALIBRATION_NETWORK)))) for name in jobs}
+    return [ratio / units_s[name] - 1 for name in jobs for ratio in ratios(name, network)]
 
 
 def topoopt_grid(evaluation: Evaluation) -> Grid:

@@ -1,56 +1,62 @@
-"""Tables of the paper, computed from an evaluation and the specification in `tables.yaml`."""
+"""Tables of the paper, computed from an evaluation and the specification in `tables.yaml`.
+
+Aims of this project beyond the paper have a table of their own, and are counted apart.
+"""
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from statistics import mean
 from typing import Final, ParamSpec
 
 from moefabric import rate_bps, rate_text
 from moefabric_studies.paper import loader, rows
 from moefabric_studies.paper.calibration import CALIBRATION_NETWORK
-from moefabric_studies.paper.evaluation import Evaluation, InvalidCellError, UnmeasuredError
+from moefabric_studies.paper.evaluation import RATES, Evaluation, InvalidCellError, UnmeasuredError
+from moefabric_studies.paper.iteration import overlapped_iteration
 from moefabric_studies.paper.measures import MEASURES, price_ratio
+from moefabric_studies.paper.network import NETWORKS
 from moefabric_studies.paper.prediction_quality import TOP_K
 from moefabric_studies.paper.rows import Bounds, PaperRow, PaperTable
 
 _AGGREGATES: Final[Mapping[str, Callable[..., float]]] = {"min": min, "max": max, "mean": mean}
 _SCATTER: Final = "scatter of the fat-tree column"
 P = ParamSpec("P")
+_NETWORKS: Final = ("mixnet-spill", "mixnet-joint")
+Seconds = Callable[[Evaluation, str, str, float], float]
+"""Time of a job on a network at a NIC rate."""
+
+
+def measured(compute: Callable[P, float], *args: P.args, **options: P.kwargs) -> list[float | None]:
+    """Return a computed value, or None if it needs an invalid one; none if one is unmeasured."""
+    try:
+        return [compute(*args, **options)]
+    except InvalidCellError:
+        return [None]
+    except UnmeasuredError:
+        return []
 
 
 def value_or_none(compute: Callable[P, float], *args: P.args, **options: P.kwargs) -> float | None:
     """Return a computed value, or None if it needs an unmeasured or an invalid value."""
-    try:
-        return compute(*args, **options)
-    except (UnmeasuredError, InvalidCellError):
-        return None
-
-
-def is_measured(compute: Callable[P, float], *args: P.args, **options: P.kwargs) -> bool:
-    """Return whether all values have been measured that a computation needs, validly or not."""
-    try:
-        compute(*args, **options)
-    except UnmeasuredError:
-        return False
-    except InvalidCellError:
-        return True
-    return True
+    return next(iter(measured(compute, *args, **options)), None)
 
 
 def build_table(spec: loader.TableSpec, evaluation: Evaluation) -> PaperTable:
     """Return a table of `tables.yaml`, without rows that have not been measured."""
     built = tuple(
-        _row(spec, row, evaluation)
+        _row(spec, row, evaluation, value)
         for row in spec.rows
-        if is_measured(_row_value, row, evaluation, MEASURES[row.measure])
+        for value in measured(_row_value, row, evaluation, MEASURES[row.measure])
     )
     return PaperTable(spec.table, spec.title, spec.source, built, spec.why, spec.null_model)
 
 
-def _row(spec: loader.TableSpec, row: loader.RowSpec, evaluation: Evaluation) -> PaperRow:
+def _row(
+    spec: loader.TableSpec, row: loader.RowSpec, evaluation: Evaluation, value: float | None
+) -> PaperRow:
     low, high = row.paper if isinstance(row.paper, list) else (row.paper, row.paper)
     precision = spec.precision if row.precision is None else row.precision
     paper, band = _claimed(row.claim, low, high, precision)
-    value = value_or_none(_row_value, row, evaluation, MEASURES[row.measure])
     null = spec.null_value if row.null_value is None else row.null_value
     null_value = _row_value(row, evaluation, price_ratio) if null == "price" else float(null)
     verdict = (
@@ -116,8 +122,7 @@ def iteration_table(spec: loader.IterationTableSpec, evaluation: Evaluation) -> 
     judged, blocked_rows, delay_s = [], [], spec.blocked_ms * 1e-3
     for (job, rate, network), published in evaluation.published.items():
         subject, paper = f"{job} at {rate_text(rate)}", (published, published)
-        if is_measured(normalised_time, evaluation, job, network, rate):
-            value = value_or_none(normalised_time, evaluation, job, network, rate)
+        for value in measured(normalised_time, evaluation, job, network, rate):
             scatter = evaluation.calibrations[job].error
             band = published * (1 - scatter), published * (1 + scatter)
             null = evaluation.published[job, rate, CALIBRATION_NETWORK]
@@ -190,3 +195,49 @@ def copilot_table(spec: loader.CopilotTableSpec, evaluation: Evaluation) -> Pape
             for name, ms in extra_ms.items()
         ]
     return PaperTable("copilot", spec.title, spec.source, tuple(built), null_model=spec.null_model)
+
+
+def aims_table(spec: loader.AimsSpec, evaluation: Evaluation) -> PaperTable:
+    """Return the aims, without values that have not been measured.
+
+    Rows have the worst rate of each model and policy, compared with the non-blocking EPS.
+    """
+    built = []
+    ratios: tuple[tuple[str, Seconds, float], ...] = (
+        (": all-to-all", all_to_all_s, spec.all_to_all),
+        (": iteration", iteration_s, spec.iteration),
+        (" overlapped: iteration", overlapped_s, spec.iteration),
+    )
+    for group in (ratios[:2], ratios[2:]):
+        for network, job, (suffix, seconds, aim) in product(_NETWORKS, evaluation.jobs, group):
+            for value in measured(worst_ratio, seconds, evaluation, job, network):
+                verdict = rows.INVALID if value is None else rows.MISSED
+                if value is not None and value <= aim:
+                    verdict = rows.MET
+                built.append(PaperRow(network + suffix, job, None, (None, aim), value, verdict))
+    return PaperTable("aims", spec.title, spec.source, tuple(built), spec.why)
+
+
+def worst_ratio(seconds: Seconds, evaluation: Evaluation, job: str, network: str) -> float:
+    """Return the largest time over all NIC rates, relative to that on the non-blocking EPS."""
+    return max(
+        seconds(evaluation, job, network, rate) / seconds(evaluation, job, "fat-tree", rate)
+        for rate in RATES
+    )
+
+
+def all_to_all_s(evaluation: Evaluation, job: str, network: str, rate: float) -> float:
+    """Return the time of a layer's all-to-alls."""
+    return evaluation.all_to_all(job, network, rate).layer_s
+
+
+def iteration_s(evaluation: Evaluation, job: str, network: str, rate: float) -> float:
+    """Return the time of an iteration."""
+    return evaluation.iteration(job, network, rate).seconds
+
+
+def overlapped_s(evaluation: Evaluation, job: str, network: str, rate: float) -> float:
+    """Return the time of an iteration with overlapped pipeline transfers."""
+    all_to_all = evaluation.all_to_all(job, network, rate)
+    electrical = NETWORKS[network].electrical
+    return overlapped_iteration(evaluation.jobs[job], all_to_all, electrical, rate).seconds

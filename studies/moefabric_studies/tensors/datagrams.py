@@ -43,7 +43,6 @@ class DatagramChannel:
         self._loop, self._sock, self._on_tensor = loop, sock, on_tensor
         self._prioritized = prioritized
         self._sender, self._receiver = Sender(reordering=reordering), Receiver()
-        self._values: dict[int, Tensor] = {}
         self._held: packets.Data | packets.Probe | None = None
         self._timer: Timer | None = None
         self._timer_ns = 0
@@ -54,9 +53,7 @@ class DatagramChannel:
 
     def send(self, tensor: Tensor) -> None:
         """Send a tensor."""
-        self._values[tensor.number] = tensor
-        size = len(tensor.values)
-        self._sender.send(tensor.number, size, tensor.loss_percent, tensor.priority, tensor.order)
+        self._sender.send(tensor)
         self._send_due()
 
     def close(self) -> None:
@@ -95,12 +92,8 @@ class DatagramChannel:
                 self._signal(self._receiver.on_probe(message))
             else:
                 self._sender.on_signal(message, NOW() / 1e9)
-                if isinstance(message, packets.Stop):
-                    self._values.pop(message.tensor, None)
-        for first in range(0, len(numbers), packets.MOST_ACKNOWLEDGED):
-            self._signal(
-                packets.Ack(tuple(numbers[first : first + packets.MOST_ACKNOWLEDGED]), marked)
-            )
+        if numbers:
+            self._signal(packets.Ack(tuple(numbers), marked))
         for received in complete:
             self._on_tensor(received)
 
@@ -124,18 +117,16 @@ class DatagramChannel:
     def _send_packet(self, packet: packets.Data | packets.Probe) -> bool:
         """Send a packet; hold it until the socket is writable if it takes no more."""
         self._held = None
-        tensor = self._values.get(packet.tensor)
+        tensor = self._sender.tensor(packet.tensor)
         if tensor is None:
             return True  # the receiver has stopped it
+        values, important = memoryview(b""), True
+        if isinstance(packet, packets.Data):
+            end = packet.offset + packets.CHUNK_BYTES
+            values = memoryview(tensor.values)[packet.offset : end]
+            important = packet.offset // packets.CHUNK_BYTES in tensor.important
         try:
-            if isinstance(packet, packets.Data):
-                values = memoryview(tensor.values)[
-                    packet.offset : packet.offset + packets.CHUNK_BYTES
-                ]
-                important = packet.offset // packets.CHUNK_BYTES in tensor.important
-                self._write(packet.header(), values, tensor.priority, ecn_capable=important)
-            else:
-                self._write(packet.encode(), b"", tensor.priority, ecn_capable=True)
+            self._write(packet.encode(), values, tensor.priority, ecn_capable=important)
         except BlockingIOError:
             self._held = packet
             self._loop.watch(self._sock.fileno(), IN | OUT, self._on_ready)

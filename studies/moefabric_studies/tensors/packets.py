@@ -15,8 +15,6 @@ CHUNK_BYTES: Final = 1400
 """Payload of a data packet: 350 float32 values. With all headers it fits an MTU of 1500."""
 MOST_TENSOR_BYTES: Final = 8 * CHUNK_BYTES * (CHUNK_BYTES - 64)
 """Largest tensor: MISSING has a bit for each chunk and fits a packet."""
-MOST_ACKNOWLEDGED: Final = 256
-"""Sequence numbers of one ACK."""
 _DATA, _PROBE, _ACK, _STOP, _MISSING = range(5)
 _HEADER: Final = struct.Struct("!BBHIIII")
 """Kind, loss bound in percent, number of the probe, tensor, its bytes, offset, sequence number."""
@@ -43,7 +41,7 @@ class Data:
     offset: int
     number: int
 
-    def header(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the packet's header."""
         return _HEADER.pack(
             _DATA, self.loss_percent, 0, self.tensor, self.size, self.offset, self.number

@@ -7,10 +7,11 @@ without a reply is repeated. A window limits the packets in flight.
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from moefabric_studies.tensors import packets
+from moefabric_studies.tensors.channel import Tensor
 from moefabric_studies.tensors.window import Window
 
 LEAST_TIMEOUT_S: Final = 0.005
@@ -31,19 +32,15 @@ class _Outgoing:
     """A tensor on its way.
 
     Attributes:
-        size: Its bytes.
-        loss_percent: Share of it that may be lost.
-        priority: Its class; 0 is sent first.
+        tensor: The tensor.
         due: Chunks to send, in order.
         probe: Number of the latest probe; 0 before the first.
         probe_at: When to repeat the probe; None while chunks are due.
         backoff: Timeouts between this probe and the next.
     """
 
-    size: int
-    loss_percent: int
-    priority: int
-    due: deque[int] = field(default_factory=deque)
+    tensor: Tensor
+    due: deque[int]
     probe: int = 0
     probe_at: float | None = None
     backoff: float = 1.0
@@ -75,36 +72,27 @@ class Sender:
         self._in_flight: dict[int, _InFlight] = {}
         self._rtt_s: float | None = None
 
-    def send(
-        self,
-        tensor: int,
-        size: int,
-        loss_percent: int = 0,
-        priority: int = 0,
-        order: Sequence[int] | None = None,
-    ) -> None:
+    def send(self, tensor: Tensor) -> None:
         """Add a tensor.
-
-        Args:
-            tensor: Its number, never used before.
-            size: Its bytes.
-            loss_percent: Share of it that may be lost, 0 to 99.
-            priority: Its class; 0 is sent first.
-            order: Its chunks in the order in which they are sent; ascending by default.
 
         Raises:
             ValueError: The tensor is empty or too large, or its number or order is wrong.
         """
+        number, size = tensor.number, len(tensor.values)
         if not 0 < size <= packets.MOST_TENSOR_BYTES:
-            raise ValueError(
-                f"tensor {tensor} has {size} bytes, not 1 to {packets.MOST_TENSOR_BYTES}"
-            )
-        if tensor in self._tensors:
-            raise ValueError(f"tensor {tensor} is being sent")
-        chunks = range(packets.chunk_count(size)) if order is None else order
+            most = packets.MOST_TENSOR_BYTES
+            raise ValueError(f"tensor {number} has {size} bytes, not 1 to {most}")
+        if number in self._tensors:
+            raise ValueError(f"tensor {number} is being sent")
+        chunks = range(packets.chunk_count(size)) if tensor.order is None else tensor.order
         if sorted(chunks) != list(range(packets.chunk_count(size))):
-            raise ValueError(f"tensor {tensor}: the order lacks chunks or repeats them")
-        self._tensors[tensor] = _Outgoing(size, loss_percent, priority, deque(chunks))
+            raise ValueError(f"tensor {number}: the order lacks chunks or repeats them")
+        self._tensors[number] = _Outgoing(tensor, deque(chunks))
+
+    def tensor(self, number: int) -> Tensor | None:
+        """Return a tensor on its way; None if the receiver has stopped it."""
+        outgoing = self._tensors.get(number)
+        return None if outgoing is None else outgoing.tensor
 
     def due(self, now: float) -> Iterator[packets.Data | packets.Probe]:
         """Yield the packets to send at the instant `now`; each counts as sent when it is yielded.
@@ -112,24 +100,26 @@ class Sender:
         The iterator may be left before its end if the network takes no more.
         """
         self._drop_overdue(now)
-        for number, tensor in sorted(self._tensors.items(), key=lambda item: item[1].priority):
-            while tensor.due and len(self._in_flight) < int(self.window.packets):
-                yield self._next_chunk(number, tensor, now)
-            if not tensor.due and (tensor.probe_at is None or tensor.probe_at <= now):
-                yield self._next_probe(number, tensor, now)
+        for outgoing in sorted(self._tensors.values(), key=lambda one: one.tensor.priority):
+            while outgoing.due and len(self._in_flight) < int(self.window.packets):
+                yield self._next_chunk(outgoing, now)
+            if not outgoing.due and (outgoing.probe_at is None or outgoing.probe_at <= now):
+                yield self._next_probe(outgoing, now)
 
-    def _next_chunk(self, number: int, tensor: _Outgoing, now: float) -> packets.Data:
+    def _next_chunk(self, outgoing: _Outgoing, now: float) -> packets.Data:
         self.packets += 1
-        self._in_flight[self.packets] = _InFlight(now, tensor.loss_percent / 100)
-        offset = tensor.due.popleft() * packets.CHUNK_BYTES
-        return packets.Data(number, tensor.size, tensor.loss_percent, offset, self.packets)
+        tensor, percent = outgoing.tensor, outgoing.tensor.loss_percent
+        self._in_flight[self.packets] = _InFlight(now, percent / 100)
+        offset = outgoing.due.popleft() * packets.CHUNK_BYTES
+        return packets.Data(tensor.number, len(tensor.values), percent, offset, self.packets)
 
-    def _next_probe(self, number: int, tensor: _Outgoing, now: float) -> packets.Probe:
-        if tensor.probe_at is not None:
-            tensor.backoff *= 2
-        tensor.probe = tensor.probe % 0xFFFF + 1
-        tensor.probe_at = now + min(MOST_TIMEOUT_S, tensor.backoff * self.timeout_s)
-        return packets.Probe(number, tensor.size, tensor.loss_percent, tensor.probe)
+    def _next_probe(self, outgoing: _Outgoing, now: float) -> packets.Probe:
+        if outgoing.probe_at is not None:
+            outgoing.backoff *= 2
+        outgoing.probe = outgoing.probe % 0xFFFF + 1
+        outgoing.probe_at = now + min(MOST_TIMEOUT_S, outgoing.backoff * self.timeout_s)
+        tensor = outgoing.tensor
+        return packets.Probe(tensor.number, len(tensor.values), tensor.loss_percent, outgoing.probe)
 
     def _drop_overdue(self, now: float) -> None:
         """Count packets as lost that weren't acknowledged in time."""
@@ -168,9 +158,9 @@ class Sender:
             self._on_ack(signal.numbers, signal.marked, now)
         elif isinstance(signal, packets.Stop):
             self._tensors.pop(signal.tensor, None)
-        elif (tensor := self._tensors.get(signal.tensor)) and signal.probe == tensor.probe:
+        elif (outgoing := self._tensors.get(signal.tensor)) and signal.probe == outgoing.probe:
             # A reply to an earlier probe lists chunks that have been repeated since.
-            self._repeat(tensor, signal.chunks)
+            self._repeat(outgoing, signal.chunks)
 
     def _on_ack(self, numbers: Collection[int], marked: int, now: float) -> None:
         known = [sent for n in numbers if (sent := self._in_flight.pop(n, None)) is not None]
@@ -183,9 +173,9 @@ class Sender:
         )
         self.window.on_ack(len(known), min(marked, len(known)))
 
-    def _repeat(self, tensor: _Outgoing, chunks: Sequence[int]) -> None:
-        if tensor.probe_at is None:
+    def _repeat(self, outgoing: _Outgoing, chunks: Sequence[int]) -> None:
+        if outgoing.probe_at is None:
             return  # the reply came twice
-        last = packets.chunk_count(tensor.size) - 1
-        tensor.due.extend(chunk for chunk in chunks if chunk <= last)
-        tensor.probe_at, tensor.backoff = None, 1.0
+        last = packets.chunk_count(len(outgoing.tensor.values)) - 1
+        outgoing.due.extend(chunk for chunk in chunks if chunk <= last)
+        outgoing.probe_at, outgoing.backoff = None, 1.0

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from moefabric_studies.systems.dlcp.model import Momentum, Perceptron
-from moefabric_studies.systems.dlcp.ring_training import train_with_ring
-from moefabric_studies.systems.dlcp.server_training import train_with_server
+from moefabric_studies.systems.dlcp.parallel_training import train_with_ring, train_with_server
 from moefabric_studies.systems.dlcp.training import Progress, Replicas, TrainingJob
 from moefabric_studies.systems.dlcp.transports import CUBIC, TransportChoice, bounded_loss
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from moefabric_studies.systems.dlrm.lesson import Lesson
-from moefabric_studies.systems.dlrm.testbed import DlrmRanks, dlrm_ranks
+from moefabric_studies.systems.dlrm.speed import DlrmRanks, dlrm_ranks
 
 from tests.support.namespaces import own_machine
 

@@ -117,10 +117,10 @@ def run_study(
     Raises:
         SpecError: If a file of the folder can't be used.
     """
-    start, keep = time.process_time(), partial(_kept, units or Units())
+    start, kept = time.process_time(), units or Units()
 
     def step(name: str, kind: type[_Kind], compute: Callable[[], Iterator[_Kind]]) -> list[_Kind]:
-        rows = keep(name, kind, compute)
+        rows = kept.value(name, list[kind], lambda: list(compute()))  # type: ignore[valid-type]
         reporter.advance(name)
         return rows
 
@@ -139,7 +139,7 @@ def run_study(
             name = f"{job.servers} servers: permutation, {kind}"
             mixes += step(name, results.Mix, partial(_mixes, job, kind))
         if job.servers == results.SMALLEST:
-            moves += keep("moves", results.Move, partial(_moves, job))
+            moves += kept.value("moves", list[results.Move], partial(_moves, job))
     traces = list[results.TraceTimes]()
     for servers in _trace_sizes(sizes):
         name = f"{servers} servers: training trace"
@@ -159,17 +159,6 @@ def run_study(
         gpu_speeds=tuple(speeds),
         cpu_s=time.process_time() - start,
     )
-
-
-def _kept(
-    units: Units, name: str, kind: type[_Kind], compute: Callable[[], Iterator[_Kind]]
-) -> list[_Kind]:
-    """Return the stored results of a step; compute and store them if there are none."""
-    rows = units.result(name, lambda: [row.model_dump(mode="json") for row in compute()])
-    return [kind.model_validate(row) for row in rows]
-
-
-# --- points --------------------------------------------------------------------------------------
 
 
 def _points(region: _Region) -> Iterator[results.Point]:
@@ -293,13 +282,14 @@ def _mixed(job: RegionJob, kind: str, share: float) -> FloatArray:
     return mixed
 
 
-def _moves(job: RegionJob) -> Iterator[results.Move]:
-    """Yield the times with circuits that move and with circuits that don't."""
+def _moves(job: RegionJob) -> list[results.Move]:
+    """Return the times with circuits that move and with circuits that don't."""
+    moves = []
     for optical, share in product(_MOVE_SPLITS, _MOVE_SHARES):
         comparison = Comparison(_mixed(job, "exchange", share), optical)
         for policy, fixed in _MOVED_AND_FIXED:
             times = _relative(comparison, (policy, fixed))
-            yield results.Move(
+            move = results.Move(
                 optical=optical,
                 share=share,
                 policy=policy.name,
@@ -308,6 +298,8 @@ def _moves(job: RegionJob) -> Iterator[results.Move]:
                 fixed=times[fixed.name],
                 eps=NICS / comparison.electrical,
             )
+            moves.append(move)
+    return moves
 
 
 def _busiest(demand: FloatArray) -> float:
@@ -341,16 +333,8 @@ def _speeds(region: _Region) -> Iterator[results.GpuSpeed]:
         for gpu, flops in {"as in the study": None, **_GPUS}.items():
             job = region.job
             if flops is not None:
-                layers = tuple(
-                    replace(
-                        layer,
-                        training=replace(
-                            layer.training, gpu_flops=flops, utilisation=_GPU_UTILISATION
-                        ),
-                    )
-                    for layer in job.layers
-                )
-                job = replace(job, layers=layers)
+                layers = (one.with_utilisation(_GPU_UTILISATION, flops) for one in job.layers)
+                job = replace(job, layers=tuple(layers))
             changed = replace(region, job=job)
             base = _iterations(changed, EPS, 0, rate).iteration
             multihop = _iterations(changed, MULTIHOP, CORNER, rate).iteration

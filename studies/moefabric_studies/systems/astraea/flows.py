@@ -3,8 +3,6 @@
 import selectors
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -14,14 +12,13 @@ from numpy.typing import NDArray
 
 from moefabric.api import links
 from moefabric_studies.arrays import Array
+from moefabric_studies.systems.link.incast import Flow, open_flows
 
 BIN_S: Final = 0.1
 """Time over which throughput and round-trip times are sampled."""
 BLOCK: Final = bytes(1 << 17)
-PORT: Final = 5001
 _TCP_RTT: Final = 68
 """Offset of `tcpi_rtt` in `struct tcp_info`."""
-_CONNECT_S: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -89,43 +86,15 @@ def trace_of(
     there, back = bottleneck.link()
     with (
         links.link_between(there, back) as net,
-        _connections(net, congestion_control, flows) as pairs,
+        open_flows([net.hosts[0]] * flows, net.hosts[1], congestion_control) as pairs,
     ):
         net.reset()
         counted, rtt_s = _transfer(pairs, starts_s, stagger_s * flows)
         return Trace(bottleneck, starts_s, counted * 8 / BIN_S, rtt_s, net.counters())
 
 
-@contextmanager
-def _connections(
-    net: links.LinkedHosts, congestion_control: str, flows: int
-) -> Iterator[list[tuple[socket.socket, socket.socket]]]:
-    """Open connections from host 0 to host 1; yield sender and receiver of each."""
-    sender, receiver = net.hosts
-    with ExitStack() as undo:
-        listener = undo.enter_context(_socket(receiver, congestion_control))
-        listener.bind((receiver.address, PORT))
-        listener.listen()
-        pairs = []
-        for _ in range(flows):
-            near = undo.enter_context(_socket(sender, congestion_control))
-            near.settimeout(_CONNECT_S)
-            near.connect((receiver.address, PORT))
-            far = undo.enter_context(listener.accept()[0])
-            near.setblocking(False)
-            far.setblocking(False)
-            pairs.append((near, far))
-        yield pairs
-
-
-def _socket(host: links.Host, congestion_control: str) -> socket.socket:
-    sock = host.call(socket.socket)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
-    return sock
-
-
 def _transfer(
-    pairs: list[tuple[socket.socket, socket.socket]], starts_s: tuple[float, ...], end_s: float
+    pairs: list[Flow], starts_s: tuple[float, ...], end_s: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Send as much as possible; return received bytes and round-trip times by flow and bin."""
     bins = round(end_s / BIN_S)
@@ -151,10 +120,7 @@ def _transfer(
 
 
 def _sample(
-    pairs: list[tuple[socket.socket, socket.socket]],
-    starts_s: tuple[float, ...],
-    rtt_s: NDArray[np.float64],
-    bin_: int,
+    pairs: list[Flow], starts_s: tuple[float, ...], rtt_s: NDArray[np.float64], bin_: int
 ) -> None:
     for flow, (near, _) in enumerate(pairs):
         if starts_s[flow] < (bin_ - 1) * BIN_S and bin_ < rtt_s.shape[1]:

@@ -1,23 +1,36 @@
 """Study of Astraea: staggered flows at one queue, and other congestion controls as baselines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from moefabric import FabricError
+from moefabric.api.charts import Axis, Line, Panel, document_picture
 from moefabric.api.links import dctcp
 from moefabric.api.plugins import Section
 from moefabric_studies.grids import captions, grid
 from moefabric_studies.systems.astraea.decisions import OWN_WEIGHTS, Actor
-from moefabric_studies.systems.astraea.fairness import convergence_s, deviation, jain, late_rates
 from moefabric_studies.systems.astraea.flows import BIN_S, Bottleneck, Trace, trace_of
-from moefabric_studies.systems.astraea.pictures import throughput_picture
 from moefabric_studies.systems.astraea.policy import DecisionTimes, governed
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
+
+_SMOOTH: Final = 5
+"""Bins over which a curve is averaged."""
+_COLOURS: Final = (1, 4, 2)
+Rates = NDArray[np.float64]
+LATE_S: Final = 5.0
+"""The end of a run, in which flows are compared."""
+STEADY_BIN_S: Final = 0.5
+"""Time over which throughput is averaged before its deviation is taken."""
+WINDOW_S: Final = 1.0
+"""Time over which throughput has to be near the fair share, for a flow to have converged."""
+NEAR: Final = 0.15
 
 
 class AstraeaSetup(Section):
@@ -195,3 +208,82 @@ def _both(fifo: Runs, fair: Runs) -> str:
 
 def _late(times: DecisionTimes) -> str:
     return f"{1e3 * float(np.percentile(times.late_s, 99)):.1f}"
+
+
+def throughput_picture(traces: Mapping[str, Trace]) -> str:
+    """Return an SVG file with each flow's throughput over time.
+
+    Args:
+        traces: Runs by their titles.
+    """
+    flows = range(len(next(iter(traces.values())).starts_s))
+    legend = [(f"t{_COLOURS[flow % len(_COLOURS)]}", f"flow {flow + 1}") for flow in flows]
+    panels = [_panel(f"{title}, Mb/s", trace) for title, trace in traces.items()]
+    title = "Throughput of staggered flows over time, in Mb/s"
+    return document_picture(title, panels, columns=3, legend=legend)
+
+
+def _panel(heading: str, trace: Trace) -> Panel:
+    bins, most = trace.rates.shape[1], trace.bottleneck.rate_bps / 1e6
+    mean, edge = np.full(_SMOOTH, 1 / _SMOOTH), _SMOOTH // 2
+    marks = []
+    for flow, start_s in enumerate(trace.starts_s):
+        rate_mbps = np.convolve(trace.rates[flow] / 1e6, mean, mode="valid")
+        points = [
+            ((number + 0.5) * BIN_S, float(rate_mbps[number - edge]))
+            for number in range(round(start_s / BIN_S) + edge, bins - edge)
+        ]
+        marks.append(Line(points, f"curve c{_COLOURS[flow % len(_COLOURS)]}"))
+    x, y = Axis.seconds(0, bins * BIN_S, 4), Axis.numbers(0, most * 1.05, most=4)
+    return Panel(x, y, marks, 108, heading)
+
+
+def jain(rates: Rates) -> float:
+    """Return Jain's index of rates: 1 if they are equal, 1/n if one of n has everything."""
+    total = float(np.sum(rates))
+    return total**2 / (len(rates) * float(np.sum(rates**2))) if total else 0.0
+
+
+def late_rates(rates: Rates, bin_s: float) -> Rates:
+    """Return each flow's mean rate at the end of a run.
+
+    Args:
+        rates: [flows, bins].
+        bin_s: Length of a bin in s.
+    """
+    means: Rates = rates[:, -round(LATE_S / bin_s) :].mean(axis=1)
+    return means
+
+
+def convergence_s(rates: Rates, bin_s: float, start_s: float, share: float) -> float | None:
+    """Return how long after its start a flow first has its share for a second, within 15 %.
+
+    Args:
+        rates: [bins]: The flow's rates.
+        bin_s: Length of a bin in s.
+        start_s: The flow's start in s.
+        share: The fair share, in the rates' unit.
+
+    Returns:
+        The end of that second, in s after the start; None if there is none.
+    """
+    width, first = round(WINDOW_S / bin_s), round(start_s / bin_s)
+    flow_rates = rates[first:]
+    if len(flow_rates) < width:
+        return None
+    means = np.convolve(flow_rates, np.full(width, 1 / width), mode="valid")
+    near = np.flatnonzero(np.abs(means - share) <= NEAR * share)
+    return float((near[0] + width) * bin_s) if len(near) else None
+
+
+def deviation(rates: Rates, bin_s: float) -> float:
+    """Return the mean over flows of the standard deviation of their late rates.
+
+    Args:
+        rates: [flows, bins].
+        bin_s: Length of a bin in s.
+    """
+    width = round(STEADY_BIN_S / bin_s)
+    late = rates[:, -round(LATE_S / bin_s) :]
+    means = late[:, : late.shape[1] // width * width].reshape(len(late), -1, width).mean(axis=2)
+    return float(means.std(axis=1).mean())

@@ -47,13 +47,8 @@ def joined_short_phases(phases: Iterator[Bytes], shortest: float) -> Sequence[By
 
 
 @dataclass(frozen=True)
-class Aurora:
-    """Permutations of senders and receivers that together take the least possible time.
-
-    The demand is padded until every port has the bytes of the busiest one (Aurora, section 4).
-    The padded matrix is a sum of weighted permutations (Birkhoff and von Neumann), each of which is
-    a phase. Aurora's own second step sends to distinct receivers in an order that isn't proved to
-    exist; this decomposition always does.
+class _Order(ABC):
+    """Base of all orders.
 
     Attributes:
         barrier_s: Model seconds from the end of a phase to the start of the next one.
@@ -64,16 +59,36 @@ class Aurora:
     barrier_s: float = 0.0
     solve_s: float = 0.0
     shortest: float = SHORTEST_PHASE
-    name: str = "aurora"
+    name: str = ""
 
     def phases(self, demand: Bytes) -> Sequence[Bytes]:
-        """Return the permutations, those of most bytes first."""
-        parts = sorted(birkhoff(demand), key=port_bytes, reverse=True)
-        return joined_short_phases(iter(parts), self.shortest * port_bytes(demand))
+        """Return the phases; short ones are joined."""
+        return joined_short_phases(self.parts(demand), self.shortest * port_bytes(demand))
+
+    @abstractmethod
+    def parts(self, demand: Bytes) -> Iterator[Bytes]:
+        """Return the phases before short ones are joined."""
 
 
 @dataclass(frozen=True)
-class AuroraGreedy(Aurora):
+class Aurora(_Order):
+    """Permutations of senders and receivers that together take the least possible time.
+
+    The demand is padded until every port has the bytes of the busiest one (Aurora, section 4).
+    The padded matrix is a sum of weighted permutations (Birkhoff and von Neumann), each of which is
+    a phase. Aurora's own second step sends to distinct receivers in an order that isn't proved to
+    exist; this decomposition always does.
+    """
+
+    name: str = "aurora"
+
+    def parts(self, demand: Bytes) -> Iterator[Bytes]:
+        """Return the permutations, those of most bytes first."""
+        return iter(sorted(birkhoff(demand), key=port_bytes, reverse=True))
+
+
+@dataclass(frozen=True)
+class AuroraGreedy(_Order):
     """Whole transfers, each as soon as both of its ports are idle: Aurora's algorithm 1.
 
     The ports with the most bytes left come first. A transfer isn't interrupted; phases are cut
@@ -82,29 +97,21 @@ class AuroraGreedy(Aurora):
 
     name: str = "aurora-greedy"
 
-    def phases(self, demand: Bytes) -> Sequence[Bytes]:
+    def parts(self, demand: Bytes) -> Iterator[Bytes]:
         """Return the intervals between two ends of transfers."""
-        intervals = _cut_where_transfers_end(demand, _uncontended)
-        return joined_short_phases(intervals, self.shortest * port_bytes(demand))
+        return _cut_where_transfers_end(demand, _uncontended)
 
 
-@dataclass(frozen=True)
-class _SenderLists(ABC):
+class _SenderLists(_Order):
     """Base of the orders in which each sender has a list and waits for nobody."""
-
-    shortest: float = SHORTEST_PHASE
-    name: str = ""
-    barrier_s: float = 0.0
-    solve_s: float = 0.0
 
     @abstractmethod
     def receivers(self, demand: Bytes) -> NDArray[np.int64]:
         """Return each sender's receivers in their order [sender, place]."""
 
-    def phases(self, demand: Bytes) -> Sequence[Bytes]:
+    def parts(self, demand: Bytes) -> Iterator[Bytes]:
         """Return the intervals between two ends of transfers."""
-        intervals = _cut_where_transfers_end(demand, _heads(self.receivers(demand)))
-        return joined_short_phases(intervals, self.shortest * port_bytes(demand))
+        return _cut_where_transfers_end(demand, _heads(self.receivers(demand)))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Deployments of Aurora with packets: layers on servers of equal and of different speed."""
+"""Deployments of Aurora with packets: layers on servers of equal and of different speed.
+
+A GPU computes one thing at a time, in the order of Aurora's table 2: the gates of all its models,
+their experts, their aggregations. Each model has all-to-alls of its own, which share the ports.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,14 +11,15 @@ from statistics import median
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from moefabric import Fabric, rate_bps
+from moefabric import ExecutionGraph, Fabric, rate_bps
 from moefabric.api import testbeds
 from moefabric.api.networks import goodput_share
 from moefabric.api.plugins import fabric_of
+from moefabric.api.workloads import Node
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.systems.aurora.colocation import Deployment, Rates
-from moefabric_studies.systems.aurora.colocation_graph import Token, inference_graph
 from moefabric_studies.systems.aurora.deployment import Deployments, typical
 from moefabric_studies.systems.study import Measure, StudyContext
 
@@ -32,6 +37,15 @@ _MEASURES: Final[Mapping[str, str]] = {
     UNEVEN: "lina_over_colocated_uneven",
 }
 """Measure in the model of each comparison with packets."""
+_COMPUTE_STREAM = 0
+
+
+@dataclass(frozen=True)
+class Token:
+    """Size of a token, and its time on the port of the fastest GPU."""
+
+    size_bytes: float
+    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,20 +63,21 @@ class Comparison:
         return len(set(self.ours.rates.tolist())) == 1
 
 
+Replays = tuple[testbeds.ReplayResult, testbeds.ReplayResult]
+
+
 @dataclass(frozen=True)
 class Replayed:
     """A comparison with packets.
 
     Attributes:
         comparison: The deployments.
-        ours: The replay of the first.
-        other: The replay of the second.
+        results: The replay of each.
         token_s: Seconds of a token on the fastest port.
     """
 
     comparison: Comparison
-    ours: testbeds.ReplayResult
-    other: testbeds.ReplayResult
+    results: Replays
     token_s: float
 
     @property
@@ -73,15 +88,16 @@ class Replayed:
     @property
     def measured(self) -> float:
         """Ratio of the second deployment's time to the first's with packets."""
-        return median(self.other.seconds) / median(self.ours.seconds)
+        ours, other = (median(result.seconds) for result in self.results)
+        return other / ours
 
     @property
     def errors(self) -> tuple[float, float]:
         """Times with packets over those in the paper's model, minus 1."""
-        deployments = (self.ours, self.comparison.ours), (self.other, self.comparison.other)
+        deployments = self.comparison.ours, self.comparison.other
         first, second = (
             median(sent.seconds) / (modelled.seconds() * self.token_s) - 1
-            for sent, modelled in deployments
+            for sent, modelled in zip(self.results, deployments, strict=True)
         )
         return first, second
 
@@ -122,21 +138,21 @@ def replayed(
         wall_s: Wall seconds of a replay.
         context: Keeps what has been measured.
     """
-    results, both = [], tuple[testbeds.ReplayResult, testbeds.ReplayResult]
+    results, kind = [], tuple[testbeds.ReplayResult, testbeds.ReplayResult]
     for is_even, fabric in fabrics.items():
         fastest_bps = max(fabric.rates_bps) * goodput_share(fabric.mtu)
         token = Token(token_bytes, 8 * token_bytes / fastest_bps)
         with testbeds.emulated_programs(fabric) as programs:
             for pair in (pair for pair in pairs if pair.is_even == is_even):
                 replay, name = partial(_replays, programs, pair, token, wall_s), pair.kind
-                ours, other = context.keep(f"{name}, layers {pair.layers}", both, replay)
-                results.append(Replayed(pair, ours, other, token.seconds))
+                both = context.keep(f"{name}, layers {pair.layers}", kind, replay)
+                results.append(Replayed(pair, both, token.seconds))
     return results
 
 
 def _replays(
     programs: testbeds.ProgramFabric, pair: Comparison, token: Token, wall_s: float
-) -> tuple[testbeds.ReplayResult, testbeds.ReplayResult]:
+) -> Replays:
     options = testbeds.ReplayOptions(runs=1, wall_s=wall_s)
     first, second = (
         testbeds.TraceReplay(programs, inference_graph(deployment, token), options).run()
@@ -181,12 +197,7 @@ def deployment_measures(
     for kind, name in _MEASURES.items():
         replays = [replay for replay in results if replay.comparison.kind == kind]
         gaps = [100 * (replay.measured / replay.modelled - 1) for replay in replays]
-        broken = [
-            replay
-            for replay in replays
-            for result in (replay.ours, replay.other)
-            if result.verdict == "invalid"
-        ]
+        broken = any(one.verdict == "invalid" for replay in replays for one in replay.results)
         measure = modelled[name]
         note = (
             f"The paper's model has {median(replay.modelled for replay in replays):.3g}x for the "
@@ -216,10 +227,57 @@ def deployment_grid(results: Sequence[Replayed]) -> Grid:
             f"{replay.modelled:.3f}x",
             f"{replay.measured:.3f}x",
             *(f"{100 * error:+.1f} %" for error in replay.errors),
-            *(f"{100 * result.error:+.1f} %" for result in (replay.ours, replay.other)),
+            *(f"{100 * result.error:+.1f} %" for result in replay.results),
         )
         for replay in results
     ]
-    verdicts = [result.verdict for replay in results for result in (replay.ours, replay.other)]
+    verdicts = [result.verdict for replay in results for result in replay.results]
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
     return grid("systems/aurora/deployments", rows, counts=counts)
+
+
+def inference_graph(deployment: Deployment, token: Token, name: str = "") -> ExecutionGraph:
+    """Return the operations of all GPUs; rank r is GPU r."""
+    groups = {f"model{number}": hosted.gpus for number, hosted in enumerate(deployment.hosted)}
+    ranks = range(len(deployment.rates))
+    return ExecutionGraph({gpu: _operations(deployment, gpu, token) for gpu in ranks}, groups, name)
+
+
+def _operations(deployment: Deployment, gpu: int, token: Token) -> tuple[Node, ...]:
+    """Return a GPU's computations and the all-to-alls between them."""
+    token_s = token.seconds / float(deployment.rates[gpu])
+    models = [(n, hosted) for n, hosted in enumerate(deployment.hosted) if gpu in hosted.gpus]
+    nodes: list[Node] = []
+    arrived: dict[int, tuple[int, ...]] = {}
+    for stage, exchange in (("gate", "dispatch"), ("expert", "combine"), ("aggregation", "")):
+        for model, hosted in models:
+            layer, place = hosted.layer, hosted.gpus.index(gpu)
+            sent, received = layer.tokens[place], layer.tokens[:, place]
+            load = layer.expert * received.sum() if stage == "expert" else layer.gate * sent.sum()
+            after, seconds = arrived.get(model, ()), float(load) * token_s
+            nodes.append(Node(len(nodes), "compute", stage, after, seconds, stream=_COMPUTE_STREAM))
+            if not exchange:
+                continue
+            splits = _splits(sent if stage == "gate" else received, place, token)
+            arrived[model] = (len(nodes),)
+            nodes.append(
+                Node(
+                    len(nodes),
+                    "collective",
+                    exchange,
+                    (len(nodes) - 1,),
+                    size=sum(splits),
+                    collective="all_to_all",
+                    group=f"model{model}",
+                    splits=splits,
+                )
+            )
+    return tuple(nodes)
+
+
+def _splits(tokens: NDArray[np.float64], gpu: int, token: Token) -> tuple[int, ...]:
+    """Return the bytes to each GPU, none to the GPU itself."""
+    return tuple(
+        0 if place == gpu else round(count * token.size_bytes)
+        for place, count in enumerate(tokens.tolist())
+    )

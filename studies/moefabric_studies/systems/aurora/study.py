@@ -13,29 +13,29 @@ from pydantic import Field
 from moefabric import Result
 from moefabric.api.plugins import InputPath, Section, experiment_of
 from moefabric.api.results import FabricResult, joined_phases
-from moefabric.api.workloads import load_gating
+from moefabric.api.workloads import CollectiveOrder, load_gating
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.aurora import packets
+from moefabric_studies.systems.aurora import orders, packets
 from moefabric_studies.systems.aurora.colocation import moving
-from moefabric_studies.systems.aurora.demands import (
-    AURORA,
-    CONCURRENT,
-    GREEDY,
-    RCS,
-    RING,
-    SJF,
-    fluid_ratios,
-    other_demands,
-)
 from moefabric_studies.systems.aurora.deployment import Deployments
-from moefabric_studies.systems.aurora.orders import Aurora
 from moefabric_studies.systems.aurora.pictures import OrderRatios, orders_picture, phases_picture
-from moefabric_studies.systems.measured import cells_of, times_s, valid_fabrics
+from moefabric_studies.systems.measured import ONE_NIC, cells_of, times_s, valid_fabrics
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 TCP, AURORA_TCP = "concurrent-tcp", "aurora-tcp"
 SOLVE_REPEATS: Final = 9
 """Computations of the phases of each demand, of whose times the median counts."""
+CONCURRENT: Final = "concurrent"
+_COMPARED: Final = (
+    orders.Aurora(), orders.AuroraGreedy(), orders.RingShift(), orders.RandomOrder(),
+    orders.ShortestFirst(),
+)  # fmt: skip
+ORDERS: Final[Mapping[str, CollectiveOrder]] = {order.name: order for order in _COMPARED}
+AURORA, GREEDY, RING, RCS, SJF = ORDERS
+_DRAWS: Final = 8
+"""Demands of each exponent."""
+Demand = NDArray[np.float64]
+"""Bytes or tokens [from, to] that leave their server."""
 
 
 class Setup(Section):
@@ -146,7 +146,7 @@ def _rank_traffic(tokens: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def _solve_s(demands: Sequence[NDArray[np.float64]], shortest: float) -> list[float]:
     """Return the wall seconds in which Aurora's phases of each demand are computed."""
-    order = Aurora(shortest=shortest)
+    order = orders.Aurora(shortest=shortest)
     return [median(times_s(partial(order.phases, demand), SOLVE_REPEATS)) for demand in demands]
 
 
@@ -167,14 +167,7 @@ def _document(setup: Setup, solve_s: float) -> dict[str, Any]:
         "model": {**setup.experiment["model"], "layers": setup.layers},
         "gating": {"trace": str(setup.trace), "first_step": setup.steps[0]},
         "fabrics": [
-            {
-                "name": name,
-                "optical": 0,
-                "electrical": 1,
-                "policy": "eps",
-                "collective": reference,
-                "transport": transport,
-            }
+            {"name": name, **ONE_NIC, "collective": reference, "transport": transport}
             for name, reference, transport in choices
         ],
     }
@@ -273,3 +266,40 @@ def _orders(run: Result, fluid: OrderRatios, measured: OrderRatios) -> Grid:
         demands=len(next(iter(fluid.values()))),
         all_to_alls=len(_bounds_s(run)),
     )
+
+
+def fluid_ratios(demands: Sequence[Demand]) -> OrderRatios:
+    """Return the times of demands in the fluid model over their bounds, by order."""
+    ratios: dict[str, list[float]] = {CONCURRENT: [1.0] * len(demands)}
+    for name, order in ORDERS.items():
+        ratios[name] = [
+            sum(map(orders.port_bytes, order.phases(demand))) / orders.port_bytes(demand)
+            for demand in demands
+        ]
+    return ratios
+
+
+def other_demands(matrix: Demand, exponents: Sequence[float]) -> Grid:
+    """Return the times of MixNet's demand and of generated ones in the fluid model, by order.
+
+    Args:
+        matrix: MixNet's demand; the generated ones have as many servers.
+        exponents: Exponents of Zipf's law.
+    """
+    cases = {"MixNet's matrix": [matrix]}
+    cases |= {f"Zipf, exponent {s:g}": zipf_demands(len(matrix), s) for s in exponents}
+    rows = []
+    for name, demands in cases.items():
+        ratios = fluid_ratios(demands)
+        cells = [f"{median(r):.2f} ({min(r):.2f} to {max(r):.2f})" for r in ratios.values()]
+        rows.append((name, *cells))
+    return grid(
+        "systems/aurora/demands", rows, header=("demand", *fluid_ratios([matrix])), draws=_DRAWS
+    )
+
+
+def zipf_demands(servers: int, exponent: float) -> list[Demand]:
+    """Return demands in which the receivers' popularity follows Zipf's law."""
+    rng = np.random.default_rng(1)
+    popularity = np.arange(1, servers + 1) ** -float(exponent)
+    return [moving(popularity * rng.lognormal(0, 0.3, (servers, servers))) for _ in range(_DRAWS)]

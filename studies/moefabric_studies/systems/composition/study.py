@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from moefabric.api import charts
+from moefabric.api.charts import Axis
 from moefabric.api.plugins import Name, Section
 from moefabric_studies.grids import Grid, captions, grid
 from moefabric_studies.paper.rows import INVALID
-from moefabric_studies.systems.composition.picture import HeatMap, heat_maps
 from moefabric_studies.systems.measured import exposed_s, iteration_s, valid_fabrics
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
@@ -66,10 +67,12 @@ class Times:
     Attributes:
         seconds: Time by cell.
         baseline: The cell to which others are compared: no system, under the first policy.
+        invalid: Cells that have no time, as they were measured in vain.
     """
 
     seconds: Mapping[Cell, float]
     baseline: Cell
+    invalid: Collection[Cell] = ()
 
     def gain(self, cell: Cell) -> float:
         """Return how many times as fast as the baseline a cell is."""
@@ -113,24 +116,21 @@ class CompositionStudy:
         core = [one for one in whole if is_emulated(one)]
         cells, baseline = _cells(setup, whole), ((), setup.policies[0].name)
         prediction = context.predict(document(setup, whole))
-        predicted = Times(
-            {cells[one.fabric]: one.iteration_s for one in prediction.fabrics}, baseline
-        )
+        predicted = Times({cells[f.fabric]: f.iteration_s for f in prediction.fabrics}, baseline)
         run = context.run_or_stored(document(setup, core))
         valid = valid_fabrics(run.results)
         invalid = {cells[one.fabric] for one in run.results if one not in valid}
         measured, communication = (
-            Times({cells[one.fabric]: seconds(one) for one in valid}, baseline)
+            Times({cells[one.fabric]: seconds(one) for one in valid}, baseline, invalid)
             for seconds in (iteration_s, exposed_s)
         )
         measures = _measures(predicted, measured, communication) if baseline not in invalid else {}
         names = [one.fabric for one in valid]
-        pictures = {"composition": _picture(setup, whole, predicted, measured, invalid)}
         return Outcome(
             {name: measure.on(run.experiment, *names) for name, measure in measures.items()},
-            pictures,
+            {"composition": _picture(setup, whole, measured, predicted)},
             captions("systems/composition"),
-            [_grid(setup, whole, predicted, measured, invalid), _pairs(predicted, measured)],
+            [_grid(setup, whole, predicted, measured), _pairs(predicted, measured)],
             [run],
         )
 
@@ -220,13 +220,7 @@ def cell_text(cell: Cell) -> str:
     return f"{' + '.join(systems) or 'no system'} under {policy}"
 
 
-def _grid(
-    setup: Setup,
-    whole: Sequence[Combination],
-    predicted: Times,
-    measured: Times,
-    invalid: Collection[Cell],
-) -> Grid:
+def _grid(setup: Setup, whole: Sequence[Combination], predicted: Times, measured: Times) -> Grid:
     """Return the gain of each cell: predicted, measured, and the product of its parts' gains.
 
     An invalid cell has no gain, and none has one over an invalid baseline.
@@ -241,7 +235,7 @@ def _grid(
         for cell in cells:
             product = f" ({measured.product(cell):.2f}x)" if measured.is_composed(cell) else ""
             has = cell in measured.seconds and base_s is not None
-            missing = "invalid" if cell in invalid else "—"
+            missing = INVALID if cell in measured.invalid else "—"
             texts.append(f"{measured.gain(cell):.2f}x{product}" if has else missing)
         rows.append((" + ".join(systems) or "none", *texts))
     return grid(
@@ -264,28 +258,61 @@ def _pairs(predicted: Times, measured: Times) -> Grid:
     return grid("systems/composition/pairs", rows)
 
 
-def _picture(
-    setup: Setup,
-    whole: Sequence[Combination],
-    predicted: Times,
-    measured: Times,
-    invalid: Collection[Cell],
-) -> str:
+def _picture(setup: Setup, whole: Sequence[Combination], measured: Times, predicted: Times) -> str:
     columns = [policy.name for policy in setup.policies]
-    rows = [tuple(one.name for one in combination) for combination in whole]
     maps = []
-    for title, times, void in (
-        ("measured with packets", measured, invalid),
-        ("predicted", predicted, set[Cell]()),
-    ):
-        gains = []
-        for systems in rows:
+    for title, times in (("measured with packets", measured), ("predicted", predicted)):
+        known = times.seconds if times.baseline in times.seconds else {}
+        rows = []
+        for systems in (tuple(one.name for one in combination) for combination in whole):
             cells = [(systems, column) for column in columns]
-            known = times.seconds if times.baseline in times.seconds else {}
-            texts = [
-                INVALID if cell in void else times.gain(cell) if cell in known else None
-                for cell in cells
+            gains = [
+                INVALID if c in times.invalid else times.gain(c) if c in known else None
+                for c in cells
             ]
-            gains.append((" + ".join(systems) or "none", texts))
-        maps.append(HeatMap(title, columns, gains))
+            rows.append((" + ".join(systems) or "none", gains))
+        maps.append(HeatMap(title, columns, rows))
     return heat_maps("Gain of an iteration over the EPS without any system", maps)
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Gains by row and column.
+
+    Attributes:
+        title: Title of the map.
+        columns: Names of the columns.
+        rows: Name and gains of each row; None leaves a cell empty, `INVALID` marks it.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float | str | None]]]
+
+
+def heat_maps(title: str, maps: Sequence[HeatMap]) -> str:
+    """Return the text of a file with heat maps that have the same rows.
+
+    Args:
+        title: Title of the picture.
+        maps: The maps, from left to right.
+    """
+    gains = [gain for heat_map in maps for _, row in heat_map.rows for gain in row]
+    darkest = max(gain for gain in gains if isinstance(gain, float))
+    names, panels = Axis.rows([name for name, _ in maps[0].rows]), []
+    for heat_map in maps:
+        marks, voids = list[charts.Mark](), list[charts.Mark]()
+        for row, (name, values) in enumerate(heat_map.rows):
+            for column, gain in enumerate(values):
+                text = f"{gain:.2f}x" if isinstance(gain, float) else str(gain)
+                note = f"{name}, {heat_map.columns[column]}: {text}"
+                if isinstance(gain, float):
+                    marks.append(charts.cell(column, row, gain / darkest, note, [text], gap=1))
+                elif gain == INVALID:
+                    place = (column, column + 1), (row, row + 1)
+                    voids.append(charts.Box(*place, "k-void", note, gap=1, texts=[text]))
+        height = 24.0 * len(heat_map.rows)
+        across, marks = Axis.names(heat_map.columns), marks + voids
+        panels.append(charts.Panel(across, names, marks, height, heat_map.title))
+        names = names.untitled
+    return charts.document_picture(title, panels, columns=len(panels))

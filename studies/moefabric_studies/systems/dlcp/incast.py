@@ -1,7 +1,7 @@
 """Rounds of incast: all workers send a tensor to one parameter server at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -13,7 +13,7 @@ from moefabric_studies.tensors.channel import Tensor
 from moefabric_studies.tensors.receiver import Received
 
 
-@dataclass(frozen=True)
+@dataclass
 class IncastTimes:
     """Times of rounds.
 
@@ -25,11 +25,11 @@ class IncastTimes:
         lateness: Lateness of the link.
     """
 
-    flows_s: tuple[float, ...]
-    rounds_s: tuple[float, ...]
-    lost_shares: tuple[float, ...]
-    bytes: int
-    lateness: Lateness
+    flows_s: list[float] = field(default_factory=list)
+    rounds_s: list[float] = field(default_factory=list)
+    lost_shares: list[float] = field(default_factory=list)
+    bytes: int = 0
+    lateness: Lateness = field(default_factory=Lateness)
 
     @property
     def tail_s(self) -> float:
@@ -50,9 +50,9 @@ class IncastTimes:
 def pooled(repeats: Sequence[IncastTimes]) -> IncastTimes:
     """Return the times of all repeats as one, with the worst lateness."""
     return IncastTimes(
-        tuple(chain.from_iterable(one.flows_s for one in repeats)),
-        tuple(chain.from_iterable(one.rounds_s for one in repeats)),
-        tuple(chain.from_iterable(one.lost_shares for one in repeats)),
+        [*chain.from_iterable(one.flows_s for one in repeats)],
+        [*chain.from_iterable(one.rounds_s for one in repeats)],
+        [*chain.from_iterable(one.lost_shares for one in repeats)],
         sum(one.bytes for one in repeats),
         max((one.lateness for one in repeats), key=lambda lateness: lateness.p99_ns),
     )
@@ -79,19 +79,13 @@ def incast_times(
     with link_between(link) as hosts, open_network(hosts, choice, seed) as network:
         incast = _Incast(network, choice, gradients)
         incast.run_round()  # opens TCP's windows, and fills caches
-        incast.clear()
+        incast.times = IncastTimes()
         hosts.reset()
         for _ in range(rounds):
             incast.run_round()
         counters = hosts.counters()
     server = counters.ports[hosts.hosts[1].port]
-    return IncastTimes(
-        tuple(incast.flows_s),
-        tuple(incast.rounds_s),
-        tuple(incast.lost_shares),
-        server.bytes,
-        counters.lateness,
-    )
+    return replace(incast.times, bytes=server.bytes, lateness=counters.lateness)
 
 
 class _Incast:
@@ -102,18 +96,11 @@ class _Incast:
     ) -> None:
         self._network, self._loss, self._gradients = network, choice.loss_percent, gradients
         self._number = self._awaited = self._began_ns = 0
-        self.flows_s: list[float] = []
-        self.rounds_s: list[float] = []
-        self.lost_shares: list[float] = []
+        self.times = IncastTimes()
         workers, server = network.hosts.hosts
         self._channels = [
             network.connect(workers, server, ignore, self._on_gradient)[0] for _ in gradients
         ]
-
-    def clear(self) -> None:
-        """Forget the rounds so far."""
-        for samples in (self.flows_s, self.rounds_s, self.lost_shares):
-            samples.clear()
 
     def run_round(self) -> None:
         """Let every worker send its gradient, and wait for all."""
@@ -123,11 +110,11 @@ class _Incast:
         for channel, gradient in zip(self._channels, self._gradients, strict=True):
             channel.send(Tensor(self._number, gradient, self._loss))
         self._network.run()
-        self.rounds_s.append((NOW() - self._began_ns) / 1e9)
+        self.times.rounds_s.append((NOW() - self._began_ns) / 1e9)
 
     def _on_gradient(self, gradient: Received) -> None:
-        self.flows_s.append((NOW() - self._began_ns) / 1e9)
-        self.lost_shares.append(gradient.lost_share)
+        self.times.flows_s.append((NOW() - self._began_ns) / 1e9)
+        self.times.lost_shares.append(gradient.lost_share)
         self._awaited -= 1
         if not self._awaited:
             self._network.loop.stop()

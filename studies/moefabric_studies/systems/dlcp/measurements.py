@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, TypeVar
 
 import numpy as np
@@ -12,8 +13,7 @@ import numpy as np
 from moefabric.api.links import Lateness, LinkBehaviour
 from moefabric_studies.systems.dlcp import transports
 from moefabric_studies.systems.dlcp.incast import IncastTimes, incast_times
-from moefabric_studies.systems.dlcp.ring_training import train_with_ring
-from moefabric_studies.systems.dlcp.server_training import train_with_server
+from moefabric_studies.systems.dlcp.parallel_training import train_with_ring, train_with_server
 from moefabric_studies.systems.dlcp.setup import Setup
 from moefabric_studies.systems.dlcp.training import Progress, Replicas
 from moefabric_studies.systems.dlcp.transports import TransportChoice, bounded_loss
@@ -51,16 +51,12 @@ class Measurements:
     ring: dict[str, Progress]
     accuracy: dict[int, list[Progress]]
 
-    def lateness(self) -> Iterator[Lateness]:
-        """Yield the lateness of each run's links."""
-        for incasts in (self.incast, self.deep, self.paths):
-            for repeats in incasts.values():
-                yield from (one.lateness for one in repeats)
-        yield from (one.lateness for one in self.whole)
-        for training in (*self.server.values(), *self.ring.values()):
-            yield training.lateness
-        for trainings in self.accuracy.values():
-            yield from (one.lateness for one in trainings)
+    def lateness(self) -> list[Lateness]:
+        """Return the lateness of each run's links."""
+        incast, deep, paths = (one.values() for one in (self.incast, self.deep, self.paths))
+        incasts = chain(*incast, *deep, *paths, self.whole)
+        trainings = chain(*self.accuracy.values(), self.server.values(), self.ring.values())
+        return [*(one.lateness for one in incasts), *(one.lateness for one in trainings)]
 
 
 def measure_all(setup: Setup, context: StudyContext) -> Measurements:

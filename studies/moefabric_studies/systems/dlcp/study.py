@@ -1,22 +1,32 @@
 """The study of DLCP: from measured times to the values that its claims name."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from moefabric.api.charts import formatting
+from moefabric.api.charts import Axis, Mark, Panel, curve, document_picture, formatting, plot
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.dlcp import measurements, pictures, transports
+from moefabric_studies.systems.dlcp import measurements, transports
 from moefabric_studies.systems.dlcp.incast import IncastTimes, pooled
+from moefabric_studies.systems.dlcp.measurements import Incasts, Measurements
 from moefabric_studies.systems.dlcp.setup import Setup
 from moefabric_studies.systems.dlcp.training import Progress
+from moefabric_studies.systems.dlcp.transports import CUBIC, PRIORITY_TCP, bounded_loss
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
+Statistic = Callable[[IncastTimes], float]
 _DLCP: Final = transports.bounded_loss(1).name
 _LOSSLESS: Final = transports.bounded_loss(0).name
 _tail_s, _mean_s, _round_tail_s = map(attrgetter, ("tail_s", "mean_s", "round_tail_s"))
+_TICKS_MS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+_SHARES = {0.0: "0", 0.25: "25 %", 0.5: "50 %", 0.75: "75 %", 1.0: "100 %"}
+_TAIL_SHARES = {1.0: "100 %", 0.1: "10 %", 0.01: "1 %", 0.001: "0.1 %"}
+_POINTS = 150
+"""Points of a curve; further ones coincide on the screen."""
 
 
 class DlcpStudy:
@@ -37,7 +47,7 @@ class DlcpStudy:
         return outcome(measurements.measure_all(setup, context), setup)
 
 
-def outcome(measured: measurements.Measurements, setup: Setup) -> Outcome:
+def outcome(measured: Measurements, setup: Setup) -> Outcome:
     """Return measures, pictures and tables of the measurements."""
     measures = {**incast_measures(measured), **training_measures(measured, setup)}
     late_ns = max(lateness.p99_ns for lateness in measured.lateness())
@@ -50,16 +60,13 @@ def outcome(measured: measurements.Measurements, setup: Setup) -> Outcome:
     grids += [_training_grid(measured, setup)]
     return Outcome(
         measures,
-        {
-            "dlcp-completion": pictures.completion_curves(incasts),
-            "dlcp-training": pictures.accuracy_curves(measured),
-        },
+        {"dlcp-completion": completion_curves(incasts), "dlcp-training": accuracy_curves(measured)},
         captions("systems/dlcp"),
         grids,
     )
 
 
-def incast_measures(measured: measurements.Measurements) -> dict[str, Measure]:
+def incast_measures(measured: Measurements) -> dict[str, Measure]:
     """Return the measures of incasts."""
     few, deep = measured.incast, measured.deep
     whole, compressed = measured.whole
@@ -80,7 +87,7 @@ def incast_measures(measured: measurements.Measurements) -> dict[str, Measure]:
     }
 
 
-def _compression_note(measured: measurements.Measurements) -> str:
+def _compression_note(measured: Measurements) -> str:
     """Return the tails of flows and of rounds with whole and with compressed gradients."""
     tails = [
         f"{1e3 * times.tail_s:.0f} ms for flows and {1e3 * times.round_tail_s:.0f} ms for rounds"
@@ -89,7 +96,7 @@ def _compression_note(measured: measurements.Measurements) -> str:
     return f"The 99th percentiles are {tails[0]} with all bytes, {tails[1]} with 1/16."
 
 
-def training_measures(measured: measurements.Measurements, setup: Setup) -> dict[str, Measure]:
+def training_measures(measured: Measurements, setup: Setup) -> dict[str, Measure]:
     """Return the measures of trainings."""
     server, ring = measured.server, measured.ring
     speedup = _speedup(server[transports.PRIORITY_TCP.name], server[_DLCP])
@@ -114,9 +121,7 @@ def training_measures(measured: measurements.Measurements, setup: Setup) -> dict
     }
 
 
-def _ratio(
-    incasts: measurements.Incasts, base: str, other: str, statistic: Callable[[IncastTimes], float]
-) -> Measure:
+def _ratio(incasts: Incasts, base: str, other: str, statistic: Statistic) -> Measure:
     """Return the ratio of a statistic of all repeats; its samples are the repeats' ratios."""
     pairs = zip(incasts[base], incasts[other], strict=True)
     samples = tuple(statistic(times) / statistic(others) for times, others in pairs)
@@ -124,9 +129,7 @@ def _ratio(
     return Measure(whole, samples)
 
 
-def _saved(
-    incasts: measurements.Incasts, base: str, other: str, statistic: Callable[[IncastTimes], float]
-) -> Measure:
+def _saved(incasts: Incasts, base: str, other: str, statistic: Statistic) -> Measure:
     """Return by how many percent a statistic is smaller."""
     ratio = _ratio(incasts, other, base, statistic)
     samples = tuple(100 * (1 - sample) for sample in ratio.samples)
@@ -156,7 +159,7 @@ def _iteration_ratio(
     return Measure(float(np.mean(samples)), samples)
 
 
-def _incast_grid(title: str, incasts: measurements.Incasts, late_ns: int) -> Grid:
+def _incast_grid(title: str, incasts: Incasts, late_ns: int) -> Grid:
     rows = []
     for name, repeats in incasts.items():
         times = pooled(repeats)
@@ -175,7 +178,7 @@ def _incast_grid(title: str, incasts: measurements.Incasts, late_ns: int) -> Gri
     )
 
 
-def _training_grid(measured: measurements.Measurements, setup: Setup) -> Grid:
+def _training_grid(measured: Measurements, setup: Setup) -> Grid:
     rows = [_training_row("server", name, one) for name, one in measured.server.items()]
     rows += [
         _training_row("server", f"{_DLCP}, p = {percent} %", one)
@@ -203,3 +206,65 @@ def _training_row(kind: str, name: str, training: Progress) -> tuple[str, ...]:
 
 def _ms(*values: float) -> Iterable[str]:
     return (f"{1e3 * value:.1f}" for value in values)
+
+
+def completion_curves(incasts: Sequence[tuple[str, Incasts]]) -> str:
+    """Draw the share of flows that take longer than a time, a chart for each number of workers.
+
+    Args:
+        incasts: Title and times of each chart.
+    """
+    names = list(incasts[0][1])
+    panels = [_distribution(title, times, names) for title, times in incasts]
+    legend = [(f"t{number}", name) for number, name in enumerate(names)]
+    title = "Share of an incast's flows that take longer"
+    return document_picture(title, panels, columns=2, legend=legend)
+
+
+def _distribution(title: str, incasts: Incasts, names: Sequence[str]) -> Panel:
+    times_ms = {name: 1e3 * np.array(pooled(one).flows_s) for name, one in incasts.items()}
+    low = min(float(times.min()) for times in times_ms.values())
+    high = max(float(times.max()) for times in times_ms.values())
+    curves = [
+        curve(names.index(name), list(_tail(times)), marks=False)
+        for name, times in times_ms.items()
+    ]
+    marks: dict[float, str] = {tick: f"{tick}" for tick in _TICKS_MS if low <= tick <= high}
+    x = Axis(low, high, marks, "completion time, ms", logarithmic=True)
+    y = Axis(min(_TAIL_SHARES), 1.0, _TAIL_SHARES, logarithmic=True)
+    return plot(title, x, y, curves)
+
+
+def _tail(times_ms: NDArray[np.float64]) -> Iterator[tuple[float, float, str]]:
+    """Yield times and the share of flows that take at least as long, evenly on a log axis."""
+    ordered = np.sort(times_ms)[::-1]
+    counts = np.unique(np.geomspace(1, len(ordered), _POINTS).round().astype(int))
+    for count in counts:
+        time_ms, share = float(ordered[count - 1]), count / len(ordered)
+        yield time_ms, share, f"{share:.1%} take {time_ms:.1f} ms or longer"
+
+
+def accuracy_curves(measured: Measurements) -> str:
+    """Draw the accuracy over time of transports, and over iterations of loss bounds."""
+    server = measured.server
+    chosen = [CUBIC.name, PRIORITY_TCP.name, bounded_loss(1).name]
+    by_time = [(name, server[name]) for name in chosen]
+    by_bound = [(f"p = {percent} %", ones[0]) for percent, ones in measured.accuracy.items()]
+    longest_s = max(sum(training.iterations_s) for _, training in by_time)
+    time = Axis.numbers(0, longest_s, title="time of training, s")
+    count = len(by_bound[0][1].iterations_s)
+    iterations = Axis.numbers(0, count, title="iterations")
+    y, first = Axis(0.0, 1.0, _SHARES), len(by_time)
+    times = (
+        _accuracy(n, list(accumulate(one.iterations_s)), one) for n, (_, one) in enumerate(by_time)
+    )
+    bounds = (_accuracy(n, range(1, count + 1), one) for n, (_, one) in enumerate(by_bound, first))
+    panels = [plot("by time", time, y, times), plot("by iteration, dlcp", iterations, y, bounds)]
+    legend = [(f"t{n}", name) for n, (name, _) in enumerate([*by_time, *by_bound])]
+    title = "Accuracy with a parameter server"
+    return document_picture(title, panels, columns=2, legend=legend)
+
+
+def _accuracy(colour: int, places: Sequence[float], training: Progress) -> Iterator[Mark]:
+    values = zip(places, training.accuracies, strict=True)
+    return curve(colour, [(x, y, f"{y:.1%}") for x, y in values], marks=False)

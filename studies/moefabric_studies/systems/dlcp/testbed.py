@@ -10,7 +10,7 @@ from typing import Final
 from moefabric import FabricError
 from moefabric.api.links import NOW, EventLoop, Host, LinkedHosts, dctcp
 from moefabric_studies.systems.dlcp.transports import DCTCP, TransportChoice
-from moefabric_studies.systems.link.incast import set_least_timeout
+from moefabric_studies.systems.link.incast import connected, set_least_timeout
 from moefabric_studies.tensors.channel import OnTensor, TensorChannel
 from moefabric_studies.tensors.datagrams import DatagramChannel
 from moefabric_studies.tensors.receiver import Received
@@ -18,7 +18,6 @@ from moefabric_studies.tensors.sender import REORDERING
 from moefabric_studies.tensors.streams import StreamChannel
 
 _PORTS: Final = range(10_000, 60_000)
-_CONNECT_S: Final = 5.0
 _DEADLINE_S: Final = 30.0
 _SPRAYED_REORDERING: Final = 24
 """Packets by which equal paths reorder those of one sender: half of a path's queue."""
@@ -73,7 +72,9 @@ class Network:
                 reordering=_SPRAYED_REORDERING if choice.sprayed else REORDERING,
             )
         else:
-            sockets = _stream_pair(first, second, port, self._congestion)
+            sockets = connected(first, second, self._congestion, port)
+            for sock in sockets:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             channel = partial(StreamChannel, self.loop, prioritized=choice.prioritized)
         ends = channel(sockets[0], at_first), channel(sockets[1], at_second)
         for end in ends:
@@ -123,36 +124,4 @@ def _datagram_pair(first: Host, second: Host, port: int) -> tuple[socket.socket,
 def _datagram_socket(address: str, port: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     sock.bind((address, port))
-    return sock
-
-
-def _stream_pair(
-    first: Host, second: Host, port: int, congestion: str
-) -> tuple[socket.socket, socket.socket]:
-    with second.call(lambda: socket.create_server((second.address, port))) as listener:
-        sock = first.call(partial(_stream_socket, congestion))
-        sock.settimeout(_CONNECT_S)
-        listener.settimeout(_CONNECT_S)
-        try:
-            sock.bind((first.address, port))
-            sock.connect((second.address, port))
-            peer, _ = listener.accept()
-        except OSError as error:
-            sock.close()
-            raise FabricError(f"hosts {first.number} and {second.number}: {error}") from error
-    for end in (sock, peer):
-        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
-        end.setblocking(False)
-    return sock, peer
-
-
-def _stream_socket(congestion: str) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        # Set before the connection, because DCTCP negotiates ECN with it.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
-    except OSError as error:
-        sock.close()
-        raise FabricError(f"this kernel has no congestion control {congestion}") from error
     return sock

@@ -8,7 +8,6 @@ import numpy as np
 
 from moefabric.api.links import Lateness
 from moefabric_studies.systems.dlcp.model import Dataset, Perceptron, Values, planted_clusters
-from moefabric_studies.systems.dlcp.transports import TransportChoice
 from moefabric_studies.tensors.channel import Tensor
 from moefabric_studies.tensors.packets import by_magnitude
 from moefabric_studies.tensors.receiver import Received
@@ -141,8 +140,3 @@ def with_previous(received: Received, previous: Values) -> Values:
         lost = slice(offset // 4, (offset + size) // 4)
         values[lost] = previous[lost]
     return values
-
-
-def pull_percent(choice: TransportChoice) -> int:
-    """Return the share of parameters that may be lost: a quarter of that of gradients."""
-    return choice.loss_percent // 4

@@ -1,17 +1,72 @@
-"""All-to-alls and iterations with and without coding, on fabrics of several link rates."""
+"""All-to-alls and iterations with and without coding, on fabrics of several link rates.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+The servers of a fabric train a DLRM; what their NICs carry is counted for each command.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO
 
+from moefabric.api import testbeds
+from moefabric.api.plugins import fabric_of
 from moefabric_studies.codecs.block_codecs import HYBRID
 from moefabric_studies.systems.dlrm.lesson import Lesson
-from moefabric_studies.systems.dlrm.testbed import DlrmRanks, dlrm_ranks
-from moefabric_studies.systems.study import StudyContext
+from moefabric_studies.systems.measured import one_nic_fabric
 
 CODECS = (HYBRID, "zstd", "fp16", "int8")
 """Codecs whose all-to-alls are timed; the first one is the system's."""
+
+
+@dataclass(frozen=True)
+class DlrmRanks:
+    """The running ranks of a job, one on each server.
+
+    Attributes:
+        ranks: Their processes.
+        lines: Lines that rank 0 prints; None at its end.
+        commands: Commands to the ranks.
+        counters: Counters of the servers' NICs.
+    """
+
+    ranks: testbeds.RankProcesses
+    lines: "SimpleQueue[str | None]"
+    commands: TextIO
+    counters: testbeds.PortCounters
+
+    def ask(self, action: str, codec: str, repeat: int, **options: float) -> dict[str, Any]:
+        """Have all ranks carry out a command of `moefabric_studies.systems.dlrm.ranks`.
+
+        Args:
+            action: Name of the command.
+            codec: Codec of the blocks.
+            repeat: How often it is done.
+            **options: Other arguments of the command.
+
+        Returns:
+            What rank 0 prints, and with it the `sent_bytes`: payload that the NICs of all servers
+            sent meanwhile.
+
+        Raises:
+            RankFailedError: A rank has ended.
+        """
+        before = self.counters.read()
+        command = {"do": action, "codec": codec, "repeat": repeat, **options}
+        self.commands.write(json.dumps(command) + "\n")
+        self.commands.flush()
+        line = self.lines.get()
+        if line is None:
+            self.ranks.wait()
+            raise AssertionError("ranks end when their commands end")
+        sent = self.counters.read().payload_since(before)[:, testbeds.SENT]
+        return {**json.loads(line), "sent_bytes": int(sent.sum())}
 
 
 def formula(ratio: float, encode_s: float, decode_s: float, wire_s: float) -> float:
@@ -135,35 +190,38 @@ def measure_training(ranks: DlrmRanks, share: float, iterations: int) -> Trainin
     )
 
 
-def measure_fabrics(
-    rates_bps: Sequence[float],
-    train_rate_bps: float,
-    lesson: Lesson,
-    repeat: int,
-    share: float,
-    context: StudyContext,
-) -> tuple[list[FabricSpeeds], TrainingSpeed]:
-    """Measure all-to-alls at each rate, and training at one of them.
+@contextmanager
+def dlrm_ranks(name: str, rate_bps: float, lesson: Lesson) -> Iterator[DlrmRanks]:
+    """Bring up a fabric of servers with one NIC each on a packet switch, and start the ranks.
 
     Args:
-        rates_bps: Rates of the NICs.
-        train_rate_bps: One of them, at which iterations are timed.
+        name: Name of the fabric.
+        rate_bps: Rate of the NICs.
         lesson: Sizes of the training.
-        repeat: All-to-alls, and iterations, of each codec.
-        share: Share of the all-to-alls in iterations without coding.
-        context: Keeps what has been measured.
+
+    Raises:
+        MoefabricError: The machine lacks something, or a rank has failed.
     """
+    fabric = fabric_of(one_nic_fabric(name, lesson.ranks, rate_bps)).build()
+    lines: SimpleQueue[str | None] = SimpleQueue()
 
-    def measure(name: str, rate_bps: float) -> tuple[FabricSpeeds, TrainingSpeed | None]:
-        with dlrm_ranks(name, rate_bps, lesson) as ranks:
-            speeds, trains = measure_speeds(ranks, rate_bps, repeat), rate_bps == train_rate_bps
-            return speeds, measure_training(ranks, share, repeat) if trains else None
+    def on_line(_rank: object, stream: str, line: str) -> None:
+        if stream == "stdout":
+            lines.put(line)
 
-    fabrics, training = [], None
-    for rate_bps in rates_bps:
-        name, kind = f"dlrm-{rate_bps / 1e3:.0f}k", tuple[FabricSpeeds, TrainingSpeed | None]
-        speeds, trained = context.keep(name, kind, partial(measure, name, rate_bps))
-        fabrics.append(speeds)
-        training = training or trained
-    assert training is not None
-    return fabrics, training
+    with (
+        TemporaryDirectory() as folder,
+        testbeds.running_testbed(fabric) as (wiring, _, _),
+        testbeds.port_counters(fabric) as counters,
+    ):
+        fifo = Path(folder, "commands")
+        os.mkfifo(fifo)
+        module = [sys.executable, "-m", "moefabric_studies.systems.dlrm"]
+        place = testbeds.RankPlace.on_fabric(wiring, fabric.servers)
+        command = [*module, json.dumps(asdict(lesson)), str(fifo)]
+        job = testbeds.RankJob(place, command, run_id=name)
+        with (
+            testbeds.RankProcesses(job, on_line, on_end=lambda: lines.put(None)) as ranks,
+            os.fdopen(os.open(fifo, os.O_RDWR), "w") as commands,
+        ):
+            yield DlrmRanks(ranks, lines, commands, counters)

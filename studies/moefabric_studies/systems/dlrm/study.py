@@ -2,23 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from moefabric import UnsupportedError, rate_text
+from moefabric.api.charts import Axis, curve, document_picture, plot
 from moefabric.api.plugins import Rate, Section
-from moefabric_studies.codecs.block_codecs import BLOCK_CODECS, HYBRID
+from moefabric_studies.codecs.block_codecs import BLOCK_CODECS, HYBRID, block_codec
+from moefabric_studies.codecs.error_bounded import Floats
 from moefabric_studies.grids import Grid, captions, grid
 from moefabric_studies.systems.dlrm import speed
-from moefabric_studies.systems.dlrm.clicks import BOUNDS, CARDINALITIES, table_class
+from moefabric_studies.systems.dlrm.clicks import BOUNDS, CARDINALITIES, table_bounds, table_class
 from moefabric_studies.systems.dlrm.lesson import Bounding, Lesson, Trained
-from moefabric_studies.systems.dlrm.pictures import ratio_strips, speed_up_chart
-from moefabric_studies.systems.dlrm.ratios import GLOBAL_BOUND, TABLE_WISE, Ratios, least_step
+from moefabric_studies.systems.dlrm.speed import CODECS, FabricSpeeds
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 RANKS = 8
 CODED = "dual-level"
+GLOBAL_BOUND = 0.02
+"""One bound for all tables (the authors' logs)."""
+TABLE_WISE: Mapping[str, float] = {"tight": 0.01, "normal": 0.04, "loose": 0.04}
+"""Bounds that the authors' logs compare with it."""
 ARMS: Mapping[str, Bounding] = {
     "32-bit floats": Bounding(None),
     CODED: Bounding(BOUNDS),
@@ -27,6 +35,54 @@ ARMS: Mapping[str, Bounding] = {
 }
 """Trainings of the small model; the first one is without errors."""
 _CODECS = tuple(name for name in BLOCK_CODECS if name != "fp32")
+_SPEED_TICKS = (0.5, 1, 2, 5, 10, 20)
+_RATIO_TICKS = (1, 2, 5, 10, 20, 50, 100)
+_SHOWN: Mapping[str, int] = {"vector-lz": 1, "ans": 4, "zstd": 2, "zfp": 5, "hybrid": 7}
+"""Colours of the codecs in the picture of ratios; the last one lies on top."""
+FACTORS = (1.0, 2.0, 3.0, 4.0)
+"""First factors of the early phase."""
+
+
+class Ratios:
+    """Ratios of plain to coded bytes of the vectors of all tables.
+
+    Args:
+        vectors: Shape [table, sample, dimension].
+        ranks: Slices of a table.
+    """
+
+    def __init__(self, vectors: Floats, ranks: int) -> None:
+        self._vectors, self._ranks = vectors, ranks
+
+    def by_table(self, codec: str) -> list[float]:
+        """Return the ratio of each table with the default bounds."""
+        plain = self._vectors[0].nbytes
+        return [plain / size for size in self._coded(codec, table_bounds())]
+
+    def of_all(self, codec: str = HYBRID, bounds: NDArray[np.float64] | None = None) -> float:
+        """Return the ratio of all tables together; the default bounds are those of the classes."""
+        chosen = table_bounds() if bounds is None else bounds
+        return self._vectors.nbytes / sum(self._coded(codec, chosen))
+
+    def best_over_single(self) -> float:
+        """Return the gain of choosing a stream for each block over the better single stream."""
+        return self.of_all() / max(self.of_all("vector-lz"), self.of_all("ans"))
+
+    def table_wise_over_global(self) -> float:
+        """Return the gain of bounds by table over one bound for all tables."""
+        equal = np.full(len(self._vectors), GLOBAL_BOUND)
+        return self.of_all(bounds=table_bounds(TABLE_WISE)) / self.of_all(bounds=equal)
+
+    def by_factor(self) -> list[float]:
+        """Return the ratio at each of `FACTORS`."""
+        return [self.of_all(bounds=factor * table_bounds(BOUNDS)) for factor in FACTORS]
+
+    def _coded(self, codec: str, bounds: NDArray[np.float64]) -> list[int]:
+        """Return the bytes of each table's vectors, a slice for each rank."""
+        return [
+            sum(len(block_codec(codec, bound).encode(b)) for b in np.split(table, self._ranks))
+            for table, bound in zip(self._vectors, bounds, strict=True)
+        ]
 
 
 class Setup(Section):
@@ -72,14 +128,7 @@ class DlrmStudy:
         """Train small models in one process, then one with a rank on each server of a fabric."""
         models = _trained_models(setup, context)
         ratios = [Ratios(model.vectors, RANKS) for model in models[CODED]]
-        fabrics, training = speed.measure_fabrics(
-            setup.rates,
-            setup.train_rate,
-            setup.lesson(setup.batch),
-            setup.repeat,
-            setup.all_to_all_share,
-            context,
-        )
+        fabrics, training = _measured_fabrics(setup, context)
         by_table = {codec: ratios[0].by_table(codec) for codec in _CODECS}
         return Outcome(
             {**_ratio_measures(ratios), **_speed_measures(fabrics, training), **_accuracy(models)},
@@ -105,6 +154,28 @@ def _trained_models(setup: Setup, context: StudyContext) -> dict[str, list[Train
     }
 
 
+def _measured_fabrics(
+    setup: Setup, context: StudyContext
+) -> tuple[list[FabricSpeeds], speed.TrainingSpeed]:
+    """Measure all-to-alls at each rate, and training at one of them."""
+
+    def measure(name: str, rate_bps: float) -> tuple[FabricSpeeds, speed.TrainingSpeed | None]:
+        with speed.dlrm_ranks(name, rate_bps, setup.lesson(setup.batch)) as ranks:
+            speeds = speed.measure_speeds(ranks, rate_bps, setup.repeat)
+            if rate_bps != setup.train_rate:
+                return speeds, None
+            return speeds, speed.measure_training(ranks, setup.all_to_all_share, setup.repeat)
+
+    fabrics, training = [], None
+    for rate_bps in setup.rates:
+        name, kind = f"dlrm-{rate_bps / 1e3:.0f}k", tuple[FabricSpeeds, speed.TrainingSpeed | None]
+        speeds, trained = context.keep(name, kind, partial(measure, name, rate_bps))
+        fabrics.append(speeds)
+        training = training or trained
+    assert training is not None
+    return fabrics, training
+
+
 def _ratio_measures(ratios: Sequence[Ratios]) -> dict[str, Measure]:
     factors = [one.by_factor() for one in ratios]
     return {
@@ -118,7 +189,7 @@ def _ratio_measures(ratios: Sequence[Ratios]) -> dict[str, Measure]:
 
 
 def _speed_measures(
-    fabrics: Sequence[speed.FabricSpeeds], training: speed.TrainingSpeed
+    fabrics: Sequence[FabricSpeeds], training: speed.TrainingSpeed
 ) -> dict[str, Measure]:
     hybrid, zstd = ([fabric.of(codec) for fabric in fabrics] for codec in (HYBRID, "zstd"))
     worst = [error for fabric in fabrics for error in fabric.worst_errors]
@@ -154,7 +225,7 @@ def _lost(models: Mapping[str, Sequence[Trained]], arm: str) -> list[float]:
     return [100 * (a.accuracy - b.accuracy) for a, b in zip(exact, models[arm], strict=True)]
 
 
-def _speed_grid(fabrics: Sequence[speed.FabricSpeeds]) -> Grid:
+def _speed_grid(fabrics: Sequence[FabricSpeeds]) -> Grid:
     rows = [_speed_cells(one) for fabric in fabrics for one in fabric.speeds]
     return grid("systems/dlrm/speeds", rows)
 
@@ -207,3 +278,51 @@ def _table_grid(by_table: Mapping[str, Sequence[float]], ratios: Ratios) -> Grid
         (*rows, ("all", "", "", *total)),
         header=("table", "class", "categories of Criteo-Kaggle", *by_table),
     )
+
+
+def speed_up_chart(fabrics: Sequence[FabricSpeeds]) -> str:
+    """Draw the speed-up of all-to-alls over the link rate, a chart for each codec."""
+    rates = [fabric.speeds[0].rate_bps for fabric in fabrics]
+    texts = {rate: rate_text(rate) for rate in rates}
+    x = Axis(0.9 * min(rates), 1.1 * max(rates), texts, "link rate", logarithmic=True)
+    y = Axis(0.4, 25, {tick: f"{tick:g}x" for tick in _SPEED_TICKS}, logarithmic=True)
+    panels = []
+    for codec in CODECS:
+        speeds = [fabric.of(codec) for fabric in fabrics]
+        formula = [(s.rate_bps, s.predicted, f"formula: {s.predicted:.2f}x") for s in speeds]
+        measured = [(s.rate_bps, one, f"{one:.2f}x") for s in speeds for one in s.measured]
+        curves = curve(0, formula, dashed=True), curve(1, measured, joined=False)
+        panels.append(plot(codec, x, y, curves, 1.0))
+    legend = [("t0", "formula"), ("t1", "measured")]
+    title = "Speed-up of the all-to-all over 32-bit floats"
+    return document_picture(title, panels, columns=2, legend=legend)
+
+
+def ratio_strips(by_table: Mapping[str, Sequence[float]]) -> str:
+    """Draw the compression ratio of each table by codec, a chart for each class of bounds."""
+    y = Axis(1, 130, {tick: f"{tick}" for tick in _RATIO_TICKS}, logarithmic=True)
+    panels = []
+    for class_ in ("tight", "normal", "loose"):
+        tables = [t for t in range(len(CARDINALITIES)) if table_class(t) == class_]
+        x = Axis(-0.5, len(tables) - 0.5, {n: f"{t}" for n, t in enumerate(tables)}, "table")
+        ratios = {codec: [by_table[codec][table] for table in tables] for codec in _SHOWN}
+        curves = (
+            curve(
+                colour,
+                [
+                    (n, ratio, f"{codec}, table {tables[n]}: {ratio:.1f}")
+                    for n, ratio in enumerate(ratios[codec])
+                ],
+                joined=False,
+            )
+            for codec, colour in _SHOWN.items()
+        )
+        panels.append(plot(f"{class_} bound", x, y, curves))
+    legend = [(f"t{colour}", codec) for codec, colour in _SHOWN.items()]
+    title = "Ratio of plain to coded bytes by table"
+    return document_picture(title, panels, columns=3, legend=legend)
+
+
+def least_step(ratios: Sequence[float]) -> float:
+    """Return the least ratio of a value to the one before it."""
+    return min(after / before for before, after in pairwise(ratios))

@@ -1,15 +1,14 @@
 """The measures, tables and pictures of the study of HybridEP."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from moefabric.api.charts import Axis, curve, document_picture, plot
 from moefabric_studies.grids import Grid, captions, grid
 from moefabric_studies.systems.hybrid_ep.bench import Candidate, LayerRun, SpeedRow
 from moefabric_studies.systems.hybrid_ep.codec_training import CodecCost, CodecUse
-from moefabric_studies.systems.hybrid_ep.pictures import domain_picture, speed_picture
 from moefabric_studies.systems.hybrid_ep.setup import Setup
 from moefabric_studies.systems.hybrid_ep.stream_model import token_share
 from moefabric_studies.systems.study import Measure, Outcome
@@ -45,13 +44,11 @@ class Report:
 
     setup: Setup
     flat: dict[str, list[Candidate]] = field(default_factory=dict)
-    speeds: defaultdict[str, list[SpeedRow]] = field(default_factory=lambda: defaultdict(list))
+    speeds: dict[str, list[SpeedRow]] = field(default_factory=dict)
     variants: dict[str, dict[str, LayerRun]] = field(default_factory=dict)
-    migration: defaultdict[tuple[float, float], Migration] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    migration: dict[tuple[float, float], Migration] = field(default_factory=dict)
     expert_sizes: list[tuple[float, LayerRun, LayerRun]] = field(default_factory=list)
-    candidates: defaultdict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
+    candidates: dict[str, list[Candidate]] = field(default_factory=dict)
     codec: dict[float, CodecCost] = field(default_factory=dict)
     losses: dict[CodecUse, list[float]] = field(default_factory=dict)
 
@@ -170,17 +167,16 @@ class Report:
         return grid("systems/hybrid_ep/variants", rows, tokens=tokens, top_k=self.setup.top_k)
 
     def _migration_grid(self) -> Grid:
-        rows = []
-        for (tokens, experts), own in self.migration.items():
-            for name, alone, migrated in own:
-                cells = (f"{1e3 * run.seconds:.1f} ms" for run in (alone, migrated))
-                gain = _ratio_text(speed_up(alone, migrated))
-                rows.append((name, f"{tokens:g}", f"{experts:g}", *cells, gain))
-        for experts, plain, hybrid in self.expert_sizes:
-            cells = (f"{1e3 * run.seconds:.1f} ms" for run in (plain, hybrid))
-            gain = _ratio_text(speed_up(plain, hybrid))
-            rows.append(("plain EP, no codec", f"{self.setup.expert_tokens:g}", f"{experts:g}",
-                         *cells, gain))  # fmt: skip
+        rows = [
+            (name, f"{tokens:g}", f"{experts:g}", *_gain_cells(alone, migrated))
+            for (tokens, experts), own in self.migration.items()
+            for name, alone, migrated in own
+        ]
+        tokens = f"{self.setup.expert_tokens:g}"
+        rows += [
+            ("plain EP, no codec", tokens, f"{experts:g}", *_gain_cells(plain, hybrid))
+            for experts, plain, hybrid in self.expert_sizes
+        ]
         return grid("systems/hybrid_ep/migration", rows)
 
     def _codec_grid(self) -> Grid:
@@ -249,5 +245,61 @@ def _times(row: Candidate, *, uplink: bool = False) -> tuple[str, ...]:
     )
 
 
+def _gain_cells(before: LayerRun, after: LayerRun) -> tuple[str, ...]:
+    """Return the times of two layers, and their ratio."""
+    times = (f"{1e3 * run.seconds:.1f} ms" for run in (before, after))
+    return *times, _ratio_text(speed_up(before, after))
+
+
 def _ratio_text(measure: Measure) -> str:
     return "—" if measure.value is None else f"{measure.value:.2f}x"
+
+
+def domain_picture(cases: Mapping[str, Sequence[Candidate]]) -> str:
+    """Draw the time of each case over p: a line for the formula, points for measured runs."""
+    panels = []
+    for name, rows in cases.items():
+        high = max(1e3 * max(row.formula_s, *row.run.result.seconds) for row in rows)
+        workers = rows[0].run.layer.levels[0]
+        shares = [(token_share(workers, row.domains[0]), row) for row in rows]
+        formula = [(share, 1e3 * row.formula_s, "") for share, row in shares]
+        measured = [
+            (share, 1e3 * seconds, f"{name}, domains of {row.domains[0]}: {1e3 * seconds:.2f} ms")
+            for share, row in shares
+            for seconds in row.run.result.seconds
+        ]
+        x = Axis(-0.05, 1.05, {0.0: "0", 0.5: "0.5", 1.0: "1"}, name)
+        curves = curve(4, formula, marks=False), curve(1, measured, joined=False)
+        panels.append(plot("", x, Axis.numbers(0.0, 1.06 * high), curves))
+    legend = [("t1", "measured"), ("t4", "formula")]
+    title = "Forward pass over p, the share of chunks sent as tokens, ms"
+    return document_picture(title, panels, columns=len(panels), legend=legend)
+
+
+def speed_picture(clusters: Mapping[str, Sequence[SpeedRow]]) -> str:
+    """Draw the speed-up of each cluster over the tokens, measured and published."""
+    gains = {
+        name: [row.plain.seconds / row.hybrid.seconds for row in rows]
+        for name, rows in clusters.items()
+    }
+    highest = max(
+        max(row.published, gain)
+        for name, rows in clusters.items()
+        for row, gain in zip(rows, gains[name], strict=True)
+    )
+    y, panels = Axis.numbers(0.0, 1.06 * highest), []
+    for name, rows in clusters.items():
+        published = [
+            (n, row.published, f"published {row.published:g}x") for n, row in enumerate(rows)
+        ]
+        measured = [
+            (n, gain, f"cluster {name}, {row.tokens:g} MB: {gain:.2f}x")
+            for n, (row, gain) in enumerate(zip(rows, gains[name], strict=True))
+        ]
+        text = f"{rows[0].hybrid.layer.levels[0]} data centres: tokens of a worker, MB"
+        texts = {float(n): f"{row.tokens:g}" for n, row in enumerate(rows)}
+        x = Axis(-0.5, len(rows) - 0.5, texts, text)
+        panels.append(plot("", x, y, (curve(4, published), curve(1, measured))))
+    legend = [("t1", "measured"), ("t4", "published")]
+    title = "Speed-up of an iteration over plain expert parallelism"
+    return document_picture(title, panels, columns=len(panels), legend=legend)

@@ -17,7 +17,7 @@ from moefabric_studies.systems.hybrid_ep.bench import (
 )
 from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass, distinct_share, plain_pass
 from moefabric_studies.systems.hybrid_ep.report import GRADIENTS, ONCE, OUTER, Report
-from moefabric_studies.systems.hybrid_ep.setup import MB, Cluster, FlatCase, Setup
+from moefabric_studies.systems.hybrid_ep.setup import MB, Cluster, Setup
 from moefabric_studies.systems.hybrid_ep.stream_model import (
     Level,
     MoeLayer,
@@ -82,22 +82,15 @@ def _measure_flat(setup: Setup, bench: LayerBench, report: Report) -> None:
     bench.open_connections(plain_pass(workers, MB, 1e-3))
     for case in setup.flat:
         layer = MoeLayer(case.tokens * MB, case.experts * MB, case.pre_expert_ms / 1e3)
-        rows = [
-            _flat_candidate(bench, case, layer, level, domain)
-            for (domain,) in candidates([workers])
-        ]
-        report.flat[case.name] = rows
-
-
-def _flat_candidate(
-    bench: LayerBench, case: FlatCase, layer: MoeLayer, level: Level, domain: int
-) -> Candidate:
-    sent = HybridEpPass(
-        (level.workers,), (domain,), (layer.token_bytes,), layer.expert_bytes, layer.pre_expert_s
-    )
-    run = bench.run(sent, f"{case.name}, domains of {domain}")
-    expected = level.workers * worker_bytes(layer, level.workers, domain)
-    return Candidate((domain,), run, layer_s(layer, [level], [domain]), expected)
+        report.flat[case.name] = []
+        for (domain,) in candidates([workers]):
+            sent = HybridEpPass(
+                (workers,), (domain,), (layer.token_bytes,), layer.expert_bytes, layer.pre_expert_s
+            )
+            run = bench.run(sent, f"{case.name}, domains of {domain}")
+            seconds = layer_s(layer, [level], [domain])
+            expected = workers * worker_bytes(layer, workers, domain)
+            report.flat[case.name].append(Candidate((domain,), run, seconds, expected))
 
 
 # --- data centres --------------------------------------------------------------------------------
@@ -190,16 +183,14 @@ class _ClusterMeasurement:
     def _measure_speed(self, tokens: float, published: float) -> None:
         plain, hybrid = self._plain(tokens), self._send_coded(tokens, self._setup.expert)
         row = SpeedRow(tokens, plain, hybrid, published)
-        self._report.speeds[self._cluster.name].append(row)
+        self._report.speeds.setdefault(self._cluster.name, []).append(row)
 
     def _measure_variants(self, tokens: float) -> None:
         """Send layers that differ from HybridEP, or from plain EP, in one respect."""
         setup, dcs = self._setup, self._cluster.dcs
         share = distinct_share(dcs, setup.top_k)
-        once = HybridEpPass(
-            self._sizes, (1, 1), (share * tokens * MB, tokens * MB), 0.0,
-            self._forward_s, self._compute_s - self._forward_s,
-        )  # fmt: skip
+        plain = self._pass(MoeLayer(tokens * MB, 0.0, self._forward_s), (1, 1))
+        once = replace(plain, token_bytes=(share * tokens * MB, tokens * MB))
         hybrid = self._send_coded(tokens, setup.expert).layer
         home = replace(hybrid, gradient_bytes=setup.expert * MB)
         self._report.variants[self._cluster.name] = {
@@ -215,7 +206,8 @@ class _ClusterMeasurement:
         name = f"domains alone {_text(domains)}, {tokens:g} MB, experts of {experts:g} MB"
         alone = self._bench.run(self._pass(layer, domains, prefetch=False), name)
         migrated = self._send_coded(tokens, experts)
-        self._report.migration[tokens, experts].append((self._cluster.name, alone, migrated))
+        rows = self._report.migration.setdefault((tokens, experts), [])
+        rows.append((self._cluster.name, alone, migrated))
 
     def _measure_expert_sizes(self) -> None:
         """Send layers with experts of several sizes, prefetched as they are."""
@@ -243,7 +235,7 @@ class _ClusterMeasurement:
             tokens_bytes = _WITH_BACKWARD * layer.token_bytes * (1 - domains[0] / self._sizes[0])
             expected = prod(self._sizes) * (gather + tokens_bytes)
             row = Candidate(domains, run, formula_s, expected)
-            self._report.candidates[self._cluster.name].append(row)
+            self._report.candidates.setdefault(self._cluster.name, []).append(row)
 
 
 def _text(domains: Sequence[int]) -> str:

@@ -10,14 +10,14 @@ from functools import partial
 from typing import Final
 
 from moefabric import NS_PER_S, FabricError, duration_text, size_text
-from moefabric.api.links import NIC, Host, Lateness, LinkBehaviour, LinkedHosts, run, star
+from moefabric.api.links import NIC, Host, Lateness, LinkBehaviour, run, star
 from moefabric_studies.systems.study import Measure
 
 _SEGMENT, _FRAME = 1448, 1514
 """Payload and length of a full frame of TCP with time stamps, with Ethernet header."""
 _ROUND_S: Final = 30.0
 _BUFFER_BYTES: Final = 1 << 20
-_CUBIC: Final = b"cubic"
+_CONNECT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -112,23 +112,17 @@ def measure_incast(
             for host in net.hosts:
                 host.call(partial(set_least_timeout, least_timeout_ns))
         for senders in numbers:
-            with _flows(net, senders) as flows:
+            with open_flows(net.hosts[:senders], receiver, "cubic") as flows:
+                for near, _ in flows:
+                    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+                    near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _round(flows, incast.block_bytes)  # slow start isn't measured
                 net.reset()
                 seconds = tuple(_round(flows, incast.block_bytes) for _ in range(incast.rounds))
             counters = net.counters()
             drops = counters.ports[receiver.port].dropped
-            cells.append(
-                IncastCell(
-                    incast,
-                    senders,
-                    queue_bytes,
-                    least_timeout_ns,
-                    seconds,
-                    drops,
-                    counters.lateness,
-                )
-            )
+            sizes = senders, queue_bytes, least_timeout_ns
+            cells.append(IncastCell(incast, *sizes, seconds, drops, counters.lateness))
     return cells
 
 
@@ -143,26 +137,46 @@ Flow = tuple[socket.socket, socket.socket]
 """Sender's and receiver's end of a connection."""
 
 
+def connected(near: Host, far: Host, congestion: str, port: int = 0) -> Flow:
+    """Connect two hosts by TCP; neither end blocks.
+
+    Args:
+        congestion: Congestion control of both ends.
+        port: Port of both ends; 0 for any.
+
+    Raises:
+        FabricError: The kernel lacks the congestion control, or the hosts can't connect.
+    """
+    create = partial(socket.create_server, (far.address, port))
+    with far.call(create) as listener, ExitStack() as undo:
+        sock = undo.enter_context(near.call(partial(socket.socket, socket.AF_INET)))
+        for end in (listener, sock):
+            end.settimeout(_CONNECT_S)
+            try:
+                # Set before the connection, because DCTCP negotiates ECN with it.
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+            except OSError as error:
+                raise FabricError(f"this kernel has no congestion control {congestion}") from error
+        try:
+            sock.bind((near.address, port))
+            sock.connect(listener.getsockname())
+            peer, _ = listener.accept()
+        except OSError as error:
+            raise FabricError(f"hosts {near.number} and {far.number}: {error}") from error
+        undo.pop_all()
+    sock.setblocking(False)
+    peer.setblocking(False)
+    return sock, peer
+
+
 @contextmanager
-def _flows(net: LinkedHosts, senders: int) -> Iterator[list[Flow]]:
-    """Connect the first hosts to the last one."""
-    receiver = net.hosts[-1]
+def open_flows(hosts: Sequence[Host], receiver: Host, congestion: str) -> Iterator[list[Flow]]:
+    """Connect each of the hosts to a receiver, until the end of the `with`."""
     with ExitStack() as stack:
-        create = partial(socket.create_server, (receiver.address, 0))
-        server = stack.enter_context(receiver.call(create))
-        yield [_connect(stack, host, receiver, server) for host in net.hosts[:senders]]
-
-
-def _connect(stack: ExitStack, host: Host, receiver: Host, server: socket.socket) -> Flow:
-    near = stack.enter_context(host.call(partial(socket.socket, socket.AF_INET)))
-    near.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _CUBIC)
-    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-    near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    near.connect((receiver.address, server.getsockname()[1]))
-    far = stack.enter_context(server.accept()[0])
-    near.setblocking(False)
-    far.setblocking(False)
-    return near, far
+        yield [
+            (stack.enter_context(near), stack.enter_context(far))
+            for near, far in (connected(host, receiver, congestion) for host in hosts)
+        ]
 
 
 def _round(flows: Sequence[Flow], block_bytes: int) -> float:

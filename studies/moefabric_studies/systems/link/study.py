@@ -1,8 +1,10 @@
 """Programmable links: their effect on flows and bursts, and TCP incast over shallow queues."""
 
 import json
+import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from statistics import median
 from typing import Final
@@ -11,10 +13,9 @@ from pydantic import Field
 
 from moefabric import NS_PER_S, duration_text, size_text
 from moefabric.api.charts import Axis, curve, document_picture, plot
-from moefabric.api.links import Lateness, LinkBehaviour, LinkedHosts, Scheduling, link_between
+from moefabric.api.links import Host, Lateness, LinkBehaviour, LinkedHosts, Scheduling, link_between
 from moefabric.api.plugins import ByteSize, DurationNs, Rate, Section
 from moefabric_studies.grids import Grid, captions, grid
-from moefabric_studies.systems.link.bursts import frame_bytes, received_classes, send_burst
 from moefabric_studies.systems.link.incast import Incast, IncastCell, measure_incast
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
@@ -28,6 +29,11 @@ _GOODPUT: Final = 1448 / 1514
 """Payload of a full frame of TCP with time stamps."""
 _ECN: Final = 0x02
 _HIGH, _LOW = 0xE0, 0x20
+_PORT: Final = 5000
+_PAYLOAD: Final = bytes(1000)
+_HEADERS: Final = 42
+"""Bytes of Ethernet, IPv4 and UDP headers."""
+_WAIT_S: Final = 5.0
 
 
 class Setup(Section):
@@ -221,3 +227,33 @@ def _table(cells: Sequence[IncastCell]) -> Grid:
         for cell in cells
     )
     return grid("systems/link/incast", rows)
+
+
+def frame_bytes() -> int:
+    """Return the length of a frame of a burst."""
+    return len(_PAYLOAD) + _HEADERS
+
+
+def send_burst(net: LinkedHosts, tos: Sequence[int]) -> None:
+    """Send packets with these type-of-service octets from host 0 to host 1, all at once."""
+    near, far = net.hosts
+    with _socket(near) as sender:
+        for octet in tos:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, octet)
+            sender.sendto(_PAYLOAD, (far.address, _PORT))
+
+
+def received_classes(net: LinkedHosts, tos: Sequence[int]) -> list[int]:
+    """Send a burst, and return the octets in the order in which the packets arrive."""
+    far = net.hosts[1]
+    with ExitStack() as stack:
+        receiver = stack.enter_context(_socket(far))
+        receiver.bind((far.address, _PORT))
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        receiver.settimeout(_WAIT_S)
+        send_burst(net, tos)
+        return [receiver.recvmsg(2000, 100)[1][0][2][0] for _ in tos]
+
+
+def _socket(host: Host) -> socket.socket:
+    return host.call(partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM))

@@ -8,17 +8,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import comb
+from time import perf_counter
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.api.workloads import Experts, Pairs, TokenRoutes, coactivation
+from moefabric.api.workloads import Experts, LayerRoutes, Pairs, TokenRoutes, coactivation
 from moefabric_studies.systems.measured import times_s
 from moefabric_studies.systems.occult.placement import Occult
 
+_TOPICS: Final = 16
 _TOKENS: Final = 8192
 """Tokens from which a placement is chosen, and as many others by which it is judged."""
+_HIDDEN = 1024
+"""Numbers of a result."""
+
+
+@dataclass(frozen=True)
+class ServerSums:
+    """Sums that really ran, in 32 bits.
+
+    Attributes:
+        difference: Largest difference of the two results, relative to the largest value.
+        time_ratios: Time of the sums at servers and source, relative to that of one sum.
+    """
+
+    difference: float
+    time_ratios: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -131,13 +148,7 @@ def expected_copies(experts: int, top_k: int, devices: int) -> float:
 
 
 def topic_routes(
-    experts: int,
-    top_k: int,
-    shape: tuple[int, int, int, int],
-    *,
-    strength: float,
-    topics: int = 16,
-    seed: int = 1,
+    experts: int, top_k: int, shape: tuple[int, int, int, int], *, strength: float, seed: int = 1
 ) -> TokenRoutes:
     """Return routes with scores, for each layer with other tastes of the topics.
 
@@ -150,17 +161,50 @@ def topic_routes(
         top_k: Experts of a token.
         shape: Iterations, layers, ranks, and tokens of a rank.
         strength: 0 for independent choices; at 4, a topic's tokens have almost equal experts.
-        topics: Number of topics.
         seed: Seed of the random numbers.
     """
     random = np.random.default_rng(seed)
     layers = shape[1]
-    preferences = random.normal(size=(layers, topics, experts))
+    preferences = random.normal(size=(layers, _TOPICS, experts))
     logits = random.gumbel(size=(*shape, experts))
-    topic = random.integers(topics, size=shape)
+    topic = random.integers(_TOPICS, size=shape)
     layer = np.arange(layers)[None, :, None, None]
     logits += strength * preferences[layer, topic]
     routes = np.argsort(-logits, axis=-1)[..., :top_k]
     chosen = np.exp(np.take_along_axis(logits, routes, axis=-1))
     scores = chosen / chosen.sum(axis=-1, keepdims=True)
     return TokenRoutes(routes.astype(np.uint16), scores)
+
+
+def sum_at_servers(
+    routes: LayerRoutes, server: NDArray[np.int64], tokens: int = 1024, repetitions: int = 7
+) -> ServerSums:
+    """Sum random results of the experts of a rank's tokens in both ways.
+
+    Args:
+        routes: Routes with scores.
+        server: Server [expert].
+        tokens: The first tokens, which are summed up.
+        repetitions: How often both ways are timed.
+    """
+    assert routes.scores is not None
+    experts, scores = routes.experts[0, :tokens], routes.scores[0, :tokens]
+    order = np.argsort(server[experts], axis=-1, kind="stable")
+    places = np.take_along_axis(server[experts], order, axis=-1)
+    weights = np.take_along_axis(scores, order, axis=-1).astype(np.float32)
+    results = np.random.default_rng(1).normal(size=(weights.size, _HIDDEN)).astype(np.float32)
+    weighted = results * weights.reshape(-1, 1)
+    is_first = np.diff(places, axis=-1, prepend=-1) != 0
+    of_token = np.arange(0, weights.size, experts.shape[-1])
+    of_server = np.flatnonzero(is_first)
+    of_copies = np.concatenate([[0], is_first.sum(axis=-1).cumsum()[:-1]])
+    ratios, difference = [], 0.0
+    for _ in range(repetitions):
+        began = perf_counter()
+        plain = np.add.reduceat(weighted, of_token)
+        middle = perf_counter()
+        returned = np.add.reduceat(weighted, of_server)
+        total = np.add.reduceat(returned, of_copies)
+        ratios.append((perf_counter() - middle) / (middle - began))
+        difference = float(np.abs(total - plain).max() / np.abs(plain).max())
+    return ServerSums(difference, tuple(ratios))

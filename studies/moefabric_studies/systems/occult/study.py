@@ -15,6 +15,7 @@ from moefabric.api.results import FabricResult, RunResult
 from moefabric.api.workloads import coactivation, load_routes
 from moefabric_studies.grids import Grid, captions, grid
 from moefabric_studies.systems.measured import (
+    ONE_NIC,
     all_to_all_s,
     cells_of,
     iteration_ratios,
@@ -24,7 +25,7 @@ from moefabric_studies.systems.measured import (
 from moefabric_studies.systems.occult import structure
 from moefabric_studies.systems.occult.pictures import gain_curves, time_points
 from moefabric_studies.systems.occult.placement import Occult
-from moefabric_studies.systems.occult.server_sums import sum_at_servers
+from moefabric_studies.systems.occult.structure import sum_at_servers
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 EXPERTS, TOP_K = 64, 8
@@ -176,7 +177,6 @@ def document(
         gpus: GPUs of a server.
         fabrics: Keys of each fabric by its name.
     """
-    nics = {"optical": 0, "electrical": 1, "policy": "eps"}
     return {
         "experiment": f"occult-{servers}x{gpus}",
         "model": {"config": str(folder / setup.model), "layers": setup.layers},
@@ -190,7 +190,7 @@ def document(
             "nic_rate": setup.nic_rate,
             "regions": [{"servers": servers}],
         },
-        "fabrics": [{"name": name, **nics, **keys} for name, keys in fabrics.items()],
+        "fabrics": [{"name": name, **ONE_NIC, **keys} for name, keys in fabrics.items()],
         "scale": "auto",
     }  # fmt: skip
 

@@ -35,5 +35,5 @@ def test_cell_lasts_as_long_as_predicted(network: str) -> None:
     )
     assert measurement.all_to_all.layer_s == pytest.approx(expected.layer_s, rel=0.1)
     assert measurement.fluid_layer_s == pytest.approx(expected.layer_s, rel=2e-3)
-    assert measurement.optical_share is not None
-    assert (measurement.optical_share > 0.7) == (network == "mixnet-spill")
+    assert measurement.bytes_by_light is not None
+    assert (measurement.bytes_by_light > 0.7) == (network == "mixnet-spill")

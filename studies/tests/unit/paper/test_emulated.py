@@ -127,7 +127,7 @@ def test_cell_measurement_is_mean_of_all_to_alls() -> None:
     assert measurement.all_to_all.layer_s == pytest.approx(expected.layer_s, rel=1e-3)
     assert measurement.fluid_layer_s == pytest.approx(expected.layer_s, rel=2e-3)
     assert len(measurement.errors) == 4
-    assert measurement.optical_share == 1.0
+    assert measurement.bytes_by_light == 1.0
     assert measurement.is_undisturbed
 
 
@@ -155,7 +155,7 @@ def measurements(
         all_to_all = NETWORKS[cell.network].all_to_all(jobs[cell.job], cell.rate_bps)
         errors = (factor(cell) - 1,) * 4
         return CellMeasurement(
-            all_to_all.scaled(factor(cell)), all_to_all.layer_s, errors, 0.0, 0.0, "pass", (), 0.5
+            all_to_all.scaled(factor(cell)), all_to_all.layer_s, errors, 0.0, 0.0, 0.5, "pass", ()
         )
 
     cells = select_cells(predicted.evaluation, [CellFilter.parse(text) for text in filters])
@@ -320,7 +320,7 @@ def test_measured_wait_is_zero_without_delay() -> None:
 def test_cells_with_a_result_are_not_measured_again() -> None:
     cell, circuits = Cell("mixtral-8x22b", "mixnet", RATE), np.array([[0, 2], [2, 0]])
     one = CellMeasurement(
-        AllToAll(0.1, 0.2, circuits), 0.6, (0.1, -0.2), 0.0, 0.01, "pass", ("none",), 0.5
+        AllToAll(0.1, 0.2, circuits), 0.6, (0.1, -0.2), 0.0, 0.01, 0.5, "pass", ("none",)
     )
     units = Units()
     units.value(str(cell), CellMeasurement, lambda: one)

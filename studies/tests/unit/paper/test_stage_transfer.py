@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moefabric_studies.paper.iteration import compose_iteration
+from moefabric_studies.paper.iteration import StageTransfer, compose_iteration, overlapped_iteration
 from moefabric_studies.paper.loader import load_jobs
 from moefabric_studies.paper.network import NETWORKS, nic_bytes_s
-from moefabric_studies.paper.stage_transfer import StageTransfer, overlapped_iteration
 
 from tests.support.paths import EXAMPLES
 

@@ -11,10 +11,9 @@ from click.testing import CliRunner
 from markupsafe import escape
 from moefabric_studies.commands.paper import paper as command
 from moefabric_studies.paper import text
-from moefabric_studies.paper.document import document_text
 from moefabric_studies.paper.growth import growth_picture, growth_points
 from moefabric_studies.paper.loader import TableSpec, load_jobs, load_published, load_section
-from moefabric_studies.paper.page import page
+from moefabric_studies.paper.page import document_text, page
 from moefabric_studies.paper.results import PaperResults
 from moefabric_studies.paper.rows import CALIBRATED, OUTSIDE, Counts, contains
 from moefabric_studies.paper.text import text_lines

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from moefabric_studies.systems.astraea.fairness import convergence_s, deviation, jain, late_rates
+from moefabric_studies.systems.astraea.study import convergence_s, deviation, jain, late_rates
 
 BIN_S = 0.1
 

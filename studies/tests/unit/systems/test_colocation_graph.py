@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from moefabric_studies.systems.aurora.colocation import Deployment, ExpertLayer, HostedLayer
-from moefabric_studies.systems.aurora.colocation_graph import Token, inference_graph
+from moefabric_studies.systems.aurora.packets import Token, inference_graph
 
 RATES = np.array([1.0, 0.5, 1.0, 0.25])
 TOKEN = Token(1000.0, 1e-6)

@@ -6,15 +6,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from moefabric_studies.paper.rows import INVALID
-from moefabric_studies.systems.composition.picture import HeatMap, heat_maps
 from moefabric_studies.systems.composition.study import (
     CompositionStudy,
+    HeatMap,
     PolicyChoice,
     Setup,
     System,
     Times,
     combined,
     document,
+    heat_maps,
 )
 from moefabric_studies.systems.study import Outcome, StudyContext, load_study
 

@@ -8,9 +8,8 @@ import pytest
 from moefabric_studies.systems.dlcp.incast import IncastTimes
 from moefabric_studies.systems.dlcp.measurements import Incasts, Measurements
 from moefabric_studies.systems.dlcp.model import Dataset, Momentum, Perceptron, planted_clusters
-from moefabric_studies.systems.dlcp.pictures import completion_curves
 from moefabric_studies.systems.dlcp.setup import Setup
-from moefabric_studies.systems.dlcp.study import outcome
+from moefabric_studies.systems.dlcp.study import completion_curves, outcome
 from moefabric_studies.systems.dlcp.training import (
     Progress,
     TrainingJob,
@@ -132,7 +131,7 @@ def _measurements(late_ns: int = 0) -> Measurements:
     lateness = Lateness(1, late_ns, late_ns, late_ns)
 
     def times(seconds: float) -> list[IncastTimes]:
-        return [IncastTimes((seconds,) * 4, (seconds,) * 4, (0.0,) * 4, 4, lateness)] * 2
+        return [IncastTimes([seconds] * 4, [seconds] * 4, [0.0] * 4, 4, lateness)] * 2
 
     bounded, single, dlcp, lossless = (
         bounded_loss(percent, ideas=ideas).name
@@ -175,7 +174,7 @@ def test_measures_follow_from_times_and_accuracies() -> None:
 
 def test_picture_shows_the_tail_and_leaves_out_points_that_coincide() -> None:
     measured = _measurements()
-    flows = tuple(np.geomspace(0.01, 2.0, 10_000).tolist())
+    flows = np.geomspace(0.01, 2.0, 10_000).tolist()
     measured.deep[CUBIC.name][0] = replace(measured.deep[CUBIC.name][0], flows_s=flows)
     picture = completion_curves([("8", measured.incast), ("32", measured.deep)])
     assert "0.1 %" in picture

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from moefabric_studies.systems.occult import study as occult
 from moefabric_studies.systems.occult.placement import Occult
-from moefabric_studies.systems.occult.server_sums import sum_at_servers
-from moefabric_studies.systems.occult.structure import generated_gains, topic_routes
+from moefabric_studies.systems.occult.structure import generated_gains, sum_at_servers, topic_routes
 from moefabric_studies.systems.study import load_study
 
 from moefabric.config.loader import experiment_of
