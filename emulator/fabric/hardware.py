@@ -186,8 +186,8 @@ class Hardware:
         if reason := crossbar_refusal():
             raise FabricError(f"OCS: {reason}; light needs a kernel with CONFIG_NET_CLS_BPF")
         for ocs in self.plan.ocses:
-            made = _made_ocs(ocs, self.pids[ocs.name], self.run_dir, self.request.dialects)
-            self.ocses[ocs.name] = self._undo.enter_context(made)
+            hardware = _made_ocs(ocs, self.pids[ocs.name], self.run_dir, self.request.dialects)
+            self.ocses[ocs.name] = self._undo.enter_context(hardware)
 
     def _wait_processes(self) -> None:
         """Wait until OCS devices serve and agents listen."""

@@ -61,11 +61,11 @@ def _rank_errors(spec: "ExperimentSpec") -> Iterator[InputError]:
 
 def _parallelism_that_fits(spec: "ExperimentSpec") -> str:
     """Return an ep or tp, or both, that fill the GPUs of a region; the given ones if possible."""
-    servers, each = spec.servers_per_region, spec.wiring.gpus_per_server
+    servers, gpus = spec.servers_per_region, spec.wiring.gpus_per_server
     ep, tp = spec.training.ep, spec.training.tp
-    if servers * each % ep == 0 and ep % servers == 0:
-        return f"tp {servers * each // ep}"
-    return f"ep {servers * each // tp}" if each % tp == 0 else f"ep {servers} x tp {each}"
+    if servers * gpus % ep == 0 and ep % servers == 0:
+        return f"tp {servers * gpus // ep}"
+    return f"ep {servers * gpus // tp}" if gpus % tp == 0 else f"ep {servers} x tp {gpus}"
 
 
 def _region_remedy(spec: "ExperimentSpec") -> str:

@@ -20,8 +20,8 @@ def fabric_description(fabric: Fabric) -> str:
         switches = fabric.ocses.values()
         name = "OCS" if len(switches) == 1 else f"{len(switches)} OCSes"
         ports = sorted({ocs.ports for ocs in switches})
-        each = " each" if len(switches) > 1 else ""
-        parts.append(f"{name} of {' or '.join(map(str, ports))} ports{each}")
+        suffix = " each" if len(switches) > 1 else ""
+        parts.append(f"{name} of {' or '.join(map(str, ports))} ports{suffix}")
     if fabric.eps and fabric.leaves:
         leaves, spines = len(fabric.leaves), len(fabric.spines)
         text = "one leaf" if leaves == 1 else f"leaf-spine of {leaves} leaves"

@@ -203,9 +203,9 @@ def experiment_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> Exper
         if not loads:
             continue
         proposed = ProposedScale(given) if given else _proposed_scale(spec, loads, datapath)
-        found = scale_remarks(loads, proposed.scale, datapath)
+        warnings = scale_remarks(loads, proposed.scale, datapath)
         by_fabric.update((choice.name, proposed) for choice in choices)
-        remarks.update((choice.name, found) for choice in choices)
+        remarks.update((choice.name, warnings) for choice in choices)
         iterations_s += proposed.scale.dilation * sum(load.unskipped_s for load in loads)
     emulated = ExperimentScale(by_fabric, remarks, iterations_s)
     slowest = emulated.slowest if by_fabric else ProposedScale(given or Scale())

@@ -372,8 +372,8 @@ def _light(fabric: FabricSummary, ends: Sequence[float]) -> Panel:
         x, y = (start, end - 0.02 * (end - start)), (bottom - 1.7 * count / largest, bottom)
         marks.append(Box(x, y, "moved", title))
     changed = [change for change in ordered if changes_circuits(change)]
-    each = f", {_moved(changed):.1f} each" if changed else ""
-    note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{each}"
+    mean = f", {_moved(changed):.1f} each" if changed else ""
+    note = f"{len(changed)} of {counted(len(ordered), 'request')} moved circuits{mean}"
     names = [*lit, "", "moved"]
     rows, height = Axis.rows(names), 15.0 * len(names)
     marks = untrusted(marks, invalid=fabric.is_invalid)

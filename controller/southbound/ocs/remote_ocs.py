@@ -109,10 +109,10 @@ class RemoteOcs(Closing):
         """Return the circuits that are cross-connected in both directions."""
         current = self._read()
         self._recent = time.monotonic(), current
-        found = circuits.circuits_from_cross_connects(self.fabric, self.region, current)
+        lit = circuits.circuits_from_cross_connects(self.fabric, self.region, current)
         own = sum(not self._own_ports.isdisjoint(connect) for connect in current)
-        self.has_strays = own > 2 * len(found)
-        return found
+        self.has_strays = own > 2 * len(lit)
+        return lit
 
     def reconfigure(
         self, transition: Transition, mode: CrossConnectMode = CrossConnectMode.SAFE

@@ -77,7 +77,7 @@ def carry_out(
         task, (record, is_retried) = run.run.task, run.end_attempt(event, plan.spec)
         if is_retried:
             progress.retry(task.title, run.attempts[-1])
-            engine.submit(task, frozenset(each.node for each in run.attempts if each.node))
+            engine.submit(task, frozenset(attempt.node for attempt in run.attempts if attempt.node))
         else:
             del pending[event.id]
             folder.add(record, event.result)

@@ -127,7 +127,7 @@ def sweep_folder(path: Path, plan: SweepPlan, *, resume: bool = False) -> Iterat
         OutputError: If it can't be written, or another sweep writes to it.
     """
     runs = path / "runs"
-    made = [folder for folder in (runs, *runs.parents) if not folder.exists()]
+    new_folders = [folder for folder in (runs, *runs.parents) if not folder.exists()]
     try:
         runs.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -144,7 +144,7 @@ def sweep_folder(path: Path, plan: SweepPlan, *, resume: bool = False) -> Iterat
     except BlockingIOError as error:
         raise OutputError(f"{path}: another sweep writes to it; give another folder") from error
     finally:
-        for empty in made:
+        for empty in new_folders:
             with suppress(OSError):  # it has files
                 empty.rmdir()
         os.close(descriptor)

@@ -153,11 +153,11 @@ class SweepResult:
         file = Path(folder) / SUMMARY
         document = read_json(file)
         try:
-            given, made_by = dict(document["spec"]), str(document["version"])
+            keys, made_by = dict(document["spec"]), str(document["version"])
             planned = int(document["runs"]["planned"])
         except (KeyError, TypeError, ValueError) as error:
             raise SpecError([(str(file), "is not the summary of a sweep")]) from error
-        spec = validate(SweepSpec, given, file)
+        spec = validate(SweepSpec, keys, file)
         seeds = {seed: number for number, seed in enumerate(spec.seeds)}
         records = sorted(
             {record.run: record for record in read_records(file.with_name(RECORDS))}.values(),

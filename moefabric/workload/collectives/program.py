@@ -206,12 +206,12 @@ def transfers(schedule: Schedule) -> dict[Ranks, int]:
                 receives[step.peer, rank].append(step)
     numbers: dict[Ranks, int] = {}
     for pair in sorted(sends.keys() | receives.keys()):
-        given, taken = sends[pair], receives[pair]
-        if [step.extent.size for step in given] != [step.extent.size for step in taken]:
+        sent, received = sends[pair], receives[pair]
+        if [step.extent.size for step in sent] != [step.extent.size for step in received]:
             source, target = pair
             fault = f"the sends of rank {source} to rank {target} are not what it receives"
             raise SpecError([(f"schedule {schedule.name}", fault)])
-        for send, receive in zip(given, taken, strict=True):
+        for send, receive in zip(sent, received, strict=True):
             numbers[pair[0], send.number] = numbers[pair[1], receive.number] = len(numbers) // 2
     return numbers
 

@@ -227,8 +227,8 @@ def cut(extent: Extent, parts: int, element: int) -> tuple[Extent, ...]:
     Bytes that are no whole number stay with the last part.
     """
     count, rest = divmod(extent.size, element)
-    each, more = divmod(count, parts)
-    sizes = [(each + (part < more)) * element for part in range(parts)]
+    whole, more = divmod(count, parts)
+    sizes = [(whole + (part < more)) * element for part in range(parts)]
     sizes[-1] += rest
     starts = (0, *accumulate(sizes[:-1]))
     return tuple(extent.part(start, size) for start, size in zip(starts, sizes, strict=True))

@@ -245,10 +245,10 @@ class _LayerScores:
         constant = self._parameters.persistence
         if constant == 1:
             return self._constant
-        kept = math.exp(-1 / self._parameters.drift_time)
+        remaining = math.exp(-1 / self._parameters.drift_time)
         while len(self._drift) <= iteration:
             step = self._normal(self._random)
-            self._drift.append(_mixed(step, self._drift[-1], kept**2))
+            self._drift.append(_mixed(step, self._drift[-1], remaining**2))
         return _mixed(self._drift[iteration], self._constant, constant)
 
     def _normal(self, random: np.random.Generator) -> FloatArray:

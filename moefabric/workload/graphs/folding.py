@@ -30,17 +30,17 @@ def leading_operations(graph: ExecutionGraph, count: int) -> ExecutionGraph:
     if all(len(nodes) <= count for nodes in graph.ranks.values()):
         return graph
     calls = [{(rank, node.number) for rank, node in own} for own in graph.meetings()]
-    kept = {rank: nodes[:count] for rank, nodes in graph.ranks.items()}
+    first = {rank: nodes[:count] for rank, nodes in graph.ranks.items()}
     while True:
-        present = {(rank, node.number) for rank, nodes in kept.items() for node in nodes}
+        present = {(rank, node.number) for rank, nodes in first.items() for node in nodes}
         allowed = {one for members in calls if present >= members for one in members}
-        shorter = {rank: _runnable(rank, nodes, allowed) for rank, nodes in kept.items()}
-        if shorter == kept:
+        shorter = {rank: _runnable(rank, nodes, allowed) for rank, nodes in first.items()}
+        if shorter == first:
             break
-        kept = shorter
-    whole, left = (sum(map(len, nodes.values())) for nodes in (graph.ranks, kept))
+        first = shorter
+    whole, left = (sum(map(len, nodes.values())) for nodes in (graph.ranks, first))
     note = f"The first {count} operations of each rank are replayed: {left} of {whole}."
-    return ExecutionGraph(kept, graph.groups, graph.name, (*graph.notes, note))
+    return ExecutionGraph(first, graph.groups, graph.name, (*graph.notes, note))
 
 
 def _runnable(rank: int, nodes: tuple[Node, ...], allowed: set[Place]) -> tuple[Node, ...]:

@@ -195,16 +195,16 @@ def _architecture(document: Mapping[str, Any], section: str) -> tuple[str, tuple
 
 def _grouped(keys: _Configuration, **options: Any) -> GroupedAttention:
     heads = keys.count("num_attention_heads")
-    hidden, given = keys.count("hidden_size"), keys.count("head_dim", 0)
+    hidden, head_dim = keys.count("hidden_size"), keys.count("head_dim", 0)
     is_known = not keys.has_fault("hidden_size") and not keys.has_fault("num_attention_heads")
-    if not given and is_known and hidden % heads:
+    if not head_dim and is_known and hidden % heads:
         keys.fault("head_dim", f"is missing: {heads} heads don't share {hidden} evenly")
     kv_heads = keys.count("num_key_value_heads")
     if biased := keys.architecture.get("attention_bias"):
         options["qkv_bias"] = keys.flag("attention_bias")
         options["output_bias"] = options["qkv_bias"] and biased == "all"
     options |= keys.architecture.get("attention", {})
-    return GroupedAttention(heads, kv_heads, given or hidden // heads, **options)
+    return GroupedAttention(heads, kv_heads, head_dim or hidden // heads, **options)
 
 
 def _window(kinds: Iterable[str], window: int) -> dict[str, Any]:

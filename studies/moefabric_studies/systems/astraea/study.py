@@ -151,10 +151,10 @@ class AstraeaStudy:
                         name = f"{runs.title}, run {repeat + 1}"
                         context.reporter.show_message(name)
                         measure = partial(_trace, bottleneck, control, times, setup)
-                        trace, made = context.keep(name, tuple[Trace, DecisionTimes], measure)
+                        trace, lateness = context.keep(name, tuple[Trace, DecisionTimes], measure)
                         runs.traces.append(trace)
-                        decisions.late_s += made.late_s
-                        decisions.work_s += made.work_s
+                        decisions.late_s += lateness.late_s
+                        decisions.work_s += lateness.work_s
         return _outcome([runs for runs, *_ in plan], decisions, setup)
 
 
