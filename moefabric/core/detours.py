@@ -12,9 +12,11 @@ server is nearer to the root, on paths without the destination; or it is as near
 of this lane nearer at once. No packet loops.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
+
+import numpy as np
 
 from moefabric.core.paths import MOST_SERVERS_FOR_DETOURS, lanes_of_layer
 
@@ -22,8 +24,6 @@ Parallel = Mapping[str, Mapping[str, int]]
 """By server and neighbour, the number of circuits between the two."""
 Hop = tuple[str, int | None]
 """The next server, and the number of the circuit to it; None if lanes take turns."""
-Idle = tuple[str, int]
-"""A circuit that begins or ends no path: the neighbour, and the number of the circuit to it."""
 Detours = dict[tuple[str, str], dict[int, Hop]]
 """By server and destination, the hops of lanes that do not go to the root by the shortest way."""
 
@@ -37,23 +37,24 @@ def detoured_lanes(parallel: Parallel, lanes: int) -> Mapping[str, Detours]:
             detours.
     """
     detours: dict[str, Detours] = {root: {} for root in parallel}
-    for destination, roots in parallel.items():
-        members = _members(parallel, destination)
+    left = {*parallel}
+    while left:
+        members = _members(parallel, min(left))
+        left.difference_update(members)
         if len(members) > MOST_SERVERS_FOR_DETOURS:
             continue
         counts = {count for member in members for count in parallel[member].values()}
         if len(counts) == 1 and all(len(parallel[m]) == len(members) - 1 for m in members):
             continue  # an even mesh
         layer = min(lanes, lanes_of_layer(min(counts), max(counts)))
-        distances = {root: _distances(parallel, members, root, destination) for root in roots}
-        layers = lanes // layer
-        ends = [lanes * turn // layers for turn in range(layers + 1)]
-        for turn, (first, end) in enumerate(pairwise(ends)):
-            trees = _Trees(parallel, destination, distances, range(first, end), turn)
-            for server in members:
-                if server != destination:
-                    for root, by_lane in trees.detours_of(server).items():
-                        detours[root].setdefault((server, destination), {}).update(by_lane)
+        ends = [lanes * turn // (lanes // layer) for turn in range(lanes // layer + 1)]
+        layers, wiring = [range(*pair) for pair in pairwise(ends)], _Wiring(parallel, members)
+        for destination, to in enumerate(members):
+            trees = _Trees(wiring, destination, layers)
+            for server, name in enumerate(members):
+                for root, hops in trees.detours_of(server).items():
+                    if hops:
+                        detours[members[root]][name, to] = hops
     return detours
 
 
@@ -66,126 +67,139 @@ def _members(parallel: Parallel, server: str) -> tuple[str, ...]:
     return tuple(sorted(members))
 
 
-def _distances(
-    parallel: Parallel, members: Sequence[str], root: str, destination: str
-) -> dict[str, int]:
-    """Return the number of circuits from servers to a root, without the destination."""
-    distances, level, left = {root: 0}, {root}, {*members} - {root, destination}
-    while level and left:
-        distance = distances[next(iter(level))] + 1
-        level = left & set[str]().union(*(parallel[near] for near in level))
-        distances |= dict.fromkeys(level, distance)
-        left -= level
-    return distances
+class _Wiring:
+    """Servers that circuits join, as numbers, and sets of the circuits of each of them, as bits.
+
+    Attributes:
+        names: The servers.
+        counts: By server and peer, the number of circuits.
+        circuits: By server, the peer and the number of each circuit.
+        firsts: By server, the first circuit to each peer.
+        idle: By server and other server, the circuits that begin no path of two to the other one.
+        nearer: By destination, server and root, the circuits that lead nearer to the root, on paths
+            without the destination; none if no path does.
+        begin: Those of them that are idle, if the server isn't next to the root.
+        aside: The idle circuits to servers that are as near to the root.
+    """
+
+    def __init__(self, parallel: Parallel, names: Sequence[str]) -> None:
+        number, servers = {name: position for position, name in enumerate(names)}, len(names)
+        self.names = names
+        self.circuits = [
+            [(number[peer], n) for peer, count in parallel[name].items() for n in range(count)]
+            for name in names
+        ]
+        self.counts = [[parallel[a].get(b, 0) for b in names] for a in names]
+        self.firsts, self.idle, towards = list[int](), list[list[int]](), list[list[int]]()
+        for circuits in self.circuits:
+            to, idle = [0] * servers, [0] * servers
+            for bit, (peer, n) in enumerate(circuits):
+                to[peer] |= 1 << bit
+                others = zip(idle, self.counts[peer], strict=True)
+                idle = [mask | (count <= n) << bit for mask, count in others]
+            self.firsts.append(sum(mask & -mask for mask in to))
+            self.idle.append([mask & ~own for mask, own in zip(idle, to, strict=True)])
+            towards.append(to)
+        # Distances by destination, server and root, of all at once.
+        next_to, same = np.array(towards), np.eye(servers, dtype=bool)
+        joined = ((next_to > 0) & ~same[:, :, None] & ~same[:, None, :]).astype(np.float32)
+        distances = np.full(joined.shape, servers, dtype=np.int8)
+        reached = np.broadcast_to(same, joined.shape)
+        for distance in range(servers):
+            distances[reached] = distance
+            reached = (joined @ reached > 0) & (distances > distance)
+        farther = distances[:, None] - distances[:, :, None]  # a peer than a server, from a root
+        nearer, level = (
+            np.where(farther == by, next_to[:, :, None], 0).sum(axis=2) for by in (-1, 0)
+        )
+        unused = np.array(self.idle).T[:, :, None]
+        self.nearer, self.aside = nearer.tolist(), (level & unused).tolist()
+        self.begin = np.where(nearer != next_to, nearer & unused, 0).tolist()
+
+
+@lru_cache(maxsize=1 << 12)
+def _bits(mask: int) -> tuple[int, ...]:
+    """Return the numbers of the bits that are set, in ascending order."""
+    return tuple(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
 class _Trees:
     """The trees of the neighbours of a destination, and the detours that they have so far.
 
     Args:
-        parallel: The circuits of each two servers.
-        distances: By root, the circuits from servers to the root, without the destination.
-        lanes: Lanes of each tree that make up a layer.
-        turn: Number of the layer; layers have different detours.
+        layers: The lanes of each layer; layers have different detours.
     """
 
-    def __init__(
-        self,
-        parallel: Parallel,
-        destination: str,
-        distances: Mapping[str, Mapping[str, int]],
-        lanes: range,
-        turn: int,
-    ) -> None:
-        self._parallel, self._destination, self._distances = parallel, destination, distances
-        self._lanes, self._turn = lanes, turn
-        self._first = {root: (n + turn) % len(lanes) for n, root in enumerate(distances)}
-        # By root and lane, servers that make a detour, and servers over which detours lead.
-        self._detoured = defaultdict[tuple[str, int], set[str]](set)
-        self._crossed = defaultdict[tuple[str, int], set[str]](set)
+    def __init__(self, wiring: _Wiring, destination: int, layers: Sequence[range]) -> None:
+        self._wiring, self._destination, self._layers = wiring, destination, layers
+        roots = dict.fromkeys(peer for peer, _ in wiring.circuits[destination])
+        self._number, servers = {root: n for n, root in enumerate(roots)}, len(wiring.names)
+        # By root and server, as bits: the lanes on which it makes no detour, and those on which no
+        # detour leads over it. The lane of a layer's first bit differs from root to root.
+        self._straight = [[-1] * servers for _ in range(servers)]
+        self._uncrossed = [[-1] * servers for _ in range(servers)]
 
-    def detours_of(self, server: str) -> Mapping[str, dict[int, Hop]]:
+    def detours_of(self, server: int) -> Mapping[int, dict[int, Hop]]:
         """Choose the detours of a server.
 
         Returns:
             By root, the hops of lanes that make a detour.
         """
-        outgoing, incoming = self._parallel[server], self._parallel[self._destination]
-        first = [
-            (peer, number)
-            for peer, count in outgoing.items()
-            if peer != self._destination
-            for number in range(incoming.get(peer, 0), count)
-        ]
-        last = [
-            (root, number)
-            for root, count in incoming.items()
-            if root != server and server in self._distances[root]
-            for number in range(outgoing.get(root, 0), count)
-        ]
-        if not last:
-            return {}
-        if self._turn:
-            first.reverse()
-        chosen = _matching({end: self._beginnings(server, first, end) for end in last})
-        hops = {root: dict[int, Hop]() for root, _ in last}
-        for (root, _), (peer, number) in chosen.items():
-            if self._is_nearer(peer, server, root):
-                for lane in self._lanes:
-                    hops[root].setdefault(lane, (peer, None))
-            for lane in self._shared_lanes(self._own_lanes(server, root), server, peer, root)[:1]:
-                hops[root][lane] = peer, number
-                self._detoured[root, lane].add(server)
-                self._crossed[root, lane].add(peer)
-        far = [root for root in hops if self._distances[root][server] > 1]
-        for turn, root in enumerate(far, self._turn):
-            nearer = [peer for peer in outgoing if self._is_nearer(peer, server, root)]
-            for lane in self._lanes:
-                hops[root].setdefault(lane, (nearer[turn % len(nearer)], None))
-        return {root: by_lane for root, by_lane in hops.items() if by_lane}
+        wiring, names, destination = self._wiring, self._wiring.names, self._destination
+        circuits, ends = wiring.circuits[server], wiring.circuits[destination]
+        nearer, idle = wiring.nearer[destination][server], _bits(wiring.idle[destination][server])
+        last = [root for bit in idle if nearer[root := ends[bit][0]]]
+        hops = {root: dict[int, Hop]() for root in last}
+        far = [root for root in hops if not wiring.counts[server][root]]
+        for turn, lanes in enumerate(self._layers if last else ()):
+            choices = {root: self._beginnings(server, root, turn) for root in hops}
+            for end, bit in _matching([choices[root] for root in last]):
+                root, (peer, number) = last[end], circuits[bit]
+                if nearer[root] >> bit & 1:
+                    for lane in lanes:
+                        hops[root].setdefault(lane, (names[peer], None))
+                elif shared := self._own_lanes(server, root, lanes) & self._straight[root][peer]:
+                    least = shared & -shared
+                    self._straight[root][server] &= ~least
+                    self._uncrossed[root][peer] &= ~least
+                    place = self._number[root] + turn + least.bit_length() - 1 - lanes.start
+                    hops[root][lanes[place % len(lanes)]] = names[peer], number
+            for number, root in enumerate(far, turn):
+                for lane in lanes:
+                    if lane not in hops[root]:
+                        bits = _bits(nearer[root] & wiring.firsts[server])
+                        hops[root][lane] = names[circuits[bits[number % len(bits)]][0]], None
+        return hops
 
-    def _beginnings(self, server: str, first: Sequence[Idle], last: Idle) -> list[Idle]:
-        """Return the circuits with which a detour may begin, given its last circuit.
+    def _beginnings(self, server: int, root: int, turn: int) -> Sequence[int]:
+        """Return the circuits with which a detour may begin, given its root.
 
         A server that isn't next to the root begins with circuits to nearer servers; in the second
         layer, also with circuits to servers as near to the root as itself.
         """
-        root, _ = last
-        far = self._distances[root][server] > 1
-        nearer = [idle for idle in first if far and self._is_nearer(idle[0], server, root)]
-        if far and not self._turn:
-            return nearer
-        lanes = self._own_lanes(server, root) if first else []
-        return nearer + [
-            idle for idle in first if lanes and self._shared_lanes(lanes, server, idle[0], root)
-        ]
+        wiring, destination, order = self._wiring, self._destination, -1 if turn else 1
+        begin = _bits(wiring.begin[destination][server][root])[::order]
+        aside = wiring.aside[destination][server][root]
+        if not aside or not (turn or wiring.counts[server][root]):
+            return begin
+        lanes, straight = self._own_lanes(server, root, self._layers[turn]), self._straight[root]
+        peers = wiring.circuits[server]
+        return (*begin, *[n for n in _bits(aside)[::order] if lanes & straight[peers[n][0]]])
 
-    def _is_nearer(self, peer: str, server: str, root: str) -> bool:
-        distances = self._distances[root]
-        return peer in distances and distances[peer] < distances[server]
-
-    def _own_lanes(self, server: str, root: str) -> list[int]:
+    def _own_lanes(self, server: int, root: int, lanes: range) -> int:
         """Return the lanes of a root's tree on which a server may make a detour."""
-        first, to = self._first[root], self._parallel[root]
-        lanes = [*self._lanes[first:], *self._lanes[:first]]
-        free = [lane for lane in lanes if server not in self._detoured[root, lane]]
-        if len(free) <= min(to.get(server, 0), to[self._destination]):
-            return []
-        return [lane for lane in free if server not in self._crossed[root, lane]]
-
-    def _shared_lanes(self, lanes: list[int], server: str, peer: str, root: str) -> list[int]:
-        """Return the lanes on which a neighbour, as near to the root, makes no detour itself."""
-        distances = self._distances[root]
-        if distances.get(peer) != distances[server]:
-            return []
-        return [lane for lane in lanes if peer not in self._detoured[root, lane]]
+        free = self._straight[root][server] & (1 << lanes.stop) - (1 << lanes.start)
+        to = self._wiring.counts[root]
+        if free.bit_count() <= min(to[server], to[self._destination]):
+            return 0
+        return free & self._uncrossed[root][server]
 
 
-def _matching(choices: Mapping[Idle, Sequence[Idle]]) -> dict[Idle, Idle]:
-    """Return a maximum matching: each key gets one of its choices at most, unlike all others."""
-    holder: dict[Idle, Idle] = {}
+def _matching(choices: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Return a maximum matching: each taker gets one of its choices at most, unlike all others."""
+    holder: dict[int, int] = {}
 
-    def gets_one(taker: Idle, tried: set[Idle]) -> bool:
+    def gets_one(taker: int, tried: set[int]) -> bool:
         for choice in choices[taker]:
             if choice not in tried:
                 tried.add(choice)
@@ -194,6 +208,6 @@ def _matching(choices: Mapping[Idle, Sequence[Idle]]) -> dict[Idle, Idle]:
                     return True
         return False
 
-    for taker in choices:
+    for taker in range(len(choices)):
         gets_one(taker, set())
-    return {taker: choice for choice, taker in holder.items()}
+    return [(taker, choice) for choice, taker in holder.items()]

@@ -186,16 +186,15 @@ def relay_trees(circuits: CircuitSet, lanes: int = 1) -> Mapping[str, RelayTree]
     Args:
         lanes: Lanes of each tree.
     """
-    neighbours = _neighbours(circuits)
-    parallel = {
-        server: {peer: len(circuits.between(server, peer)) for peer in peers}
-        for server, peers in neighbours.items()
-    }
+    neighbours, ends = _neighbours(circuits), defaultdict[tuple[str, str], tuple[Nic, ...]](tuple)
+    for near, far in _far_ends(circuits).items():
+        ends[near.server, far.server] += (near,)
+    parallel = {a: {b: len(ends[a, b]) for b in peers} for a, peers in neighbours.items()}
     detours = detoured_lanes(parallel, lanes)
     uses: Counter[tuple[str, str]] = Counter()
     turns: Counter[frozenset[str]] = Counter()
     trees = (
-        _relay_tree(root, neighbours, circuits, detours[root], lanes, uses, turns)
+        _relay_tree(root, neighbours, ends, detours[root], lanes, uses, turns)
         for root in neighbours
     )
     return MappingProxyType({tree.root: tree for tree in trees})
@@ -237,7 +236,7 @@ def _parents(
 def _relay_tree(
     root: str,
     neighbours: Mapping[str, list[str]],
-    circuits: CircuitSet,
+    ends: Mapping[tuple[str, str], tuple[Nic, ...]],
     detours: Mapping[tuple[str, str], Mapping[int, Hop]],
     lanes: int,
     uses: Counter[tuple[str, str]],
@@ -246,23 +245,24 @@ def _relay_tree(
     """Grow the tree of a root.
 
     Args:
+        ends: By server and neighbour, the NICs of the server that circuits join with the neighbour.
         detours: By server and destination, the hops of lanes that do not lead to the parent.
         lanes: Lanes of the tree.
         uses: Number of earlier trees with a hop; hops of this tree are added.
         turns: Number of earlier trees that join two servers; pairs of this tree are added.
     """
     parent = _parents(root, neighbours, uses)
-    joined: dict[tuple[str, str], tuple[Nic, ...]] = {}
+    first: dict[frozenset[str], int] = {}
 
     def nics(server: str, peer: str) -> tuple[Nic, ...]:
-        if (server, peer) not in joined:
-            parallel, pair = circuits.between(server, peer), frozenset((server, peer))
-            first = turns[pair] % len(parallel)
+        parallel = ends[server, peer]
+        if len(parallel) == 1:
+            return parallel
+        pair = frozenset((server, peer))
+        if pair not in first:
+            first[pair] = turns[pair] % len(parallel)
             turns[pair] += 1
-            for end in (server, peer):
-                ends = [circuit.end_at(end) for circuit in parallel]
-                joined[end, peer if end == server else server] = (*ends[first:], *ends[:first])
-        return joined[server, peer]
+        return (*parallel[first[pair] :], *parallel[: first[pair]])
 
     up: dict[str, tuple[Nic, ...]] = {}
     aside: dict[str, dict[str, tuple[Nic, ...]]] = {}
@@ -271,15 +271,12 @@ def _relay_tree(
         below = (server, *aside.get(server, ()))
         aside.setdefault(above, {}).update(dict.fromkeys(below, nics(above, server)))
     for (server, destination), hops in detours.items():
-        ordinary, by_lane = up[server], list[Nic]()
-        for lane in range(lanes):
-            peer, number = hops.get(lane, (parent[server], None))
-            if number is None:
-                parallel = ordinary if peer == parent[server] else nics(server, peer)
-                by_lane.append(parallel[lane % len(parallel)])
-            else:
-                by_lane.append(circuits.between(server, peer)[number].end_at(server))
-        if any(nic != ordinary[lane % len(ordinary)] for lane, nic in enumerate(by_lane)):
+        ordinary = [up[server][lane % len(up[server])] for lane in range(lanes)]
+        by_lane = ordinary.copy()
+        for lane, (peer, number) in hops.items():
+            parallel = nics(server, peer) if number is None else (ends[server, peer][number],)
+            by_lane[lane] = parallel[lane % len(parallel)]
+        if by_lane != ordinary:
             aside.setdefault(server, {})[destination] = tuple(by_lane)
     return RelayTree(root, up, aside)
 

@@ -15,7 +15,6 @@ from moefabric.planner.waterfill import EpsLinks
 Indices = NDArray[np.intp]
 
 MOST_SERVERS_FOR_ALL_TREES: Final = 16
-_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -84,13 +83,13 @@ class Circuits:
         # The link of each tree, lane, server and destination; negative for none.
         self._link = np.full((len(trees), lanes, *2 * [len(self.names)]), -1, dtype=np.intp)
         for of_tree, tree in zip(self._link, trees.values(), strict=True):
-            for server, nics in tree.up.items():
-                numbers = [link_from[nics[lane % len(nics)]] for lane in range(lanes)]
-                of_tree[:, number[server]] = np.array(numbers)[:, None]
-            for server, others in tree.aside.items():
-                for destination, nics in others.items():
-                    numbers = [link_from[nics[lane % len(nics)]] for lane in range(lanes)]
-                    of_tree[:, number[server], number[destination]] = numbers
+            for lane, of_lane in enumerate(of_tree):
+                for server, nics in tree.up.items():
+                    of_lane[number[server]] = link_from[nics[lane % len(nics)]]
+                for server, others in tree.aside.items():
+                    of_server = of_lane[number[server]]
+                    for destination, nics in others.items():
+                        of_server[number[destination]] = link_from[nics[lane % len(nics)]]
 
     def direct_paths(self, servers: int) -> Paths:
         """Return the paths of pairs over their own circuits, spread evenly."""
@@ -120,10 +119,11 @@ class Circuits:
             np.repeat(n[other], lanes) for n in (root, source, destination)
         )
         lane = np.tile(np.arange(lanes), len(root) // lanes)
-        links, walking = list[Indices](), list[Indices]()
+        links, walking, link_of = list[Indices](), list[Indices](), self._link.ravel()
+        way = (root * lanes + lane) * len(self.names) ** 2 + destination
         at, active = source.copy(), np.arange(len(root))
         while len(active):
-            links.append(self._link[root[active], lane[active], at[active], destination[active]])
+            links.append(link_of[way[active] + at[active] * len(self.names)])
             walking.append(active)
             at[active] = self.far[links[-1]]
             active = active[at[active] != destination[active]]
@@ -131,12 +131,12 @@ class Circuits:
         pair, hops = source * servers + destination, np.bincount(path, minlength=len(root))
         # Equal paths have equal sums of the random numbers of their links.
         draw = np.random.RandomState(0).random_sample(len(self.near))
-        sums = np.bincount(path, draw[link], len(root))
-        order = np.lexsort((root, lane, sums, pair))
-        changes = np.diff(pair[order], prepend=-1) > 0
-        changes[1:] |= np.diff(sums[order]) > _ROUNDING
+        key = pair + np.bincount(path, draw[link], len(root)) / len(self.names)
+        order = np.argsort(key)  # not stable, but much faster; so equal paths have ranks
+        starts = np.flatnonzero(np.diff(key[order], prepend=-1) > 0)
+        rank = (lane * len(number) + root) * len(root) + np.arange(len(root))
         chosen = np.zeros(len(root), dtype=bool)
-        chosen[order[changes]] = True
+        chosen[np.minimum.reduceat(rank[order], starts) % len(root)] = True
         chosen &= hops > 1
         used, new_number = chosen[path], np.cumsum(chosen) - 1
         path, link = new_number[path[used]], link[used]
