@@ -51,11 +51,15 @@ def test_shipped_profiles_have_their_ports_and_settle_times() -> None:
     assert [(each.name, each.ports, each.settle.fixed_ns / 1e6) for each in profiles] == [
         ("calient-320", 320, 80),
         ("fast-10us", None, 0.01),
+        ("lightmatter-32", 32, 0.007),
         ("palomar-136", 136, 10),
+        ("plzt-16", 16, 0.00001),
         ("polatis-16x16", 16, 20),
         ("polatis-192x192", 192, 20),
         ("polatis-576", 576, 20),
         ("polatis-mixnet", 576, 36.11),
+        ("rotornet-128", 128, 0.01),
+        ("telescent-1008", 1008, 120_000),
     ]
 
 
