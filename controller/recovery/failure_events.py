@@ -103,7 +103,7 @@ class NicEventDispatcher:
         self._rules = DilatedWork(self.dilation, _RULES_S, green.sleep)
         self._circuits = DilatedWork(self.dilation, _CIRCUITS_S, green.sleep)
         ocs = self.region.ocs if self.region else None
-        self._settle_s = (ocs.settle_ns + ocs.link_up_ns) / NS_PER_S if ocs else 0.0
+        self._settle_s = (ocs.settle_ns + ocs.link_up.fixed_ns) / NS_PER_S if ocs else 0.0
         self._idle_ns = 0
         """Since when there has been nothing to deliver."""
         self._links_follow_light = bool(ocs and ocs.link_down)

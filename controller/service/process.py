@@ -216,12 +216,13 @@ def _reconciler(
     ocs, device = _ocs(wiring, region, TIMEOUT_S), region.ocs
     if ocs is None or device is None:
         return None
-    settle_deadline_s = _SETTLE_MARGIN_S + 2 * (device.settle_ns + device.link_up_ns) / 1e9
+    link_up_s = device.link_up.most_ns / 1e9
+    settle_deadline_s = _SETTLE_MARGIN_S + 2 * (device.settle_ns / 1e9 + link_up_s)
     return Reconciler(
         ocs,
         switches,
         green.start,
-        device=DeviceBehaviour(settle_deadline_s, device.link_up_ns / 1e9, device.control.mode),
+        device=DeviceBehaviour(settle_deadline_s, link_up_s, device.control.mode),
         probe=switches.probe if device.control.verify is Verification.LIGHT else None,
         rules=partial(circuit_rules, wiring.fabric),
         rules_without=lambda nics: partial(circuit_rules, wiring.fabric, unusable=nics),

@@ -291,5 +291,5 @@ def _device_spec(ocs: OcsPlan, fabric: str) -> DeviceSpec:
     settle = replace(spec.profile.settle, fixed_ns=spec.settle_ns)
     profile = replace(spec.profile, settle=settle)
     return DeviceSpec(
-        profile, f"{fabric}-{ocs.name}", spec.link_up_ns, spec.link_down, ocs.address, ocs.prefix
+        profile, f"{fabric}-{ocs.name}", spec.link_up, spec.link_down, ocs.address, ocs.prefix
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
-from moefabric.core.ocs import DeviceProfile, OpticalLoss, SettleTime, UserAccount
+from moefabric.core.ocs import DeviceProfile, OpticalLoss, RandomTime, SettleTime, UserAccount
 
 LinkTimes = Mapping[int, int | None]
 """By port: when its NIC's link comes up (CLOCK_MONOTONIC, ns), or None if it stays down."""
@@ -19,10 +19,10 @@ class DeviceSpec:
 
     profile: DeviceProfile = field(default_factory=DeviceProfile)
     serial: str = "000001"
-    link_up_ns: int = 0
+    link_up: RandomTime = field(default_factory=RandomTime)
     """Time that a transceiver and a NIC need after their light is back."""
     link_down: bool = False
-    """Whether the link is down during `link_up_ns`; if not, the light is delayed by that time."""
+    """Whether the link is down during `link_up`; if not, the light is delayed by that time."""
     address: str = ""
     """Management address."""
     prefix: int = 24
@@ -32,7 +32,7 @@ class DeviceSpec:
 
     def as_json(self) -> dict[str, Any]:
         """Return the description as a JSON object."""
-        return {**vars(self), "profile": asdict(self.profile)}
+        return {**vars(self), "profile": asdict(self.profile), "link_up": asdict(self.link_up)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
@@ -49,8 +49,10 @@ class DeviceSpec:
             users=None if users is None else tuple(UserAccount(**user) for user in users),
             **values,
         )
+        link_up = RandomTime(**document.get("link_up", {}))
         names = {field.name for field in fields(cls)} & document.keys()
-        return cls(**{**{name: document[name] for name in names}, "profile": profile})
+        given = {name: document[name] for name in names}
+        return cls(**{**given, "profile": profile, "link_up": link_up})
 
 
 class DeviceHost:

@@ -10,7 +10,7 @@ from moefabric.emulator.ocs.cross_connects import CrossConnects, Pair
 from moefabric.emulator.ocs.device_failures import ActiveFailures, OcsFailureKind
 from moefabric.emulator.ocs.device_spec import DeviceHost, DeviceSpec
 from moefabric.emulator.ocs.events import OcsEventKind
-from moefabric.emulator.ocs.physics import Settling, conflicting, loss_db
+from moefabric.emulator.ocs.physics import Activation, Settling, conflicting, loss_db
 from moefabric.emulator.ocs.port_settings import Admin, PortTable
 from moefabric.runtime.event_loop import Timers
 
@@ -40,7 +40,9 @@ class LightTable:
         self._failures, self._events, self._host = ports.failures, ports.failures.events, host
         self._loss = spec.profile.loss
         self._settling = Settling(spec.profile.settle, spec.serial)
-        self._link_delay_ns = 0 if spec.link_down else spec.link_up_ns
+        self._activation = Activation(spec.link_up, spec.serial)
+        self._link_up_ns: dict[Pair, int] = {}
+        """Time from light to the link of the NIC at the end of each commanded path."""
         self._links: dict[int, int | None] = {}
         self._alarmed: frozenset[int] = frozenset()
         self._in_batch = False
@@ -123,9 +125,7 @@ class LightTable:
             del lit_at[pair]
         now = self._timers.now_ns()  # as late as possible: the mirrors move within microseconds
         start = now if self._batch_start_ns is None else self._batch_start_ns
-        for pair, time_ns in zip(added, times, strict=True):
-            lit_at[pair] = start + time_ns + self._link_delay_ns
-        self.lit_at = lit_at
+        self.lit_at = lit_at | self._lit_at(added, times, start)
         try:
             self.refresh()
             self._postpone(added, self._loaded_ns - now)
@@ -141,9 +141,17 @@ class LightTable:
         touched = set(ports)
         pairs = sorted(pair for pair in self.lit_at if touched & {*pair})
         times = self._settling.times_ns(pairs, conflicts=False)
-        for pair, time_ns in zip(pairs, times, strict=True):
-            self.lit_at[pair] = self._timers.now_ns() + time_ns + self._link_delay_ns
+        self.lit_at |= self._lit_at(pairs, times, self._timers.now_ns())
         self.announce(pairs)
+
+    def _lit_at(self, pairs: list[Pair], times: list[int], start_ns: int) -> dict[Pair, int]:
+        """Return when cross-connects with these settle times are lit; draw their links' times."""
+        link_up = {pair: self._activation.time_ns() for pair in pairs}
+        self._link_up_ns |= link_up
+        return {
+            pair: start_ns + time_ns + (0 if self._spec.link_down else link_up[pair])
+            for pair, time_ns in zip(pairs, times, strict=True)
+        }
 
     def announce(self, pairs: Collection[Pair]) -> None:
         """Schedule an event for the time when these cross-connects have settled."""
@@ -169,7 +177,11 @@ class LightTable:
         """Report which NICs' links go down and until when, as links depend on received light."""
         if not self._spec.link_down:
             return
-        up_at = {q: lit_at_ns + self._spec.link_up_ns for (_, q), lit_at_ns in lights.items()}
+        usual_ns = self._spec.link_up.fixed_ns
+        up_at = {
+            pair[1]: lit_at_ns + self._link_up_ns.get(pair, usual_ns)
+            for pair, lit_at_ns in lights.items()
+        }
         size = self._ports.size
         links = {q - size.inputs: up_at.get(q) for q in size.output_numbers}
         if changed := dict(links.items() - self._links.items()):

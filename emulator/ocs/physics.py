@@ -4,7 +4,7 @@ import random
 from collections.abc import Collection, Iterable, Sequence
 from itertools import cycle
 
-from moefabric.core.ocs import OpticalLoss, SettleTime
+from moefabric.core.ocs import OpticalLoss, RandomTime, SettleTime
 from moefabric.emulator.ocs.cross_connects import Pair
 
 
@@ -28,24 +28,36 @@ class Settling:
         if not settle.jitter_ns and not settle.per_connection_ns:
             return [fixed] * len(added)
         draws = 1 if settle.jitter_per == "command" else len(added)
-        jitters = cycle([self._jitter_ns() for _ in range(draws)])
+        jitters = cycle([_jitter_ns(settle, self._random) for _ in range(draws)])
         times = [
             max(0, fixed + jitter + k * settle.per_connection_ns)
             for k, jitter in zip(range(len(added)), jitters, strict=False)
         ]
         return [max(times)] * len(times) if settle.lit == "together" and times else times
 
-    def _jitter_ns(self) -> int:
-        width = self.settle.jitter_ns
-        if not width:
-            return 0
-        match self.settle.distribution:
-            case "uniform":
-                return round(self._random.uniform(-width, width))
-            case "normal":
-                return round(self._random.gauss(0, width))
-            case "exponential":
-                return round(self._random.expovariate(1 / width))
+
+class Activation:
+    """Sequence of times from light to a NIC's link; equal seeds give equal sequences."""
+
+    def __init__(self, link_up: RandomTime, seed: str) -> None:
+        self.link_up, self._random = link_up, random.Random(f"link {seed}")
+
+    def time_ns(self) -> int:
+        """Draw the time of one NIC."""
+        return max(0, self.link_up.fixed_ns + _jitter_ns(self.link_up, self._random))
+
+
+def _jitter_ns(time: RandomTime, generator: random.Random) -> int:
+    width = time.jitter_ns
+    if not width:
+        return 0
+    match time.distribution:
+        case "uniform":
+            return round(generator.uniform(-width, width))
+        case "normal":
+            return round(generator.gauss(0, width))
+        case "exponential":
+            return round(generator.expovariate(1 / width))
 
 
 def loss_db(loss: OpticalLoss, seed: str, pair: Pair) -> float:

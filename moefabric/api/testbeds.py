@@ -13,10 +13,11 @@ Example:
 """
 
 from moefabric.agents.fleet.fleet import Fleet
+from moefabric.core.ocs import RandomTime
 from moefabric.core.port_counts import SENT
 from moefabric.core.protocols import PortCounters
 from moefabric.emulator.fabric.lifecycle import queues
-from moefabric.emulator.ocs.physics import Settling
+from moefabric.emulator.ocs.physics import Activation, Settling
 from moefabric.execution.executor import Executor, Instruments
 from moefabric.execution.programs.program_fabric import ProgramFabric, emulated_programs
 from moefabric.execution.programs.rank_processes import RankJob, RankPlace, RankProcesses
@@ -26,8 +27,8 @@ from moefabric.runtime.cpu_monitor import CpuSampler, idle_shares
 from moefabric.testbed.testbed import Controllers, port_counters, running_testbed
 
 __all__ = [
-    "SENT", "Controllers", "CpuSampler", "Executor", "Fleet", "Instruments", "PortCounters",
-    "ProgramFabric", "RankJob", "RankPlace", "RankProcesses", "ReplayOptions", "ReplayResult",
-    "Settling", "TraceReplay", "emulated_programs", "idle_shares", "port_counters", "queues",
-    "running_testbed", "uplink_payload",
+    "SENT", "Activation", "Controllers", "CpuSampler", "Executor", "Fleet", "Instruments",
+    "PortCounters", "ProgramFabric", "RandomTime", "RankJob", "RankPlace", "RankProcesses",
+    "ReplayOptions", "ReplayResult", "Settling", "TraceReplay", "emulated_programs",
+    "idle_shares", "port_counters", "queues", "running_testbed", "uplink_payload",
 ]  # fmt: skip

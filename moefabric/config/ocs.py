@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, create_model
 
 from moefabric.config import plugins
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
@@ -19,7 +19,7 @@ from moefabric.config.references import OcsDriverReference
 from moefabric.config.section import DurationNs, Section
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
-from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl
+from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, RandomTime
 from moefabric.core.ocs_dialect import NoOptions
 from moefabric.core.units import Scale
 
@@ -97,6 +97,12 @@ OcsProfile = Annotated[
 ]
 """Profile, given by its name or path."""
 
+LinkUpTime = Annotated[
+    Annotated[RandomTime, AsSection(), Tag("random")] | Annotated[DurationNs, Tag("fixed")],
+    Discriminator(lambda value: "random" if isinstance(value, dict | RandomTime) else "fixed"),
+]
+"""Fixed time, or the keys of a random one."""
+
 
 @with_fields_of(OcsControl, driver=OcsDriverReference)
 class OcsSpec(Section):
@@ -108,8 +114,9 @@ class OcsSpec(Section):
     """Profile of the switch: the name of a shipped one, or the path of a YAML file."""
     settle: DurationNs | None = None
     """Time until a moved port has light. Default: the profile's."""
-    link_up: DurationNs = 0
-    """Time from light to a usable link."""
+    link_up: LinkUpTime = 0
+    """Time from light to a usable link, or its `fixed`, `jitter` and `distribution`: then each NIC
+    draws its own at each change."""
     link_down: bool = False
     """Whether the server switch's port is down while its NIC has no light, and until the link is
     up."""
@@ -120,11 +127,12 @@ class OcsSpec(Section):
         """Return the OCS that this section describes, with times on the wall clock."""
         settle = self.profile.settle.fixed_ns if self.settle is None else self.settle
         profile = replace(self.profile, startup=self.startup or self.profile.startup)
+        link_up = self.link_up if isinstance(self.link_up, RandomTime) else RandomTime(self.link_up)
         return Ocs(
             name=name,
             ports=self.ports or profile.ports or ports_needed,
             settle_ns=scale.wall_ns(settle),
-            link_up_ns=scale.wall_ns(self.link_up),
+            link_up=link_up.scaled(scale.dilation),
             link_down=self.link_down,
             profile=profile.scaled(scale.dilation),
             control=value_of(self, OcsControl),

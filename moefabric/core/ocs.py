@@ -62,7 +62,39 @@ class UserAccount:
 
 
 @dataclass(frozen=True)
-class SettleTime:
+class RandomTime:
+    """Time with a random part."""
+
+    fixed_ns: int = 0
+    """Fixed part."""
+    jitter_ns: int = 0
+    """Width of the random part: half-width if uniform, standard deviation if normal, mean if
+    exponential."""
+    distribution: Literal["uniform", "normal", "exponential"] = "uniform"
+    """Distribution of the random part."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """True if the time is always `fixed_ns`."""
+        return not any(value for name, value in self._times() if name != "fixed_ns")
+
+    @property
+    def most_ns(self) -> int:
+        """Time that one draw in 8,000 exceeds at most, by the fixed and the random part."""
+        widths = {"uniform": 1, "normal": 4, "exponential": 9}
+        return self.fixed_ns + widths[self.distribution] * self.jitter_ns
+
+    def scaled(self, factor: float) -> Self:
+        """Return all times multiplied by a factor."""
+        times: dict[str, Any] = {name: round(value * factor) for name, value in self._times()}
+        return replace(self, **times)
+
+    def _times(self) -> list[tuple[str, int]]:
+        return [(name, value) for name, value in vars(self).items() if name.endswith("_ns")]
+
+
+@dataclass(frozen=True)
+class SettleTime(RandomTime):
     """Time that a port is dark after a command.
 
     The k-th cross-connect of a command (from 0) has light after `fixed + jitter + k *
@@ -71,11 +103,6 @@ class SettleTime:
 
     fixed_ns: int = DARK_NS
     """Time until the first cross-connect of a command has light."""
-    jitter_ns: int = 0
-    """Width of the random part: half-width if uniform, standard deviation if normal, mean if
-    exponential."""
-    distribution: Literal["uniform", "normal", "exponential"] = "uniform"
-    """Distribution of the random part."""
     jitter_per: Literal["connection", "command"] = "connection"
     """Whether each cross-connect has its own random part, or all of a command share one."""
     per_connection_ns: int = 0
@@ -87,20 +114,6 @@ class SettleTime:
     one."""
     conflict_ns: int = 0
     """Additional time of a command that has to remove older cross-connects first."""
-
-    @property
-    def is_fixed(self) -> bool:
-        """True if every command settles in `fixed_ns`."""
-        return not any((self.jitter_ns, self.per_connection_ns, self.bulk_ns, self.conflict_ns))
-
-    def scaled(self, factor: float) -> Self:
-        """Return all times multiplied by a factor."""
-        times = {
-            name: round(value * factor)
-            for name, value in vars(self).items()
-            if name.endswith("_ns")
-        }
-        return replace(self, **times)
 
 
 @dataclass(frozen=True)
@@ -226,8 +239,8 @@ class Ocs:
         name: `ocs0`, `ocs1` and so on.
         ports: Inputs, and as many outputs.
         settle_ns: Time until a moved port has light again.
-        link_up_ns: Time from light to a working link.
-        link_down: Whether a NIC's link is down without light and for `link_up_ns` after it.
+        link_up: Time from light to a working link, drawn for each NIC and change.
+        link_down: Whether a NIC's link is down without light and for `link_up` after it.
         profile: Behaviour of the device. `ports` above overrides the profile's.
         control: How its controller reaches and verifies it.
     """
@@ -235,7 +248,7 @@ class Ocs:
     name: str
     ports: int
     settle_ns: int = 0
-    link_up_ns: int = 0
+    link_up: RandomTime = RandomTime()
     link_down: bool = False
     profile: DeviceProfile = field(default_factory=DeviceProfile)
     control: OcsControl = field(default_factory=OcsControl)

@@ -1,18 +1,18 @@
 """Distribution of the time until the last cross-connect of a command has light."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from math import erf, log
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.core.ocs import Ocs, SettleTime
+from moefabric.core.ocs import Ocs, RandomTime
 
 _TAIL: Final = 0.001
 """Probability of a time below the least, and of one above the most."""
-_STEPS: Final = 4001
+_DRAWS: Final = 10_000
+_Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -37,42 +37,44 @@ def last_light(ocs: Ocs, circuits: int) -> LastLight:
     """Return how long a switch takes until new circuits have working links, by its profile.
 
     A circuit is two cross-connects. Controllers remove cross-connects in the way by a command of
-    its own, so that the switch has no conflict to resolve.
+    its own, so that the switch has no conflict to resolve. Random times are drawn.
 
     Example:
-        >>> from moefabric.core.ocs import DeviceProfile
+        >>> from moefabric.core.ocs import DeviceProfile, SettleTime
         >>> settle = SettleTime(jitter_ns=2_000_000)
         >>> last = last_light(Ocs("ocs0", 4, 25_000_000, profile=DeviceProfile(settle=settle)), 1)
-        >>> round(last.mean_ns / 1e6, 2), round(last.most_ns / 1e6, 2)
-        (25.67, 27.0)
+        >>> round(last.mean_ns / 1e6, 1), round(last.most_ns / 1e6, 1)
+        (25.7, 27.0)
     """
-    settle, connects = ocs.profile.settle, max(1, 2 * circuits)
-    shift = ocs.settle_ns + ocs.link_up_ns + settle.bulk_ns * (connects > 1)
-    later = settle.per_connection_ns * np.arange(connects)
-    if not settle.jitter_ns:
-        last = float(shift + later[-1])
-        return LastLight(last, 0.0, last, last)
-    draws = later if settle.jitter_per == "connection" else later[-1:]
-    width = settle.jitter_ns * max(6.0, log(connects / _TAIL) + 1)
-    times = np.linspace(later[-1] - width, later[-1] + width, _STEPS)
-    below = np.prod([_below(settle, times - draw) for draw in draws], axis=0)
-    masses, centers = np.diff(below), (times[1:] + times[:-1]) / 2
-    mean = float(masses @ centers / masses.sum())
-    variance = float(masses @ (centers - mean) ** 2 / masses.sum())
-    least, most = np.interp((_TAIL, 1 - _TAIL), below, times).tolist()
-    light = LastLight(mean, variance**0.5, least, most)
-    return replace(
-        light, mean_ns=mean + shift, least_ns=max(0.0, least + shift), most_ns=most + shift
-    )
+    settle, link_up, connects = ocs.profile.settle, ocs.link_up, max(1, 2 * circuits)
+    fixed_ns = ocs.settle_ns + settle.bulk_ns * (connects > 1)
+    generator = np.random.default_rng(0)
+
+    def drawn(time: RandomTime) -> _Times:
+        return _random_part(time, generator, _DRAWS if settle.jitter_ns or link_up.jitter_ns else 1)
+
+    shared = drawn(settle)
+    last_lit = last_link = last = np.zeros_like(shared)
+    for k in range(connects):
+        random = drawn(settle) if settle.jitter_per == "connection" else shared
+        light = np.maximum(0, fixed_ns + k * settle.per_connection_ns + random)
+        link = np.maximum(0, link_up.fixed_ns + drawn(link_up))
+        last = np.maximum(last, light + link)
+        last_lit, last_link = np.maximum(last_lit, light), np.maximum(last_link, link)
+    times = last_lit + last_link if settle.lit == "together" else last
+    least, most = np.quantile(times, (_TAIL, 1 - _TAIL)).tolist()
+    return LastLight(float(times.mean()), float(times.std()), least, most)
 
 
-def _below(settle: SettleTime, offsets: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probability that the random part is at most each of these."""
-    width = settle.jitter_ns
-    match settle.distribution:
+def _random_part(time: RandomTime, generator: np.random.Generator, count: int) -> _Times:
+    """Return draws of the random part, in ns."""
+    width = time.jitter_ns
+    match time.distribution if width else None:
         case "uniform":
-            return np.clip((offsets + width) / (2 * width), 0.0, 1.0)
+            return generator.uniform(-width, width, count)
         case "normal":
-            return np.array([(1 + erf(offset / width / 2**0.5)) / 2 for offset in offsets.tolist()])
+            return generator.normal(0, width, count)
         case "exponential":
-            return 1 - np.exp(-np.maximum(offsets, 0.0) / width)
+            return generator.exponential(width, count)
+        case None:
+            return np.zeros(count)

@@ -43,7 +43,7 @@ class Region:
     @property
     def moving_ns(self) -> int:
         """Time on the wall clock from a change of circuits until they carry traffic again."""
-        return self.ocs.settle_ns + self.ocs.link_up_ns if self.ocs else 0
+        return self.ocs.settle_ns + self.ocs.link_up.fixed_ns if self.ocs else 0
 
 
 @dataclass(frozen=True)

@@ -436,7 +436,7 @@ class Reconfigurator:
             changed = change.before != change.after
             expected_s = self._expected_control_s(state, changed=changed)
             ocs = state.region.ocs
-            fixed = ocs is not None and ocs.profile.settle.is_fixed
+            fixed = ocs is not None and ocs.profile.settle.is_fixed and ocs.link_up.is_fixed
             phases = model_phases(
                 change.phases,
                 took_ns / NS_PER_S,

@@ -6,14 +6,20 @@ can do for an unknown demand that servers forward (Jellyfish, NSDI'12; Xpander, 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import Final
 
 import numpy as np
 
+from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
+from moefabric.core.topology import Fabric, Region
 from moefabric.planner.arrays import Ints
+from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.pair_order import Pair, PairOrderPolicy, affordable_pairs
+from moefabric.planner.policy import PolicyTraits
 from moefabric.planner.round_robin import tournament
 
 PortOrder = Callable[[Sequence[int]], list[Pair]]
@@ -142,3 +148,28 @@ EXPANDER: Final = _lit_once("expander", expander_order)
 
 EVEN: Final = _lit_once("even", even_order)
 """A full mesh if there are enough NICs, else an expander."""
+
+
+@dataclass(frozen=True)
+class RandomCircuits(PolicyTraits):
+    """One random graph; a pair with a circuit sends over it alone.
+
+    MixNet names random circuits as those that may be lit while the demand of the first layer is
+    unknown (SIGCOMM'25, appendix B.1).
+
+    Attributes:
+        name: The name that specifications use.
+        seed: Seed of the graph.
+    """
+
+    name: str = "random"
+    seed: int = 1
+    reconfigures: bool = field(default=False, kw_only=True)
+
+    def circuits(
+        self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
+    ) -> CircuitSet:
+        """Keep the circuits that are lit; without any, choose those of the graph."""
+        draw = np.random.RandomState(self.seed)
+        counts = _random_graph(usable_ports(fabric, region), draw)
+        return current or assign_nics(fabric, region, counts, current)

@@ -19,7 +19,13 @@ from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.job_prediction import JobPrediction, TaskPlanner, predict_jobs
 from moefabric.prediction.jobs import Jobs
-from moefabric.prediction.scaling import PlannedLoad, ProposedScale, propose_scale, scale_remarks
+from moefabric.prediction.scaling import (
+    PlannedLoad,
+    ProposedScale,
+    dark_time_remarks,
+    propose_scale,
+    scale_remarks,
+)
 from moefabric.prediction.simulated_regions import simulated_regions
 from moefabric.prediction.workload_loader import workload_of, workload_on
 from moefabric.report.formatting import seconds
@@ -205,7 +211,10 @@ def experiment_scale(spec: ExperimentSpec, folder: Path, datapath: str) -> Exper
         proposed = ProposedScale(given) if given else _proposed_scale(spec, loads, datapath)
         warnings = scale_remarks(loads, proposed.scale, datapath)
         by_fabric.update((choice.name, proposed) for choice in choices)
-        remarks.update((choice.name, warnings) for choice in choices)
+        for choice in choices:
+            moves = choice.planner.reconfigures and not choice.hosts
+            dark = dark_time_remarks(loads[0].fabric, proposed.scale) if moves else []
+            remarks[choice.name] = [*warnings, *dark]
         iterations_s += proposed.scale.dilation * sum(load.unskipped_s for load in loads)
     emulated = ExperimentScale(by_fabric, remarks, iterations_s)
     slowest = emulated.slowest if by_fabric else ProposedScale(given or Scale())

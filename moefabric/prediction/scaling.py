@@ -244,6 +244,16 @@ def scale_remarks(
     return [finding.text for finding in findings]
 
 
+def dark_time_remarks(fabric: Fabric, scale: Scale) -> list[str]:
+    """Return that dark times of emulated OCSes are too short at a scale, if so, with the remedy."""
+    ocses = [region.ocs for region in fabric.regions if region.ocs]
+    times_ns = [ocs.settle_ns + ocs.link_up.fixed_ns for ocs in ocses if not ocs.control.address]
+    model_ms = min(filter(None, times_ns), default=inf) / 1e6 / fabric.scale.dilation
+    dilation = ceil((reasons.SHORT_DARK_TIME.bounds[0] or 0.0) / model_ms)
+    findings = reasons.SHORT_DARK_TIME.judge(model_ms * scale.dilation, dilation=dilation)
+    return [finding.text for finding in findings]
+
+
 def shortest_wall_s(servers: int, cores: int) -> float:
     """Return the wall time that a collective of these servers must last to be measurable."""
     flows = servers * (servers - 1)

@@ -85,7 +85,7 @@ def calibrate(
         )
         stream.wait_sent(1)
         intervals, spacings_s = zip(*_moves(driver, stream, routes, count), strict=True)
-    asked_s = (ocs.settle_ns + ocs.link_up_ns) / 1e9
+    asked_s = (ocs.settle_ns + ocs.link_up.fixed_ns) / 1e9
     return Calibration(ocs.name, asked_s, median_high(spacings_s), intervals)
 
 

@@ -195,7 +195,7 @@ def test_link_comes_up_after_light_by_link_up_time(tmp_path: Path) -> None:
         listener = resources.enter_context(listen_in_namespace(None, "127.0.0.1", 0))
         profile = {"settle": {"fixed_ns": settle_ns}}
         facts: dict[str, object] = {"ports": 3, "profile": profile, "serial": "1"}
-        facts |= {"link_up_ns": link_up_ns, "link_down": True}
+        facts |= {"link_up": {"fixed_ns": link_up_ns}, "link_down": True}
         watch = resources.enter_context(CarrierWatch(network.path(network.host(2))))
         descriptors = [crossbar.fd, listener.fileno()]
         interfaces = {port: f"p{port}" for port in network.hosts}

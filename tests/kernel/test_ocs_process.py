@@ -48,7 +48,7 @@ class OcsLab:
         facts = {
             "ports": PORTS,
             "profile": {"settle": {"fixed_ns": SETTLE_NS}},
-            "link_up_ns": LINK_UP_NS,
+            "link_up": {"fixed_ns": LINK_UP_NS},
             "serial": "000001",
             "listening": SCPI_ALONE,
         }

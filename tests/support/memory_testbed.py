@@ -146,7 +146,7 @@ class MemoryController:
         split = self.policy.split(self.fabric, demand, self.lit)
         if region.ocs is None or self.lit == before:
             return CircuitChange(before, self.lit, ReconfigurationPhases(), split=split)
-        settle_ns = region.ocs.settle_ns + region.ocs.link_up_ns
+        settle_ns = region.ocs.settle_ns + region.ocs.link_up.fixed_ns
         self.clock.sleep_until(self.clock.now_ns() + settle_ns + self.work_ns)
         settle_s, work_s = settle_ns / NS_PER_S, self.work_ns / NS_PER_S
         phases = ReconfigurationPhases(plan_s=work_s, settle_s=settle_s, total_s=settle_s + work_s)

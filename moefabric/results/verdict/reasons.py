@@ -278,6 +278,12 @@ SHORT_TRANSFERS: Final = Reason(
     (0.0625, None),  # of the proposed duration: the start is 8 % of what is measured
     is_least=True,
 )
+SHORT_DARK_TIME: Final = Reason(
+    "circuits are dark for {value:.2g} ms, less than the {limit:g} ms that software keeps to 5 %: "
+    "increase scale.dilation to {dilation}",
+    (2.0, None),  # of 1 to 100 ms, errors are 0.1 ms (`tests/bench/bench_ocs.py`)
+    is_least=True,
+)
 UNCERTAIN_CLOCK: Final = Reason(
     "the clock of {place} is known to {error_ms:.2f} ms only, {value:.1%} of a collective, over "
     "{limit:.0%}: raise the dilation, or bring the host closer",

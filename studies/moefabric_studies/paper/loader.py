@@ -198,6 +198,7 @@ class RowSpec(Section):
         "ocs_ports",
         "ocs_settle_ms",
         "link_up_share",
+        "link_up_s",
     ]
     take: Literal["min", "max", "mean"] = "mean"
     rates: list[str] = Field(default_factory=lambda: ["400Gb/s"])
@@ -214,6 +215,7 @@ class RowSpec(Section):
     parallelism: list[Literal["tensor", "expert", "pipeline", "data"]] = Field(default_factory=list)
     profile: str = ""
     link_up: str = "0s"
+    jitter: str = "0s"
     pairs: int = 1
     quantile: float | None = None
     claim: Claim = "value"

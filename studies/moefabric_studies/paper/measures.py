@@ -13,6 +13,7 @@ from moefabric_studies.paper.iteration import compose_iteration
 from moefabric_studies.paper.job import GPUS_PER_SERVER, PaperJob
 from moefabric_studies.paper.loader import RowSpec
 from moefabric_studies.paper.other_hardware import (
+    link_up_s,
     link_up_share,
     mixnet_to_eps,
     nvl72_to_mixnet,
@@ -181,5 +182,6 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "ocs_ports": lambda _, row, __, ___: ocs_ports(row.profile),
     "ocs_settle_ms": lambda _, row, __, ___: settle_ms(row.profile, row.pairs, row.quantile),
     "link_up_share": lambda _, row, __, ___: link_up_share(row.profile, row.link_up),
+    "link_up_s": lambda _, row, __, ___: link_up_s(row.link_up, row.jitter, row.quantile),
 }
 """Measures by the name that a row uses."""

@@ -1,5 +1,6 @@
 """Values of rows on other hardware: the testbed of the paper, optical I/O, and OCSes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from statistics import mean, quantiles
@@ -9,7 +10,7 @@ import numpy as np
 
 from moefabric import NS_PER_S, duration_ns
 from moefabric.api.plugins import load_profile
-from moefabric.api.testbeds import Settling
+from moefabric.api.testbeds import Activation, RandomTime, Settling
 from moefabric.api.workloads import DIRECTIONS
 from moefabric_studies.paper import network
 from moefabric_studies.paper.iteration import compose_iteration
@@ -96,7 +97,10 @@ def settle_ms(profile: str, pairs: int, quantile: float | None) -> float:
         pairs: pairs of ports that the command connects.
         quantile: quantile of the commands' times; None is their mean.
     """
-    times = _command_ms(profile, pairs)
+    return _statistic(_command_ms(profile, pairs), quantile)
+
+
+def _statistic(times: Sequence[float], quantile: float | None) -> float:
     return mean(times) if quantile is None else quantiles(times, n=1000)[round(1000 * quantile) - 1]
 
 
@@ -105,6 +109,19 @@ def _command_ms(profile: str, pairs: int) -> tuple[float, ...]:
     settling = Settling(load_profile(profile).settle, f"{pairs} pairs")
     added = [(port, port) for port in range(2 * pairs)]
     return tuple(max(settling.times_ns(added, conflicts=False)) / 1e6 for _ in range(_COMMANDS))
+
+
+def link_up_s(link_up: str, jitter: str, quantile: float | None) -> float:
+    """Return the seconds from light to a usable link, drawn as the emulated device does.
+
+    Args:
+        link_up: mean time.
+        jitter: its standard deviation.
+        quantile: quantile of the times; None is their mean.
+    """
+    time = RandomTime(duration_ns(link_up), duration_ns(jitter), "normal")
+    activation = Activation(time, link_up)
+    return _statistic([activation.time_ns() / NS_PER_S for _ in range(_COMMANDS)], quantile)
 
 
 def link_up_share(profile: str, link_up: str) -> float:

@@ -9,7 +9,8 @@ from moefabric.config.loader import load_fabric
 from moefabric.config.ocs import load_profile
 from moefabric.config.plugins import OCS_PROFILES, built_in_names
 from moefabric.core.errors import SpecError
-from moefabric.core.ocs import DARK_NS, DeviceProfile, UserAccount
+from moefabric.core.ocs import DARK_NS, DeviceProfile, RandomTime, UserAccount
+from moefabric.core.units import NS_PER_S
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric.plan import plan_fabric
 from moefabric.emulator.ocs.cross_connects import Refusal
@@ -50,11 +51,15 @@ def test_shipped_profiles_have_their_ports_and_settle_times() -> None:
     assert [(each.name, each.ports, each.settle.fixed_ns / 1e6) for each in profiles] == [
         ("calient-320", 320, 80),
         ("fast-10us", None, 0.01),
+        ("lightmatter-32", 32, 0.007),
         ("palomar-136", 136, 10),
+        ("plzt-16", 16, 0.00001),
         ("polatis-16x16", 16, 20),
         ("polatis-192x192", 192, 20),
         ("polatis-576", 576, 20),
         ("polatis-mixnet", 576, 36.11),
+        ("rotornet-128", 128, 0.01),
+        ("telescent-1008", 1008, 120_000),
     ]
 
 
@@ -82,7 +87,7 @@ def test_profile_file_is_named_by_its_path(tmp_path: Path) -> None:
         FABRIC.format(ocs=f"{{profile: {file}, startup: volatile, link_up: 5ms, link_down: true}}")
     )
     ocs = plan_fabric(load_fabric(path).build(), ManagementNetwork("198.18.0.0/24")).ocses[0].spec
-    assert (ocs.ports, ocs.settle_ns, ocs.link_up_ns, ocs.link_down) == (
+    assert (ocs.ports, ocs.settle_ns, ocs.link_up.fixed_ns, ocs.link_down) == (
         8,
         6_000_000,
         10_000_000,
@@ -101,6 +106,17 @@ def test_keys_beside_profile_override_it(tmp_path: Path) -> None:
     path.write_text(FABRIC.format(ocs="{profile: polatis-16x16, settle: 1ms, ports: 12}"))
     ocs = plan_fabric(load_fabric(path).build(), ManagementNetwork("198.18.0.0/24")).ocses[0].spec
     assert (ocs.ports, ocs.settle_ns, ocs.profile.settle.jitter_ns) == (12, 2_000_000, 10_000_000)
+
+
+def test_time_until_links_are_up_may_be_random(tmp_path: Path) -> None:
+    path = tmp_path / "fabric.yaml"
+    path.write_text(FABRIC.format(ocs="{link_up: {fixed: 5s, jitter: 1s, distribution: normal}}"))
+    ocs = load_fabric(path).build().regions[0].ocs
+    assert ocs is not None
+    assert ocs.link_up == RandomTime(10 * NS_PER_S, 2 * NS_PER_S, "normal")
+    path.write_text(FABRIC.format(ocs="{link_up: {fixed: 5s, colour: red}}"))
+    with pytest.raises(SpecError, match=r"link_up.colour: is not a key here"):
+        load_fabric(path)
 
 
 def test_load_profile_reports_all_errors(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from moefabric.core.errors import FabricError
-from moefabric.core.ocs import DeviceProfile, OpticalLoss, SettleTime
+from moefabric.core.ocs import DeviceProfile, OpticalLoss, RandomTime, SettleTime
 from moefabric.emulator.crossbar.crossbar import Lights, Ports
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
@@ -147,14 +147,28 @@ def test_port_state_goes_from_blocked_over_tuning_to_tuned() -> None:
 
 
 def test_link_up_time_delays_light_unless_links_go_down() -> None:
-    switch = Switch(link_up_ns=50 * MS)
+    switch = Switch(link_up={"fixed_ns": 50 * MS})
     switch.device.add([(1, 5)])
     assert switch.lit_ms() == {(1, 5): 75}
     assert switch.host.links == []
 
 
+def test_each_nic_draws_its_time_until_its_link_is_up() -> None:
+    link_up = {"fixed_ns": 50 * MS, "jitter_ns": 20 * MS}
+    switch, delayed = Switch(link_up=link_up, link_down=True), Switch(link_up=link_up)
+    for each in (switch, delayed):
+        each.device.add([(1, 5), (2, 6)])
+    links = {port + 4: (at_ns or 0) / MS for port, at_ns in switch.host.links[-1].items()}
+    assert links[5] != links[6]
+    assert all(55 <= at_ms <= 95 for at_ms in links.values())
+    assert set(switch.lit_ms().values()) == {25}
+    assert {port: at_ms for (_, port), at_ms in delayed.lit_ms().items()} == links
+    switch.device.add([(3, 7)])
+    assert switch.host.links[-1].keys() == {3}  # the other NICs keep their times
+
+
 def test_links_follow_received_light() -> None:
-    switch = Switch(link_up_ns=50 * MS, link_down=True)
+    switch = Switch(link_up={"fixed_ns": 50 * MS}, link_down=True)
     switch.device.add([(1, 6), (2, 5)])
     switch.timers.advance_ns(100 * MS)
     switch.device.add([(1, 6), (3, 8)])
@@ -336,7 +350,7 @@ def test_device_spec_survives_json() -> None:
     spec = DeviceSpec(
         DeviceProfile(name="x", settle=SettleTime(1, 2, "normal", "command", 3, 4, "together", 5)),
         "7",
-        8,
+        RandomTime(8, 9, "normal"),
         True,
         "10.0.0.1",
     )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.planner.arrays import Ints, circuit_counts, circuit_matrix
@@ -14,6 +15,7 @@ from moefabric.planner.even_circuits import (
     EVEN,
     EXPANDER,
     UNIFORM,
+    RandomCircuits,
     _random_graph,
     _second_eigenvalue,
     even_order,
@@ -21,7 +23,8 @@ from moefabric.planner.even_circuits import (
     uniform_order,
 )
 from moefabric.planner.nic_assignment import assign_nics
-from moefabric.planner.pair_order import Pair, PairOrderPolicy
+from moefabric.planner.pair_order import Pair
+from moefabric.planner.policy import Policy
 from moefabric.planner.static import ring_order
 from tests.support.fabrics import fabric
 
@@ -102,13 +105,29 @@ def test_expanders_connect_all_servers_if_each_has_two_circuits(ports: list[int]
     assert (reached > 0).all()
 
 
+def test_random_circuits_are_regular_and_depend_on_the_seed_alone() -> None:
+    wired = fabric(3, 1, regions=(8,))
+    region = wired.regions[0]
+    demands = [DemandMatrix(region.servers, np.full((8, 8), size)) for size in (1.0, 9.0)]
+    chosen = [
+        policy_named(name).circuits(wired, region, demand, CircuitSet())
+        for name in ("random", "random(seed=1)", "random(seed=2)")
+        for demand in demands
+    ]
+    assert chosen[0] == chosen[1] == chosen[2] == chosen[3] != chosen[4] == chosen[5]
+    for circuits in chosen:
+        assert circuit_matrix(region.servers, circuits).sum(axis=1).tolist() == [3] * 8
+
+
 def test_even_circuits_are_a_mesh_if_there_are_enough_nics() -> None:
     assert even_order([7] * 8) == uniform_order([7] * 8)
     assert even_order([6] * 8) == expander_order([6] * 8)
 
 
-@pytest.mark.parametrize("policy", [UNIFORM, EXPANDER, EVEN], ids=lambda policy: policy.name)
-def test_lit_circuits_stay_whatever_the_demand(policy: PairOrderPolicy) -> None:
+@pytest.mark.parametrize(
+    "policy", [UNIFORM, EXPANDER, RandomCircuits(), EVEN], ids=lambda policy: policy.name
+)
+def test_lit_circuits_stay_whatever_the_demand(policy: Policy) -> None:
     wired = fabric(3, 1)
     region = wired.regions[0]
     demands = [DemandMatrix(region.servers, np.full((4, 4), size)) for size in (1.0, 9.0)]

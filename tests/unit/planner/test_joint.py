@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
-from moefabric.core.ocs import Ocs
+from moefabric.core.ocs import Ocs, RandomTime
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.planner.arrays import Array, Ints, circuit_counts
@@ -152,7 +152,7 @@ def test_joint_keeps_circuits_if_moving_takes_longer_than_it_gains(
 
 def test_circuits_that_move_are_dark_until_their_links_are_up() -> None:
     wired = fabric(1, 4)
-    ocs = Ocs("ocs0", 24, settle_ns=2 * 10**9, link_up_ns=10**9)
+    ocs = Ocs("ocs0", 24, settle_ns=2 * 10**9, link_up=RandomTime(10**9))
     region = replace(wired.regions[0], ocs=ocs)
     assert moving_s(wired, region) == 3.0
     assert moving_s(replace(wired, scale=Scale(dilation=4.0)), region) == 0.75

@@ -18,6 +18,22 @@ from tests.support.paths import EXAMPLES
 SERVERS = ("s0", "s1", "s2", "s3")
 
 
+@pytest.mark.parametrize(
+    ("experiment", "layers"),
+    [("prototype", 7), ("prototype-llama-moe", 16), ("prototype-qwen-moe", 12)],
+)
+def test_prototypes_are_the_testbed_of_the_paper(experiment: str, layers: int) -> None:
+    """Its figure 10: 4 servers of 8 GPUs, 3 optical NICs and 1 electrical one, or 4 of these."""
+    spec = load_experiment(EXAMPLES / f"{experiment}.yaml")
+    fabrics = {choice.name: spec.build_fabric(choice, "x", Scale()) for choice in spec.fabrics}
+    assert spec.model.build().layers == layers
+    assert (fabrics["eps"].optical, fabrics["eps"].electrical) == (0, 4)
+    assert (fabrics["mixnet"].optical, fabrics["mixnet"].electrical) == (3, 1)
+    assert (fabrics["mixnet"].servers, fabrics["mixnet"].gpus) == (SERVERS, 8)
+    predicted = {one["fabric"]: one for one in predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]}
+    assert predicted["mixnet"]["all_to_all_vs_eps"] == pytest.approx(1.44, abs=0.04)
+
+
 @pytest.fixture(scope="module")
 def prototype() -> dict[str, Json]:
     said = predict_fabrics(load_experiment(EXAMPLES / "prototype.yaml"), EXAMPLES).to_json()

@@ -182,6 +182,29 @@ def test_transfers_too_short_for_the_start_of_agents_are_remarked() -> None:
     assert scale_remarks(loads, Scale(60, 2), "bpf", SPEED, 2) == [f"{remark}scale.dilation to 44"]
 
 
+@pytest.mark.parametrize(
+    ("profile", "dilation", "remedy"),
+    [
+        pytest.param("lightmatter-32", 100, "increase scale.dilation to 286", id="short"),
+        pytest.param("lightmatter-32", 286, "", id="stretched"),
+        pytest.param("telescent-1008", 1, "", id="long"),
+    ],
+)
+def test_dark_times_that_software_cannot_keep_are_remarked(
+    profile: str, dilation: float, remedy: str
+) -> None:
+    settings = [f"wiring.regions=[{{servers: 4, ocs: {{profile: {profile}, ports: 16}}}}]"]
+    settings.append(f"scale={{bytes: 1000, dilation: {dilation}}}")
+    found = experiment_scale(
+        load_experiment(EXAMPLES / "prototype.yaml", settings), EXAMPLES, "bpf"
+    )
+    dark = {
+        name: "".join(text.split(": ")[1] for text in texts if "circuits are dark" in text)
+        for name, texts in found.remarks.items()
+    }
+    assert dark == {"eps": "", "mixnet": remedy, "mixnet-spill": remedy, "static": ""}
+
+
 def test_frames_of_single_packets_need_slower_links() -> None:
     limited = replace(fabric(0, 4), queue=QueueLimit(100))
     single, many = (proposed([full(one, 0.0314)]) for one in (limited, fabric(0, 4)))

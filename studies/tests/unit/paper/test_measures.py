@@ -4,6 +4,7 @@ import pytest
 from moefabric_studies.paper.job import PaperJob
 from moefabric_studies.paper.loader import load_jobs
 from moefabric_studies.paper.other_hardware import (
+    link_up_s,
     link_up_share,
     mixnet_to_eps,
     nvl72_to_mixnet,
@@ -12,6 +13,8 @@ from moefabric_studies.paper.other_hardware import (
 )
 from moefabric_studies.paper.path_collisions import hashed_to_spread
 
+from moefabric.api.plugins import load_experiment
+from moefabric.api.testbeds import RandomTime
 from tests.support.paths import EXAMPLES
 
 JOBS = load_jobs(EXAMPLES / "paper/jobs.yaml")
@@ -57,6 +60,14 @@ def test_profile_of_the_testbed_has_the_times_of_the_figure() -> None:
     assert settle_ms("polatis-mixnet", 16, None) == pytest.approx(46.75, abs=0.3)
     assert settle_ms("polatis-mixnet", 1, 0.99) == pytest.approx(60, abs=2)
     assert ocs_ports("polatis-576") == 576
+
+
+def test_nics_of_the_example_take_as_long_as_those_of_the_figure() -> None:
+    ocs = load_experiment(EXAMPLES / "nic-activation.yaml").wiring.regions[0].ocs
+    assert ocs is not None
+    assert ocs.link_up == RandomTime(5_670_000_000, 284_000_000, "normal")
+    assert link_up_s("5.67s", "284ms", None) == pytest.approx(5.67, abs=0.02)
+    assert link_up_s("5.67s", "284ms", 0.99) == pytest.approx(6.33, abs=0.03)
 
 
 def test_nic_activation_dominates_the_control_cycle() -> None:

@@ -66,7 +66,7 @@ def test_new_package_passes_its_own_test_and_the_check(
         ("Best", "lower-case letters, digits and dashes are needed"),
         ("../up", "lower-case letters, digits and dashes are needed"),
         ("mixnet", "mixnet is a policy already"),
-        ("random", "random is a module of Python already"),
+        ("statistics", "statistics is a module of Python already"),
     ],
 )
 def test_name_that_cannot_be_taken_is_refused(tmp_path: Path, name: str, message: str) -> None:
