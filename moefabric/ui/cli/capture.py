@@ -13,7 +13,7 @@ import click
 
 from moefabric import FabricError, duration_ns
 from moefabric.api.commands import FILE
-from moefabric.ui.cli.command import CliCommand, completed, name_option
+from moefabric.ui.cli.command import CliCommand, name_option, part_argument
 from moefabric.ui.cli.options import parse_option, running_lab
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def parse_until(text: str | None) -> Until:
         "moefabric capture lab ocs0 -w ocs0.pcap --until reconfiguration",
     ],
 )
-@click.argument("place", shell_complete=completed("places"))
+@part_argument("place", "places")
 @click.option("--write", "-w", "file", type=FILE, help="The file. Default: PLACE.pcap.")
 @click.option(
     "--length", type=click.IntRange(1, 65_535), default=256, help="Bytes to keep of each frame."

@@ -14,7 +14,7 @@ from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.report.formatting import aligned
 from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
-from moefabric.ui.cli.command import CliCommand, completed, json_option, name_option
+from moefabric.ui.cli.command import CliCommand, completed, json_option, name_option, part_argument
 from moefabric.ui.cli.options import environment_option, placement_options, running_lab
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def check(context: click.Context, as_json: Path | None, name: str | None) -> Non
     cls=CliCommand,
     examples=["moefabric exec s0 -- ping -c 3 10.0.1.1", "moefabric exec lab s0 -- iperf3 -s"],
 )
-@click.argument("server", shell_complete=completed("servers"))
+@part_argument("server", "servers")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @environment_option
 @name_option
@@ -180,7 +180,7 @@ def exec_(
         "moefabric light --none",
     ],
 )
-@click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...", shell_complete=completed("circuits"))
+@part_argument("circuits", "circuits", nargs=-1, metavar="[CIRCUIT]...")
 @click.option(
     "--demand",
     type=FILE,
@@ -243,7 +243,7 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
 
 
 @click.command(cls=CliCommand, examples=["moefabric ocs", "moefabric ocs lab ocs1 --all"])
-@click.argument("ocs_name", metavar="[OCS]", default="ocs0", shell_complete=completed("ocses"))
+@part_argument("ocs_name", "ocses", metavar="[OCS]", default="ocs0")
 @click.option("--all", "all_ports", is_flag=True, help="Show ports without cross-connect, too.")
 @name_option
 @json_option

@@ -24,10 +24,34 @@ def fabric_names() -> list[str]:
 def _fabric(context: click.Context) -> Fabric:
     """Return the running fabric that the words before mean."""
     from moefabric.api.running_fabrics import running_fabric
+
+    return _wired(running_fabric(context.params.get("name")))
+
+
+def _wired(name: str) -> Fabric:
     from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
-    run_dir = RunDirectory.of_fabric(running_fabric(context.params.get("name")))
-    return FabricWiring.from_json(run_dir.wiring_file.read_bytes()).fabric
+    return FabricWiring.from_json(RunDirectory.of_fabric(name).wiring_file.read_bytes()).fabric
+
+
+def fault_of_part(word: str) -> str:
+    """Return why a word is no part of any running fabric; empty if it may be one.
+
+    NICs, GPUs, links and circuits, which are written otherwise than fabrics, are not looked up.
+    """
+    from moefabric.api.running_fabrics import neither
+
+    names = [] if {*word} & {*"/~"} else fabric_names()
+    parts = dict[str, None]()
+    try:
+        for fabric in map(_wired, names):
+            parts |= dict.fromkeys([*fabric.servers, *fabric.leaves, *fabric.spines])
+            parts |= dict.fromkeys(ocs.name for ocs in fabric.ocses.values())
+            parts |= dict.fromkeys(region.name for region in fabric.regions)
+    except (MoefabricError, OSError):  # a fabric comes up or ends
+        return ""
+    parts |= dict.fromkeys(["management", "eps"])
+    return neither(word, [*parts]) if names and word not in parts else ""
 
 
 def _servers(context: click.Context, _incomplete: str) -> list[str]:
