@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from moefabric.core.errors import SpecError
@@ -60,6 +62,18 @@ def test_uneven_all_to_all_is_as_long_as_its_busiest_port() -> None:
             for row in rows
         ]
         assert collective_bytes(nodes) == busiest
+
+
+def test_even_all_to_all_of_many_ranks_needs_no_matrix() -> None:
+    """A matrix of 9,216 ranks would take 680 MB."""
+    nodes = [Node(0, "collective", size=9216, collective="all_to_all")] * 9216
+    larger = Node(0, "collective", size=2 * 9216, collective="all_to_all")
+    tracemalloc.start()
+    try:
+        assert (collective_bytes(nodes), collective_bytes([larger, *nodes[1:]])) == (9215, 18430)
+        assert tracemalloc.get_traced_memory()[1] < 5e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_ranks_that_wait_for_each_other_are_named() -> None:
