@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from moefabric import FabricError, duration_ns
-from moefabric.api.commands import FILE
+from moefabric.api.commands import FILE, check_writable
 from moefabric.ui.cli.command import CliCommand, name_option, part_argument
 from moefabric.ui.cli.options import parse_option, running_lab
 
@@ -93,6 +93,7 @@ def capture(
     ports, an OCS, for its management, or `management`, for controllers and switches. In the file,
     frames of optical NICs have the circuit that was lit as their comment.
     """
+    check_writable(file)
     lab, stopped = running_lab(name), threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.set())

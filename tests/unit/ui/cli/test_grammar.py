@@ -268,6 +268,13 @@ def test_list_of_no_fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert moefabric("list", "--json").output == "[]\n"
 
 
+@pytest.mark.usefixtures("two_running")
+def test_capture_into_no_folder_says_how_to_make_it(tmp_path: Path) -> None:
+    file = tmp_path / "none" / "deeper" / "x.pcap"
+    refused = moefabric("capture", "lab", "s0/o0", "-w", str(file))
+    assert (refused.exit_code, f"mkdir -p {file.parent}" in refused.output) == (2, True)
+
+
 # --- JSON ----------------------------------------------------------------------------------------
 
 
