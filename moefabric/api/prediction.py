@@ -6,8 +6,9 @@ Frames need pandas, which is optional: the extra `frames` installs it.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from moefabric.core.errors import SpecError, missing_package
+from moefabric.core.errors import SpecError
 from moefabric.results import model
+from moefabric.runtime.missing_package import missing_package
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,6 @@ MoefabricError
 """
 
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from traceback import walk_tb
 from typing import Final
@@ -108,12 +107,6 @@ class UnconfirmedError(ControlError):
     def __init__(self, message: str, switches: Iterable[str]) -> None:
         self.switches = frozenset(switches)
         super().__init__(message)
-
-
-def missing_package(what: str, *packages: str) -> UnsupportedError:
-    """Return the error of something that needs packages which this Python doesn't have."""
-    remedy = f"{sys.executable} -m pip install {' '.join(packages)}"
-    return UnsupportedError(f"{what} needs {' and '.join(packages)}: {remedy}")
 
 
 def some_of(names: Sequence[str], most: int = 24) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.core.errors import TraceError, missing_package
+from moefabric.core.errors import TraceError
+from moefabric.runtime.missing_package import missing_package
 from moefabric.traces.files import parse_json, read_text
 from moefabric.traces.formats import trace_reader
 from moefabric.traces.gating_files import (

@@ -22,8 +22,9 @@ from pydantic import ValidationError
 
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
 from moefabric.api.sweeps.results import RECORDS, RunRecord, read_records, result_figures
-from moefabric.core.errors import OutputError, SpecError, missing_package
+from moefabric.core.errors import OutputError, SpecError
 from moefabric.runtime.atomic_file import append_lines, output_error, write_whole
+from moefabric.runtime.missing_package import missing_package
 
 _TABLE: Final = "table.jsonl"
 

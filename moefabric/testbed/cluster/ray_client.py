@@ -11,7 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from moefabric.core.errors import UnsupportedError, missing_package
+from moefabric.core.errors import UnsupportedError
+from moefabric.runtime.missing_package import missing_package
 from moefabric.runtime.scratch_folder import scratch_folder
 
 NAMESPACE: Final = "moefabric"
