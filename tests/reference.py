@@ -40,7 +40,7 @@ def commands_page() -> str:
         "| 2 | wrong usage |",
         "| 3 | measurements that can't be trusted |",
         "| 4 | a regression (`compare`) |",
-        "| 130 | interrupted; nothing is left running |",
+        "| 130 | interrupted; nothing that the command started runs on |",
         "",
     ]
     for title, names in SECTIONS.items():

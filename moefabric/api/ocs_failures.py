@@ -31,7 +31,7 @@ def usage_fault(kind: str | None, arguments: Sequence[str]) -> str:
     if arguments and not parameters:
         return f"{kind} takes no arguments"
     if parameters and (not arguments or (len(arguments) > 1 and not parameters.endswith("..."))):
-        return f"{kind} {parameters}"
+        return f"{kind} needs its arguments: {kind} {parameters}"
     return ""
 
 

@@ -6,8 +6,9 @@ Frames need pandas, which is optional: the extra `frames` installs it.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from moefabric.core.errors import SpecError, UnsupportedError
+from moefabric.core.errors import SpecError
 from moefabric.results import model
+from moefabric.runtime.missing_package import missing_package
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +73,5 @@ def frame(rows: Iterable[Row]) -> "pd.DataFrame":
     try:
         import pandas as pd
     except ImportError as error:
-        raise UnsupportedError(
-            "frames need pandas: install moefabric[frames], or pandas itself"
-        ) from error
+        raise missing_package("a frame", "pandas") from error
     return pd.DataFrame(list(rows))

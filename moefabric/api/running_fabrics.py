@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, some_of
 from moefabric.emulator.fabric.run_directories import (
     fabrics_in_use,
     holder_pid,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from moefabric.results.parts import Json
 
 __all__ = [
-    "RunningFabric", "listed_fabrics", "not_up", "removable_fabric", "remove_fabric",
+    "RunningFabric", "listed_fabrics", "neither", "not_up", "removable_fabric", "remove_fabric",
     "running_fabric", "running_fabrics", "running_names",
 ]  # fmt: skip
 
@@ -79,8 +79,21 @@ def _listed(run_dir: RunDirectory) -> RunningFabric:
 
 def not_up(name: str) -> str:
     """Return the message for a fabric that doesn't run, with those that do."""
+    from moefabric.config.input_file import did_you_mean  # slow to import, and not needed by help
+
     others = f"; {running} up" if (running := running_names()) else ""
-    return f"{name} is not up: start it with `moefabric up FABRIC.yaml`{others}"
+    alike = did_you_mean(name, running_fabrics())
+    return f"{name} is not up: start it with `moefabric up FABRIC.yaml`{others}{alike}"
+
+
+def neither(word: str, known: Sequence[str]) -> str:
+    """Return the message for a word that is neither a known name nor that of a running fabric."""
+    from moefabric.config.input_file import did_you_mean
+
+    running = running_names()
+    either = f"; no fabric {word} is up either: {running} up" if running else ""
+    alike = did_you_mean(word, [*running_fabrics(), *known])
+    return f"{word} is none of {some_of(known)}{either}{alike}"
 
 
 def running_names() -> str:

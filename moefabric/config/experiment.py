@@ -318,6 +318,20 @@ class ExperimentSpec(section.Document):
 
         return [list(group) for _, group in groupby(sorted(self.fabrics, key=key), key=key)]
 
+    def notes(self) -> Iterator[str]:
+        """Yield what the model assumes, and NICs that may be a slip."""
+        yield from self.model.build().notes
+        gpus = self.wiring.gpus_per_server
+        for place, choice in enumerate(self.fabrics):
+            here = f"{choice.name} (fabrics[{place}])"
+            nics = choice.circuit_nics + choice.electrical
+            if choice.policy == "eps" and choice.optical:
+                unused = f"none of the {choice.optical} optical NICs of a server"
+                yield f"{here}: the policy eps uses {unused}, which the prices include"
+            if nics > gpus:
+                usual = "where one for each GPU is usual"
+                yield f"{here}: {nics} NICs for {gpus} GPUs in each server, {usual}"
+
     def given_scale(self) -> Scale | None:
         """Return the scale of the file; None if it is chosen for the machine.
 

@@ -43,14 +43,16 @@ def kind_of(document: object) -> str:
 
 
 def refuse_other_kind(path: Path, needed: str) -> None:
-    """Refuse a file that can be read and is of another kind.
+    """Refuse a file that can be read and is empty or of another kind.
 
     Args:
         needed: The kind that is needed.
 
     Raises:
-        SpecError: If it is of another kind; it names the command that takes it.
+        SpecError: If it is; it names the command that takes another kind.
     """
+    if path.is_file() and not path.stat().st_size:
+        raise SpecError([(str(path), f"is empty; {_KINDS[needed][2]} is needed")])
     kind = "result" if _is_result(path) else ""
     with suppress(SpecError):
         kind = kind or kind_of(read_yaml(path))

@@ -104,7 +104,7 @@ def run(
     scale = experiment_scale(spec, folder, switches)
     for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
         reporter.show_message(f"warning: {remark}")
-    for note in spec.model.build().notes:
+    for note in spec.notes():
         reporter.show_message(f"note: {note}")
     reporter.show_message(run_estimate(spec, scale, trains=trains))
     inputs = experiment_inputs(spec, folder)

@@ -76,7 +76,7 @@ def _notes(spec: ExperimentSpec, *, moving: bool) -> Iterator[str]:
         f"assumed: {control}the planned rates; the prediction beside a run takes the control times "
         "that it measured and the paces that it ordered"
     )
-    yield from spec.model.build().notes
+    yield from spec.notes()
     source = spec.gating.generator or (spec.gating.file.name if spec.gating.file else "")
     if "decode" in source:
         yield f"{source}: an iteration holds a backward pass, since moefabric models training only"

@@ -462,7 +462,10 @@ def read_run(path: Path) -> RunResult:
         first = error.errors()[0]
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
         place = "".join(steps).removeprefix(".")
-        raise SpecError([(f"{path}: {place}" if place else str(path), first["msg"])]) from error
+        if not place:
+            message = f"{first['msg']}; `moefabric run --json` writes a result"
+            raise SpecError([(str(path), message)]) from error
+        raise SpecError([(f"{path}: {place}", first["msg"])]) from error
     if not result.results:  # all fields of a run may be missing
         refuse_other_kind(path, "result")
     return result

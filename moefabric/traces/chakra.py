@@ -73,19 +73,20 @@ def _graph(path: Path) -> ExecutionGraph:
     files = rank_files(path)
     sources = {rank: _source(file) for rank, file in files.items()}
     groups = _groups_of_file(path, next(iter(files.values())), len(files))
-    names: dict[str, str] = {}
+    named_numbers: dict[Any, None] = {}  # of each file, which has all of them
     title, notes = path.name, list[str]()
     for source in sources.values():
         facts = schema.attribute_values(source.metadata)
         title = str(facts.get("moefabric_name", title))
-        names |= dict(_pairs(facts.get("moefabric_groups", ())))
+        named_numbers |= dict.fromkeys(_list(facts.get("moefabric_groups", ())))
         notes += [str(note) for note in _list(facts.get("moefabric_notes", ()))]
         for name, members in _groups_of_metadata(source, len(files)):
             groups.setdefault(name, members)
+    names, known = dict(_pairs(tuple(named_numbers))), frozenset(groups)
     ranks: dict[int, tuple[Node, ...]] = {}
     for rank in files:
         source = sources.pop(rank)  # frees its messages
-        nodes = _Rank(source, frozenset(groups), names)
+        nodes = _Rank(source, known, names)
         ranks[rank] = nodes.nodes()
         notes += nodes.notes
     named = {names.get(name, name): members for name, members in groups.items()}

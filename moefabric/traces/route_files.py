@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric.core.errors import TraceError, UnsupportedError
+from moefabric.core.errors import TraceError
+from moefabric.runtime.missing_package import missing_package
 from moefabric.traces.files import parse_json, read_text
 from moefabric.traces.formats import trace_reader
 from moefabric.traces.gating_files import (
@@ -123,8 +124,7 @@ class ParquetRoutesReader:
             parquet = import_module("pyarrow.parquet")
             errors = import_module("pyarrow").ArrowException
         except ImportError as error:
-            message = f"{path}: Parquet needs pyarrow: pip install 'moefabric[parquet]'"
-            raise UnsupportedError(message) from error
+            raise missing_package(f"{path}: Parquet", "pyarrow") from error
         if path.is_file():
             files = [(0, 0, path)]
         else:

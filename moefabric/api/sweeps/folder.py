@@ -22,8 +22,9 @@ from pydantic import ValidationError
 
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
 from moefabric.api.sweeps.results import RECORDS, RunRecord, read_records, result_figures
-from moefabric.core.errors import OutputError, SpecError, UnsupportedError
+from moefabric.core.errors import OutputError, SpecError
 from moefabric.runtime.atomic_file import append_lines, output_error, write_whole
+from moefabric.runtime.missing_package import missing_package
 
 _TABLE: Final = "table.jsonl"
 
@@ -159,10 +160,7 @@ def parquet_modules() -> tuple[Any, Any]:
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
-        raise UnsupportedError(
-            "Parquet needs pyarrow: run `packaging/setup cluster`, or "
-            "`pip install 'moefabric[cluster]'`"
-        ) from error
+        raise missing_package("a sweep's table", "pyarrow", "ray") from error
 
 
 def uniform_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

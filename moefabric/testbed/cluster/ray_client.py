@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from moefabric.core.errors import UnsupportedError
+from moefabric.runtime.missing_package import missing_package
 from moefabric.runtime.scratch_folder import scratch_folder
 
 NAMESPACE: Final = "moefabric"
@@ -55,10 +56,7 @@ def load_ray() -> ModuleType:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            "Ray is not installed: run `packaging/setup cluster`, or "
-            "`pip install 'moefabric[cluster]'`"
-        ) from error
+        raise missing_package("a sweep or a cluster", "ray", "pyarrow") from error
     module: ModuleType = ray
     return module
 

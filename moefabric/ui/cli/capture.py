@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from moefabric import FabricError, duration_ns
-from moefabric.api.commands import FILE
-from moefabric.ui.cli.command import cli_command, completed, name_option
+from moefabric.api.commands import FILE, check_writable
+from moefabric.ui.cli.command import cli_command, name_option, part_argument
 from moefabric.ui.cli.options import parse_option, running_lab
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def parse_until(text: str | None) -> Until:
     "moefabric capture s0/o0~s1/o0 --until 10MB --summary",
     "moefabric capture lab ocs0 -w ocs0.pcap --until reconfiguration",
 )
-@click.argument("place", shell_complete=completed("places"))
+@part_argument("place", "places")
 @click.option("--write", "-w", "file", type=FILE, help="The file. Default: PLACE.pcap.")
 @click.option(
     "--length", type=click.IntRange(1, 65_535), default=256, help="Bytes to keep of each frame."
@@ -90,6 +90,7 @@ def capture(
     ports, an OCS, for its management, or `management`, for controllers and switches. In the file,
     frames of optical NICs have the circuit that was lit as their comment.
     """
+    check_writable(file)
     lab, stopped = running_lab(name), threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.set())

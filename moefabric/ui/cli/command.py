@@ -4,15 +4,13 @@ A command on a running fabric takes the fabric's name by `--name NAME`, by the e
 `MOEFABRIC_FABRIC`, or as its first word. `--json` prints JSON, and `--json=FILE` writes it.
 """
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from moefabric.api.commands import FILE, STANDARD_OUTPUT
-from moefabric.core.errors import FabricError, MoefabricError
+from moefabric.core.errors import FabricError
 from moefabric.runtime.run_directory import FABRIC_VARIABLE
 
 if TYPE_CHECKING:
@@ -20,17 +18,6 @@ if TYPE_CHECKING:
 
 _NAME: Final = "--name"
 _JSON: Final = "--json"
-_FABRIC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-class _FabricContext(click.Context):
-    """The context of a command on a fabric.
-
-    Attributes:
-        doubtful: The first word, if it may be a wrong name of a fabric; else empty.
-    """
-
-    doubtful: str = ""
 
 
 class CliCommand(click.Command):
@@ -42,22 +29,13 @@ class CliCommand(click.Command):
         **keys: As of click's class.
     """
 
-    context_class = _FabricContext
-
     def __init__(self, *args: Any, examples: Sequence[str] = (), **keys: Any) -> None:
         super().__init__(*args, **keys)
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse words in which the fabric and the file of `--json` have their options."""
-        words = _with_fabric(self, ctx, _with_json_file(self, args))
-        with _explaining(ctx):
-            return super().parse_args(ctx, words)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and explain errors about a wrong name of a fabric."""
-        with _explaining(ctx):
-            return super().invoke(ctx)
+        return super().parse_args(ctx, _with_fabric(self, ctx, _with_json_file(self, args)))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Return completions, with the names of fabrics while none is given."""
@@ -131,10 +109,38 @@ def completed(kind: str) -> "Callable[[click.Context, click.Parameter, str], lis
 name_option = click.option(
     _NAME,
     envvar=FABRIC_VARIABLE,
+    is_eager=True,  # parts are those of this fabric
     callback=_fabric_name,
     shell_complete=completed("fabrics"),
     help=f"The fabric, if several are up; also the first word, or {FABRIC_VARIABLE}.",
 )
+
+
+def part_argument(name: str, kind: str = "", **keys: Any) -> Callable[[Any], Any]:
+    """Return an argument that is a part of a running fabric, such as a server.
+
+    Args:
+        name: Of the argument.
+        kind: That of the values which a shell completes; empty for none.
+        **keys: As of `click.argument`.
+    """
+    completer = completed(kind) if kind else None
+    return click.argument(name, callback=_part, shell_complete=completer, **keys)
+
+
+def _part(context: click.Context, argument: click.Parameter, value: Any) -> Any:
+    """Return the part or parts, the first of which may be a mistyped name of a fabric.
+
+    Raises:
+        FabricError: If no fabric is named, and it can't be a part of any that runs.
+    """
+    words = [value] if isinstance(value, str) else value
+    if words and context.params.get("name") is None and is_typed(context, argument.name or ""):
+        from moefabric.ui.cli.values import fault_of_part
+
+        if message := fault_of_part(words[0]):
+            raise FabricError(message)
+    return value
 
 
 def _takes_fabric(command: click.Command) -> bool:
@@ -149,6 +155,7 @@ def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) ->
 
     Raises:
         click.UsageError: If the command takes no other words, and `--name` is given, too.
+        click.UsageError: Or if a group has no such command, and no such fabric runs.
         FabricError: If no fabric has the name before a group's command.
     """
     place, is_named = _first_word(command, ctx, args) if _takes_fabric(command) else (None, False)
@@ -161,10 +168,10 @@ def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) ->
         if word in command.commands:
             return args
         is_name = word in running_fabrics.running_fabrics()
-        if not (is_name or is_named) and args[place + 1 : place + 2] in (
-            [c] for c in command.commands
-        ):
-            raise FabricError(running_fabrics.not_up(word))
+        if not (is_name or is_named or ctx.resilient_parsing):
+            if not command.commands.keys().isdisjoint(args[place + 1 : place + 2]):
+                raise FabricError(running_fabrics.not_up(word))
+            raise click.UsageError(running_fabrics.neither(word, [*command.commands]), ctx)
         takes_words = True
     else:
         takes_words = any(isinstance(one, click.Argument) for one in command.params)
@@ -173,54 +180,7 @@ def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) ->
         if not takes_words:
             raise click.UsageError(f"the fabric is named twice: {word}, and by {_NAME}", ctx)
         return args
-    if not is_name and isinstance(ctx, _FabricContext) and _may_name(command, word):
-        ctx.doubtful = word
     return [_NAME, word, *rest] if is_name else args
-
-
-def _may_name(command: click.Command, word: str) -> bool:
-    """Return whether the first word of a command may be a name, and is none of its choices."""
-    first = next((one for one in command.params if isinstance(one, click.Argument)), None)
-    is_text = first is None or first.type is click.STRING
-    return is_text and _FABRIC_NAME.fullmatch(word) is not None
-
-
-@contextmanager
-def _explaining(ctx: click.Context) -> Iterator[None]:
-    """Say of an error about a first word that no fabric of that name is up."""
-    try:
-        yield
-    except (click.UsageError, MoefabricError) as error:
-        word = ctx.doubtful if isinstance(ctx, _FabricContext) else ""
-        message = error.format_message() if isinstance(error, click.UsageError) else str(error)
-        if not word or _is_part_of_fabric(word):
-            raise
-        from moefabric.api.running_fabrics import not_up, running_names
-
-        if isinstance(error, click.UsageError) and "unexpected extra argument" in message:
-            raise FabricError(not_up(word)) from error
-        running = running_names()
-        if not running or not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", message):
-            raise
-        more = f"{message.rstrip('.')}; no fabric {word} is up either: {running} up"
-        if isinstance(error, click.UsageError):
-            raise click.UsageError(more, error.ctx) from error
-        raise FabricError(more) from error
-
-
-def _is_part_of_fabric(word: str) -> bool:
-    """Return whether a fabric that runs has a server, switch, OCS or region of this name."""
-    from moefabric.api.lab import Lab
-    from moefabric.api.running_fabrics import running_fabrics
-
-    for name in running_fabrics():
-        with suppress(MoefabricError, OSError):
-            fabric = Lab(name).fabric
-            ocses = (ocs.name for ocs in fabric.ocses.values())
-            regions = (region.name for region in fabric.regions)
-            if word in {*fabric.servers, *fabric.leaves, *fabric.spines, *ocses, *regions}:
-                return True
-    return False
 
 
 def _first_word(

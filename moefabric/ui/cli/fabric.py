@@ -14,7 +14,7 @@ from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.report.formatting import aligned
 from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
-from moefabric.ui.cli.command import cli_command, completed, json_option, name_option
+from moefabric.ui.cli.command import cli_command, json_option, name_option, part_argument
 from moefabric.ui.cli.options import (
     environment_option,
     placement_options,
@@ -152,7 +152,7 @@ def check(context: click.Context, as_json: Path | None, name: str | None) -> Non
     name="exec",
     context_settings={"ignore_unknown_options": True},
 )
-@click.argument("server", shell_complete=completed("servers"))
+@part_argument("server", "servers")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @environment_option
 @name_option
@@ -177,7 +177,7 @@ def exec_(
     "moefabric light lab --demand demand.json --policy spill",
     "moefabric light --none",
 )
-@click.argument("circuits", nargs=-1, metavar="[CIRCUIT]...", shell_complete=completed("circuits"))
+@part_argument("circuits", "circuits", nargs=-1, metavar="[CIRCUIT]...")
 @click.option(
     "--demand",
     type=FILE,
@@ -237,7 +237,7 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
 
 
 @cli_command("moefabric ocs", "moefabric ocs lab ocs1 --all")
-@click.argument("ocs_name", metavar="[OCS]", default="ocs0", shell_complete=completed("ocses"))
+@part_argument("ocs_name", "ocses", metavar="[OCS]", default="ocs0")
 @click.option("--all", "all_ports", is_flag=True, help="Show ports without cross-connect, too.")
 @name_option
 @json_option

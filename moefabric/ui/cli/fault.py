@@ -10,7 +10,7 @@ from moefabric.api.commands import print_result
 from moefabric.api.ocs_failures import LOSS_DB, OCS_FAULTS, number, usage_fault
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.results.parts import Json
-from moefabric.ui.cli.command import cli_group, completed, json_option, name_option
+from moefabric.ui.cli.command import cli_group, json_option, name_option, part_argument
 from moefabric.ui.cli.options import ocs_option, running_lab
 
 _ALL: Final = "all"
@@ -72,9 +72,7 @@ def _add_hardware_command(kind: FailureKind) -> None:
         help=traits.description,
         examples=[f"moefabric fault {kind} {traits.example}", f"moefabric fault {kind} --clear"],
     )
-    @click.argument(
-        traits.components, nargs=-1, metavar=metavar, shell_complete=completed(traits.components)
-    )
+    @part_argument(traits.components, traits.components, nargs=-1, metavar=metavar)
     @_clear_option
     @name_option
     @json_option
@@ -102,7 +100,7 @@ for _kind in INJECTABLE:
     short_help="Let GPUs fail.",
     examples=["moefabric fault gpu s1/3", "moefabric fault gpu s1/3 --clear"],
 )
-@click.argument("gpus", nargs=-1, required=True, metavar="GPU...")
+@part_argument("gpus", nargs=-1, required=True, metavar="GPU...")
 @click.option("--clear", is_flag=True, help="Let the GPUs work again.")
 @name_option
 def gpu(gpus: tuple[str, ...], clear: bool, name: str | None) -> None:
@@ -119,7 +117,7 @@ def gpu(gpus: tuple[str, ...], clear: bool, name: str | None) -> None:
     short_help="Kill or suspend a controller.",
     examples=["moefabric fault controller r0 --kill", "moefabric fault controller eps --stop"],
 )
-@click.argument("region")
+@part_argument("region")
 @click.option(
     "--kill", "action", flag_value="killed", help="Kill its process, which is started again."
 )

@@ -156,7 +156,9 @@ class _ErrorReportingGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("moefabric: interrupted; nothing is left running", err=True)
+            click.echo(
+                "moefabric: interrupted; nothing that this command started runs on", err=True
+            )
             sys.exit(_INTERRUPTED)
 
 

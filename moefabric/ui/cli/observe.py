@@ -108,6 +108,7 @@ def metrics(name: str | None, listen: tuple[str, int], *, once: bool) -> None:
     from moefabric.ui.dashboard.server import address, listening_socket
     from moefabric.ui.metrics.collector import FabricCollector, is_loopback, serve
 
+    _check_up(name)
     collector = FabricCollector(name)
     if once:
         click.echo(generate_latest(collector), nl=False)
@@ -171,9 +172,18 @@ def dashboard(name: str | None, listen: tuple[str, int], results: Path) -> None:
     from moefabric.ui.dashboard.server import Dashboard, listening_socket, serve
     from moefabric.ui.metrics.collector import FabricCollector
 
-    if name is not None and name not in running_fabrics():
-        raise FabricError(not_up(name))
+    _check_up(name)
     with listening_socket(*listen) as listener:
         metrics = partial(generate_latest, FabricCollector(name))
         shown = Dashboard(RunningFabrics(name), SavedRuns(results), metrics)
         serve(shown, listener, lambda link: click.echo(f"dashboard: {link}"))
+
+
+def _check_up(name: str | None) -> None:
+    """Check the name of a fabric, if one is given.
+
+    Raises:
+        FabricError: If no fabric of this name runs.
+    """
+    if name is not None and name not in running_fabrics():
+        raise FabricError(not_up(name))

@@ -1,6 +1,8 @@
 """`moefabric trace`: traces of other tools, and traffic in the formats of other simulators."""
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,6 +62,16 @@ def _read(path: Path, form: str, ranks: int | None) -> tuple[str, "ExecutionGrap
     return reader.name, fold(content, ranks)
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Do without the search for cycles, which would visit each of a million operations often."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 @trace.command(
     short_help="Say what traces hold.",
     examples=[
@@ -82,9 +94,10 @@ def info(
     from moefabric.traces.summary import summary_document
 
     documents = []
-    for file in files:
-        name, content = _read(file, form, ranks)
-        documents.append({"file": str(file), **summary_document(content, name, rate)})
+    with _uncollected():
+        for file in files:
+            name, content = _read(file, form, ranks)
+            documents.append({"file": str(file), **summary_document(content, name, rate)})
     lines = [line for document in documents for line in _info_lines(document)]
     print_result(documents if len(documents) > 1 else documents[0], lines, as_json=as_json)
 

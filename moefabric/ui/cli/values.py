@@ -10,7 +10,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from moefabric.api.running_fabrics import running_fabric, running_fabrics
+from moefabric.api.running_fabrics import neither, running_fabric, running_fabrics
 from moefabric.config.plugins import POLICIES, plugin_names
 from moefabric.core.errors import MoefabricError
 from moefabric.core.topology import Fabric
@@ -19,8 +19,29 @@ from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 def _fabric(context: click.Context) -> Fabric:
     """Return the running fabric that the words before mean."""
-    run_dir = RunDirectory.of_fabric(running_fabric(context.params.get("name")))
-    return FabricWiring.from_json(run_dir.wiring_file.read_bytes()).fabric
+    return _wired(running_fabric(context.params.get("name")))
+
+
+def _wired(name: str) -> Fabric:
+    return FabricWiring.from_json(RunDirectory.of_fabric(name).wiring_file.read_bytes()).fabric
+
+
+def fault_of_part(word: str) -> str:
+    """Return why a word is no part of any running fabric; empty if it may be one.
+
+    NICs, GPUs, links and circuits, which are written otherwise than fabrics, are not looked up.
+    """
+    names = [] if {*word} & {*"/~"} else running_fabrics()
+    parts = dict[str, None]()
+    try:
+        for fabric in map(_wired, names):
+            parts |= dict.fromkeys([*fabric.servers, *fabric.leaves, *fabric.spines])
+            parts |= dict.fromkeys(ocs.name for ocs in fabric.ocses.values())
+            parts |= dict.fromkeys(region.name for region in fabric.regions)
+    except (MoefabricError, OSError):  # a fabric comes up or ends
+        return ""
+    parts |= dict.fromkeys(["management", "eps"])
+    return neither(word, [*parts]) if names and word not in parts else ""
 
 
 def _nodes(context: click.Context, *, servers: bool) -> list[str]:

@@ -73,7 +73,9 @@ class Node:
 Place = tuple[int, int]
 """Rank and number of an operation."""
 _Meeting = str | tuple[int, ...]
-"""A group; sender, receiver and tag of messages; or the place of a computation."""
+"""A group; or sender, receiver and tag of messages."""
+_Members = list[tuple[int, Node]]
+"""Operations that end together, with their ranks."""
 
 
 @dataclass(frozen=True)
@@ -161,24 +163,31 @@ class ExecutionGraph:
         message, the sender's first; or a single computation. Collectives come first, group by
         group. The n-th operation of one rank meets the n-th of the others.
         """
-        met: defaultdict[tuple[_Meeting, int], list[tuple[int, Node]]] = defaultdict(list)
+        met: dict[_Meeting, list[_Members]] = {name: [] for name in self.groups}
+        others: list[_Members] = []
         for rank, nodes in self.ranks.items():
             counts = Counter[tuple[NodeKind, _Meeting]]()
             for node in nodes:
-                meeting: _Meeting = node.group if node.kind == "collective" else (rank, node.number)
-                if node.kind in {"send", "receive"}:
+                if node.kind == "compute":
+                    others.append([(rank, node)])
+                    continue
+                meeting: _Meeting = node.group
+                if node.kind != "collective":
                     ends = (rank, node.peer) if node.kind == "send" else (node.peer, rank)
                     meeting = *ends, node.tag
-                met[meeting, counts[node.kind, meeting]].append((rank, node))
+                index, own = counts[node.kind, meeting], met.setdefault(meeting, [])
                 counts[node.kind, meeting] += 1
-        groups: dict[_Meeting, tuple[int, ...]] = dict(self.groups.items())
-        order = {name: place for place, name in enumerate(groups)}
-        for meeting, index in sorted(met, key=lambda key: order.get(key[0], len(order))):
-            place = {rank: number for number, rank in enumerate(groups.get(meeting, ()))}
-            yield sorted(
-                met[meeting, index],
-                key=lambda member: (member[1].kind == "receive", place.get(member[0], 0)),
-            )
+                if index == len(own):
+                    own.append([])
+                    if node.kind != "collective":
+                        others.append(own[-1])
+                own[index].append((rank, node))
+        for name, ranks in self.groups.items():
+            place = {rank: number for number, rank in enumerate(ranks)}
+            for members in met[name]:
+                yield sorted(members, key=lambda member: place.get(member[0], 0))
+        for members in others:
+            yield sorted(members, key=lambda member: member[1].kind == "receive")
 
     def _calls_of(self, group: str, rank: int) -> Iterator[tuple[CollectiveKind | None, int]]:
         for node in self.ranks.get(rank, ()):

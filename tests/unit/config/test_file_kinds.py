@@ -56,6 +56,14 @@ def test_another_kind_of_file_names_its_command(
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("read", [Result.load, read_demand, trace_reader])
+def test_an_empty_file_is_called_empty(read: Callable[[Path], object], tmp_path: Path) -> None:
+    file = tmp_path / "empty.json"
+    file.touch()
+    with pytest.raises(SpecError, match=r"empty\.json: is empty; .* is needed$"):
+        read(file)
+
+
 def test_a_prediction_is_no_result(tmp_path: Path) -> None:
     file = tmp_path / "predicted.json"
     file.write_text(json.dumps({"experiment": "x", "inputs": [], "fabrics": []}))

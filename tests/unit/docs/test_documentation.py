@@ -40,6 +40,12 @@ def test_relative_links_and_paths_exist(page: Path) -> None:
     assert absent == []
 
 
+def test_setup_installs_the_program_that_lines_to_paste_need() -> None:
+    pages = [page.name for page in PAGES if "| nc -q1 " in page.read_text()]
+    assert len(pages) >= 4
+    assert "netcat-openbsd" in (ROOT / "packaging/debian-run.txt").read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("guide", "example"), [("compare-fabrics", "training"), ("sweep", "sweep/nic-rates")]
 )

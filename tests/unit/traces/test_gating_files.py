@@ -170,13 +170,13 @@ def test_experiment_predicts_with_routes(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_parquet_without_pyarrow_names_the_extra(
+def test_parquet_without_pyarrow_names_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     path = tmp_path / "layer_02.parquet"
     path.write_bytes(b"PAR1")
-    with pytest.raises(UnsupportedError, match=r"pip install 'moefabric\[parquet\]'"):
+    with pytest.raises(UnsupportedError, match=f"{sys.executable} -m pip install pyarrow$"):
         load_gating(path)
 
 

@@ -150,15 +150,31 @@ def test_a_fabric_that_is_not_up_is_an_error_with_those_that_are() -> None:
 @pytest.mark.usefixtures("two_running")
 @pytest.mark.parametrize(
     "words",
-    [["capture", "tpyo", "s0/o0"], ["fault", "tpyo", "nic", "s0/o0"], ["dashboard", "tpyo"]],
-)
+    [
+        ["fault", "tpyo", "nic", "s0/o0"], ["dashboard", "tpyo"], ["metrics", "tpyo", "--once"],
+    ],
+)  # fmt: skip
 def test_a_mistyped_name_before_other_words_is_one_of_a_fabric(words: list[str]) -> None:
     message = "tpyo is not up: start it with `moefabric up FABRIC.yaml`; lab, other are up"
     refused = moefabric(*words)
     assert (refused.exit_code, refused.output) == (1, f"moefabric: {message}\n")
 
 
-@pytest.mark.parametrize("words", [["light", "tpyo", "s0~s1"], ["ocs", "tpyo"], ["fault", "tpyo"]])
+@pytest.mark.usefixtures("two_running")
+def test_a_name_with_a_slip_is_told_which_are_meant() -> None:
+    assert moefabric("inspect", "othre").output.endswith("lab, other are up; did you mean other?\n")
+    assert moefabric("exec", "othre", "s0", "true").output.endswith("did you mean other?\n")
+    assert "moefabric: s9 is none of s0, s1, s2, s3, leaf0" in moefabric("exec", "s9", "id").output
+    assert moefabric("fault", "nci").output.endswith("lab, other are up; did you mean nic?\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["light", "tpyo", "s0~s1"], ["ocs", "tpyo"], ["fault", "tpyo"], ["capture", "tpyo", "s0"],
+        ["exec", "tpyo", "s0", "true"], ["fault", "nic", "tpyo", "s0/o0"], ["fault", "gpu", "tpyo"],
+    ],
+)  # fmt: skip
 def test_a_word_that_is_neither_a_part_nor_a_fabric_is_told_so(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +187,10 @@ def test_a_part_of_the_fabric_is_not_taken_for_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(tmp_path, monkeypatch, ["lab"]):
-        assert "no fabric" not in moefabric("ocs", "s0").output
+        for words in (["ocs", "s0"], ["ocs"], ["fault", "controller", "eps"], ["capture", "leaf0"]):
+            assert "no fabric" not in moefabric(*words).output
+        (tmp_path / "lab/fabric.json").unlink(missing_ok=True)
+        assert "no fabric" not in moefabric("ocs", "tpyo", "--name", "lab").output
 
 
 @pytest.mark.usefixtures("two_running")
@@ -247,6 +266,13 @@ def test_list_of_no_fabric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("MOEFABRIC_RUN_DIR", str(tmp_path))
     assert moefabric("list").output == "no fabric is up\n"
     assert moefabric("list", "--json").output == "[]\n"
+
+
+@pytest.mark.usefixtures("two_running")
+def test_capture_into_no_folder_says_how_to_make_it(tmp_path: Path) -> None:
+    file = tmp_path / "none" / "deeper" / "x.pcap"
+    refused = moefabric("capture", "lab", "s0/o0", "-w", str(file))
+    assert (refused.exit_code, f"mkdir -p {file.parent}" in refused.output) == (2, True)
 
 
 # --- JSON ----------------------------------------------------------------------------------------

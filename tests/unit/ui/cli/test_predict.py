@@ -52,6 +52,13 @@ def test_gating_of_decoding_says_that_a_backward_pass_is_included() -> None:
     assert note in " ".join(text.split())
 
 
+def test_optical_nics_of_an_eps_and_more_nics_than_gpus_are_said() -> None:
+    text = " ".join(predicted("fabrics[0].optical=2", "fabrics[3].optical=8").split())
+    assert "eps (fabrics[0]): the policy eps uses none of the 2 optical NICs of a server" in text
+    assert "static (fabrics[3]): 9 NICs for 8 GPUs in each server" in text
+    assert text.count("(fabrics[") == 2
+
+
 def test_ratio_is_the_median_of_ratios_and_not_the_ratio_of_medians() -> None:
     """Demands differ from layer to layer here."""
     words = ["predict", str(EXAMPLES / "training.yaml"), "--json"]

@@ -24,6 +24,9 @@ def test_report_writes_a_page(tmp_path: Path) -> None:
     assert "<title>prototype: pass</title>" in page.read_text()
 
 
+A_RESULT = "`moefabric run --json` writes a result"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -32,7 +35,9 @@ def test_report_writes_a_page(tmp_path: Path) -> None:
             "results[0].iterations: Input should be a valid array",
         ),
         ("{}", "is no result: it has no fabric; `run --json` writes one"),
-        ("no JSON", "Invalid JSON: expected ident at line 1 column 2"),
+        ("[]", f"Input should be an object; {A_RESULT}"),
+        ("no JSON", f"Invalid JSON: expected ident at line 1 column 2; {A_RESULT}"),
+        ("", "is empty; the result of a run is needed"),
     ],
 )
 def test_report_names_the_place_of_an_error_in_one_line(
