@@ -310,8 +310,11 @@ def region_of_circuits(fabric: Fabric, names: Sequence[str]) -> Region:
     """Return the region of circuits such as `s0/o0~s1/o0`, or of pairs of servers.
 
     Raises:
-        SpecError: If a server is unknown, or the circuits belong to several regions.
+        SpecError: If a name is no circuit's, a server is unknown, or the circuits belong to
+            several regions.
     """
+    if others := [name for name in names if name.count("~") != 1]:
+        raise SpecError([(others[0], "is no circuit such as s0~s1 or s0/o0~s1/o0")])
     servers = [end.partition("/")[0] for name in names for end in name.split("~")]
     if unknown := [server for server in servers if server not in fabric.server_index]:
         known = ", ".join(fabric.servers)

@@ -51,3 +51,5 @@ def test_region_is_that_of_the_servers() -> None:
         region_of_circuits(FABRIC, ["s0~s3"])
     with pytest.raises(SpecError, match=r"'s9' is not one of the servers s0, s1"):
         region_of_circuits(FABRIC, ["s0~s9"])
+    with pytest.raises(SpecError, match="s0: is no circuit such as s0~s1"):
+        region_of_circuits(FABRIC, ["s0", "s1"])
